@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import sys
@@ -171,11 +172,19 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 
+def print_any_sign() -> None:
+    """Have stdout and stderr print ``?`` for what their encoding lacks, as Windows' cp1252 does, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def _write(stream: TextIO | None, text: str) -> None:
     # A closed or broken stderr must never end a training.
-    with contextlib.suppress(OSError, ValueError, UnicodeError):
+    with contextlib.suppress(OSError, ValueError):
         if stream is not None:
-            stream.write(text)
+            encoding = getattr(stream, "encoding", None) or "utf-8"
+            stream.write(text.encode(encoding, "replace").decode(encoding))
             stream.flush()
 
 

@@ -272,7 +272,7 @@ def phase_name(phase: Phase) -> str:
 def error(share: float) -> str:
     """Write a relative error with its sign; what rounds to nothing has none."""
     text = f"{share:+.1%}"
-    return "0.0%" if text in ("+0.0%", "-0.0%") else text
+    return "0.0%" if text in ("+0.0%", "-0.0%") else text.replace("-", "−")
 
 
 def held(n_held: int, n: int) -> str:

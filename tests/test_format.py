@@ -225,7 +225,7 @@ def test_how_often_something_held(n_held, n, text):
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(-0.0004, "0.0%"), (0.0004, "0.0%"), (0.0, "0.0%"), (-0.012, "-1.2%"), (0.5, "+50.0%")]
+    ("share", "text"), [(-0.0004, "0.0%"), (0.0004, "0.0%"), (0.0, "0.0%"), (-0.012, "−1.2%"), (0.5, "+50.0%")]
 )
 def test_an_error_that_rounds_to_nothing_has_no_sign(share, text):
     assert fmt.error(share) == text

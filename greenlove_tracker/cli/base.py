@@ -41,6 +41,8 @@ class Verb(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
+        if self.name != "run":  # whose stdout is a script's own
+            console.print_any_sign()
         try:
             return super().invoke(ctx)
         except UsageError as error:

@@ -100,7 +100,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None, issued
         doc.Paragraph(run_scope(run, issued), is_note=True),
         doc.Paragraph(wording.measured_sentence(run) + "."),
         *(
-            doc.Paragraph(f"{text}.")
+            doc.Paragraph(f"{text[0].upper()}{text[1:]}.")
             for text in (
                 wording.kind_sentence(run),
                 wording.early_stop_sentence(run),
@@ -493,8 +493,8 @@ def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -
     )
     cut = any(e.upper > tallest_s for _, e in chosen)
     note = (
-        f"{fmt.plural(len(found), 'forecast')}, each from the epochs before it and what lay between them, made beside "
-        f"the training, so that short epochs share one. The band is the {chosen[0][1].level:.0%} prediction interval"
+        f"{fmt.plural(len(found), 'forecast')}, each from the epochs before it and the time between them; short epochs "
+        f"share one. The band is the {chosen[0][1].level:.0%} prediction interval"
         f"{f', cut off at {fmt.duration(tallest_s)}' if cut else ''}."
     )
     return doc.ChartRow((chart,)), doc.Paragraph(note, is_note=True)
@@ -614,7 +614,7 @@ def _compute_figure(run: Run) -> doc.KeyFigure:
     if not run.text("gpu_count"):
         return doc.KeyFigure("compute", fmt.UNKNOWN, ("the log does not say how many GPUs there were",))
     if not run.summary.gpu_count:
-        return doc.KeyFigure("compute", "no GPU", ("none was found, or none is read",))
+        return doc.KeyFigure("compute", "no GPU", ("none was found or read",))
     parts = [wording.field_text(run, "gpu_models", 60) or fmt.plural(run.summary.gpu_count, "GPU")]
     mean_w = run.gpu_mean_w
     limit = wording.field_text(run, "gpu_power_limit_w", 12)

@@ -94,7 +94,7 @@ def run_scope(run: Run, issued: str | None = None) -> str:
     country = wording.field_text(run, "country", 40)
     place = f"Place: {country}." if country else "Place: not given."
     if not country and run.carbon_intensity.source.startswith("world average"):
-        place = "Place: not given; the world's average carbon intensity counts."
+        place = "Place: not given; the world's average carbon intensity is used."
     scope = scope_sentence(is_rented=run.text("is_rented") == "yes")
     based = _bases(run.emissions_kgco2e, run.market_kgco2e, run.market_intensity)
     return " ".join(filter(None, (period, place, scope, based, issue_date(issued))))

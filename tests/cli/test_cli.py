@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -321,3 +323,24 @@ def test_summary_and_report_choose_runs_alike(logs, tmp_path):
     ):
         done = call(*arguments)
         assert done.exit_code == 1 and said in done.output, done.output
+
+
+@pytest.mark.parametrize("arguments", [("doctor",), ("summary",)])
+def test_a_terminal_whose_encoding_lacks_signs_shows_question_marks(logs, arguments):
+    """Windows prints in cp1252, which has neither the ticks nor the lines of tables."""
+    env = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    words = [sys.executable, "-m", "greenlove_tracker", *arguments]
+    if arguments == ("summary",):
+        words.append(str(logs))
+    done = subprocess.run(words, env=env, capture_output=True, timeout=120)
+    assert done.returncode in (0, 1) and b"Traceback" not in done.stderr and b"?" in done.stdout
+
+
+def test_what_a_script_prints_fails_under_run_as_without_us(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text('print("\\u2717")\n')
+    env = {**os.environ, "PYTHONIOENCODING": "cp1252", "GREENLOVE_LOG_DIR": str(tmp_path / "logs")}
+    done = subprocess.run(
+        [sys.executable, "-m", "greenlove_tracker", "run", str(script)], env=env, capture_output=True, timeout=120
+    )
+    assert done.returncode == 1 and b"UnicodeEncodeError" in done.stderr

@@ -51,9 +51,9 @@ def test_both_figures_stand_side_by_side(logs, tmp_path):
     said, table, sources = restated(logs, path)
     assert "beside what was logged. It says nothing of 1 run, which stay as they are." in said.text
     assert table.rows == (
-        ("DE, 2026-01-01 to 2026-12-31", "2", "2.00 kWh*", "381", "762 g*", "344", "688 g*", "-9.7%"),
+        ("DE, 2026-01-01 to 2026-12-31", "2", "2.00 kWh*", "381", "762 g*", "344", "688 g*", "−9.7%"),
         ("(none set)", "1", "1.00 kWh", "458", "458 g", "as logged", "458 g", ""),
-        ("total", "3", "3.00 kWh*", "", "1.22 kg*", "", "1.15 kg*", "-6.1%"),
+        ("total", "3", "3.00 kWh*", "", "1.22 kg*", "", "1.15 kg*", "−6.1%"),
     )
     assert sources.rows[0][1:3] == ("344", "gCO2e/kWh")
     assert re.search(
@@ -64,7 +64,7 @@ def test_both_figures_stand_side_by_side(logs, tmp_path):
 def test_a_run_is_restated_alone(logs, tmp_path):
     path = given(tmp_path, "*,2026-01-01,2026-12-31,100,location-based,an audit")
     _, table, _ = restated(logs / "a", path)
-    assert table.rows[0] == ("DE, 2026-01-01 to 2026-12-31", "1", "2.00 kWh", "381", "762 g", "100", "200 g", "-73.8%")
+    assert table.rows[0] == ("DE, 2026-01-01 to 2026-12-31", "1", "2.00 kWh", "381", "762 g", "100", "200 g", "−73.8%")
 
 
 def test_a_file_that_holds_for_nothing_is_an_error(logs, tmp_path):

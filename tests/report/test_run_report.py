@@ -221,10 +221,10 @@ def test_a_run_that_goes_on_is_not_said_to_have_ended(tmp_path: Path) -> None:
     [
         (
             {"precision": "bf16", "precision_basis": "autocast", "workload": "language", "workload_basis": "given"},
-            "computed in bf16 (autocast); a language model (given).",
+            "Computed in bf16 (autocast); a language model (given).",
         ),
-        ({"workload": "other", "workload_basis": "given"}, "a model of another class (given)."),
-        ({"precision": "tf32"}, "computed in tf32."),
+        ({"workload": "other", "workload_basis": "given"}, "A model of another class (given)."),
+        ({"precision": "tf32"}, "Computed in tf32."),
     ],
 )
 def test_what_it_computed_is_told_where_it_is_known(tmp_path, fields, said):
