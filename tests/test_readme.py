@@ -1,0 +1,126 @@
+"""The front page says nothing that no test and no benchmark shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from greenlove_tracker.cli import cli
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+WORDS = " ".join(re.sub(r"\]\([^)]*\)|[\[\]*`]", "", TEXT).split())
+
+SHOWN_BY = {
+    "half a minute of exploration forecasts the whole training": "benchmarks/compare_explorations.py",
+    "each epoch is measured, and the rest is forecast and can be held to a budget": (
+        "tests/tracker/test_budgets.py::test_a_budget_that_will_be_overrun_is_warned_of_once"
+    ),
+    "from plain CSV files that survive a crash": (
+        "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"
+    ),
+    "Crusoe Cloud's and other rented GPUs, and which one to rent": (
+        "tests/cli/test_project.py::test_the_decision_comes_first_and_keeps_the_limits_where_it_can"
+    ),
+    "Every forecast has a range": "tests/report/test_run_report.py::test_each_quantity_stands_beside_its_outcome",
+    "and so has the energy of a finished run": "benchmarks/energy_errors.py",
+    "No network is used unless you ask for it": (
+        "tests/tracker/test_shutdown.py::test_without_any_network_it_is_the_same"
+    ),
+    "Torch is not needed to track a loop": "tests/test_public_names.py::test_importing_the_package_loads_nothing_heavy",
+    "The epochs of a plain PyTorch script are found": (
+        "tests/test_runner_loops.py::test_a_plain_script_is_seen_and_does_what_it_does_without_us"
+    ),
+    "Trainers of Hugging Face and Lightning are tracked by themselves": (
+        "tests/integrations/test_automatic.py::test_a_hugging_face_trainer_is_tracked_unless_the_script_does_so",
+        "tests/integrations/test_automatic.py::test_a_lightning_trainer_is_tracked_unless_the_script_does_so",
+    ),
+    "Keras, XGBoost, LightGBM and scikit-learn need one line": (
+        "tests/integrations/test_keras.py::test_totals_are_those_of_a_tracker_placed_by_hand_and_validation_is_a_gap",
+        "tests/integrations/test_xgboost.py::test_totals_are_those_of_a_tracker_placed_by_hand",
+        "tests/integrations/test_lightgbm.py::test_totals_are_those_of_a_tracker_placed_by_hand",
+        "tests/integrations/test_sklearn.py::test_totals_of_a_search_are_those_of_a_tracker_placed_by_hand",
+    ),
+    "writes this screen and a PDF": "tests/cli/test_demo.py::test_the_demo_is_one_run_and_its_report_is_the_trainings",
+    "Scripts written for green-love or carbontracker run with one import changed": (
+        "tests/compat/test_green_love.py::test_a_script_of_the_original_runs_with_nothing_but_its_import_changed",
+        "tests/compat/test_carbontracker.py::test_the_example_of_its_readme",
+    ),
+    "Unknown is never zero": "tests/tracker/test_tracker.py::test_no_meter_is_unknown_energy_not_zero",
+    "A model never looks like a measurement": (
+        "tests/meter/test_codecarbon.py::test_every_component_says_how_it_was_obtained"
+    ),
+    "A row is on the disk within a second of its epoch's end": (
+        "tests/logs/test_writer.py::test_a_row_can_be_read_as_soon_as_it_is_written"
+    ),
+    "kill -9 costs at most a minute": (
+        "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"
+    ),
+    "The meter starts in the background": (
+        "tests/test_public_names.py::test_making_a_tracker_loads_nothing_heavy_in_the_training_thread"
+    ),
+    "Exit codes, signals and output stay yours": (
+        "tests/test_runner.py::test_exit_codes_and_signals_pass_through",
+        "tests/test_runner.py::test_stdout_is_the_scripts_own_and_the_screen_goes_to_stderr",
+    ),
+    "An error of ours is one warning": (
+        "tests/tracker/test_tracker.py::test_an_error_of_our_own_warns_once_and_steps_aside"
+    ),
+    "An epoch costs about a millisecond": "benchmarks/overhead.py",
+    "Each is logged and compared with what the run took": (
+        "tests/report/test_run_report.py::test_each_quantity_stands_beside_its_outcome"
+    ),
+    "How often the intervals hold is measured, against every baseline we know": (
+        "benchmarks/backtest.py",
+        "benchmarks/backtest_gpu.py",
+        "benchmarks/backtest_live.py",
+    ),
+    "4 GPUs are summed": "tests/meter/test_codecarbon.py::test_reads_add_up_to_codecarbons_own_total",
+    "8 ranks of a node share one meter": "tests/test_runner.py::test_torchrun_ranks_share_one_run",
+    "PUE is applied once and shown": "tests/tracker/test_tracker.py::test_pue_is_applied_once",
+    "The services of carbon intensity were never asked for real": "docs/reference/intensity.md",
+}
+
+
+@pytest.mark.parametrize("claim", SHOWN_BY)
+def test_a_claim_is_shown_by_a_test_or_a_benchmark(claim: str) -> None:
+    assert claim in WORDS
+    shown_by = SHOWN_BY[claim]
+    for place in (shown_by,) if isinstance(shown_by, str) else shown_by:
+        path, _, name = place.partition("::")
+        assert (ROOT / path).is_file(), place
+        assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), place
+
+
+def test_no_sentence_under_what_you_can_rely_on_is_without_one() -> None:
+    part = TEXT.partition("## What you can rely on")[2].partition("Not verified:")[0]
+    for item in re.findall(r"^- (.*?)(?=^- |\Z)", part, re.MULTILINE | re.DOTALL):
+        plain = " ".join(re.sub(r"\]\([^)]*\)|[\[\]*`]", "", item).split())
+        assert any(claim in plain for claim in SHOWN_BY), plain
+
+
+def test_no_line_is_over_120_characters() -> None:
+    assert max(map(len, TEXT.splitlines())) <= 120
+
+
+def commands() -> list[str]:
+    fenced = re.findall(r"^(greenlove [^\n#]*)", TEXT, re.MULTILINE)
+    in_table = re.findall(r"\| `(greenlove [^`]*)`", TEXT)
+    return [*fenced, *in_table]
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if not c.startswith("greenlove  ")])
+def test_a_command_has_options_that_there_are(command: str) -> None:
+    verb, *words = [word for word in shlex.split(command)[1:] if word != "…"]
+    found = cli.commands[verb]
+    while isinstance(found, click.Group):
+        found = found.commands[words.pop(0)]
+    found.make_context(verb, words)
+
+
+def test_it_has_the_commands_that_the_test_reads() -> None:
+    assert len(commands()) >= 12
