@@ -97,13 +97,13 @@ def _verified_screen(found: Verification) -> str:
     verdict = f"{plural(len(found.findings), 'finding')}: not all is as it was sealed." if found.findings else ""
     lines = [f"! {finding}" for finding in found.findings] + list(found.notes)
     head = [] if found.findings else _head_lines(found.head)
-    return "\n".join([*lines, f"{verdict or 'All is as it was sealed.'} Verified: {seen}.", *head])
+    return "\n".join([*lines, f"{verdict or 'Everything is as it was sealed.'} Verified: {seen}.", *head])
 
 
 def _head_lines(head: str) -> list[str]:
     """Return the hash of the last line, with what it is for."""
     return (
-        [f"head    {head}", "Keep it elsewhere: --verify --head tells whether the manifest still holds it."]
+        [f"head    {head}", "Keep this hash elsewhere: --verify --head HASH checks that the manifest still holds it."]
         if head
         else []
     )

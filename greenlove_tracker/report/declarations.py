@@ -363,7 +363,7 @@ def _energy_sentence(facts: Facts) -> str:
     if totals.emissions_kgco2e is None:
         return f"They used {energy}; the emissions are unknown."
     missing = _unknown_for(totals.n_unknown_emissions).removeprefix("; ")
-    mixed = "of direct and of lifecycle intensities" if len(totals.intensity_coverages) > 1 else ""
+    mixed = "mixing direct and lifecycle intensities" if len(totals.intensity_coverages) > 1 else ""
     beside = "; ".join(filter(None, (mixed, missing)))
     emitted = f"emitted {fmt.mass(totals.emissions_kgco2e)} of CO2e{f' ({beside})' if beside else ''}"
     return f"They used {energy} and {emitted}."

@@ -192,7 +192,7 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     calibrated = (f"{fmt.plural(n_calibrated, 'run')} calibrated at the wall",) if n_calibrated else ()
     energy = (*bounds["energy_kwh"], *_summed_over(total.n_runs, total.n_unknown_energy), *measured, *calibrated)
     cost = (*bounds["cost_usd"], *_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
-    mixed = ("direct and lifecycle intensities, which are not alike",) if len(total.intensity_coverages) > 1 else ()
+    mixed = ("mixes direct and lifecycle intensities",) if len(total.intensity_coverages) > 1 else ()
     mock = (f"MOCK: invented for {fmt.plural(total.n_mock, 'run')}",) if total.n_mock else ()
     emissions = (*bounds["emissions_kgco2e"], *_summed_over(total.n_runs, total.n_unknown_emissions), *mixed, *mock)
     gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)

@@ -13,7 +13,7 @@ from greenlove_tracker.records import Factor, RunStatus
 from greenlove_tracker.report import wording
 
 STAMP = "SIMULATED"
-_SCOPE_2 = "Scope 2: electricity of an own machine."
+_SCOPE_2 = "Scope 2: electricity of an owned machine."
 _SCOPE_3 = "Scope 3: electricity of a rented machine."
 _NOT_IN_IT = (
     "Embodied emissions of the hardware are not included; upstream ones, in a lifecycle intensity, are scope 3."
@@ -140,7 +140,7 @@ def directory_scope(total: Totals) -> str:
     if not total.n_rented or not n_own:
         scope = _SCOPE_3 if total.n_rented else _SCOPE_2
     else:
-        scope = f"Scope 2: {fmt.plural(n_own, 'run')} on own machines. Scope 3: {total.n_rented:,} on rented ones."
+        scope = f"Scope 2: {fmt.plural(n_own, 'run')} on owned machines. Scope 3: {total.n_rented:,} on rented ones."
     location = f"CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}."
     if total.market_kgco2e is None:
         market = "Market-based: no contract was given."

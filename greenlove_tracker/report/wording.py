@@ -39,10 +39,7 @@ PREDICTED_NOTE = "‡ with carbontracker's prediction for epochs that it was tol
 
 DAGGER = "†"
 
-DAGGER_NOTE = (
-    "† of direct and of lifecycle carbon intensities, which are not alike: greenlove summary --by intensity keeps them "
-    "apart"
-)
+DAGGER_NOTE = "† mixes direct and lifecycle carbon intensities: greenlove summary --by intensity separates them"
 ASSUMED = "§"
 
 ASSUMED_NOTE = "§ includes what node_overhead assumes or a calibration at the wall changes"

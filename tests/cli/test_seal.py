@@ -29,7 +29,7 @@ def test_sealing_says_what_it_did_and_which_hash_to_keep(directory):
     assert result.exit_code == 0
     said, head, keep = result.stdout.splitlines()
     assert said == "Sealing 1: 2 runs added, 2 sealed in all."
-    assert re.fullmatch("head    [0-9a-f]{64}", head) and keep.startswith("Keep it elsewhere: --verify --head tells")
+    assert re.fullmatch("head    [0-9a-f]{64}", head) and keep.startswith("Keep this hash elsewhere: --verify --head HASH")
     assert call(directory).stdout.splitlines() == ["Nothing is new: 2 runs sealed.", head, keep]
     assert call(directory, "--verify", "--head", head.split()[1].upper()).exit_code == 0
 
@@ -39,7 +39,7 @@ def test_verifying_says_that_all_is_well(directory):
     result = call(directory, "--verify")
     first = result.stdout.splitlines()[0]
     assert result.exit_code == 0
-    assert first == "All is as it was sealed. Verified: 2 runs with 6 files, 1 sealing."
+    assert first == "Everything is as it was sealed. Verified: 2 runs with 6 files, 1 sealing."
 
 
 def test_every_finding_is_a_line_and_the_exit_code_is_1(directory):

@@ -251,7 +251,7 @@ def test_a_sum_of_direct_and_lifecycle_intensities_is_marked_in_the_table(tmp_pa
     apart = CliRunner().invoke(cli, ["summary", str(tmp_path), "--by", "intensity"]).output
     assert apart.count("†") == 2  # the total, and the note
     cited = cite(aggregate(tmp_path))
-    assert "of direct and of lifecycle intensities)" in cited and cited.count("†") == 2
+    assert "mixing direct and lifecycle intensities)" in cited and cited.count("†") == 2
     report = markdown.render(document(tmp_path))
     rows = {line.split(" | ")[0] for line in report.splitlines() if line.startswith("| ") and "†" in line}
     assert {"| mixed", "| total"} < rows and not rows & {"| alike", "| a", "| b", "| c"}

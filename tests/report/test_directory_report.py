@@ -33,7 +33,7 @@ def test_the_period_and_the_date_of_issue_are_on_the_page(logs):
     scope = next(block.text for block in content.blocks if isinstance(block, Paragraph))
     assert scope == (
         "Period: November 2026 (UTC). 1 run crosses an end of it: only the part inside counts. All times are UTC. "
-        "Issued on 2026-12-02. Scope 2: electricity of an own machine. Embodied emissions of the hardware "
+        "Issued on 2026-12-02. Scope 2: electricity of an owned machine. Embodied emissions of the hardware "
         "are not included; upstream ones, in a lifecycle intensity, are scope 3. CO2e is location-based: 101 g. "
         "Market-based: no contract was given."
     )
