@@ -147,6 +147,7 @@ def project(
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.projection import comparison
     from greenlove_tracker.projection.decision import decide
+    from greenlove_tracker.rendering.terminal import wrap
     from greenlove_tracker.report.build import write_document
     from greenlove_tracker.report.projection_report import projection_document
     from greenlove_tracker.report.projection_screen import projection_csv, projection_record, projection_screen
@@ -165,7 +166,8 @@ def project(
         return
     decision = decide(rows, chosen, found.work)
     if output is not None:
-        click.echo(f"wrote {write_document(projection_document(rows, about, decision), output)}", err=True)
+        written = write_document(projection_document(rows, about, decision), output)
+        click.echo("\n".join([*wrap(decision.sentence, "", ""), f"wrote {written}"]), err=True)
     elif as_json:
         click.echo(json.dumps(projection_record(rows, about, decision), indent=2))
     elif as_csv:

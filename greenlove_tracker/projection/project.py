@@ -154,6 +154,11 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
         UsageError: for an unknown GPU, country, provider or region, or a fit without a GPU (``explore_callable``) and
             without a figure of the user's.
     """
+    if not isinstance(forecast, Forecast):
+        raise UsageError(
+            f"forecast must be a Forecast, such as estimation.forecast or tracker.forecast, not {forecast!r}; "
+            "tracker.forecast is None until an epoch is done"
+        )
     if isinstance(custom := options.custom_speedup, Mapping):
         options = replace(options, custom_speedup={recognise(name).name: figure for name, figure in custom.items()})
     if options.country and options.country.strip().lower() == AUTO:
@@ -170,6 +175,7 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
         price,
         _steps_caveat(forecast, rows, local),
         *_kind_caveats(rows, options),
+        _speedup_caveat(rows, options),
         _memory_caveat(local, options),
         *map(Caveat, notes),
         *left_out,
@@ -342,6 +348,15 @@ def _counted_as(options: ProjectionOptions) -> Iterator[Caveat]:
     if told:
         names = " or ".join(["{argument}"] * len(told))
         yield Caveat(f"counted {' and '.join(told.values())}, as the log says; {names} says otherwise", tuple(told))
+
+
+def _speedup_caveat(rows: Sequence[Projection], options: ProjectionOptions) -> Caveat | None:
+    """Return the caveat that one given figure is of all GPUs."""
+    if options.custom_speedup is None or isinstance(options.custom_speedup, Mapping) or len(rows) < 2:
+        return None
+    return Caveat(
+        "the given speedup counts for every GPU alike; {argument} can name one: L40S=1.8", ("custom_speedup",)
+    )
 
 
 def _memory_caveat(local: Machine, options: ProjectionOptions) -> Caveat | None:

@@ -189,3 +189,12 @@ def test_a_mistake_with_spot_is_one_line_that_says_what_to_do(arguments, says) -
     result = call(*arguments)
     assert result.exit_code == 1
     assert says in result.output and result.output.count("\n") == 1, result.output
+
+
+def test_a_page_comes_with_the_decision_on_the_screen(tmp_path: Path) -> None:
+    page = tmp_path / "where.html"
+    result = CliRunner().invoke(
+        cli, ["project", "--gpu", "RTX 4090", "--hours", "20", "--country", "DE", "-o", str(page)]
+    )
+    assert result.exit_code == 0 and result.stdout == "" and page.is_file()
+    assert result.stderr.startswith("Rent 1 × A100 PCIe 80GB at Crusoe Cloud: $") and f"wrote {page}" in result.stderr

@@ -29,7 +29,9 @@ def test_sealing_says_what_it_did_and_which_hash_to_keep(directory):
     assert result.exit_code == 0
     said, head, keep = result.stdout.splitlines()
     assert said == "Sealing 1: 2 runs added, 2 sealed in all."
-    assert re.fullmatch("head    [0-9a-f]{64}", head) and keep.startswith("Keep this hash elsewhere: --verify --head HASH")
+    assert re.fullmatch("head    [0-9a-f]{64}", head) and keep.startswith(
+        "Keep this hash elsewhere: --verify --head HASH"
+    )
     assert call(directory).stdout.splitlines() == ["Nothing is new: 2 runs sealed.", head, keep]
     assert call(directory, "--verify", "--head", head.split()[1].upper()).exit_code == 0
 

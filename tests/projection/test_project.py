@@ -493,3 +493,15 @@ def test_a_target_may_say_how_many_of_it():
     assert sorted(row.n_gpus for row in of_l40s) == [1, 2]
     with pytest.raises(UsageError, match="no GPU of the table is called 'A9000'"):
         projected(gpus=["8 x A9000"])
+
+
+@pytest.mark.parametrize("wrong", [None, "20 h", 20.0])
+def test_what_is_no_forecast_is_refused_with_what_is_one(wrong):
+    with pytest.raises(UsageError, match=r"such as estimation\.forecast or tracker\.forecast, not "):
+        project(wrong, local_gpu="GeForce RTX 4090")
+
+
+def test_one_given_speedup_is_of_all_gpus_and_says_so():
+    said = "the given speedup counts for every GPU alike"
+    assert sum(said in text for text in projected(custom_speedup=3.0)["here"].warnings) == 1
+    assert not any(said in text for text in projected(custom_speedup={"L40S": 3.0})["here"].warnings)
