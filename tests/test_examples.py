@@ -97,7 +97,7 @@ def shows_a_callback(shown: Shown) -> None:
 
 
 def shows_machines(shown: Shown) -> None:
-    rows = re.findall(r"^(\S.*?) +([18])((?: +\S+ \[\S+–\S+\]){3})  (\S.*)$", shown.printed, re.MULTILINE)
+    rows = re.findall(r"^(\S.*?) +([18–])((?: +\S+ \[\S+–\S+\]){3})  (\S.*)$", shown.printed, re.MULTILINE)
     assert [rows[0][0], rows[0][3]] == ["this machine", "here"]
     assert {"L40S", "H100 SXM5 80GB"} <= {name for name, *_ in rows} and {how for *_, how in rows[1:]} == {
         "on demand",
