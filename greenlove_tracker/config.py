@@ -13,8 +13,8 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -279,10 +279,15 @@ def settings_with_origins(
         for name, value in values.items():
             origin = origins.get(name)
             if origin is not None and origin.is_locked:
-                if value != merged[name]:
+                if name not in merged:
+                    notes.append(f"{name} stays unset: {origin.where} locks it")
+                elif value != merged[name]:
                     notes.append(f"{name} stays {merged[name]!r}: {origin.where} locks it")
                 continue
             merged[name], origins[name] = value, SettingOrigin(source.where, name in source.locked)
+        for name in source.locked - values.keys():
+            origins[name] = origins.get(name) or SettingOrigin(source.where, is_locked=True)
+            origins[name] = replace(origins[name], is_locked=True)
     if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
         merged["log_dir"] = str(config_files.expanded(Path(merged["log_dir"])))
     if notes and merged.get("strict"):
@@ -314,9 +319,13 @@ def checked_source(source: config_files.Source) -> dict[str, Any]:
     Raises:
         SettingError: for a bad one.
     """
+    of_text = {name for name, hint in _hints().items() if hint is str or name == "phases"}
+    # An empty variable, as a module's file may leave it, sets no number.
+    values = {name: value for name, value in source.values.items() if value != "" or name in of_text}
     try:
-        checked = _checked(source.values)
+        checked = _checked(values)
         Settings(**checked)
+        _check_names(source.locked)
     except UsageError as error:
         raise SettingError(f"{source.where}: {error}") from error
     return checked
@@ -333,13 +342,18 @@ def _hints() -> Mapping[str, Any]:
     return {name: hint for name, hint in get_type_hints(Settings).items() if name not in ("given", "notes")}
 
 
-def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+def _check_names(names: Iterable[str]) -> None:
     hints = _hints()
-    unknown = sorted(set(values) - set(hints))
+    unknown = sorted(set(names) - set(hints))
     if unknown:
         near = difflib.get_close_matches(unknown[0], hints, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
         raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")
+
+
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    hints = _hints()
+    _check_names(values)
     return {name: _converted(name, value, hints[name]) for name, value in values.items()}
 
 

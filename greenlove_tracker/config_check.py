@@ -28,10 +28,12 @@ def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
             sources.append(read())
         except SettingError as error:
             problems.append(f"{error}")
+    problems += [source.problem for source in sources if source.problem]
     for source in (*sources, *config_files.variables(env, setting_names())):
-        for name, value in source.values.items():
+        alone = [replace(source, values={name: value}, locked=frozenset()) for name, value in source.values.items()]
+        for part in (*alone, replace(source, values={})):
             try:
-                checked_source(replace(source, values={name: value}))
+                checked_source(part)
             except SettingError as error:
                 problems.append(f"{error}")
     problems += config_files.unknown_variables(env, setting_names())

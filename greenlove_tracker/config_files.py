@@ -1,6 +1,6 @@
 """The files and variables that settings stand in, and what a site locks.
 
-A site's files may lock keys: ``locked = ["country", "pue"]`` beside their values. What the user sets of these then
+A site's files may lock keys: ``locked = ["country", "pue"]``, with values or without. What the user sets of these then
 counts for nothing. That keeps from slips, not from intent: whoever sets the environment can name another file.
 """
 
@@ -33,12 +33,14 @@ class Source:
     Attributes:
         where: the path of a file, or the name of a variable.
         values: as they stand there, unchecked.
-        locked: keys that nothing stronger may set.
+        locked: keys that nothing stronger may set; those without a value here stay as they are.
+        problem: with what it locks; empty where there is none.
     """
 
     where: str
     values: Mapping[str, Any]
     locked: frozenset[str] = frozenset()
+    problem: str = ""
 
 
 def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
@@ -51,7 +53,10 @@ def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
     Raises:
         SettingError: for a file that cannot be read, or that locks what it may not.
     """
-    return [*(read() for read in readers(env)), *variables(env, names)]
+    found = [read() for read in readers(env)]
+    if problem := next((source.problem for source in found if source.problem), ""):
+        raise SettingError(problem)
+    return [*found, *variables(env, names)]
 
 
 def readable_sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
@@ -59,7 +64,8 @@ def readable_sources(env: Mapping[str, str], names: Collection[str]) -> list[Sou
     found = []
     for read in readers(env):
         with contextlib.suppress(SettingError):
-            found.append(read())
+            source = read()
+            found += [] if source.problem else [source]
     return [*found, *variables(env, names)]
 
 
@@ -115,12 +121,11 @@ def _named_source(path: Path) -> Source:
 
 def _site_source(path: Path) -> Source:
     values = {name: value for name, value in _read_toml(path).items() if name not in _TABLES}
-    locked = values.pop(_LOCKED, [])
+    locked, problem = values.pop(_LOCKED, []), ""
     if not isinstance(locked, list) or not all(isinstance(name, str) for name in locked):
-        raise SettingError(f'{path}: {_LOCKED} must be a list of settings, such as ["country", "pue"], not {locked!r}')
-    if without := sorted(set(locked) - values.keys()):
-        raise SettingError(f"{path}: {_LOCKED} names {', '.join(without)}, which the file does not set")
-    return Source(str(path), values, frozenset(locked))
+        problem = f'{path}: {_LOCKED} must be a list of settings, such as ["country", "pue"], not {locked!r}'
+        locked = []
+    return Source(str(path), values, frozenset(locked), problem)
 
 
 def _user_source(path: Path) -> Source:

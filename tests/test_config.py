@@ -63,18 +63,34 @@ def test_what_a_site_locks_stays_and_is_said(env, tmp_path):
         load_settings({"country": "SE", "strict": True}, env)
 
 
-def test_only_a_site_locks_and_only_what_it_sets(env, tmp_path):
+def test_only_a_site_locks_and_only_settings(env, tmp_path):
     user_file(env).write_text('locked = ["pue"]\npue = 1.2\n')
     with pytest.raises(SettingError, match="only a site's file may lock"):
         load_settings(env=env)
     user_file(env).write_text("")
     for text, message in (
-        ('locked = ["pue"]', "locked names pue, which the file does not set"),
+        ('locked = ["pu"]', "no such setting: pu; did you mean pue"),
         ('locked = "pue"\npue = 1.2', r'a list of settings, such as \["country", "pue"\], not \'pue\''),
     ):
         (tmp_path / "cluster.toml").write_text(text)
         with pytest.raises(SettingError, match=message):
             load_settings(env={**env, "GREENLOVE_CONFIG": str(tmp_path / "cluster.toml")})
+
+
+def test_a_lock_without_a_value_keeps_the_default(env, tmp_path):
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text('country = "DE"\nlocked = ["country", "carbon_intensity_gco2e_per_kwh"]\n')
+    env = {**env, "GREENLOVE_CONFIG": str(cluster), "GREENLOVE_CARBON_INTENSITY_GCO2E_PER_KWH": "1"}
+    settings = load_settings(env=env)
+    assert settings.carbon_intensity_gco2e_per_kwh is None
+    assert settings.notes == (f"carbon_intensity_gco2e_per_kwh stays unset: {cluster} locks it",)
+
+
+def test_an_empty_variable_sets_no_number(env):
+    """As a cluster's module file leaves it."""
+    names = ("MARKET_GCO2E_PER_KWH", "PUE", "MAX_HOURS", "VERBOSE")
+    settings = load_settings(env={**env, **{f"GREENLOVE_{name}": "" for name in names}})
+    assert (settings.market_gco2e_per_kwh, settings.pue, settings.max_hours) == (None, 1.0, None)
 
 
 def test_a_variable_that_is_no_setting_is_said_with_the_nearest(env):

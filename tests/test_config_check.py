@@ -56,3 +56,11 @@ def test_a_lock_that_is_not_heeded_is_a_problem(env):
     Path("greenlove.toml").write_text('country = "FR"\n')
     (problem,) = setting_problems(env)
     assert problem.startswith("country stays 'DE': ") and problem.endswith("etc.toml locks it")
+
+
+def test_a_bad_lock_hides_no_other_mistake(env):
+    Path("etc.toml").write_text('locked = ["pu"]\npue = 0.5\ncontry = "DE"\n')
+    found = setting_problems(env)
+    assert len(found) == 3
+    for text in ("no such setting: pu; did you mean pue?", "pue must be at least 1", "did you mean country?"):
+        assert any(text in problem for problem in found)

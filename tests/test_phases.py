@@ -127,7 +127,7 @@ def test_a_plan_has_the_length_of_its_phases():
     assert TrainingPlan(phases=GROWING).steps == 1010
     plan = TrainingPlan(samples=640, batch_size=64, phases=phases_from("3epochs 7epochs,eval_every=2"))
     assert (plan.epochs, plan.steps, plan.n_evaluations) == (10, None, 4)
-    with pytest.raises(UsageError, match="phases come to 1,010 steps, and the training has 1,000"):
+    with pytest.raises(UsageError, match="phases add up to 1,010 steps, and the training has 1,000"):
         TrainingPlan(steps=1000, phases=GROWING)
     with pytest.raises(UsageError, match="eval_every of the plan and of its phases"):
         TrainingPlan(phases=phases_from("5,eval_every=1"), eval_every=1)

@@ -52,6 +52,7 @@ class Notable(NamedTuple):
     duration_s: float
     energy_kwh: float | None
     is_cut: bool
+    is_simulated: bool
     is_incomplete: bool
     factors: tuple[Factor, ...]
     country: str
@@ -82,6 +83,7 @@ def notable(run: Run, part: Run, added: Contribution) -> Notable:
         duration_s=summary.duration_s,
         energy_kwh=summary.energy_kwh,
         is_cut=cut is not None,
+        is_simulated=run.is_simulated,
         is_incomplete=has_end and summary.status in INCOMPLETE,
         factors=(part.carbon_intensity, price) if price else (part.carbon_intensity,),
         country=run.text("country"),
@@ -99,7 +101,7 @@ class Highlights:
 
     Attributes:
         top: the runs with the highest emissions, each (-kg, run id, what it comes to).
-        largest: the one to take as an example, (is a part, -kg, -s, run id): a whole one where there is any.
+        largest: the one to take as an example, (is a part or simulated, -kg, -s, run id): another if any.
         incomplete: (-kg, run id) of those that did not finish, those that emitted most first.
         energies: (run id, kWh), where it is known.
         factors: (run id, number in it, factor): where each was first met; 200 at most.
@@ -128,7 +130,9 @@ class Highlights:
         top = tuple((kg, run_id, ExactTotals.of([added])) for kg, run_id, added in ranked.items)
         return cls(
             top=TopN(N_TOP, ranked.count, top),
-            largest=TopN.of(1, ((r.is_cut, -(r.emissions_kgco2e or 0.0), -r.duration_s, r.run_id) for r in runs)),
+            largest=TopN.of(
+                1, ((r.is_cut or r.is_simulated, -(r.emissions_kgco2e or 0.0), -r.duration_s, r.run_id) for r in runs)
+            ),
             incomplete=TopN.of(
                 _N_INCOMPLETE, ((-(r.emissions_kgco2e or 0.0), r.run_id) for r in runs if r.is_incomplete)
             ),

@@ -107,22 +107,25 @@ def _seal(root: Path, signer: Signer | None, reason: str) -> SealResult:
         raise UsageError(f"{' '.join(unreadable)} Nothing was sealed")
     new, changes, running = _survey(manifest, runs)
     removed = sorted(manifest.sealed.keys() - runs.keys())
-    if (changes or removed) and not reason:
+    calibration = _calibration(runs)
+    is_recalibrated = bool(manifest.calibration) and calibration != manifest.calibration
+    if (changes or removed or is_recalibrated) and not reason:
         told = [f"run {name}: {clause}" for name, clauses in changes.items() for clause in clauses]
         told += [f"run {name} is missing" for name in removed]
+        told += _calibration_findings(runs, manifest) if is_recalibrated else ()
         raise UsageError(
             "\n  ".join(["nothing was sealed: something is not as it was sealed, or as its run ended:", *told])
             + "\nPut it back, or seal it as it is with {argument=}, followed by why.",
             argument="reason",
         )
-    sealing, calibration = None, _calibration(runs)
+    sealing = None
     if (
         new
         or removed
         or calibration != manifest.calibration
         or (signer is not None and manifest.lines and not manifest.is_signed)
     ):
-        why = reason if changes or removed else ""
+        why = reason if changes or removed or is_recalibrated else ""
         sealing = manifest.append(new, sorted(changes), removed, why, signer, calibration)
     without = [name for name in new if not runs[name].file_hashes]
     return SealResult(sealing, manifest.head, len(manifest.sealed), running, without)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.file_hashes import FileHash
-from greenlove_tracker.logs.schema import SEAL_FILE, SEAL_PREFIX
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, SEAL_FILE, SEAL_PREFIX
 from greenlove_tracker.logs.signing import SUFFIXES, Signer
 from greenlove_tracker.logs.storage import LogPath, entries, file_in, read_bytes
 from greenlove_tracker.logs.writer import timestamp
@@ -121,6 +121,7 @@ class SealManifest:
         findings: where it is not as it was written, a sentence each.
         notes: what was allowed, a sentence each.
         sealed: by name, the files of each run as it was sealed last, and the number of that sealing.
+        calibration: SHA-256 of the directory's calibration as it was sealed last; empty without one.
     """
 
     def __init__(self, root: LogPath, data: bytes | None, signatures: Iterable[str]) -> None:
@@ -129,6 +130,7 @@ class SealManifest:
         self.is_there = data is not None
         self.findings, self.notes = list[str](), list[str]()
         self.sealed = dict[str, tuple[Files, int]]()
+        self.calibration = ""
         whole = data or b""
         self.lines = [self._line(n, text) for n, text in enumerate(whole.splitlines(keepends=True), 1)]
         if self.is_there and not self.lines:
@@ -154,12 +156,6 @@ class SealManifest:
     def head(self) -> str:
         """SHA-256 of the last line; empty where there is none."""
         return self.lines[-1].sha256 if self.lines else ""
-
-    @property
-    def calibration(self) -> str:
-        """SHA-256 of the calibration that the last sealing holds; empty without one."""
-        last = self.lines[-1].sealing if self.lines else None
-        return last.calibration if last else ""
 
     @property
     def is_signed(self) -> bool:
@@ -253,6 +249,12 @@ class SealManifest:
                 self._take(sealing)
 
     def _take(self, sealing: Sealing) -> None:
+        is_recalibrated = bool(self.calibration) and self.calibration != sealing.calibration
+        self.calibration = sealing.calibration
+        if is_recalibrated and not sealing.reason:
+            self.findings.append(
+                f"{SEAL_FILE}: sealing {sealing.number} holds another {CALIBRATION_FILE}, and gives no reason."
+            )
         for name in sealing.runs:
             if name in self.sealed and not (sealing.reason and name in sealing.changed):
                 self.findings.append(
@@ -266,6 +268,7 @@ class SealManifest:
         if sealing.reason:
             allowed = [f"run {name} as changed" for name in sealing.changed]
             allowed += [f"run {name} as removed" for name in sealing.removed]
+            allowed += [f"{CALIBRATION_FILE} as changed"] if is_recalibrated else []
             self.notes.append(f"Sealing {sealing.number} took {', '.join(allowed)}, because: {sealing.reason}")
 
     def findings_of_signatures(self, required: Signer | None) -> list[str]:

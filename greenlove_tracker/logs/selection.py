@@ -51,7 +51,7 @@ class Period:
         end = None if until is None else _moment("until", until)
         if begin is not None and end is not None and begin >= end:
             raise UsageError(
-                f"{{argument}} must lie behind {{argument}}: {until} does not lie behind {since}",
+                f"{{argument}} must be after {{argument}}: {until} is not after {since}",
                 argument=("until", "since"),
             )
         return cls(begin, end)

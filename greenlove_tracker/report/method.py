@@ -57,7 +57,7 @@ def method_blocks(
         *((Paragraph(_RECOMPUTED), Calculations(tuple(lines))) if lines else ()),
         *((Paragraph(mismatch),) if mismatch else ()),
         Paragraph(wording.measured_sentence(run) + "."),
-        *((Paragraph(scope),) if (scope := wording.beyond_gpus_of(run)) else ()),
+        *((Paragraph(scope),) if not before and (scope := wording.beyond_gpus_of(run)) else ()),
         *(error_blocks(run) if errors is None else errors),
         Heading("Factors"),
         factor_table(factors or run_factors(run)),

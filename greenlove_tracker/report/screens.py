@@ -242,12 +242,12 @@ def _problem_lines(aggregate: Aggregate) -> list[str]:
     problems = aggregate.problems
     if not problems:
         return []
-    lines = [fmt.shortened(str(problem), WIDTH - 2) for problem in problems[:_MAX_PROBLEMS]]
+    lines = [line for p in problems[:_MAX_PROBLEMS] for line in wrap(fmt.shortened(str(p), 400), MARGIN, MARGIN * 2)]
     if len(problems) > _MAX_PROBLEMS:
-        lines.append(f"and {len(problems) - _MAX_PROBLEMS:,} more")
+        lines.append(f"{MARGIN}and {len(problems) - _MAX_PROBLEMS:,} more")
     differs = aggregate.verified is not None and aggregate.verified.n_differing
     heading = "differs from its epochs or its files, or could not be read:" if differs else "could not be read:"
-    return ["", heading, *(MARGIN + line for line in lines)]
+    return ["", heading, *lines]
 
 
 def forecast_table(

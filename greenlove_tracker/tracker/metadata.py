@@ -136,6 +136,8 @@ def run_fields(
 
 def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     fields = [Field("pue", cell(settings.pue))]
+    if settings.pue != 1.0:
+        fields.append(Field("pue.source", "given by the user"))
     if settings.price_usd_per_gpu_hour is not None:
         fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))
     if settings.is_rented:

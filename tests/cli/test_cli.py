@@ -317,7 +317,7 @@ def test_summary_and_report_choose_runs_alike(logs, tmp_path):
         ),
         (["report", "--jobs", "3", "--sacct", str(jobs)], "--jobs says how many jobs ran, and --sacct which"),
         (["report", "--issued", "soon"], "--issued must be a date"),
-        (["report", "--since", "2026-11", "--until", "2026-10"], "--until must lie behind --since"),
+        (["report", "--since", "2026-11", "--until", "2026-10"], "--until must be after --since"),
         (["report", "--format", "cite", "--sacct", str(jobs)], "--sacct is of --format report"),
         (["summary", "--sacct", "nowhere"], "nowhere cannot be read"),
     ):

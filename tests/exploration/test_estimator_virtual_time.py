@@ -468,7 +468,7 @@ def test_phases_of_the_training_are_explored_for_logged_and_forecast_again(tmp_p
 
 
 def test_phases_of_another_length_are_refused_before_anything_is_run(tmp_path):
-    with pytest.raises(UsageError, match="phases come to 20 steps, and the training has 30"):
+    with pytest.raises(UsageError, match="phases add up to 20 steps, and the training has 30"):
         explored(tmp_path, step_s=0.1, total_epochs=None, total_steps=30, phases="10x64samples 10x128samples")
 
 

@@ -233,14 +233,14 @@ def test_phases_of_epochs_and_of_the_steps_of_epochs():
 
 
 def test_phases_of_another_length_are_refused_and_those_of_a_file_cost_a_warning(monkeypatch, caplog):
-    for phases, message in [("3x32 4x64", "come to 7 steps"), ("2epochs", "this trainer counts in steps")]:
+    for phases, message in [("3x32 4x64", "add up to 7 steps"), ("2epochs", "this trainer counts in steps")]:
         with pytest.raises(UsageError, match=message):
             make_trainer(make_callback(phases=phases), max_steps=6).train()
     with pytest.raises(UsageError, match="is no phase"):
         make_callback(phases="3y32")
     monkeypatch.setenv("GREENLOVE_PHASES", "3x32 4x64")
     assert make_trainer(make_callback(), max_steps=6).train().global_step == 6
-    assert "come to 7 steps" in caplog.text
+    assert "add up to 7 steps" in caplog.text
 
 
 def test_a_checkpoint_that_was_written_without_us_resumes_and_saves_on():

@@ -300,3 +300,18 @@ def test_the_seal_holds_the_calibration(tmp_path) -> None:
     assert "was changed" in verify_seal(tmp_path).findings[0]
     path.unlink()
     assert "is missing" in verify_seal(tmp_path).findings[0]
+
+
+def test_a_changed_calibration_is_sealed_only_with_a_reason_which_stays(tmp_path) -> None:
+    run = gpu_run(tmp_path)
+    calibrate(run, 1.3)
+    seal(tmp_path)
+    path = tmp_path / CALIBRATION_FILE
+    path.write_text(path.read_text().replace("1.3", "1.1"))
+    with pytest.raises(UsageError, match=r"nothing was sealed.*\n  greenlove_calibration\.csv was changed"):
+        seal(tmp_path)
+    seal(tmp_path, reason="the meter's factor was mistyped")
+    verified = verify_seal(tmp_path)
+    assert verified.findings == []
+    said = "Sealing 2 took greenlove_calibration.csv as changed, because: the meter's factor was mistyped"
+    assert said in verified.notes

@@ -89,7 +89,7 @@ UNTRACKED = [
     (user("sim_gpu_count = 0"), {}, "sim_gpu_count must be at least 1"),
     (user("verbose = 1.5"), {}, "verbose must be a whole number"),
     (site("pue = true"), {}, "pue must be a number"),
-    (site("locked = ['country']"), {}, "locked names country, which the file does not set"),
+    (site("locked = ['contry']"), {}, "no such setting: contry; did you mean country"),
     (site("locked = 'pue'\npue = 1.2"), {}, "locked must be a list of settings"),
     (occupy_log_dir, {}, "cannot write logs to"),
     (occupy_log_dir, {"log_dir": "greenlove_logs/mine"}, "cannot write logs to"),
