@@ -163,7 +163,8 @@ def used_in_month(log_dir: str | os.PathLike[str], budgets: Sequence[TeamBudget]
     added_up = aggregate(log_dir, since=month.isoformat(), until=following.isoformat())
     found = []
     for group in dict.fromkeys(budget.group for budget in budgets):
-        totals = {values[0]: each for values, each in added_up.by(group).items()}
+        each_kind = added_up.by(group, "simulated").items()
+        totals = {name: each for (name, simulated), each in each_kind if not simulated}  # nobody drew that energy
         for budget in (budget for budget in budgets if budget.group == group):
             names = totals if budget.name == EACH else [budget.name]
             uses = [_use(budget, name, f"{month:%Y-%m}", totals.get(name)) for name in names]

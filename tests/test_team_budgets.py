@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,7 +14,8 @@ from report_samples import gpu_rows, write_run
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.errors import SettingError
-from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.meter import MeterInfo, SimulatedMeter
+from greenlove_tracker.records import Field
 from greenlove_tracker.team_budgets import TeamBudget, alert_once, check_team_budgets, team_budgets, used_in_month
 
 NOVEMBER = datetime(2026, 11, 23, tzinfo=UTC).timestamp()
@@ -27,6 +29,14 @@ kwh = 1e-6
 usd = 1e6
 kgco2e = 1e-6
 """
+
+
+class MeasuringMeter(SimulatedMeter):
+    """Says that it measures: simulated runs count in no budget."""
+
+    def start(self) -> MeterInfo:
+        found = super().start()
+        return replace(found, fields=(*(f for f in found.fields if f.name != "meter"), Field("meter", "scripted")))
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +154,7 @@ def test_a_run_alerts_at_its_end_and_is_not_harmed(clock, caplog):
     site('[budgets.project."*"]\nkwh = 1e-9\n')
     for _ in range(2):
         with Tracker(
-            epochs=2, project="p", meter=SimulatedMeter(clock, gpu_w=360.0), clock=clock, verbose=0
+            epochs=2, project="p", meter=MeasuringMeter(clock, gpu_w=360.0), clock=clock, verbose=0
         ) as tracker:
             for _ in range(2):
                 tracker.epoch_start()
@@ -180,3 +190,9 @@ def test_an_alert_that_could_not_be_sent_is_sent_by_whoever_comes_next(tmp_path)
     for _ in range(2):
         assert alert_once(uses, logs, warnings.append, "http://127.0.0.1:9/closed") == uses
     assert sum("could not be sent" in text for text in warnings) == 2
+
+
+def test_simulated_runs_use_no_budget(tmp_path):
+    write_run(tmp_path / "logs", gpu_rows(), fields={"project": "thesis", "meter": "simulated"})
+    (use,) = used_in_month(tmp_path / "logs", [TeamBudget("project", "thesis", "kwh", 1e-9)], NOVEMBER)
+    assert use.used == 0.0 and not use.is_exceeded

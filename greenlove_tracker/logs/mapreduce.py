@@ -52,7 +52,10 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "host": lambda run: ", ".join(sorted(run.hosts)),
     "job": job_of,
     "job_id": job_id_of,
+    "country": lambda run: run.text("country"),
+    "scope": lambda run: "3" if run.text("is_rented") == "yes" else "2",  # of the GHG Protocol
     "kind": lambda run: _kind(run),
+    "simulated": lambda run: "simulated" if run.is_simulated else "",
     "intensity": lambda run: _intensity(run) if run.knows_carbon_intensity else "",
     "status": lambda run: str(run.summary.status),
     "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues

@@ -173,8 +173,8 @@ def job_of(run: Run) -> str:
 
 def job_id_of(run: Run) -> str:
     """Return the scheduler's number of a run's job as ``sacct`` writes it: ``81``, of an array ``81_3``."""
-    array, task = run.text("array_job_id"), run.text("array_task_id")
-    return f"{array}_{task}" if array and task else run.text("job_id")
+    array, task, number = map(run.text, ("array_job_id", "array_task_id", "job_id"))
+    return f"{array}_{task}" if number and array and task else number
 
 
 def part_of(run: Run, from_utc_s: float, to_utc_s: float) -> Run | None:

@@ -14,7 +14,7 @@ from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, Fore
 from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sacct import JobCoverage
-from greenlove_tracker.logs.selection import job_of
+from greenlove_tracker.logs.selection import job_id_of
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.rendering import document as doc
@@ -28,11 +28,11 @@ from greenlove_tracker.report.run_report import energy_bars, gpu_hours
 from greenlove_tracker.report.verdict import directory_scope, directory_verdict, stamp
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
 
-_SHOWN = ("project", "user", "job", "device", "account", "month", "kind", "intensity")  # sums that it shows
-CUTS = (*((key,) for key in _SHOWN), ("status",))  # what it needs sums by
-_TITLES = {"intensity": "carbon intensity"}
+_SHOWN = ("project", "user", "job_id", "device", "account", "month", "kind", "intensity")  # sums that it shows
+CUTS = (*((key,) for key in _SHOWN), ("status",), ("scope",))  # what it needs sums by
+_TITLES = {"intensity": "carbon intensity", "job_id": "job"}
 _OF_SOME = ("account", "kind")  # not every directory has several
-_LOGGED_BY_SOME = ("user", "job")  # and not every run says
+_LOGGED_BY_SOME = ("user", "job_id")  # and not every run says
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
@@ -68,7 +68,7 @@ def directory_document(
         stamp=stamp(total.n_simulated, total.n_runs),
         footer=" · ".join((f"greenlove_tracker {greenlove_tracker.__version__}", name, *of_period)),
         blocks=(
-            doc.Paragraph(f"{_scope(aggregate, issued)} {directory_scope(total)}", is_note=True),
+            doc.Paragraph(f"{_scope(aggregate, issued)} {directory_scope(aggregate)}", is_note=True),
             doc.KeyFigures(_figures(total)),
             *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
             *_energy_blocks(total),
@@ -164,15 +164,16 @@ def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
     Raises:
         UsageError: where the logs hold more jobs than that.
     """
-    groups = aggregate.exact_totals_by("job")
-    outside = groups.pop(("",), None)
-    if n_jobs < len(groups):
+    groups = aggregate.exact_totals_by("job", "job_id")  # the number alone may be there on two clusters
+    n_logged = len({job for job, job_id in groups if job_id})
+    n_outside = sum(group.n_runs for (_, job_id), group in groups.items() if not job_id)
+    if n_jobs < n_logged:
         raise UsageError(
-            f"{n_jobs:,} jobs are too few: these runs belong to {len(groups):,}; count them with sacct -X -n | wc -l"
+            f"{n_jobs:,} jobs are too few: these runs belong to {n_logged:,}; count them with sacct -X -n | wc -l"
         )
-    missing = n_jobs - len(groups)
+    missing = n_jobs - n_logged
     share = f" ({fmt.percent(missing / n_jobs)})" if n_jobs else ""
-    beside = f"; {fmt.plural(outside.n_runs, 'run')} belonged to no job" if outside else ""
+    beside = f"; {fmt.plural(n_outside, 'run')} belonged to no job" if n_outside else ""
     return (
         f"Of {fmt.plural(n_jobs, 'job')}, {missing:,}{share} left no log here and are missing from every total{beside}."
     )
@@ -272,9 +273,8 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
         return ()
     runs = [(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
     names = [_run_names(run) for run, _ in runs]
-    kept = [
-        i for i, (title, _) in enumerate(_RUN_NAMES) if title not in _LOGGED_BY_SOME or any(row[i] for row in names)
-    ]
+    of_some = {_TITLES.get(key, key) for key in _LOGGED_BY_SOME}
+    kept = [i for i, (title, _) in enumerate(_RUN_NAMES) if title not in of_some or any(row[i] for row in names)]
     blank = ("",) * (len(kept) - 1)
     rows = [(*(row[i] or "(none)" for i in kept), *sums.cells) for row, (_, sums) in zip(names, runs, strict=True)]
     n_further = top.count - len(top.items)
@@ -297,7 +297,7 @@ def _run_names(run: Run) -> tuple[str, ...]:
         fmt.shortened(run.run_id, 40),
         fmt.shortened(run.summary.project, 20),
         fmt.shortened(run.text("user"), 20),
-        fmt.shortened(job_of(run), 20),
+        fmt.shortened(job_id_of(run), 20),
         fmt.shortened(status, 20),
     )
 

@@ -177,7 +177,8 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str], coverage: JobCovera
     )
     lines += _bounds_lines(total.totals)
     if stamped := stamp(total.totals.n_simulated, total.totals.n_runs):
-        lines += ["", stamped]
+        invented = aggregate.exact_totals_by("simulated")["simulated",].totals
+        lines += ["", *wrap(f"{stamped}, {fmt.energy(invented.energy_kwh)} of the energy", "", "  ")]
     if notes := wording.marks_in(numbers[1:], 0):
         lines += ["", *(line for note in notes for line in wrap(note, "", "  "))]
     if sum(sums.totals.n_runs for sums in groups.values()) > total.totals.n_runs:

@@ -8,7 +8,6 @@ from pathlib import PurePath
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.records import Factor, RunStatus
 from greenlove_tracker.report import wording
 
@@ -134,13 +133,17 @@ def _by_status(aggregate: Aggregate) -> dict[str, int]:
     return {status: sums.n_runs for (status,), sums in aggregate.exact_totals_by("status").items()}
 
 
-def directory_scope(total: Totals) -> str:
-    """Return the scopes of the runs of a directory, and their market-based emissions."""
-    n_own = total.n_runs - total.n_rented
-    if not total.n_rented or not n_own:
+def directory_scope(aggregate: Aggregate) -> str:
+    """Return the emissions of a directory by scope, and market-based."""
+    total, by_scope = aggregate.total, aggregate.exact_totals_by("scope")
+    if len(by_scope) < 2:
         scope = _SCOPE_3 if total.n_rented else _SCOPE_2
     else:
-        scope = f"Scope 2: {fmt.plural(n_own, 'run')} on owned machines. Scope 3: {total.n_rented:,} on rented ones."
+        own, rented = by_scope["2",].totals, by_scope["3",].totals
+        scope = (
+            f"Scope 2: {fmt.mass(own.emissions_kgco2e)} ({fmt.plural(own.n_runs, 'run')} on owned machines). "
+            f"Scope 3: {fmt.mass(rented.emissions_kgco2e)} ({fmt.plural(rented.n_runs, 'run')} on rented machines)."
+        )
     location = f"CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}."
     if total.market_kgco2e is None:
         market = "Market-based: no contract was given."

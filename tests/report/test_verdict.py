@@ -4,6 +4,7 @@ import pytest
 from report_samples import GERMANY, cpu_energy, demo_run, epoch_row, gpu_run, write_run
 
 from greenlove_tracker import aggregate
+from greenlove_tracker import format as fmt
 from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.rendering import html, markdown, pdf
 from greenlove_tracker.report.build import document
@@ -67,9 +68,10 @@ def test_market_based_emissions_are_summed_and_what_has_no_contract_is_counted(t
     for number in range(3):
         price = market if number else None  # written as a factor of that name
         write_run(tmp_path, [epoch_row(1, 10.0, energy)], f"run-{number}", price=price)
-    total = aggregate(tmp_path).total
+    logs = aggregate(tmp_path)
+    total = logs.total
     assert total.market_kgco2e == pytest.approx(0.024) and total.n_unknown_market == 1
-    assert "Market-based: 24.0 g, without 1 run that had no contract." in directory_scope(total)
+    assert "Market-based: 24.0 g, without 1 run that had no contract." in directory_scope(logs)
     assert "PPA 2026" in run_scope(aggregate(tmp_path).run("run-1"))
 
 
@@ -97,3 +99,14 @@ def test_simulated_runs_are_stamped_in_every_format(tmp_path) -> None:
     simulated(tmp_path, "b", meter="codecarbon 3.3.2")
     assert document(tmp_path).stamp == "SIMULATED: 1 of 2 runs"
     assert run_document(demo_run(tmp_path / "measured")).stamp == ""
+
+
+def test_emissions_are_split_by_scope(tmp_path) -> None:
+    for number, is_rented in enumerate(("", "yes", "yes")):
+        fields = {"is_rented": is_rented} if is_rented else {}
+        write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], f"run-{number}", fields=fields, intensity=GERMANY)
+    logs = aggregate(tmp_path)
+    whole = logs.total.emissions_kgco2e
+    text = directory_scope(logs)
+    assert f"Scope 2: {fmt.mass(whole / 3)} (1 run on owned machines)." in text
+    assert f"Scope 3: {fmt.mass(whole * 2 / 3)} (2 runs on rented machines)." in text
