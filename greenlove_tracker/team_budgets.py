@@ -160,11 +160,10 @@ def used_in_month(log_dir: str | os.PathLike[str], budgets: Sequence[TeamBudget]
     """
     month = datetime.fromtimestamp(utc_s, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
-    added_up = aggregate(log_dir, since=month.isoformat(), until=following.isoformat())
+    added_up = aggregate(log_dir, since=month.isoformat(), until=following.isoformat(), simulated=False)
     found = []
     for group in dict.fromkeys(budget.group for budget in budgets):
-        each_kind = added_up.by(group, "simulated").items()
-        totals = {name: each for (name, simulated), each in each_kind if not simulated}  # nobody drew that energy
+        totals = {name: each for (name,), each in added_up.by(group).items()}
         for budget in (budget for budget in budgets if budget.group == group):
             names = totals if budget.name == EACH else [budget.name]
             uses = [_use(budget, name, f"{month:%Y-%m}", totals.get(name)) for name in names]

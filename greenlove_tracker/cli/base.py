@@ -167,7 +167,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on 
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 
 
-SELECTION = ("since", "until", "project", "user", "job", "host")  # the arguments that choose runs
+SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
 
 
 def selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,6 +184,13 @@ def selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--user", metavar="NAME", multiple=True, help=f"only runs of this user{several}"),
         click.option("--job", metavar="ID", multiple=True, help=f"only runs of this job{several}"),
         click.option("--host", metavar="NAME", multiple=True, help=f"only runs on this machine{several}"),
+        click.option(
+            "--include-simulated",
+            "simulated",
+            is_flag=True,
+            default=None,
+            help="count simulated runs in; they are left out if there are others",
+        ),
     )
     for option in reversed(options):
         verb = option(verb)

@@ -58,7 +58,7 @@ def calibrate(
             [
                 f"{run.run_id}: {fmt.energy(measurement.wall_kwh)} at the wall, {fmt.energy(measurement.metered_kwh)} "
                 "metered",
-                f"Runs on {found.host} with {gpus} now count {found.text('')}.",
+                f"Runs on {found.host} with {gpus} are now calibrated: {found.text('')}.",
                 f"It is kept in {run.log_dir / CALIBRATION_FILE}.",
             ]
         )

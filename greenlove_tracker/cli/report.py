@@ -86,7 +86,7 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
     default="project",
     show_default=True,
     help="group by these, comma-separated: run, project, device, account, partition, user, host, job, job_id, "
-    "kind, intensity, status, training, day, month",
+    "country, scope, contract, kind, simulated, intensity, status, training, day, month",
 )
 @selection_options
 @json_option
@@ -94,7 +94,6 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
 @click.option("--metrics", is_flag=True, help="list the runs with the best value of each metric instead")
 @click.option("--ledger", is_flag=True, help="CSV for an auditor, one line per run: period, factor, basis, scope")
 @click.option("--factors", metavar="FILE", help="with --ledger: CSV of factors to restate the runs with")
-@click.option("--include-simulated", is_flag=True, help="with --ledger: include simulated runs, marked")
 @click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option(
     "--verify",
@@ -120,7 +119,6 @@ def summary(
     metrics: bool,
     ledger: bool,
     factors: str | None,
-    include_simulated: bool,
     sacct: str | None,
     is_checked: bool,
     **chosen: Any,
@@ -135,12 +133,14 @@ def summary(
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
     _refuse_together(as_json=as_json, as_csv=as_csv, ledger=ledger, metrics=metrics, has_jobs=sacct is not None)
-    if (factors is not None or include_simulated) and not ledger:
-        raise UsageError("--factors and --include-simulated are for the lines of a ledger: say --ledger too")
+    if factors is not None and not ledger:
+        raise UsageError("--factors is for the lines of a ledger: say --ledger too")
+    if chosen["simulated"] is None and (ledger or "simulated" in keys):
+        chosen["simulated"] = not ledger  # no auditor's line is simulated unless asked for
     added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
     coverage = None if sacct is None else job_coverage(read_jobs(sacct), added_up)
     if ledger:
-        click.echo(_ledger(added_up, factors, has_simulated=include_simulated))
+        click.echo(_ledger(added_up, factors))
         _print_problems(added_up.problems)
         return
     if metrics:
@@ -166,23 +166,22 @@ def summary(
         raise SystemExit(1)
 
 
-def _ledger(added_up: Aggregate, factors: str | None, *, has_simulated: bool) -> str:
+def _ledger(added_up: Aggregate, factors: str | None) -> str:
     """Return the ledger as CSV; say on stderr what is left out, and what was counted with a factor of other years."""
     from greenlove_tracker.report.audit import entries, ledger_csv
     from greenlove_tracker.report.given_factors import read_factors
 
     found = entries(added_up.runs, () if factors is None else read_factors(factors))
-    kept = [entry for entry in found if has_simulated or not entry.is_simulated]
-    if n_left := len(found) - len(kept):
+    if n_left := added_up.n_left_out:
         click.echo(
             f"! {plural(n_left, 'simulated run')} left out; --include-simulated brings them in, marked", err=True
         )
-    if found and not kept:
-        raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
-    if n_differ := sum(bool(entry.factor_year_differs) and entry.restated is None for entry in kept):
+        if not found:
+            raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
+    if n_differ := sum(bool(entry.factor_year_differs) and entry.restated is None for entry in found):
         text = f"! {plural(n_differ, 'run')} counted with a carbon intensity of another year: see factor_year_differs"
         click.echo(f"{text}; --factors restates them", err=True)
-    return ledger_csv(kept)
+    return ledger_csv(found)
 
 
 def _refuse_together(*, as_json: bool, as_csv: bool, ledger: bool, metrics: bool, has_jobs: bool) -> None:
@@ -306,7 +305,7 @@ def report(
     _refuse_foreign_options(given, style)
     if follow:
         _follow(
-            log_dir, output, {"--format": style != "report", **{f"--{n}": v for n, v in chosen.items()}}, given, every
+            log_dir, output, {"--format": style != "report", **{_option(n): v for n, v in chosen.items()}}, given, every
         )
         return
     if every is not None:
@@ -329,6 +328,11 @@ def report(
         click.echo(text)
     else:
         click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
+
+
+def _option(name: str) -> str:
+    """Return the option that a choice of runs is given by."""
+    return "--include-simulated" if name == "simulated" else f"--{name}"
 
 
 def _follow(

@@ -116,6 +116,11 @@ class Aggregate:
         return self._run_query().verified if self._query.is_verified else None
 
     @property
+    def n_left_out(self) -> int:
+        """The number of simulated runs that were chosen and do not count."""
+        return self._run_query().n_left_out
+
+    @property
     def highlights(self) -> Highlights:
         """The single runs that a report names."""
         return self._run_query(has_highlights=True).highlights
@@ -143,6 +148,8 @@ class Aggregate:
         query = replace(self._query, groupings=(_EVERYTHING,))
         n_runs = max(1, len(self._source.names))
         self._result = mapreduce.visit_runs(query, with_bar(self._source.runs(), n_runs, n_runs), function)
+        if self._counts_simulated_after_all(self._result):
+            self.visit(function)
 
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.
@@ -219,6 +226,8 @@ class Aggregate:
         if others := self._source.others(result.no_runs):
             of_others = mapreduce.query_runs(query, with_bar(others, len(others), len(others)))
             result = QueryResult.merged((result, of_others))
+        if known is None and self._counts_simulated_after_all(result):
+            return self._run_query(*groupings, has_highlights=has_highlights)
         if known is not None:
             result = replace(result, groups={**known.groups, **result.groups})
             if self._has_highlights:
@@ -226,6 +235,14 @@ class Aggregate:
         self._has_highlights = self._has_highlights or has_highlights
         self._result = result
         return result
+
+    def _counts_simulated_after_all(self, result: QueryResult) -> bool:
+        """Count simulated runs from now on where there are no others, and nobody said to leave them out."""
+        selection = self._query.selection
+        if selection.simulated is not None or not result.is_simulated_alone:
+            return False
+        self._query, self._result = replace(self._query, selection=replace(selection, simulated=True)), None
+        return True
 
 
 def _with_chains(grouping: Grouping, values: tuple[str, ...], continues: Mapping[str, str]) -> tuple[str, ...]:
@@ -283,8 +300,8 @@ def aggregate(
         verify: add the epochs of finished runs up again; a run whose summary differs is named in ``problems``.
         engine: ``local``, or ``dask``: the same answer, to the last bit, from several processes or machines.
         scheduler: the address of a running Dask scheduler, which ``dask`` is to use.
-        **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
-            ``Chosen`` says.
+        **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``,
+            ``simulated``, as ``Chosen`` says.
 
     Returns:
         The runs that could be read, added up; what could not is in ``problems``, by name.

@@ -91,17 +91,18 @@ class Calibration:
 
     def factor(self, run_id: str) -> float:
         """Return the energy at the wall in that metered: of the run itself, or of all measurements together."""
-        of_it = self._of(run_id)
+        of_it = self.used_for(run_id)
         return math.fsum(one.wall_kwh for one in of_it) / math.fsum(one.metered_kwh for one in of_it)
 
     def model_factor(self, run_id: str) -> float:
         """Return what the energy that no hardware measured counts with, where the wall saw less than was metered."""
-        of_it = self._of(run_id)
+        of_it = self.used_for(run_id)
         modelled_kwh = math.fsum(one.metered_kwh - one.counted_kwh for one in of_it)
         rest_kwh = math.fsum(one.wall_kwh - one.counted_kwh for one in of_it)
         return max(0.0, rest_kwh / modelled_kwh) if modelled_kwh > 0 else 1.0
 
-    def _of(self, run_id: str) -> Sequence[WallMeasurement]:
+    def used_for(self, run_id: str) -> Sequence[WallMeasurement]:
+        """Return the measurements that the factor of a run is from: its own, or those of all other runs."""
         return [one for one in self.measurements if one.run_id == run_id] or self.measurements
 
     def error_share(self, run_id: str) -> float:
@@ -119,13 +120,16 @@ class Calibration:
         return math.hypot(max(of_host.upper - 1, spread), max(one.meter_error for one in self.measurements))
 
     def text(self, run_id: str) -> str:
-        """Say what a run is calibrated with: ``×1.24 (±8%), by 2 runs measured at the wall``."""
-        by = fmt.plural(len(self.measurements), "run")
-        if any(one.run_id == run_id for one in self.measurements):
-            by = "this run"
+        """Say what a run is calibrated with: ``energy ×1.24 (±8%), from 2 runs with a wall meter``."""
+        n_runs = len(self.measurements)
+        by = "a wall meter during this run" if self.is_of(run_id) else f"{fmt.plural(n_runs, 'run')} with a wall meter"
         factor = self.factor(run_id)
-        what = f"×{factor:.3g}" if factor >= 1 else f"models ×{self.model_factor(run_id):.3g}"
-        return f"{what} (±{fmt.percent(self.error_share(run_id))}), by {by} measured at the wall"
+        what = f"energy ×{factor:.3g}" if factor >= 1 else f"modelled energy ×{self.model_factor(run_id):.3g}"
+        return f"{what} (±{fmt.percent(self.error_share(run_id))}), from {by}"
+
+    def is_of(self, run_id: str) -> bool:
+        """Return True of a run that was itself measured at the wall."""
+        return any(one.run_id == run_id for one in self.measurements)
 
 
 def calibrated(summary: RunSummary, calibration: Calibration, run_id: str) -> RunSummary:
@@ -176,11 +180,11 @@ def uncalibrated_kwh(summary: RunSummary, calibration: Calibration | None, run_i
     kwh = metered_before_pue_kwh(summary)
     if kwh is None or calibration is None or calibration.factor(run_id) >= 1:
         return kwh
-    counted_kwh, of_models = _counted_kwh(summary), calibration.model_factor(run_id)
-    return counted_kwh + (kwh - counted_kwh) / of_models if of_models > 0 else None
+    measured_kwh, of_models = counted_kwh(summary), calibration.model_factor(run_id)
+    return measured_kwh + (kwh - measured_kwh) / of_models if of_models > 0 else None
 
 
-def _counted_kwh(summary: RunSummary) -> float:
+def counted_kwh(summary: RunSummary) -> float:
     """Return the energy of the components that hardware measured alone."""
     energy = summary.energy
     return math.fsum(
@@ -444,7 +448,7 @@ def measured_at_the_wall(
         gpu_models=run.text("gpu_models"),
         run_id=run.run_id,
         metered_kwh=metered_kwh,
-        counted_kwh=_counted_kwh(summary),
+        counted_kwh=counted_kwh(summary),
         wall_kwh=wall_kwh,
         meter_error=meter_error,
         source=source,

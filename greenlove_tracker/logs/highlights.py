@@ -11,6 +11,7 @@ from typing import NamedTuple
 from greenlove_tracker.logs.lost_work import Resumption
 from greenlove_tracker.logs.metrics import kwh_per_point
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN
 from greenlove_tracker.records import Factor, MetricSummary, RunStatus
 
@@ -74,7 +75,7 @@ def notable(run: Run, part: Run, added: Contribution) -> Notable:
         part: what counts of it.
         added: what that adds.
     """
-    summary, price, cut = part.summary, run.electricity_price, part.cut
+    summary, cut = part.summary, part.cut
     has_begin, has_end = (True, True) if cut is None else (cut.has_begin, cut.has_end)
     return Notable(
         run_id=run.run_id,
@@ -85,7 +86,7 @@ def notable(run: Run, part: Run, added: Contribution) -> Notable:
         is_cut=cut is not None,
         is_simulated=run.is_simulated,
         is_incomplete=has_end and summary.status in INCOMPLETE,
-        factors=(part.carbon_intensity, price) if price else (part.carbon_intensity,),
+        factors=factors_of(part),
         country=run.text("country"),
         day=part.text("started_at")[:10],
         record=ForecastRecord.of(run) if has_end else ForecastRecord(),

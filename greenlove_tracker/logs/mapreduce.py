@@ -54,6 +54,7 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "job_id": job_id_of,
     "country": lambda run: run.text("country"),
     "scope": lambda run: "3" if run.text("is_rented") == "yes" else "2",  # of the GHG Protocol
+    "contract": lambda run: run.market_intensity.source if run.market_intensity else "",
     "kind": lambda run: _kind(run),
     "simulated": lambda run: "simulated" if run.is_simulated else "",
     "intensity": lambda run: _intensity(run) if run.knows_carbon_intensity else "",
@@ -135,6 +136,7 @@ class QueryResult:
         no_runs: names in the directory that turned out to be no runs of ours.
         highlights: of no run where they were not asked for.
         verified: no run where that was not asked for.
+        n_left_out: simulated runs that do not count.
     """
 
     groups: Mapping[Grouping, Mapping[tuple[str, ...], ExactTotals]]
@@ -143,6 +145,12 @@ class QueryResult:
     no_runs: tuple[str, ...]
     highlights: Highlights
     verified: Verified
+    n_left_out: int = 0
+
+    @property
+    def is_simulated_alone(self) -> bool:
+        """True where simulated runs were left out, and no other run was found."""
+        return self.n_left_out > 0 and not any(groups for groups in self.groups.values())
 
     @classmethod
     def merged(cls, parts: Iterable[QueryResult]) -> QueryResult:
@@ -155,6 +163,7 @@ class QueryResult:
             no_runs=tuple(sorted({name for p in parts for name in p.no_runs})),
             highlights=Highlights.merged(p.highlights for p in parts),
             verified=Verified(sum(p.verified.n_agreeing for p in parts), sum(p.verified.n_differing for p in parts)),
+            n_left_out=sum(p.n_left_out for p in parts),
         )
 
 
@@ -194,6 +203,7 @@ class _RunResult(NamedTuple):
     continues: str = ""
     notable: Notable | None = None
     differences: Sequence[str] | None = None  # None: not verified
+    is_left_out: bool = False
 
 
 def _map_run(query: Query, run: Run) -> _RunResult:
@@ -205,12 +215,14 @@ def _map_run(query: Query, run: Run) -> _RunResult:
         part = query.selection.part(run)
         if part is None:
             return _RunResult(run, continues=continues)
-        if part is not run:
-            added = contribution(part)
-        groups = tuple(tuple(_in_groups(query, grouping, run, part, added)) for grouping in query.groupings)
         differences = verify(run) if query.is_verified else None
         for difference in differences or ():
             run.refuse(LogError(difference))
+        if run.is_simulated and not query.selection.simulated:
+            return _RunResult(run, continues=continues, differences=differences, is_left_out=True)
+        if part is not run:
+            added = contribution(part)
+        groups = tuple(tuple(_in_groups(query, grouping, run, part, added)) for grouping in query.groupings)
         highlight = notable(run, part, added) if query.has_highlights else None
     except (LogError, OSError, ValueError, ArithmeticError) as error:
         run.refuse(error)
@@ -343,7 +355,8 @@ def _reduce(query: Query, results: Iterable[_RunResult]) -> QueryResult:
     no_runs: list[str] = []
     highlights: list[Notable] = []
     verified: list[bool] = []
-    for run, _, in_groups, continued, highlight, differences in results:
+    n_left_out = 0
+    for run, _, in_groups, continued, highlight, differences, is_left_out in results:
         if not run.is_run:
             no_runs.append(run.path.name)
             continue
@@ -357,6 +370,7 @@ def _reduce(query: Query, results: Iterable[_RunResult]) -> QueryResult:
             highlights.append(highlight)
         if differences is not None:
             verified.append(not differences)
+        n_left_out += is_left_out
     return QueryResult(
         groups={grouping: {v: ExactTotals.of(c) for v, c in found.items()} for grouping, found in groups.items()},
         problems=TopN.of(N_PROBLEMS, problems),
@@ -364,6 +378,7 @@ def _reduce(query: Query, results: Iterable[_RunResult]) -> QueryResult:
         no_runs=tuple(no_runs),
         highlights=Highlights.of(highlights),
         verified=Verified(verified.count(True), verified.count(False)),
+        n_left_out=n_left_out,
     )
 
 

@@ -578,6 +578,14 @@ class Run(RunFiles):
         metered, calibration = self.metered_summary, self.calibration
         return metered if calibration is None else calibrated(metered, calibration, self.run_id)
 
+    @property
+    def calibration_ratio(self) -> float:
+        """The energy with its machine's calibration in that metered; 1.0 without one."""
+        if self.calibration is None:
+            return 1.0
+        metered_kwh, energy_kwh = self.metered_summary.energy_kwh, self.summary.energy_kwh
+        return energy_kwh / metered_kwh if metered_kwh and energy_kwh is not None else 1.0
+
     @cached_property
     def metered_summary(self) -> RunSummary:
         """The totals by the run's own meters: as written at its end, or added up from the rows without an end.

@@ -96,6 +96,8 @@ class Chosen(TypedDict, total=False):
         user: only runs of these users.
         job: only runs of these jobs, as ``by("job")`` or ``by("job_id")`` name them.
         host: only runs that these machines took part in.
+        simulated: True: count simulated runs in; False: leave them out; default: leave them out, unless there is no
+            other run.
     """
 
     since: str | None
@@ -104,6 +106,7 @@ class Chosen(TypedDict, total=False):
     user: str | Sequence[str]
     job: str | Sequence[str]
     host: str | Sequence[str]
+    simulated: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class Selection:
         users: likewise.
         jobs: likewise, as ``--by job`` or ``--by job_id`` name them.
         hosts: likewise; a run of several machines is chosen by any of them.
+        simulated: True where simulated runs count; None: where there is no other run.
     """
 
     period: Period = field(default_factory=Period)
@@ -123,6 +127,7 @@ class Selection:
     users: Sequence[str] = ()
     jobs: Sequence[str] = ()
     hosts: Sequence[str] = ()
+    simulated: bool | None = None
 
     @classmethod
     def of(cls, **chosen: Unpack[Chosen]) -> Selection:
@@ -132,11 +137,12 @@ class Selection:
             UsageError: where a date is none.
         """
         period = Period.parse(chosen.get("since"), chosen.get("until"))
-        return cls(period, *(_several(chosen.get(name)) for name in ("project", "user", "job", "host")))
+        projects, users, jobs, hosts = (_several(chosen.get(name)) for name in ("project", "user", "job", "host"))
+        return cls(period, projects, users, jobs, hosts, chosen.get("simulated"))
 
     @property
     def is_everything(self) -> bool:
-        """True where all runs count, with all of their time."""
+        """True where all runs count, with all of their time; maybe without the simulated ones."""
         return self.period.is_everything and not any((self.projects, self.users, self.jobs, self.hosts))
 
     @property

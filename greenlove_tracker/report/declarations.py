@@ -95,7 +95,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
             f"  E × I   {energy} emitted {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
             f"{wording.runs_text(facts.kinds)}",
             f"  M       embodied emissions {embodied}",
-            f"  R       {fmt.plural(count, unit)} in {fmt.plural(facts.kinds[TRAINING], 'training run')}",
+            f"  R       {_units_text(count, unit, facts.kinds[TRAINING])}",
             *([f"  period  {period}"] if (period := _period(aggregate, facts)) else []),
             *(f"  {text}" for text in (*_mocked(facts), *_left_out(aggregate, facts))),
             "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
@@ -196,9 +196,16 @@ def _left_out(aggregate: Aggregate, facts: Facts) -> Iterator[str]:
             f"known: {', '.join(facts.left_out)}{more}"
         )
     yield from _unknown_overhead(facts)
+    if left := wording.left_out(aggregate.n_left_out):
+        yield left
     n = len(aggregate.problems)
     if n:
         yield f"{fmt.plural(n, 'part')} of the logs could not be read and {'is' if n == 1 else 'are'} not in it"
+
+
+def _units_text(count: int, unit: str, n_runs: int) -> str:
+    runs = fmt.plural(n_runs, "training run")
+    return runs if unit == "run" else f"{fmt.plural(count, unit)} in {runs}"
 
 
 def _mocked(facts: Facts) -> Iterator[str]:

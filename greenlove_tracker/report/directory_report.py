@@ -29,7 +29,7 @@ from greenlove_tracker.report.verdict import directory_scope, directory_verdict,
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
 
 _SHOWN = ("project", "user", "job_id", "device", "account", "month", "kind", "intensity")  # sums that it shows
-CUTS = (*((key,) for key in _SHOWN), ("status",), ("scope",))  # what it needs sums by
+CUTS = (*((key,) for key in _SHOWN), ("status",), ("scope",), ("contract",))  # what it needs sums by
 _TITLES = {"intensity": "carbon intensity", "job_id": "job"}
 _OF_SOME = ("account", "kind")  # not every directory has several
 _LOGGED_BY_SOME = ("user", "job_id")  # and not every run says
@@ -104,7 +104,8 @@ def _scope(aggregate: Aggregate, issued: str | None) -> str:
     cut = f" {wording.cut_text(n_cut)}." if n_cut else ""
     chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
     when = f"Issued on {issued}." if issued else "No date of issue was given."
-    return f"Period: {selection.period.text}.{cut}{chosen} All times are UTC. {when}"
+    left = f" {text}." if (text := wording.left_out(aggregate.n_left_out)) else ""
+    return f"Period: {selection.period.text}.{cut}{chosen}{left} All times are UTC. {when}"
 
 
 def coverage_sentences(coverage: JobCoverage) -> str:
@@ -223,7 +224,8 @@ def _energy_blocks(total: Totals) -> tuple[doc.Block, ...]:
     if total.energy_kwh is None:
         return ()
     estimate = (total.unmetered_estimate_kwh or 0.0, "time without a meter")
-    assumed = (total.node_assumed_kwh or 0.0, "assumed for the rest of the nodes, by node_overhead or calibration")
+    by = "from wall meters" if total.n_calibrated == total.n_runs else "by node_overhead, or from a wall meter"
+    assumed = (total.node_assumed_kwh or 0.0, f"rest of the nodes, {by}")
     bars = energy_bars(total.energy, total.energy_kwh, estimate, assumed, "PUE")
     return (doc.Heading("Energy by component"), doc.BarChart(bars))
 
@@ -312,7 +314,10 @@ def forecast_blocks(record: ForecastRecord) -> tuple[doc.Block, ...]:
         f"The interval that a run forecast for its time held in {fmt.held(record.n_held, n_runs)} of the runs (nominal "
         f"{nominal}); median |error| {record.median_error:.1%}."
     )
-    note = "Of each run that did what it forecast, the first forecast at a tenth of its time or later is counted."
+    note = (
+        "Counted are the runs that did what was forecast: finished, with as many epochs. Of each, the first forecast "
+        "after a tenth of its time counts."
+    )
     return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(text), doc.Paragraph(note, is_note=True))
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, significant
-from greenlove_tracker.logs.calibration import Calibration
-from greenlove_tracker.logs.intensity_sources import TABLE
+from greenlove_tracker.logs.calibration import Calibration, counted_kwh
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.logs.uncertainty import MeasurementError, errors_of
-from greenlove_tracker.records import COMPONENTS, Factor
+from greenlove_tracker.records import COMPONENTS, Factor, RunSummary
 from greenlove_tracker.rendering.document import Block, Calculation, Calculations, Column, Heading, Paragraph, Table
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.wording import unmetered_text
@@ -60,7 +60,7 @@ def method_blocks(
         *((Paragraph(scope),) if not before and (scope := wording.beyond_gpus_of(run)) else ()),
         *(error_blocks(run) if errors is None else errors),
         Heading("Factors"),
-        factor_table(factors or run_factors(run)),
+        factor_table(factors or factors_of(run)),
         Paragraph(_SCOPE),
     )
 
@@ -70,7 +70,7 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
     if run.summary.energy_kwh is None:
         return ()
     if run.calibration is not None:
-        text = f"The energy is {wording.calibration_text(run)}: {calibration_source(run.calibration)}."
+        text = f"The energy is {wording.calibration_text(run)}. {calibration_source(run.calibration, run.run_id)}."
         return (Heading("Uncertainty"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
     errors = errors_of(run)
     if errors is None:
@@ -99,12 +99,12 @@ def _error_row(error: MeasurementError) -> tuple[str, ...]:
 _COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
 
 
-def calibration_source(calibration: Calibration) -> str:
-    """Name the wall meters behind a calibration, and when they were compared."""
+def calibration_source(calibration: Calibration, run_id: str) -> str:
+    """Name the wall meters behind a run's calibration, and when they were compared."""
     return "; ".join(
-        f"{fmt.shortened(one.run_id, 40)}, {fmt.energy(one.wall_kwh)} at the wall for {fmt.energy(one.metered_kwh)} "
+        f"{fmt.shortened(one.run_id, 40)}: {fmt.energy(one.wall_kwh)} at the wall, {fmt.energy(one.metered_kwh)} "
         f"metered ({fmt.shortened(one.source, 80)}, {one.added_at[:10]})"
-        for one in calibration.measurements
+        for one in calibration.used_for(run_id)
     )
 
 
@@ -125,32 +125,37 @@ def _time(run: Run) -> Calculation:
 
 
 def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
-    """Sum the components; return the sum, with PUE, in the unit of the total as well."""
-    summary = run.summary
+    """Sum the components; return the sum, calibrated and with PUE, in the unit of the total as well."""
+    calibration = run.calibration
+    summary = run.summary if calibration is None else run.metered_summary
     if summary.energy_kwh is None:
         return [], None
-    scale = energy_scale(summary.energy_kwh)
+    scale = energy_scale(run.summary.energy_kwh or 0.0)
     known = [e for c in COMPONENTS if (e := summary.energy.component_kwh(c)) is not None]
     names = [c for c in COMPONENTS if summary.energy.component_kwh(c) is not None]
     terms = [number(scale.value(e), scale.unit) for e in known]
-    lines, estimate = _estimate(run, scale)
+    lines, estimate = _estimate(run, summary, scale)
     if estimate is not None:
         terms.append(estimate)
         names.append("estimate" if lines else "estimate as logged")
-    if summary.node_assumed_kwh:
+    if summary.node_assumed_kwh and calibration is None:  # which replaces it
         terms.append(number(scale.value(summary.node_assumed_kwh), scale.unit))
-        names.append(f"assumed for {wording.node_text(run)}")
-    added, total = sum_of(f"energy: {' + '.join(names)}", terms, scale.unit)
+        names.append(wording.node_text(run))
+    head = "energy" if calibration is None else "metered"
+    added, total = sum_of(f"{head}: {' + '.join(names)}", terms, scale.unit)
     lines.append(added)
+    if calibration is not None:
+        of_wall, total = _at_the_wall(run, calibration, total, scale)
+        lines += of_wall
     if summary.pue != 1:
         with_pue, total = product_of("energy with PUE", [total, Number(str(summary.pue), name="PUE")], scale.unit)
         lines.append(with_pue)
     return lines, total
 
 
-def _estimate(run: Run, scale: Scale) -> tuple[list[Calculation], Number | None]:
+def _estimate(run: Run, summary: RunSummary, scale: Scale) -> tuple[list[Calculation], Number | None]:
     """Derive the estimate for unmetered time, where one mean power stands for all components."""
-    summary, metered_kwh = run.summary, run.summary.energy.total_kwh
+    metered_kwh = summary.energy.total_kwh
     if not summary.unmetered_estimate_kwh:
         return [], None
     logged = number(scale.value(summary.unmetered_estimate_kwh), scale.unit)
@@ -163,6 +168,28 @@ def _estimate(run: Run, scale: Scale) -> tuple[list[Calculation], Number | None]
         return [], logged
     label = f"estimate for {unmetered_text(run)}"
     return [Calculation(label, f"{factors[0]} × {factors[1]} ÷ {divisor}", str(result))], result
+
+
+def _at_the_wall(run: Run, calibration: Calibration, metered: Number, scale: Scale) -> tuple[list[Calculation], Number]:
+    """Derive the factor of a calibration, and the energy of a run with it."""
+    used = calibration.used_for(run.run_id)
+    is_above = calibration.factor(run.run_id) >= 1
+    left_out_kwh = 0.0 if is_above else math.fsum(one.counted_kwh for one in used)  # what hardware measured stays
+    wall, divisor = (
+        number(scale.value(math.fsum(values) - left_out_kwh), scale.unit)
+        for values in ((one.wall_kwh for one in used), (one.metered_kwh for one in used))
+    )
+    factor = number(max(0.0, wall.value / divisor.value))
+    of = "at the wall ÷ metered" if not left_out_kwh else "both without what hardware measured, at least 0"
+    lines = [Calculation(f"calibration factor: {of}", f"{wall} ÷ {divisor}", str(factor))]
+    measured_kwh = 0.0 if is_above else counted_kwh(run.metered_summary)
+    if not measured_kwh:
+        product, total = product_of("energy: metered × calibration factor", [metered, factor], scale.unit)
+        return [*lines, product], total
+    measured = number(scale.value(measured_kwh), scale.unit)
+    total = number(measured.value + (metered.value - measured.value) * factor.value, scale.unit)
+    text = f"{measured} + ({metered} − {measured}) × {factor}"
+    return [*lines, Calculation("energy: measured + the rest × calibration factor", text, str(total))], total
 
 
 def _from_energy(run: Run, total: Number) -> list[Calculation]:
@@ -227,16 +254,6 @@ def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
         return ""
     logged = fmt.energy(summary.energy_kwh)
     return f"The log's own total is {logged}, but its parts add up to something else: the log was changed or damaged."
-
-
-def run_factors(run: Run) -> tuple[Factor, ...]:
-    """Return the carbon intensity of a run, its price of electricity, a PUE that has a source, and node overhead."""
-    price, pue = run.electricity_price, Factor("pue", run.summary.pue, "×", run.text("pue.source"))
-    node = [run.node_overhead] if run.node_overhead else []
-    intensities = [run.carbon_intensity]
-    if any(source.is_fallback and source.provider == TABLE for source in run.intensity_sources):
-        intensities.append(replace(run.terms.carbon_intensity, name="carbon_intensity, fall-back"))
-    return (*intensities, *([price] if price else []), *([pue] if pue.source else []), *node)
 
 
 def factor_table(factors: Iterable[Factor]) -> Table:

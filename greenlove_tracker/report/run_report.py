@@ -17,7 +17,7 @@ from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import LEAST_METERED_S, mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.logs.uncertainty import run_interval
-from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord, Flag, Method, Row, RunStatus, sum_energies
+from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord, Flag, Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
@@ -195,7 +195,7 @@ def _energy_blocks(run: Run) -> tuple[doc.Block, ...]:
         summary.energy,
         whole_kwh,
         (summary.unmetered_estimate_kwh or 0.0, unmetered_text(run)),
-        (summary.node_assumed_kwh or 0.0, f"assumed for {wording.node_text(run)}"),
+        (summary.node_assumed_kwh or 0.0, wording.node_text(run)),
         f"PUE {summary.pue}",
     )
     return (doc.Heading("Energy by component"), doc.BarChart(bars))
@@ -308,9 +308,9 @@ def _chart_note(run: Run) -> str:
     n_done = run.summary.epochs_done
     if n_done < 2:
         return f"{'One epoch was' if n_done == 1 else 'No epoch was'} finished: there is nothing to plot over epochs."
-    if run.summary.n_nodes > 1:
-        return f"The charts show the first of {run.summary.n_nodes} nodes."
-    return ""
+    nodes = f"The charts show the first of {run.summary.n_nodes} nodes." if run.summary.n_nodes > 1 else ""
+    metered = "Power and energy of the epochs are as metered, before calibration." if run.calibration else ""
+    return " ".join(filter(None, (nodes, metered)))
 
 
 def _epoch_chart(title: str, points: Points, scale_for: Callable[[float], Scale]) -> doc.LineChart | None:
@@ -340,7 +340,7 @@ def span_blocks(run: Run) -> tuple[doc.Block, ...]:
     spans = run.spans
     if not spans:
         return ()
-    factor = run.terms.node_factor(run.summary.energy) * run.summary.pue
+    factor = _overhead(run)
     shown = spans[:_MAX_SPANS]
     rows = [_span_row(run, span, factor) for span in shown]
     outer = [span for span in spans if span.depth == 0]
@@ -453,6 +453,8 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
     text = f"{issued}: {chosen}." if of_time.scores else f"{issued}, {latest}."
     if stop := wording.expected_stop(run, of_time.issued):
         text = f"{text} It said: {stop}."
+    if run.calibration is not None:
+        text = f"{text} Both sides are as metered, before calibration."
     return (
         doc.Heading("Forecast and outcome"),
         doc.Paragraph(text),
@@ -576,8 +578,7 @@ def _energy_figure(run: Run) -> doc.KeyFigure:
     if summary.unmetered_estimate_kwh:
         parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
     if summary.node_assumed_kwh:
-        assumed = "" if run.calibration else f"{wording.method(Method.ASSUMED)} "
-        parts.append(f"{scale.text(summary.node_assumed_kwh)} {assumed}for {wording.node_text(run)}")
+        parts.append(f"{scale.text(summary.node_assumed_kwh)} {wording.node_text(run)}")
     bounds = wording.measured_bounds(run_interval(run), fmt.energy)
     calibrated = filter(None, (wording.calibration_text(run),))
     return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*bounds, *parts, f"PUE {summary.pue}", *calibrated))
@@ -663,6 +664,12 @@ def cumulative_energy_kwh(run: Run) -> Points:
     return _cumulative(run, lambda kwh, own: kwh)
 
 
+def _overhead(run: Run) -> float:
+    """Return the energy of a run in that of its components: the rest of the node, PUE, and its calibration."""
+    summary = run.summary if run.calibration is None else run.metered_summary
+    return run.terms.node_factor(summary.energy) * summary.pue * run.calibration_ratio
+
+
 def _cumulative(run: Run, amount_of: Callable[[float, float | None], float]) -> Points:
     """Add up what an energy stands for, over the rows of a run.
 
@@ -674,7 +681,7 @@ def _cumulative(run: Run, amount_of: Callable[[float, float | None], float]) -> 
     means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
     if not means_w:
         return ()
-    overhead = run.terms.node_factor(run.summary.energy) * run.summary.pue
+    overhead = _overhead(run)
     elapsed_s, so_far = 0.0, 0.0
     points = [(0.0, 0.0)]
     of_rows = (row.carbon_intensity_gco2e_per_kwh for row in rows for _ in range(2))  # of a gap and of its row

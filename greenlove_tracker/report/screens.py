@@ -11,6 +11,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode, stop_estimate
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
+from greenlove_tracker.logs.mapreduce import TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.uncertainty import LEVEL
@@ -176,9 +177,14 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str], coverage: JobCovera
         rules_below=(0, len(groups)),
     )
     lines += _bounds_lines(total.totals)
+    kinds = {kind: sums.n_runs for (kind,), sums in aggregate.exact_totals_by("kind").items()}
+    if set(kinds) != {TRAINING}:
+        lines += ["", *wrap(f"runs: {wording.runs_text(kinds)}", "", "  ")]
     if stamped := stamp(total.totals.n_simulated, total.totals.n_runs):
         invented = aggregate.exact_totals_by("simulated")["simulated",].totals
         lines += ["", *wrap(f"{stamped}, {fmt.energy(invented.energy_kwh)} of the energy", "", "  ")]
+    if left := wording.left_out(aggregate.n_left_out):
+        lines += ["", f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}"]
     if notes := wording.marks_in(numbers[1:], 0):
         lines += ["", *(line for note in notes for line in wrap(note, "", "  "))]
     if sum(sums.totals.n_runs for sums in groups.values()) > total.totals.n_runs:

@@ -71,7 +71,7 @@ def _of_measured(share: float) -> str:
     if share >= 1:
         return "All of the energy was measured."
     if share <= 0:
-        return "None of the energy was measured: it is modelled."
+        return "None of the energy was measured: it is modelled or estimated."
     return f"Hardware measured {fmt.percent(share)} of the energy; the rest is modelled or estimated."
 
 
@@ -124,9 +124,12 @@ def directory_verdict(aggregate: Aggregate) -> str:
     runs = wording.runs_text({kind: sums.n_runs for (kind,), sums in aggregate.exact_totals_by("kind").items()})
     took = _took(total.duration_s, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
     share = "" if total.measured_share is None or not total.energy_kwh else _of_measured(total.measured_share)
+    n_calibrated = total.n_calibrated
+    are = "is" if n_calibrated == 1 else "are"
+    calibrated = f"{fmt.plural(n_calibrated, 'run')} {are} calibrated with a wall meter." if n_calibrated else ""
     bad = [n for status, n in _by_status(aggregate).items() if status not in (*_GOOD, RunStatus.RUNNING)]
     ended = f"{fmt.plural(sum(bad), 'run')} did not finish." if bad else ""
-    return " ".join(filter(None, (f"{runs[0].upper()}{runs[1:]} took {took}.", share, ended)))
+    return " ".join(filter(None, (f"{runs[0].upper()}{runs[1:]} took {took}.", share, calibrated, ended)))
 
 
 def _by_status(aggregate: Aggregate) -> dict[str, int]:
@@ -145,13 +148,23 @@ def directory_scope(aggregate: Aggregate) -> str:
             f"Scope 3: {fmt.mass(rented.emissions_kgco2e)} ({fmt.plural(rented.n_runs, 'run')} on rented machines)."
         )
     location = f"CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}."
+    return f"{scope} {_NOT_IN_IT} {location} {_market_based(aggregate)}"
+
+
+def _market_based(aggregate: Aggregate) -> str:
+    """Say which part of the energy is under contract, with its emissions, and which is not."""
+    total, by_contract = aggregate.total, aggregate.exact_totals_by("contract")
     if total.market_kgco2e is None:
-        market = "Market-based: no contract was given."
-    else:
-        n_without = total.n_unknown_market
-        lacks = f", without {fmt.plural(n_without, 'run')} that had no contract" if n_without else ""
-        market = f"Market-based: {fmt.mass(total.market_kgco2e)}{lacks}."
-    return f"{scope} {_NOT_IN_IT} {location} {market}"
+        return "Market-based: no contract was given."
+    text = f"Market-based: {fmt.mass(total.market_kgco2e)}"
+    if ("",) not in by_contract:
+        return f"{text}."
+    without = by_contract["",].totals
+    under = aggregate.exact_totals.without([by_contract["",]]).totals
+    return (
+        f"{text} for the {fmt.energy(under.energy_kwh)} under contract. {fmt.energy(without.energy_kwh)} had no "
+        f"contract: {fmt.mass(without.emissions_kgco2e)}, location-based."
+    )
 
 
 def stamp(n_simulated: int, n_runs: int) -> str:

@@ -42,7 +42,7 @@ DAGGER = "†"
 DAGGER_NOTE = "† mixes direct and lifecycle carbon intensities: greenlove summary --by intensity separates them"
 ASSUMED = "§"
 
-ASSUMED_NOTE = "§ includes what node_overhead assumes or a calibration at the wall changes"
+ASSUMED_NOTE = "§ includes an assumed node_overhead, or is calibrated with a wall meter"
 MOCK = "¶"
 
 MOCK_NOTE = "¶ MOCK: the carbon intensity is invented"
@@ -184,7 +184,7 @@ def measured_bounds(estimate: Estimate | None, text: fmt.Text) -> tuple[str, ...
 
 def calibration_text(run: Run) -> str:
     """Say what the energy of a run is calibrated with; empty where it is not."""
-    return f"calibrated {run.calibration.text(run.run_id)}" if run.calibration else ""
+    return f"calibrated: {run.calibration.text(run.run_id)}" if run.calibration else ""
 
 
 def is_measured(joined: str | None) -> bool:
@@ -405,11 +405,12 @@ def joined(words: Sequence[str], conjunction: str = "and") -> str:
 
 
 def node_text(run: Run) -> str:
-    """Write what the assumed part of a run's energy stands for: ``the rest of the node (1.25 × its GPUs)``."""
+    """Write what the energy beyond the meters stands for: ``assumed for the rest of the node (1.25 × its GPUs)``."""
     if run.calibration is not None:
-        return "the rest of the node, by calibration at the wall"
+        return "rest of the node, from a wall meter"
     factor = run.node_overhead
-    return f"the rest of the node ({fmt.significant(factor.value)} × its GPUs)" if factor else "the rest of the node"
+    times = f" ({fmt.significant(factor.value)} × its GPUs)" if factor else ""
+    return f"{method(Method.ASSUMED)} for the rest of the node{times}"
 
 
 def beyond_gpus(metered: Iterable[str], node_overhead: float | None) -> str:
@@ -620,6 +621,12 @@ def outcome_of(run: Run, quantity: str, limit_s: float | None = None) -> Forecas
         scores,
         time_fit_of(run, limit_s),
     )
+
+
+def left_out(n_simulated: int) -> str:
+    """Say that simulated runs are in no figure; empty where none was left out."""
+    are = "is" if n_simulated == 1 else "are"
+    return f"{fmt.plural(n_simulated, 'simulated run')} {are} left out" if n_simulated else ""
 
 
 IN_BOTH = "A run that crosses the end of a day or month is split between the two."

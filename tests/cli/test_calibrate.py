@@ -21,13 +21,15 @@ def test_a_run_is_calibrated_and_every_report_says_so(tmp_path) -> None:
     run = gpu_run(tmp_path)
     gpu_run(tmp_path, "20261122T034044-7f3b")
     done = invoke("calibrate", str(run.path), "--wall-kwh", "0.025", "--note", "PDU 7")
-    assert done.exit_code == 0 and "now count ×1.25 (±10%), by 1 run measured at the wall" in done.output
+    assert (
+        done.exit_code == 0 and "are now calibrated: energy ×1.25 (±10%), from 1 run with a wall meter" in done.output
+    )
     assert "50.0 Wh§" in invoke("summary", str(tmp_path)).output
     for target in ("md", "html"):
         path = tmp_path / f"report.{target}"
         assert invoke("report", str(tmp_path / "20261122T034044-7f3b"), "-o", str(path)).exit_code == 0
         text = path.read_text()
-        assert "calibrated ×1.25" in text and "PDU 7" in text and "95% range" in text
+        assert "calibrated: energy ×1.25" in text and "PDU 7" in text and "95% range" in text
 
 
 def test_the_readings_of_a_power_strip_are_enough(tmp_path) -> None:

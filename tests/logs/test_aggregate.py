@@ -31,6 +31,8 @@ def logs_dir(make_run):
             "account": "lab",
             "partition": "big",
             "user": "ada",
+            "country": "DE",
+            "is_rented": "yes",
             "started_at": "2026-10-31T23:59:49.500Z",
             "job_id": "81",
             "array_task_id": "3",
@@ -126,6 +128,10 @@ def test_the_share_measured_is_that_of_the_runs_that_say(make_run):
         ("user", {"": 3, "ada": 1}),
         ("job", {"": 3, "west/81/3": 1}),
         ("job_id", {"": 3, "81": 1}),
+        ("country", {"": 3, "DE": 1}),
+        ("scope", {"2": 3, "3": 1}),
+        ("contract", {"": 4}),
+        ("simulated", {"": 4}),
         ("kind", {"exploration": 1, "training": 3}),
         ("intensity", {"400 gCO2e/kWh, a test": 4}),
         ("host", {"": 4}),
@@ -275,3 +281,25 @@ def test_csv_that_a_spreadsheet_does_not_run(make_run):
     assert [float(row["energy_kwh"]) for row in rows] == [row["energy_kwh"] for row in found.rows("project", "run")]
     assert {row["cost_usd"] for row in rows} == {""}  # unknown, not zero
     assert aggregate(logs_dir, since="2027-01-01").to_csv("project").startswith("project,runs,duration_s,")
+
+
+@pytest.mark.parametrize(
+    ("simulated", "counted", "n_left_out"), [(None, ["real"], 1), (False, ["real"], 1), (True, ["made-up", "real"], 0)]
+)
+def test_simulated_runs_are_left_out_beside_others(make_run, simulated, counted, n_left_out):
+    make_run("real", [epoch_row(1, 0.1)])
+    path = next(iter(read_logs(make_run("made-up", [epoch_row(1, 5.0)], {"meter": "simulated"})).runs)).path.parent
+    found = aggregate(path, simulated=simulated)
+    assert ([run.run_id for run in found.runs], found.n_left_out) == (counted, n_left_out)
+    assert found.total.n_runs == len(counted) and sizes(found, "run") == {(name,): 1 for name in counted}
+    assert found.highlights.top.count == len(counted)
+
+
+def test_simulated_runs_count_where_there_are_no_others_unless_refused(make_run):
+    path = next(iter(read_logs(make_run("made-up", [epoch_row(1, 5.0)], {"meter": "simulated"})).runs)).path.parent
+    alone, refused = aggregate(path), aggregate(path, simulated=False)
+    assert (alone.total.n_runs, alone.total.n_simulated, alone.n_left_out) == (1, 1, 0)
+    assert (refused.total.n_runs, refused.n_left_out) == (0, 1)
+    visited = []
+    aggregate(path).visit(lambda run: visited.append(run.run_id))
+    assert visited == ["made-up"]

@@ -81,7 +81,9 @@ def test_meters_that_show_too_much_are_scaled_down(tmp_path) -> None:
 def test_what_counters_measured_is_never_scaled_down(tmp_path) -> None:
     run = gpu_run(tmp_path, energy=Energy(1.0, 0.1, None, Method.TDP_MODEL, Method.COUNTER, None))
     found = calibrate(run, 0.5)
-    assert again(run).summary.energy_kwh == pytest.approx(0.5 * 1.2) and "models ×0.4 (" in found.text("another")
+    assert again(run).summary.energy_kwh == pytest.approx(0.5 * 1.2) and "modelled energy ×0.4 (" in found.text(
+        "another"
+    )
     other = gpu_run(tmp_path, "20261122T000000-aaaa", Energy(0.1, 2.0, None, Method.TDP_MODEL, Method.COUNTER, None))
     assert other.summary.energy.gpu_kwh == 2.0 and other.summary.energy.cpu_kwh == pytest.approx(0.04)
     assert calibration.uncalibrated_kwh(other.summary, found, other.run_id) == pytest.approx(2.1)

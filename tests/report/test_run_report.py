@@ -190,10 +190,10 @@ def test_what_a_gpus_counter_leaves_out_is_told_and_what_is_assumed_of_it_stands
         assert "energy: gpu + ram + assumed for the rest of the node (1.25 × its GPUs): 200 Wh + 4 Wh + 46 Wh" in report
     write_run(tmp_path, [epoch_row(1, 100.0, energy)], "20261121T034044-7f3b")
     by_directory = render(document(tmp_path))
-    assert ("assumed for the rest of the nodes" in by_directory) == (node_overhead is not None)
+    assert ("rest of the nodes, by node" in by_directory) == (node_overhead is not None)
     found = aggregate(tmp_path)
     table = summary_table(found, ["project"])
-    assert ("352 Wh§" in table and "§ includes what node_overhead assumes" in table) == (node_overhead is not None)
+    assert ("352 Wh§" in table and "§ includes an assumed node_overhead" in table) == (node_overhead is not None)
     declared = ai_act(found)
     assert ("46.0 Wh assumed for the rest of nodes (node_overhead" in declared) == (node_overhead is not None)
     assert ("assumed for the rest of the node" in summary_html(run.summary)) == (node_overhead is not None)

@@ -71,7 +71,7 @@ def test_market_based_emissions_are_summed_and_what_has_no_contract_is_counted(t
     logs = aggregate(tmp_path)
     total = logs.total
     assert total.market_kgco2e == pytest.approx(0.024) and total.n_unknown_market == 1
-    assert "Market-based: 24.0 g, without 1 run that had no contract." in directory_scope(logs)
+    assert "Market-based: 24.0 g for the 2.00 kWh under contract. 1.00 kWh had no contract: 458 g, location-based." in directory_scope(logs)
     assert "PPA 2026" in run_scope(aggregate(tmp_path).run("run-1"))
 
 
@@ -97,7 +97,10 @@ def test_simulated_runs_are_stamped_in_every_format(tmp_path) -> None:
     pages = PdfReader(BytesIO(pdf.render(content))).pages
     assert len(pages) > 1 and all("SIMULATED" in page.extract_text() for page in pages)
     simulated(tmp_path, "b", meter="codecarbon 3.3.2")
-    assert document(tmp_path).stamp == "SIMULATED: 1 of 2 runs"
+    assert document(tmp_path, simulated=True).stamp == "SIMULATED: 1 of 2 runs"
+    simulated(tmp_path, "c", meter="codecarbon 3.3.2")
+    of_others = document(tmp_path)  # no total adds what was measured to what was made up
+    assert of_others.stamp == "" and "1 simulated run is left out." in markdown.render(of_others)
     assert run_document(demo_run(tmp_path / "measured")).stamp == ""
 
 
