@@ -71,7 +71,8 @@ def test_market_based_emissions_are_summed_and_what_has_no_contract_is_counted(t
     logs = aggregate(tmp_path)
     total = logs.total
     assert total.market_kgco2e == pytest.approx(0.024) and total.n_unknown_market == 1
-    assert "Market-based: 24.0 g for the 2.00 kWh under contract. 1.00 kWh had no contract: 458 g, location-based." in directory_scope(logs)
+    text = "Market-based: 24.0 g for the 2.00 kWh under contract. 1.00 kWh had no contract: 458 g, location-based."
+    assert text in directory_scope(logs)
     assert "PPA 2026" in run_scope(aggregate(tmp_path).run("run-1"))
 
 
