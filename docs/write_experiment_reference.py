@@ -57,7 +57,7 @@ value. Everywhere else it is refused, for the log holds everything else. Within 
 **Arms.** A technique is `amp-bf16`, `grad-accumulation=4`, or a name with its options:
 `early-stopping: {{patience: 5}}`. `greenlove compare --list` names them all.
 
-**Matrix.** A named argument is handed on as `--lr=1e-3`, one with a single dash as `-l 1e-3`, behind those of
+**Matrix.** A named argument is handed on as `--lr=1e-3`, one with a single dash as `-l 1e-3`, after those of
 `arguments`. What stands in the matrix cannot stand above it too. All together are at most {MOST_RUNS:,} trainings.
 
 **Order.** Seed by seed, and in each combination by combination, all arms follow one another; who is first takes turns,

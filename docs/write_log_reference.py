@@ -166,7 +166,7 @@ RUN = {
     "plan_source": "where that is from, of a script that does not say it: its own argument, or `--epochs`",
     "loops_seen": "in a script: `epochs`, `steps`, `no steps` of PyTorch, `no torch`, or `unseen:` and what was loaded "
     "that shows no epochs (`spawn`: processes; `fastai`, `keras`, `lightgbm`, `xgboost`, `jax`, `sklearn`); of a "
-    "command behind `--`: `not looked for`",
+    "command after `--`: `not looked for`",
     "first_epoch, first_step": "what was done before, where the run resumes; the rows have the epochs' true numbers",
     "phases": "of the plan, as in a configuration file: steps × tokens of a step, `505x131072 505x262144`",
     "epochs_before_pred, monitor_epochs": "as given, where they are not the default",
@@ -305,7 +305,7 @@ def log_reference() -> str:
         *_table("run.csv: field, value, unit", "field", RUN),
         *_table("epochs-<rank>.csv", "column", {c: COLUMNS[c] for c in EPOCH_COLUMNS}),
         *_table(
-            "epochs-<rank>.csv, behind the others: only with `intensity` or `electricity_tariff`",
+            "epochs-<rank>.csv, after the others: only with `intensity` or `electricity_tariff`",
             "column",
             {c: RATES[c] for c in RATE_COLUMNS},
         ),
@@ -325,7 +325,7 @@ def log_reference() -> str:
             {c: COMPARISON[c] for c in COMPARISON_COLUMNS if not c.endswith(("_lower", "_upper"))},
         ),
         "",
-        "Ratios and projected totals have two more columns each, behind their own: `…_lower` and `…_upper`, the ends",
+        "Ratios and projected totals have two more columns each, after their own: `…_lower` and `…_upper`, the ends",
         "of the interval.",
         *_table(
             "comparison_trials.csv: one row a trial of it",

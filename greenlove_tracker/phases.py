@@ -236,7 +236,7 @@ def _check(phases: Sequence[Phase]) -> None:
     for (_, end), phase in zip(spans(phases), phases, strict=True):
         if phase.eval_from is not None and phase.eval_from > end:
             raise UsageError(
-                f"eval_from={phase.eval_from} lies behind the end of its phase, after {end:,} {phase.unit}: it counts "
+                f"eval_from={phase.eval_from} lies after the end of its phase, after {end:,} {phase.unit}: it counts "
                 "from the start of the run"
             )
 

@@ -80,7 +80,7 @@ class RowKind(DescribedStr):
     EPOCH = "epoch", "an epoch, or its last segment"
     SEGMENT = "segment", "a part of an epoch that was not over: written each minute, and where the meter comes up"
     GAP = "gap", "a part of the time between epochs, written each minute, and where the meter comes up"
-    TAIL = "tail", "what lay behind the last epoch; always the last row of a run that was closed"
+    TAIL = "tail", "what came after the last epoch; always the last row of a run that was closed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ def test_a_launcher_as_a_command_gives_time_and_energy_and_says_how_epochs_are_s
         check=True,
     )
     said = " ".join(done.stderr.split())
-    assert "no epochs are looked for in a command behind --" in said
+    assert "no epochs are looked for in a command after --" in said
     assert "torchrun … -m greenlove_tracker train.py" in said
     assert only_run().summary.duration_s > 0
 

@@ -268,7 +268,7 @@ class Checkpointer:
             self._best.note(value)
 
     def epoch_end(self) -> None:
-        """End the epoch for its tracker here: what follows in the body, such as an evaluation, is a gap behind it.
+        """End the epoch for its tracker here: what follows in the body, such as an evaluation, is a gap after it.
 
         Without this call an epoch ends with the body.
 

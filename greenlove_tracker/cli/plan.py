@@ -40,7 +40,7 @@ _OPTIONS = {
     "kind": "--emit",
     "every": "--every",
     "image": "--image",
-    "command": "the command behind --",
+    "command": "the command after --",
     "deadline_utc": "--deadline",
     "limit_s": "--time",
     "training_s": "--hours",
@@ -194,7 +194,7 @@ def _check_emit(
     if as_json:
         raise UsageError("--emit and --json: choose one")
     if not command:
-        raise UsageError(f"--emit {emit} needs the command behind two dashes: greenlove plan … -- python train.py")
+        raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
 
 
 # Of a start, which is another question than that of how many jobs; and what --chain lacks.
@@ -216,7 +216,7 @@ def _check_chain(chain: bool, given: Mapping[str, str | None]) -> None:
     if given["--time"] is None:
         raise UsageError("--chain needs --time, what a job may take, such as --time 24:00:00")
     if not context.meta["command"]:
-        raise UsageError("--chain needs the command behind two dashes: greenlove plan --chain … -- python train.py")
+        raise UsageError("--chain needs the command after two dashes: greenlove plan --chain … -- python train.py")
 
 
 def _plan_chain(

@@ -169,7 +169,7 @@ def run(
     greenlove run -- torchrun --nproc-per-node 4 train.py
 
     Options after the script are the script's own, and so are its output, its exit code and its end by a signal. Epochs
-    are seen where a script in PyTorch iterates over a DataLoader, or marks them with a Tracker; not behind --. Every
+    are seen where a script in PyTorch iterates over a DataLoader, or marks them with a Tracker; not after --. Every
     other setting is a variable GREENLOVE_<NAME> or a line in greenlove.toml.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner

@@ -95,7 +95,7 @@ def _technique(value: Any) -> TechniqueChoice:
     if not isinstance(given, dict | None):  # name: value
         behind, equals = str(given), "="
     if equals and not re.fullmatch(r"[\w.%-]+", behind):
-        raise UsageError(f"{shown(value)}: no value stands behind the =")
+        raise UsageError(f"{shown(value)}: no value stands after the =")
     return TechniqueChoice(f"{name}={behind}" if equals else name, given if isinstance(given, dict) else {})
 
 
@@ -250,7 +250,7 @@ class ExperimentFile(_FileSection):
     )
     exporters: list[Annotated[str, AfterValidator(_exporter)]] = _said(
         "services that hear of each run beside the log: `mlflow`, `wandb`, `tensorboard`, `prometheus=/a/file.prom`; "
-        "what stands behind `=` is as on the command line",
+        "what stands after `=` is as on the command line",
         "[tensorboard]",
         [],
     )

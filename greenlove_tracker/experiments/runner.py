@@ -186,7 +186,7 @@ def _check_training(experiment: Experiment, planned: PlannedRun) -> None:
     """
     file, _, function = planned.task.rpartition(":")
     if not function.isidentifier() or not Path(file).is_file():
-        raise UsageError(f"task: there is no file {file or planned.task}, or no function is named behind it")
+        raise UsageError(f"task: there is no file {file or planned.task}, or no function is named after it")
     for argument in planned.arguments:
         expanded(argument, os.environ)
     settings_of(planned, os.environ)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from greenlove_tracker.logs.lost_work import Resumption
 from greenlove_tracker.logs.metrics import kwh_per_point
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN
 from greenlove_tracker.records import Factor, MetricSummary, RunStatus
 
@@ -86,7 +85,7 @@ def notable(run: Run, part: Run, added: Contribution) -> Notable:
         is_cut=cut is not None,
         is_simulated=run.is_simulated,
         is_incomplete=has_end and summary.status in INCOMPLETE,
-        factors=factors_of(part),
+        factors=part.factors,
         country=run.text("country"),
         day=part.text("started_at")[:10],
         record=ForecastRecord.of(run) if has_end else ForecastRecord(),

@@ -25,7 +25,14 @@ from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists, read_records
 from greenlove_tracker.logs.file_hashes import FileHash, hashes_from_lines
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
-from greenlove_tracker.logs.intensity_sources import IntensitySource, is_mock, mean_factor, sources_in, sources_of
+from greenlove_tracker.logs.intensity_sources import (
+    TABLE,
+    IntensitySource,
+    is_mock,
+    mean_factor,
+    sources_in,
+    sources_of,
+)
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_from_cells, summarise_metrics
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, SpanSummary, span_from_cells, summarise_spans
@@ -174,6 +181,7 @@ class Fields(Mapping[str, Field]):
 
 SIMULATED_METERS = ("simulated", "replay")
 _NO_FIELD = Field("", "")
+_NO_PUE = "not set: no overhead of a data centre is counted"
 _PLACE_FIELDS = ("country", "pue", "node_overhead", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
 
 
@@ -357,6 +365,27 @@ class Run(RunFiles):
     def market_intensity(self) -> Factor | None:
         """The contractual carbon intensity, which market-based figures count with; None where none was given."""
         return self._factor("market_intensity")
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """Every factor in its figures, with its source: intensities, price, PUE, and calibration or node overhead."""
+        found = [self.carbon_intensity]
+        if any(source.is_fallback and source.provider == TABLE for source in self.intensity_sources):
+            found.append(replace(self.terms.carbon_intensity, name="carbon_intensity, fall-back"))
+        if self.market_intensity is not None:
+            found.append(replace(self.market_intensity, name="carbon_intensity by contract"))
+        if self.electricity_price is not None:
+            found.append(self.electricity_price)
+        pue = self.summary.pue
+        found.append(Factor("PUE", pue, "×", self.text("pue.source") or (_NO_PUE if pue == 1 else "not in the log")))
+        if self.calibration is not None:
+            used = self.calibration.used_for(self.run_id)
+            meters = "; ".join(dict.fromkeys(f"{one.source}, {one.added_at[:10]}" for one in used))
+            source = f"{self.calibration.host}: {self.calibration.text(self.run_id)} ({meters})"
+            found.append(Factor("calibration", self.calibration.factor(self.run_id), "×", source))
+        elif self.node_overhead is not None:
+            found.append(self.node_overhead)
+        return tuple(found)
 
     @property
     def market_kgco2e(self) -> float | None:

@@ -369,7 +369,7 @@ def chain_notes(chain: JobChain) -> list[str]:
     """Return what to know of a chain before it is submitted, in sentences."""
     notes = [
         "the training must go on from its checkpoints by itself, as with greenlove_tracker.Checkpointer; once it ends "
-        "with exit code 0, the jobs behind end at once",
+        "with exit code 0, the jobs after it end at once",
     ]
     if chain.n_jobs > 1:
         notes.append(

@@ -282,7 +282,7 @@ def loops_sentence(run: Run) -> str:
         return f"no epochs were seen: {_OF_UNSEEN[names[0]]}" if names and not run.epochs else ""
     if seen == "not looked for":
         how = "start it as python -m greenlove_tracker train.py, or torchrun … -m greenlove_tracker train.py"
-        return "" if run.epochs else f"no epochs are looked for in a command behind --: {how}"
+        return "" if run.epochs else f"no epochs are looked for in a command after --: {how}"
     if not seen:
         return ""
     found = [fmt.plural(run.summary.epochs_done, "epoch")] if seen == "epochs" else []

@@ -164,7 +164,7 @@ def job_chain(
     if words[0] == "srun":
         raise UsageError(
             "{argument} is started by srun in each job: leave srun out of it. Its options, such as "
-            "--ntasks-per-node=4, go behind sh FILE, and sbatch hands them on",
+            "--ntasks-per-node=4, go after sh FILE, and sbatch hands them on",
             argument="command",
         )
     for argument, value_s in (("training_s", training_s), ("limit_s", limit_s)):

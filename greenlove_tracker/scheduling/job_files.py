@@ -243,7 +243,7 @@ def _slurm(job: _Job) -> str:
             job.start_utc,
             "Submit: sh FILE [more options of sbatch, such as --gpus=1]",
             f"When planned, that was sbatch --begin=now+{wait_s}seconds; submitted later, it waits less.",
-            f"Slurm ends it after {job.minutes} minutes, the longest expected: --time=… behind FILE is more."
+            f"Slurm ends it after {job.minutes} minutes, the longest expected: --time=… after FILE is more."
             if limit
             else "",
         )

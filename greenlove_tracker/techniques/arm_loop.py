@@ -80,7 +80,7 @@ class UnsavedEpochs:
         return source
 
     def epoch_end(self) -> None:
-        """End the epoch for its tracker here: what follows in the loop's body is a gap behind it."""
+        """End the epoch for its tracker here: what follows in the loop's body is a gap after it."""
         if self._is_timed and self._tracker is not None:
             self._is_timed = False
             self._tracker.epoch_end()

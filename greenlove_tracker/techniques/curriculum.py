@@ -95,7 +95,7 @@ class Curriculum:
         return len(self._order)
 
     def n_samples(self, epoch: int) -> int:
-        """Return the samples of an epoch, counted from 0; behind the last one all of them."""
+        """Return the samples of an epoch, counted from 0; after the last one all of them."""
         wanted = self._paced(whole_number("epoch", epoch, 0)) * len(self)
         return int(self._ends[numpy.searchsorted(self._ends, wanted * (1 - _ROUNDING))])
 

@@ -408,7 +408,7 @@ def technique(
         UsageError: where a rule cannot be meant.
     """
     if value is not None and patience is not None:
-        raise UsageError(f"{name}={value} has its patience behind the =: leave out the option patience")
+        raise UsageError(f"{name}={value} has its patience after the =: leave out the option patience")
     if value is not None and not value.isdecimal():
         raise UsageError(f"{name}={value}: the value is a number of evaluations without a better one, such as {name}=5")
     given = _DEFAULT_PATIENCE if patience is None else patience

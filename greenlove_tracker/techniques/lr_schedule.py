@@ -148,7 +148,7 @@ def lr_schedule(
     shape and its length are those of the code that loads it. Behind the end the rate stays as it is there.
 
     It is a ``LambdaLR`` over a closed form, since torch's parts joined by ``SequentialLR`` compute each rate from the
-    one before: ``CosineAnnealingLR`` rises again behind its end, and whoever sets a rate changes all that follow.
+    one before: ``CosineAnnealingLR`` rises again after its end, and whoever sets a rate changes all that follow.
 
     Args:
         optimizer: whose rates are those of the peak.

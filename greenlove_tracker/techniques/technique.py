@@ -155,7 +155,7 @@ def _single(text: str, options: Mapping[str, Any] | None = None) -> Technique:
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TECHNIQUES)}"
         raise UsageError(f"no technique is called {name or text!r}: {hint}")
     if separator and not re.fullmatch(r"[\w.%-]+", value):
-        raise UsageError(f"{text}: no value stands behind the =")
+        raise UsageError(f"{text}: no value stands after the =")
     module = import_module(f"greenlove_tracker.techniques.{TECHNIQUES[name].module}")
     known = [option for option in signature(module.technique).parameters if option not in ("name", "value")]
     for option in options or ():

@@ -157,7 +157,7 @@ def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypa
         (["--hours", "4", "--deadline", "+9h", "--intensity", "eia", "--regions", "DE"], "eia knows no zone for DE"),
         (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--least-saving", "lots"], "--least-saving is a"),
         (["--hours", "4", "--deadline", "+9h", "--by", "cost"], "--by cost needs --tariff"),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "slurm"], "needs the command behind"),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "slurm"], "needs the command after"),
         (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--every", "day"], "say which with --emit"),
         (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--", "x"], "say which with --emit"),
         (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "-o", "plan.txt"], "can be written"),
@@ -297,7 +297,7 @@ def test_one_job_may_be_enough() -> None:
     ("arguments", "said"),
     [
         (["--chain", "--hours", "9", "--", "x"], "--chain needs --time"),
-        (["--chain", "--hours", "9", "--time", "60"], "--chain needs the command behind two dashes"),
+        (["--chain", "--hours", "9", "--time", "60"], "--chain needs the command after two dashes"),
         (["--chain", "--hours", "9", "--time", "1h", "--", "x"], "--time must be such as 24:00:00"),
         (["--chain", "--hours", "9", "--time", "5", "--", "x"], "--time of 5 min leaves a job no time to train"),
         (["--chain", "--hours", "9", "--time", "60", "--save", "5", "--", "x"], "no length of time with its unit"),

@@ -220,7 +220,7 @@ MISTAKES = [
     (f"{NEEDED}arms: {{a: amp-bf16}}\n", ["arms.a: must be a list, such as [a, b], not amp-bf16"]),
     (f"{NEEDED}arms: {{a: [amp-bf17]}}\n", ["arms.a[0]: no technique is called 'amp-bf17': did you mean amp-bf16?"]),
     (f"{NEEDED}arms: {{a: [amp-bf16+compile]}}\n", ["write each technique as an item of its own"]),
-    (f"{NEEDED}arms: {{a: [grad-accumulation=]}}\n", ["'grad-accumulation=': no value stands behind the ="]),
+    (f"{NEEDED}arms: {{a: [grad-accumulation=]}}\n", ["'grad-accumulation=': no value stands after the ="]),
     (f"{NEEDED}arms: {{a: [{{compile: [1]}}]}}\n", ["compile takes options as {name: value}, not a list"]),
     (f"{NEEDED}arms: {{a: [{{num-workers=2: 3}}]}}\n", ["num-workers takes options as {name: value}, not 3"]),
     (f"{NEEDED}arms: {{a: [compile, compile]}}\n", ["arms.a[1]: compile and compile exclude each other"]),

@@ -66,7 +66,7 @@ def test_notes_are_joined_once():
     [
         ("amp-bf61", "did you mean amp-bf16"),
         ("", "no technique is called"),
-        ("grad-accumulation=", "no value stands behind the ="),
+        ("grad-accumulation=", "no value stands after the ="),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(text, message):
