@@ -302,6 +302,9 @@ def verify(run: Run) -> Sequence[str] | None:
         if not _are_equal(stated[name], added_up[name])
     ]
     sums = [f"its epochs add up to {'; '.join(found)}"] if found else []
+    written_as, name = run.text("run_id"), run.path.resolve().name
+    if written_as not in ("", name):
+        sums.append(f"it was written as run {written_as}: its directory was renamed")
     return sums + [f"since its end {clause}" for clause in changes_since_end(run.path, run.file_hashes)]
 
 

@@ -237,7 +237,7 @@ def _verified_lines(aggregate: Aggregate) -> list[str]:
     if found is None:
         return []
     n_verified = found.n_agreeing + found.n_differing
-    n_others = aggregate.total.n_runs - n_verified
+    n_others = aggregate.total.n_runs + aggregate.n_left_out - n_verified
     others = f"; {n_others:,} with no totals of their own to verify" if n_others else ""
     if not n_verified:
         return ["", f"no run could be verified{others}"]

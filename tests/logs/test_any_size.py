@@ -160,6 +160,17 @@ def test_a_run_whose_epochs_are_gone_cannot_be_verified(tmp_path):
     assert found.total.n_runs == 1
 
 
+def test_a_renamed_run_is_named_and_a_simulated_one_is_verified_though_it_does_not_count(tmp_path):
+    write_run(tmp_path, demo_rows(3), "baseline", fields={"run_id": "20261121T034044-7f3a"})
+    write_run(tmp_path, demo_rows(3), "same", fields={"run_id": "same"})
+    write_run(tmp_path, demo_rows(3), "made-up", fields={"meter": "simulated"})
+    found = aggregate(tmp_path, verify=True)
+    (problem,) = found.problems
+    assert problem.path.name == "baseline"
+    assert "written as run 20261121T034044-7f3a: its directory was renamed" in problem.message
+    assert "\n3 runs verified, 1 differs\n" in summary_table(found, ["project"])
+
+
 def test_the_recorded_runs_are_what_their_epochs_add_up_to(tmp_path):
     shutil.unpack_archive(Path(__file__).parents[1] / "recorded" / "cpu-trainings.zip", tmp_path)
     found = aggregate(tmp_path, verify=True)
