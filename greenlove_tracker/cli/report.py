@@ -275,6 +275,12 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
 @click.option("--jobs", type=click.IntRange(min=0), help="number of jobs that ran, to show how many left no log")
 @click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option(
+    "--verify",
+    is_flag=True,
+    default=None,
+    help="compare the logs with their seal, and name what differs; exit code 1 if anything does",
+)
+@click.option(
     "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
 )
 @click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
@@ -298,6 +304,7 @@ def report(
     it that goes on, else the next one that begins.
     """
     from greenlove_tracker.files import write_report
+    from greenlove_tracker.logs.seal import verify_seal
     from greenlove_tracker.report.build import checked_suffix, document, write_document
 
     chosen = {name: options.pop(name) for name in SELECTION}
@@ -317,9 +324,13 @@ def report(
         if suffix != ".pdf" and "page_size" in given:
             raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
         named = {name: given[name] for name in ("factors", "sacct", "issued") if name in given}
-        content = document(logs, n_jobs=given.get("jobs"), **named, **chosen)
+        verified = verify_seal(logs.path) if given.get("verify") else None
+        content = document(logs, n_jobs=given.get("jobs"), verified=verified, **named, **chosen)
         written = write_document(content, path, page_size=given.get("page_size", "A4"))
         click.echo(f"wrote {written}", err=True)
+        if verified is not None and verified.findings:
+            click.echo(f"! {plural(len(verified.findings), 'finding')}: not all is as it was sealed", err=True)
+            raise SystemExit(1)
         return
     if output is not None and Path(output).suffix.lower() in (".pdf", ".html"):
         raise UsageError(f"{output}: --format {style} is text: name it .md or .txt")
@@ -342,7 +353,9 @@ def _follow(
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.report.follow import LiveReport
 
-    refused |= {f"--{name.replace('_', '-')}": given.get(name) for name in ("page_size", "jobs", "sacct", "issued")}
+    refused |= {
+        f"--{name.replace('_', '-')}": given.get(name) for name in ("page_size", "jobs", "sacct", "issued", "verify")
+    }
     if names := [name for name, value in refused.items() if value]:
         raise UsageError(f"--follow is of the page of one run: leave {' and '.join(names)} out")
     path = output or "report.html"
@@ -361,7 +374,7 @@ def _follow(
 
 
 _OPTIONS_OF = {
-    "report": {"page_size", "factors", "jobs", "sacct", "issued"},
+    "report": {"page_size", "factors", "jobs", "sacct", "issued", "verify"},
     "sci": {"unit", "embodied", "needs_all"},
     "model-card": {"training_type", "needs_all"},
     "ai-act": {"needs_all"},

@@ -13,6 +13,7 @@ from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sacct import JOB_IDS, job_coverage, read_jobs
+from greenlove_tracker.logs.seal import Verification
 from greenlove_tracker.logs.selection import Chosen, Selection
 from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.logs.sums import contribution
@@ -142,6 +143,7 @@ def document(
     n_jobs: int | None = None,
     sacct: str | os.PathLike[str] | None = None,
     issued: str | None = None,
+    verified: Verification | None = None,
     **chosen: Unpack[Chosen],
 ) -> Document:
     """Return the report of one run, or of a log directory; one with a single run is reported as that run.
@@ -153,6 +155,7 @@ def document(
         sacct: a file of Slurm's accounting; the report lists the jobs that left no log. ``logs.sacct`` says which.
         issued: the date of issue that the report bears, ``2026-12-02``; none unless given, so that the file is the same
             whenever it is made.
+        verified: the comparison of the directory with its seal, whose findings the report names.
         **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
             ``aggregate`` takes them.
 
@@ -166,7 +169,7 @@ def document(
         )
     selection = Selection.of(**chosen)
     issued = None if issued is None else _date(issued)
-    is_of_all = selection.is_everything and (n_jobs, sacct) == (None, None)
+    is_of_all = selection.is_everything and (n_jobs, sacct, verified) == (None, None, None)
     if is_of_all and (run := _lone_run(path)):
         return run_document(run, factors, issued)
     jobs = None if sacct is None else read_jobs(sacct)
@@ -181,7 +184,7 @@ def document(
         if all(str(problem.path).startswith(own[1:]) or str(problem.path) == own[0] for problem in runs.problems):
             return run_document(run, factors, issued)
     coverage = None if jobs is None else job_coverage(jobs, runs)
-    return directory_document(runs, factors, n_jobs, coverage, issued)
+    return directory_document(runs, factors, n_jobs, coverage, issued, verified)
 
 
 def _date(text: str) -> str:

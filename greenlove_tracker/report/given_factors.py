@@ -26,6 +26,7 @@ from greenlove_tracker.records import Factor
 CARBON, MARKET, PUE, ENERGY = "carbon_intensity", "market_intensity", "pue", "energy_factor"
 COLUMNS = ("country", "from", "until", "basis", "source")
 _INTENSITY = "gco2e_per_kwh"  # the column of files that give intensities alone
+_FURTHER = ("quantity", "value", _INTENSITY, "evidence", "host", "gpu")
 _UNITS = {CARBON: "gCO2e/kWh", MARKET: "gCO2e/kWh", PUE: "×", ENERGY: "×"}
 _BOUNDS = {CARBON: (0.0, math.inf), MARKET: (0.0, math.inf), PUE: (1.0, 10.0), ENERGY: (0.1, 10.0)}
 
@@ -68,7 +69,8 @@ class GivenFactor:
 def read_factors(path: str | os.PathLike[str]) -> tuple[GivenFactor, ...]:
     """Read a table of factors: ``country,from,until,quantity,value,basis,source``, dates inclusive, and more.
 
-    A file without ``quantity`` gives carbon intensities; their column may be called ``gco2e_per_kwh``.
+    A file without ``quantity`` gives carbon intensities; their column may be called ``gco2e_per_kwh``. Other columns
+    are refused: one with a mistyped name would be passed over.
 
     Raises:
         UsageError: where the file cannot be read or a line cannot be meant, by its number.
@@ -80,6 +82,9 @@ def read_factors(path: str | os.PathLike[str]) -> tuple[GivenFactor, ...]:
         raise UsageError(f"{path} cannot be read: {error}") from error
     missing = [name for name in COLUMNS if name not in columns]
     missing += [] if {"value", _INTENSITY} & set(columns) else ["value"]
+    if unknown := [name for name in columns if name not in (*COLUMNS, *_FURTHER)]:
+        known = ", ".join((*COLUMNS, *_FURTHER))
+        raise UsageError(f"{path}: no such column: {', '.join(unknown)}; there are {known}")
     if missing:
         raise UsageError(f"{path} lacks the columns {', '.join(missing)}; it needs {','.join(COLUMNS)},quantity,value")
     digest = hashlib.sha256(data).hexdigest()

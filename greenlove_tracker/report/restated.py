@@ -14,7 +14,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import Factor
 from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
 from greenlove_tracker.report.audit import LedgerEntry, entry_of
-from greenlove_tracker.report.given_factors import read_factors
+from greenlove_tracker.report.given_factors import ENERGY, PUE, read_factors
 from greenlove_tracker.report.method import factor_table
 from greenlove_tracker.report.wording import DAGGER, STAR, mark_notes
 
@@ -28,6 +28,7 @@ class _Figures:
     """The figures of one run; those not known are None."""
 
     energy_kwh: float | None
+    restated_kwh: float | None
     before_kgco2e: float | None
     after_kgco2e: float | None
     before_coverage: str
@@ -55,7 +56,7 @@ def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[
         raise UsageError(f"{path}: none of its lines holds for the place, the machine and the day of any of these runs")
     n_left = sum(not one.is_restated for figures in groups.values() for one in figures)
     left = f" It says nothing of {fmt.plural(n_left, 'run')}, which stay as they are." if n_left else ""
-    table = _table(groups)
+    table = _table(groups, has_energy=not {PUE, ENERGY}.isdisjoint(factor.name for factor in used))
     return (
         Heading("Restated with other factors"),
         Paragraph(
@@ -71,12 +72,20 @@ def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[
 def _figures(entry: LedgerEntry) -> _Figures:
     after_kgco2e = entry.restated_kgco2e if entry.restated_by else entry.location_kgco2e
     before, after = (factor.coverage if factor else "" for factor in (entry.factor, entry.restated or entry.factor))
+    after_kwh = entry.restated_kwh if entry.restated_by else entry.energy_kwh
     return _Figures(
-        entry.energy_kwh, entry.location_kgco2e, after_kgco2e, before, after, is_restated=bool(entry.restated_by)
+        entry.energy_kwh,
+        after_kwh,
+        entry.location_kgco2e,
+        after_kgco2e,
+        before,
+        after,
+        is_restated=bool(entry.restated_by),
     )
 
 
-def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
+def _table(groups: dict[_Terms, list[_Figures]], *, has_energy: bool) -> Table:
+    """Return the table; ``has_energy``: with a column of restated energies, by another PUE or another factor."""
     ordered = sorted(groups.items(), key=lambda group: -math.fsum(one.energy_kwh or 0.0 for one in group[1]))
     rows = [_row(terms, figures) for terms, figures in ordered[:_MOST_ROWS]]
     rest = [one for _, figures in ordered[_MOST_ROWS:] for one in figures]
@@ -84,8 +93,11 @@ def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
         rows.append(("others", f"{len(rest):,}", *_cells(rest, "", "")))
     every = [one for figures in groups.values() for one in figures]
     rows.append(("total", f"{len(every):,}", *_cells(every, "", "")))
-    titles = ("runs", "energy", "logged, g/kWh", "CO2e", "restated, g/kWh", "CO2e", "change")
+    titles = ("runs", "energy", "restated energy", "logged, g/kWh", "CO2e", "restated, g/kWh", "CO2e", "change")
     columns = (Column("place", 2.4), *(Column(title, 1.2, is_number=True) for title in titles))
+    if not has_energy:
+        at = 1 + titles.index("restated energy")
+        columns, rows = (*columns[:at], *columns[at + 1 :]), [(*row[:at], *row[at + 1 :]) for row in rows]
     return Table(columns, tuple(rows), has_total=True)
 
 
@@ -101,13 +113,15 @@ def _factor_text(factor: Factor | None) -> str:
 
 
 def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str, ...]:
-    energies, before, after = (
+    energies, restated_kwh, before, after = (
         [one.energy_kwh for one in figures],
+        [one.restated_kwh for one in figures],
         [one.before_kgco2e for one in figures],
         [one.after_kgco2e for one in figures],
     )
     return (
         _summed(energies, fmt.energy),
+        _summed(restated_kwh, fmt.energy),
         logged,
         _summed(before, fmt.mass, {one.before_coverage for one in figures}),
         restated,

@@ -110,3 +110,27 @@ def test_the_command_line_takes_both(logs, tmp_path):
     refused = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite", "--jobs", "12"])
     assert refused.exit_code == 1
     assert "--jobs is of --format report: leave it out" in refused.output
+
+
+def test_an_energy_restated_with_another_pue_has_a_column(logs, tmp_path):
+    path = tmp_path / "factors.csv"
+    path.write_text(
+        "country,from,until,quantity,value,basis,source\n*,2026-01-01,2026-12-31,pue,1.5,annual mean,report\n"
+    )
+    _, table, _ = restated(logs, path)
+    assert [column.title for column in table.columns][2:4] == ["energy", "restated energy"]
+    assert [row[2:4] for row in table.rows] == [
+        ("2.00 kWh*", "3.00 kWh*"),
+        ("1.00 kWh", "1.50 kWh"),
+        ("3.00 kWh*", "4.50 kWh*"),
+    ]
+    assert table.rows[1][-1] == "+50.0%"
+
+
+def test_a_mistyped_column_is_refused_instead_of_passed_over(logs, tmp_path):
+    path = tmp_path / "factors.csv"
+    path.write_text(
+        "country,from,until,factor,value,basis,source\n*,2026-01-01,2026-12-31,pue,1.5,annual mean,report\n"
+    )
+    with pytest.raises(UsageError, match="no such column: factor; there are country, from, until, basis"):
+        document(logs, factors=path)
