@@ -324,7 +324,7 @@ def report(
         if suffix != ".pdf" and "page_size" in given:
             raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
         named = {name: given[name] for name in ("factors", "sacct", "issued") if name in given}
-        verified = verify_seal(logs.path) if given.get("verify") else None
+        verified = verify_seal(str(logs.path)) if given.get("verify") else None
         content = document(logs, n_jobs=given.get("jobs"), verified=verified, **named, **chosen)
         written = write_document(content, path, page_size=given.get("page_size", "A4"))
         click.echo(f"wrote {written}", err=True)

@@ -13,6 +13,7 @@ from greenlove_tracker.logs.highlights import INCOMPLETE
 from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION, KEYS, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, contribution
+from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
@@ -258,24 +259,28 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         note = 'No run is tagged "final": all that did not fail are counted as one group.'
     table = [_cells(name, sums, None if name == _OUTSIDE else sums.totals.n_runs) for name, sums in groups]
     rows = [*table, *([_cells("total", facts.sums, facts.n_runs)] if len(table) > 1 else [])]
-    marks = [note for mark, note in wording.MARKS.items() if any(mark in cell for row in rows for cell in row)]
+    in_cells = "".join(cell for row in rows for cell in row)
+    marks = [text.partition(": greenlove ")[0] for mark, text in wording.MARKS.items() if mark in in_cells]
     n_problems = len(aggregate.problems)
     problems = f"{fmt.plural(n_problems, 'part')} of the logs could not be read; greenlove summary names them."
     more = [f"{text[0].upper()}{text[1:]}." for text in (*_mocked(facts), *_unknown_overhead(facts))]
-    notes = [*marks, note, *more, problems if n_problems else ""]
+    left = wording.left_out(aggregate.n_left_out)
+    hints = [note, problems if n_problems else "", f"{left}." if left else ""]  # to who writes the paper
     text = " ".join(_sentences(aggregate, facts, groups))
     if latex:
-        return _in_latex(facts, text, rows, notes)
+        return _in_latex(facts, text, rows, [*marks, *more], hints)
     shown = "\n".join(["| " + " | ".join(in_markdown(cell) for cell in row) + " |" for row in rows])
     head = f"| {' | '.join(_HEADS)} |\n|:--|{'--:|' * (len(_HEADS) - 1)}"
-    parts = [in_markdown(text), f"{head}\n{shown}", *map(in_markdown, notes)]
+    parts = [in_markdown(text), f"{head}\n{shown}", *map(in_markdown, (*marks, *more, *hints))]
     return "\n\n".join(part for part in parts if part)
 
 
-_HEADS = ("runs", "number", "time", "GPU-hours", "energy", "CO2e")
+_HEADS = ("group", "runs", "time", "GPU-hours", "energy", "CO2e")
 
 
-def _in_latex(facts: Facts, text: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+def _in_latex(
+    facts: Facts, text: str, rows: Sequence[Sequence[str]], notes: Sequence[str], hints: Sequence[str]
+) -> str:
     """Return a paragraph that cites the tools, a table, and BibTeX entries behind a line of comment."""
     from greenlove_tracker.rendering.latex import bibtex, in_latex, tabular
 
@@ -296,7 +301,7 @@ def _in_latex(facts: Facts, text: str, rows: Sequence[Sequence[str]], notes: Seq
     keys = ["greenlove_tracker", *(["codecarbon"] if codecarbon else [])]
     entries = [bibtex("greenlove_tracker", ours), *([bibtex("codecarbon", theirs)] if codecarbon else [])]
     paragraph = f"{in_latex(text)} \\cite{{{','.join(keys)}}}"
-    below = [in_latex(note) for note in notes if note]
+    below = [*map(in_latex, notes), *(f"% {hint}" for hint in hints if hint)]
     return "\n\n".join([paragraph, tabular(_HEADS, rows), *below, "% BibTeX:", *entries])
 
 
@@ -337,11 +342,11 @@ def _sentences(aggregate: Aggregate, facts: Facts, groups: Sequence[tuple[str, S
     scale = fmt.time_scale(totals.duration_s)
     period = _joined_period(aggregate, facts)
     sentences = [
-        f"The experiments took {fmt.plural(facts.n_runs, 'run')}{detail} on {hardware}, "
+        f"The experiments comprise {fmt.plural(facts.n_runs, 'run')}{detail} on {hardware}, "
         f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit} of wall time{compute}{period}.",
         _energy_sentence(facts),
         _intensity_sentence(facts),
-        _measured_sentence(facts),
+        *_measured_sentences(facts),
         _tool_sentence(facts),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -366,18 +371,20 @@ def _energy_sentence(facts: Facts) -> str:
     totals = facts.sums.totals
     if totals.energy_kwh is None:
         return "Their energy is unknown, and so are their emissions."
-    energy = f"{fmt.energy(totals.energy_kwh)} (including {facts.pue_text}{_unknown_for(totals.n_unknown_energy)})"
+    ranges = {name: wording.measured_bounds(totals.bounds(name), fmt.QUANTITIES[name][1]) for name in MEASURED}
+    beside = (*ranges["energy_kwh"], f"{facts.pue_text} included", _unknown_for(totals.n_unknown_energy))
+    energy = f"{fmt.energy(totals.energy_kwh)} ({'; '.join(filter(None, beside))})"
     if totals.emissions_kgco2e is None:
         return f"They used {energy}; the emissions are unknown."
-    missing = _unknown_for(totals.n_unknown_emissions).removeprefix("; ")
     mixed = "mixing direct and lifecycle intensities" if len(totals.intensity_coverages) > 1 else ""
-    beside = "; ".join(filter(None, (mixed, missing)))
-    emitted = f"emitted {fmt.mass(totals.emissions_kgco2e)} of CO2e{f' ({beside})' if beside else ''}"
+    beside = (*ranges["emissions_kgco2e"], mixed, _unknown_for(totals.n_unknown_emissions))
+    noted = "; ".join(filter(None, beside))
+    emitted = f"emitted {fmt.mass(totals.emissions_kgco2e)} of CO2e{f' ({noted})' if noted else ''}"
     return f"They used {energy} and {emitted}."
 
 
 def _unknown_for(n_runs: int) -> str:
-    return f"; unknown for {fmt.plural(n_runs, 'run')}" if n_runs else ""
+    return f"unknown for {fmt.plural(n_runs, 'run')}" if n_runs else ""
 
 
 def _intensity_sentence(facts: Facts) -> str:
@@ -388,17 +395,18 @@ def _intensity_sentence(facts: Facts) -> str:
     return f"Carbon intensity: {'; '.join(names[:_MAX_LISTED])}{'; and others' if len(names) > _MAX_LISTED else ''}."
 
 
-def _measured_sentence(facts: Facts) -> str:
+def _measured_sentences(facts: Facts) -> list[str]:
+    """Say how much of the energy hardware measured, and what is in no figure; nothing where the logs do not say."""
     totals = facts.sums.totals
     share, n_silent = totals.measured_share, totals.n_unknown_measured
     if share is None:
-        return ""
+        return []
     runs = f" of the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
-    rest = f", {fmt.percent(1 - share)} modelled or estimated{facts.assumed}" if share < 1 else ""
+    how_much = "all" if share >= 1 else "none" if share <= 0 else fmt.percent(share)
+    rest = f"; {'the rest' if share > 0 else 'it'} is modelled or estimated{facts.assumed}" if share < 1 else ""
     missing = [f"{component} of some runs, which could not be measured" for component in sorted(facts.unmeasured)]
     left_out = ", ".join([*missing, *wording.NOT_COUNTED])
-    whose = f"Of the energy{runs}{facts.before_pue}"
-    return f"{whose} {fmt.percent(share)} was measured by hardware{rest}; not counted: {left_out}."
+    return [f"Hardware measured {how_much} of the energy{runs}{facts.before_pue}{rest}.", f"Not counted: {left_out}."]
 
 
 def _tool_sentence(facts: Facts) -> str:
@@ -540,7 +548,7 @@ class Facts:
         """Say how much is an assumption for the rest of nodes, before PUE; empty where nothing is."""
         assumed_kwh = self.sums.totals.node_assumed_kwh
         return (
-            f", {fmt.energy(assumed_kwh)} assumed for the rest of nodes (node_overhead or calibration)"
+            f", {fmt.energy(assumed_kwh)} of it for the rest of nodes (assumed node_overhead, or a wall meter)"
             if assumed_kwh
             else ""
         )

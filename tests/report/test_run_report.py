@@ -195,7 +195,7 @@ def test_what_a_gpus_counter_leaves_out_is_told_and_what_is_assumed_of_it_stands
     table = summary_table(found, ["project"])
     assert ("352 Wh§" in table and "§ includes an assumed node_overhead" in table) == (node_overhead is not None)
     declared = ai_act(found)
-    assert ("46.0 Wh assumed for the rest of nodes (node_overhead" in declared) == (node_overhead is not None)
+    assert ("46.0 Wh of it for the rest of nodes (assumed node_overhead" in declared) == (node_overhead is not None)
     assert ("assumed for the rest of the node" in summary_html(run.summary)) == (node_overhead is not None)
 
 
