@@ -35,7 +35,7 @@ SHOWN_BY = {
     "The epochs of a plain PyTorch script are found": (
         "tests/test_runner_loops.py::test_a_plain_script_is_seen_and_does_what_it_does_without_us"
     ),
-    "Trainers of Hugging Face and Lightning are tracked by themselves": (
+    "Trainers of Hugging Face and Lightning are tracked automatically": (
         "tests/integrations/test_automatic.py::test_a_hugging_face_trainer_is_tracked_unless_the_script_does_so",
         "tests/integrations/test_automatic.py::test_a_lightning_trainer_is_tracked_unless_the_script_does_so",
     ),

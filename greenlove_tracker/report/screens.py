@@ -141,11 +141,12 @@ def outcome_sentence(run: Run) -> str:
     scored = headline(scores)
     if scored is None:
         return ""
-    held = f"{'held' if scored.has_held else 'missed'} ({sum(s.has_held for s in scores)} of {len(scores)})"
+    n_held, of_all = sum(s.has_held for s in scores), fmt.plural(len(scores), "forecast")
+    held = f"{'held' if scored.has_held else 'missed'} ({n_held} of {of_all} held)"
     return (
         f"forecast {wording.issued_after(scored.issued)}  {fmt.interval(scored.estimate, fmt.duration)}   "
         f"took {fmt.duration(scored.outcome)}   error {fmt.error(scored.error)}"
-        + (f", interval {held}" if scored.estimate.has_interval else "")
+        + (f", range {held}" if scored.estimate.has_interval else "")
     )
 
 

@@ -206,7 +206,7 @@ def test_cite_tells_final_preliminary_and_failed_apart(tmp_path: Path) -> None:
     assert "| total | 3 | 3 min | – | 1.42 Wh | 0.650 g |" in text
     assert "458 gCO2e/kWh, 2025, world average" in text
     assert "PUE 1.0" in text
-    assert "0% was measured by hardware, 100% modelled or estimated" in text
+    assert "Hardware measured none of the energy; it is modelled or estimated." in text
 
 
 def test_cite_without_a_final_run_says_so(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_cite_without_a_final_run_says_so(tmp_path: Path) -> None:
     assert 'No run is tagged "final"' in text
     assert "A\\|B \\*c\\*" in text
     assert "unknown for 1 run" in text
-    assert "91% was measured by hardware, 9% modelled" in text
+    assert "Hardware measured 91% of the energy before PUE; the rest is modelled" in text
 
 
 def test_cite_of_nothing_says_so(tmp_path: Path) -> None:
