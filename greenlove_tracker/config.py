@@ -14,7 +14,7 @@ import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -159,6 +159,7 @@ class Settings:
     private_logs: bool = False
     strict: bool = False
     given: frozenset[str] = frozenset()  # the names that arguments gave, not files or variables
+    site: Mapping[str, str] = field(default_factory=dict)  # the file of the site that gave a setting, by its name
     notes: tuple[str, ...] = ()  # sentences on what was set and counts for nothing
 
     def __post_init__(self) -> None:
@@ -228,6 +229,10 @@ class Settings:
         """Return True where an error ends the program: it lies in the script's own arguments, or all of them do."""
         return self.strict or error.is_in(self.given)
 
+    def given_by(self, name: str) -> str:
+        """Return who gave the value of a setting: the site, by its file, or the user."""
+        return f"given by the site, {self.site[name]}" if name in self.site else "given by the user"
+
     @property
     def is_simulated(self) -> bool:
         """True where the hardware is given instead of measured."""
@@ -241,10 +246,12 @@ class SettingOrigin:
     Attributes:
         where: path of a file, name of a variable, ``argument``; empty for the default.
         is_locked: whether a site's file keeps it from being set elsewhere.
+        is_site: True where a site's file gives the value.
     """
 
     where: str = ""
     is_locked: bool = False
+    is_site: bool = False
 
 
 def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
@@ -284,7 +291,7 @@ def settings_with_origins(
                 elif value != merged[name]:
                     notes.append(f"{name} stays {merged[name]!r}: {origin.where} locks it")
                 continue
-            merged[name], origins[name] = value, SettingOrigin(source.where, name in source.locked)
+            merged[name], origins[name] = value, SettingOrigin(source.where, name in source.locked, source.is_site)
         for name in source.locked - values.keys():
             origins[name] = origins.get(name) or SettingOrigin(source.where, is_locked=True)
             origins[name] = replace(origins[name], is_locked=True)
@@ -293,8 +300,9 @@ def settings_with_origins(
     if notes and merged.get("strict"):
         raise SettingError("; ".join(notes))
     own = frozenset(name for name in given if not origins[name].is_locked)
+    site = {name: origin.where for name, origin in origins.items() if origin.is_site}
     try:
-        return Settings(**merged, given=own, notes=tuple(notes)), origins
+        return Settings(**merged, given=own, site=site, notes=tuple(notes)), origins
     except UsageError as error:
         raise SettingError(f"settings of several places do not agree: {error}") from error
 
@@ -339,7 +347,7 @@ def setting_names() -> tuple[str, ...]:
 @cache
 def _hints() -> Mapping[str, Any]:
     """Return the types of the settings."""
-    return {name: hint for name, hint in get_type_hints(Settings).items() if name not in ("given", "notes")}
+    return {name: hint for name, hint in get_type_hints(Settings).items() if name not in ("given", "site", "notes")}
 
 
 def _check_names(names: Iterable[str]) -> None:

@@ -35,12 +35,14 @@ class Source:
         values: as they stand there, unchecked.
         locked: keys that nothing stronger may set; those without a value here stay as they are.
         problem: with what it locks; empty where there is none.
+        is_site: True of a site's file.
     """
 
     where: str
     values: Mapping[str, Any]
     locked: frozenset[str] = frozenset()
     problem: str = ""
+    is_site: bool = False
 
 
 def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
@@ -125,7 +127,7 @@ def _site_source(path: Path) -> Source:
     if not isinstance(locked, list) or not all(isinstance(name, str) for name in locked):
         problem = f'{path}: {_LOCKED} must be a list of settings, such as ["country", "pue"], not {locked!r}'
         locked = []
-    return Source(str(path), values, frozenset(locked), problem)
+    return Source(str(path), values, frozenset(locked), problem, is_site=True)
 
 
 def _user_source(path: Path) -> Source:

@@ -4,6 +4,8 @@ import pytest
 
 from greenlove_tracker.config import Settings, is_strict, load_settings, settings_with_origins
 from greenlove_tracker.errors import SettingError, UsageError
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.tracker import Tracker
 
 
 @pytest.fixture
@@ -206,3 +208,14 @@ def test_precision_and_workload_get_the_names_that_the_log_has(env):
     settings = load_settings(env=env)
     assert (settings.precision, settings.workload) == ("bf16", "vision")
     assert load_settings({"precision": "float32"}, {**env, "GREENLOVE_PRECISION": "fp8"}).precision == "fp32"
+
+
+def test_a_run_says_which_factors_the_site_gave_and_which_the_user(env, tmp_path, monkeypatch):
+    site = tmp_path / "site.toml"
+    site.write_text("pue = 1.3\nmarket_gco2e_per_kwh = 12\ncarbon_intensity_gco2e_per_kwh = 300\n")
+    monkeypatch.setenv("GREENLOVE_CONFIG", str(site))
+    with Tracker(log_dir=tmp_path / "logs", carbon_intensity_gco2e_per_kwh=200, verbose=0) as tracker:
+        tracker.epoch_start()
+    (run,) = read_logs(tmp_path / "logs").runs
+    assert run.text("pue.source") == run.market_intensity.source == f"given by the site, {site}"
+    assert (run.carbon_intensity.value, run.carbon_intensity.source) == (200, "given by the user")

@@ -29,7 +29,10 @@ _INTENSITY = "carbon_intensity"
 _INTENSITY_UNIT = "gCO2e/kWh"
 
 
-def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = None) -> Factor:
+GIVEN = "given by the user"
+
+
+def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = None, given_by: str = GIVEN) -> Factor:
     """Return the carbon intensity that a run at ``place`` is counted with.
 
     A figure that the user gives comes first; then the state (EPA eGRID, direct emissions), the province of Canada
@@ -40,7 +43,7 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
         UsageError: where the tables know no figure for the place.
     """
     if given_gco2e_per_kwh is not None:
-        return Factor(_INTENSITY, given_gco2e_per_kwh, _INTENSITY_UNIT, "given by the user", basis="as given")
+        return Factor(_INTENSITY, given_gco2e_per_kwh, _INTENSITY_UNIT, given_by, basis="as given")
     if place is None:
         world = world_intensity()
         return Factor(
@@ -150,13 +153,15 @@ _PRICE_UNIT = "USD/kWh"
 HOUSEHOLD, BUSINESS = "household", "business"
 
 
-def electricity_price(place: Place | None, given_usd_per_kwh: float | None = None) -> Factor | None:
+def electricity_price(
+    place: Place | None, given_usd_per_kwh: float | None = None, given_by: str = GIVEN
+) -> Factor | None:
     """Return the price that a run's electricity is counted with; None where none is known, never a guess.
 
     A figure that the user gives comes first, then a household's, then a business's, which outside Europe is of 2019.
     """
     if given_usd_per_kwh is not None:
-        return Factor(_PRICE, given_usd_per_kwh, _PRICE_UNIT, "given by the user", basis="as given")
+        return Factor(_PRICE, given_usd_per_kwh, _PRICE_UNIT, given_by, basis="as given")
     if place is None:
         return None
     for basis, words, table in (

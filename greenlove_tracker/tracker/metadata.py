@@ -137,17 +137,18 @@ def run_fields(
 def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     fields = [Field("pue", cell(settings.pue))]
     if settings.pue != 1.0:
-        fields.append(Field("pue.source", "given by the user"))
+        fields.append(Field("pue.source", settings.given_by("pue")))
     if settings.price_usd_per_gpu_hour is not None:
         fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))
     if settings.is_rented:
         fields.append(Field("is_rented", cell(True)))
     if settings.node_overhead is not None:
-        assumed = Factor("node_overhead", settings.node_overhead, "×", "given by the user", "", "an assumption")
+        given = settings.given_by("node_overhead")
+        assumed = Factor("node_overhead", settings.node_overhead, "×", given, "", "an assumption")
         fields += factor_fields(assumed)
     multiplied = [factors.carbon_intensity, *([factors.electricity_price] if factors.electricity_price else [])]
     if settings.market_gco2e_per_kwh is not None:
-        given = "given by the user"
+        given = settings.given_by("market_gco2e_per_kwh")
         multiplied.append(
             Factor("market_intensity", settings.market_gco2e_per_kwh, "gCO2e/kWh", given, "", "market-based")
         )

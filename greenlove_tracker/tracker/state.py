@@ -316,14 +316,16 @@ def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) ->
         UsageError: for a place that is not known, or for which no carbon intensity is.
     """
     place = resolve_place(settings.country)
+    of_intensity = settings.given_by("carbon_intensity_gco2e_per_kwh")
+    of_price = settings.given_by("electricity_price_usd_per_kwh")
     return RunFactors(
         run_id=run_id,
         project=settings.project,
         started_at=started_at,
         epochs_planned=plan.epochs,
-        carbon_intensity=carbon_intensity(place, settings.carbon_intensity_gco2e_per_kwh),
+        carbon_intensity=carbon_intensity(place, settings.carbon_intensity_gco2e_per_kwh, of_intensity),
         pue=settings.pue,
-        electricity_price=electricity_price(place, settings.electricity_price_usd_per_kwh),
+        electricity_price=electricity_price(place, settings.electricity_price_usd_per_kwh, of_price),
         price_usd_per_gpu_hour=settings.price_usd_per_gpu_hour,
         node_overhead=settings.node_overhead,
     )
