@@ -355,7 +355,7 @@ def _check_names(names: Iterable[str]) -> None:
     unknown = sorted(set(names) - set(hints))
     if unknown:
         near = difflib.get_close_matches(unknown[0], hints, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
+        hint = f"did you mean {near[0]}?" if near else "greenlove config show lists all"
         raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")
 
 

@@ -38,7 +38,7 @@ def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
                 problems.append(f"{error}")
     problems += config_files.unknown_variables(env, setting_names())
     try:
-        team_budgets(env)
+        budgets = team_budgets(env, problems.append).budgets
     except SettingError as error:
         problems += [] if f"{error}" in problems else [f"{error}"]
     if problems:
@@ -47,7 +47,9 @@ def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
         settings = load_settings(env=env)
     except SettingError as error:
         return [f"{error}"]
-    return [*settings.notes, *_of_values(settings)]
+    if any(budget.group == "user" for budget in budgets) and not settings.log_user:
+        problems.append("budgets of users need log_user = true: without it all users are one, (none)")
+    return [*problems, *settings.notes, *_of_values(settings)]
 
 
 def _of_values(settings: Settings) -> Iterator[str]:

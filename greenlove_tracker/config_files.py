@@ -132,6 +132,8 @@ def _site_source(path: Path) -> Source:
 
 def _user_source(path: Path) -> Source:
     values = _read_toml(path)
+    if found := [name for name in _TABLES if name in values]:
+        raise SettingError(f"{path}: {found[0]} belong in the site's file, {SITE_FILE} or the one of {SITE_VARIABLE}")
     if _LOCKED in values:
         raise SettingError(f"{path}: only a site's file may lock settings: {SITE_FILE}, or the one of {SITE_VARIABLE}")
     return Source(str(path), values)

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
@@ -25,6 +26,7 @@ from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from greenlove_tracker import config_files
 from greenlove_tracker import format as fmt
@@ -39,6 +41,7 @@ QUANTITIES = {"kwh": "energy_kwh", "usd": "cost_usd", "kgco2e": "emissions_kgco2
 _UNKNOWN = {"kwh": "n_unknown_energy", "usd": "n_unknown_cost", "kgco2e": "n_unknown_emissions"}
 _WEBHOOK = "webhook"
 _WEBHOOK_TIMEOUT_S = 5.0
+_SENT = ".sent"  # the end of the file of an alert that the webhook took
 _ALERTS_DIR = ".greenlove_alerts"  # in the log directory: a file for each alert that was given
 
 
@@ -116,38 +119,52 @@ _TEXTS: Mapping[str, Callable[[float], str]] = {
 }
 
 
-def team_budgets(env: Mapping[str, str] | None = None) -> TeamBudgets:
+def _raise(problem: str) -> None:
+    raise SettingError(problem)
+
+
+def team_budgets(env: Mapping[str, str] | None = None, refuse: Callable[[str], None] = _raise) -> TeamBudgets:
     """Return the budgets of the site's files; those of the stronger file where both have some.
 
+    Args:
+        env: the environment.
+        refuse: called with each mistake; a budget that has one is left out where it returns.
+
     Raises:
-        SettingError: for a file that cannot be read, or a budget that is none.
+        SettingError: for a file that cannot be read; for a mistake, unless ``refuse`` does otherwise.
     """
     found = TeamBudgets()
     for where, table in config_files.site_tables(os.environ if env is None else env, TABLE):
         webhook = table.get(_WEBHOOK, "")
         if not isinstance(webhook, str):
-            raise SettingError(f"{where}: {TABLE}.{_WEBHOOK} must be an address, not {webhook!r}")
-        found = TeamBudgets(tuple(_budgets(where, table)), webhook)
+            refuse(f"{where}: {TABLE}.{_WEBHOOK} must be an address, not {webhook!r}")
+            webhook = ""
+        found = TeamBudgets(tuple(_budgets(where, table, refuse)), webhook)
     return found
 
 
-def _budgets(where: str, table: Mapping[str, Any]) -> Iterator[TeamBudget]:
+def _budgets(where: str, table: Mapping[str, Any], refuse: Callable[[str], None]) -> Iterator[TeamBudget]:
     for group, names in table.items():
         if group == _WEBHOOK:
             continue
         if group not in GROUPS or not isinstance(names, Mapping):
-            raise SettingError(f'{where}: [{TABLE}.{group}]: write [{TABLE}.project.NAME] or [{TABLE}.user."*"]')
+            near = difflib.get_close_matches(group, (_WEBHOOK, *GROUPS), n=1)
+            meant = f"did you mean {near[0]}?" if near else f'write [{TABLE}.project.NAME] or [{TABLE}.user."*"]'
+            refuse(f"{where}: {TABLE}.{group}: {meant}")
+            continue
         for name, limits in names.items():
             if not isinstance(limits, Mapping):
-                raise SettingError(f"{where}: [{TABLE}.{group}.{name}] must hold limits, such as kwh = 100")
+                refuse(f"{where}: [{TABLE}.{group}.{name}] must hold limits, such as kwh = 100")
+                continue
             for quantity, limit in limits.items():
                 place = f"{where}: [{TABLE}.{group}.{name}] {quantity}"
-                if quantity not in QUANTITIES:
-                    raise SettingError(f"{place}: there are {', '.join(QUANTITIES)}")
                 is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
-                if not is_number or not math.isfinite(limit) or limit <= 0:
-                    raise SettingError(f"{place} must be a positive number, not {limit!r}")
-                yield TeamBudget(group, name, quantity, float(limit))
+                if quantity not in QUANTITIES:
+                    refuse(f"{place}: there are {', '.join(QUANTITIES)}")
+                elif not is_number or not math.isfinite(limit) or limit <= 0:
+                    refuse(f"{place} must be a positive number, not {limit!r}")
+                else:
+                    yield TeamBudget(group, name, quantity, float(limit))
 
 
 def used_in_month(log_dir: str | os.PathLike[str], budgets: Sequence[TeamBudget], utc_s: float) -> list[BudgetUse]:
@@ -186,26 +203,44 @@ def alert_once(
         uses: of budgets.
         log_dir: holds what was told.
         warn: is given the sentence.
-        webhook: address that the sentence is sent to; a failure of it is told by ``warn``.
+        webhook: address that the sentence is sent to; whoever comes next tries again where it fails.
 
     Returns:
         Those that were told of now.
     """
-    told = [use for use in uses if use.is_exceeded and _is_first(use, log_dir)]
+    exceeded = [use for use in uses if use.is_exceeded]
+    told = [use for use in exceeded if _is_first(_marker(use, log_dir))]
     for use in told:
         warn(f"over budget: {use.sentence}")
-        if webhook:
-            try:
-                _send(webhook, use)
-            except (OSError, ValueError, HTTPException) as error:
-                _marker(use, log_dir).unlink(missing_ok=True)  # whoever comes next tries again
-                warn(f"the alert could not be sent to the webhook of the site: {type(error).__name__}")
+    for use in exceeded if webhook else ():
+        sent = _marker(use, log_dir, _SENT)
+        if not _is_first(sent):
+            continue
+        try:
+            _send(webhook, use)
+        except (OSError, ValueError, HTTPException) as error:
+            sent.unlink(missing_ok=True)
+            if told:  # else it was said when the budget was exceeded
+                warn(f"the alert was not sent to the site's webhook at {_host(webhook)}: {_reason(error)}")
+            break  # the next one would wait for the same time-out
     return told
 
 
-def _is_first(use: BudgetUse, log_dir: Path) -> bool:
+def _host(address: str) -> str:
+    """Return the machine of an address, without what may be secret."""
+    try:
+        return urlsplit(address).hostname or "an address without a host"
+    except ValueError:
+        return "an address that is none"
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", error)
+    return getattr(cause, "strerror", None) or f"{cause}" or type(error).__name__
+
+
+def _is_first(marker: Path) -> bool:
     """Return True where nobody has told of it; whoever makes the file tells."""
-    marker = _marker(use, log_dir)
     try:
         marker.parent.mkdir(exist_ok=True)
         if hasattr(os, "geteuid") and marker.parent.stat().st_uid == os.geteuid():
@@ -218,12 +253,12 @@ def _is_first(use: BudgetUse, log_dir: Path) -> bool:
     return True
 
 
-def _marker(use: BudgetUse, log_dir: Path) -> Path:
-    """Return the file that says that a budget was told of."""
+def _marker(use: BudgetUse, log_dir: Path, suffix: str = "") -> Path:
+    """Return the file that says that a budget was told of; with a suffix, to whom."""
     name = "-".join((use.month, use.budget.group, use.name or "none", use.budget.quantity))
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)[:60]
     digest = hashlib.sha256(repr(use.name).encode()).hexdigest()[:12]  # names may be long, or differ in signs alone
-    return log_dir / _ALERTS_DIR / f"{use.month}-{use.budget.quantity}-{digest}-{safe}"
+    return log_dir / _ALERTS_DIR / f"{use.month}-{use.budget.quantity}-{digest}-{safe}{suffix}"
 
 
 def _send(webhook: str, use: BudgetUse) -> None:

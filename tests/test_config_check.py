@@ -64,3 +64,30 @@ def test_a_bad_lock_hides_no_other_mistake(env):
     assert len(found) == 3
     for text in ("no such setting: pu; did you mean pue?", "pue must be at least 1", "did you mean country?"):
         assert any(text in problem for problem in found)
+
+
+def test_every_mistake_in_the_budgets_is_named(env):
+    Path("etc.toml").write_text(
+        '[budgets]\nwebhok = "http://x"\n[budgets.project.a]\nkwh = -3\nkw = 3\n[budgets.team.a]\nkwh = 3\n'
+    )
+    found = [problem.partition("etc.toml: ")[2] for problem in setting_problems(env)]
+    assert [text.split(":")[0] for text in found] == [
+        "budgets.webhok",
+        "[budgets.project.a] kwh must be a positive number, not -3",
+        "[budgets.project.a] kw",
+        "budgets.team",
+    ]
+
+
+def test_budgets_of_users_need_the_user_in_the_logs(env):
+    Path("etc.toml").write_text('[budgets.user."*"]\nkwh = 3\n')
+    (problem,) = setting_problems(env)
+    assert "need log_user = true" in problem
+    Path("etc.toml").write_text('log_user = true\n[budgets.user."*"]\nkwh = 3\n')
+    assert setting_problems(env) == []
+
+
+def test_budgets_in_a_users_file_are_sent_to_the_sites(env):
+    Path("greenlove.toml").write_text("[budgets.project.a]\nkwh = 3\n")
+    (problem,) = setting_problems(env)
+    assert "greenlove.toml: budgets belong in the site's file" in problem

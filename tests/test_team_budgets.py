@@ -70,11 +70,12 @@ def test_budgets_are_read_from_the_sites_file():
     ("text", "says"),
     [
         ("budgets = 3", "budgets must be a table"),
-        ("[budgets.team]\nkwh = 1", r"\[budgets.team\]: write \[budgets.project.NAME\]"),
+        ("[budgets.team]\nkwh = 1", r"budgets.team: write \[budgets.project.NAME\]"),
         ("[budgets.project]\nthesis = 3", r"\[budgets.project.thesis\] must hold limits"),
         ("[budgets.project.thesis]\nwatts = 3", "watts: there are kwh, usd, kgco2e"),
         ("[budgets.project.thesis]\nkwh = -1", "kwh must be a positive number, not -1"),
         ("[budgets.project.thesis]\nkwh = true", "kwh must be a positive number, not True"),
+        ('[budgets]\nwebhok = "http://x"', "budgets.webhok: did you mean webhook"),
         ("[budgets]\nwebhook = 3", "webhook must be an address"),
     ],
 )
@@ -147,7 +148,8 @@ def test_an_alert_goes_to_the_webhook_once_and_a_dead_one_is_told(tmp_path, webh
     site(SITE.format(webhook="http://127.0.0.1:9/").replace("thesis", "*").replace("project.*", 'project."*"'))
     logged(logs, "20261122T120000-bbbb", project="other")
     check_team_budgets(logs, NOVEMBER, told.append)
-    assert "could not be sent" in told[-1] and "127.0.0.1" not in told[-1]
+    assert told[-1] == "the alert was not sent to the site's webhook at 127.0.0.1: Connection refused"
+    assert len([text for text in told if "not sent" in text]) == 1
 
 
 def test_a_run_alerts_at_its_end_and_is_not_harmed(clock, caplog):
@@ -182,14 +184,19 @@ def test_what_cannot_be_read_is_said_beside_every_budget(tmp_path):
     assert use.n_unreadable == 1 and "1 part of the logs could not be read, and may be of anybody" in use.sentence
 
 
-def test_an_alert_that_could_not_be_sent_is_sent_by_whoever_comes_next(tmp_path):
-    logs = tmp_path / "logs"
+def test_an_alert_that_could_not_be_sent_is_said_once_and_sent_by_whoever_comes_next(tmp_path, webhook):
+    logs, (address, sent) = tmp_path / "logs", webhook
     logged(logs)
     uses = used_in_month(logs, [TeamBudget("user", "ada", "kwh", 1e-6)], NOVEMBER)
     warnings: list[str] = []
+    told = [alert_once(uses, logs, warnings.append, "http://127.0.0.1:9/s3cret") for _ in range(2)]
+    assert told == [uses, []] and [text.partition(":")[0] for text in warnings] == [
+        "over budget",
+        "the alert was not sent to the site's webhook at 127.0.0.1",
+    ]
     for _ in range(2):
-        assert alert_once(uses, logs, warnings.append, "http://127.0.0.1:9/closed") == uses
-    assert sum("could not be sent" in text for text in warnings) == 2
+        assert alert_once(uses, logs, warnings.append, address) == []
+    assert len(warnings) == 2 and len(sent) == 1 and "s3cret" not in "".join(warnings)
 
 
 def test_simulated_runs_use_no_budget(tmp_path):

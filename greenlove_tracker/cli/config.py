@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import fields
 from typing import Any
 
 import click
 
+from greenlove_tracker import config_files
 from greenlove_tracker.cli.base import Verb, cli, json_option, show_screen
 from greenlove_tracker.config import SettingOrigin, Settings, setting_names, settings_with_origins
+from greenlove_tracker.errors import SettingError
 from greenlove_tracker.phases import phases_text
 from greenlove_tracker.rendering import terminal
 
@@ -30,7 +33,13 @@ def config() -> None:
 @json_option
 def show(as_json: bool) -> None:
     """Show each setting and where it comes from: a file, a variable or the default."""
-    settings, origins = settings_with_origins()
+    try:
+        settings, origins = settings_with_origins()
+    except SettingError:
+        if as_json:
+            raise
+        show_screen("\n".join(_unchecked()))
+        raise SystemExit(1) from None
     if as_json:
         click.echo(json.dumps({"settings": _record(settings, origins), "notes": settings.notes}, indent=2))
         return
@@ -61,6 +70,16 @@ def check(as_json: bool) -> None:
         show_screen("\n".join(problems) if problems else "No mistakes found.")
     if problems:
         raise SystemExit(1)
+
+
+def _unchecked() -> list[str]:
+    """Return every mistake, then what the files and variables hold, the weakest first."""
+    from greenlove_tracker.config_check import setting_problems
+
+    found = config_files.readable_sources(os.environ, setting_names())
+    rows = [(name, f"{value}", source.where) for source in found for name, value in source.values.items()]
+    table = ["", "Nothing is tracked with these. What the files and variables hold, the weakest first:"]
+    return [*(f"! {problem}" for problem in setting_problems()), *table, *terminal.table(rows, "<<<")]
 
 
 def _record(settings: Settings, origins: dict[str, SettingOrigin] | Any) -> dict[str, Any]:

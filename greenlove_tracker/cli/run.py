@@ -18,7 +18,7 @@ from greenlove_tracker.cli.processes import become
 from greenlove_tracker.cli.start import StartOptions, hold_back
 from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, is_strict, load_settings
 from greenlove_tracker.console import say
-from greenlove_tracker.errors import GreenloveError, MissingExtraError, UsageError
+from greenlove_tracker.errors import GreenloveError, MissingExtraError, SettingError, UsageError
 from greenlove_tracker.records import RunStatus
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ def run(
     except UsageError as error:  # before anything was run
         if error.is_in([name for name, value in options.items() if value is not None]) or is_strict():
             raise
-        WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
+        every = " (greenlove config check names every mistake)" if isinstance(error, SettingError) else ""
+        WarnOnce().warn("untracked", f"this is run, but not tracked: {error}{every}")
         python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
         become(command if ctx.meta["is_command"] else (*python, *command))
     _show(outcome, settings)

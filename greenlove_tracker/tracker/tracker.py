@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import is_strict, load_settings
-from greenlove_tracker.errors import UsageError, whole_number
+from greenlove_tracker.errors import SettingError, UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, phases_from
@@ -375,7 +375,9 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
         is_of_script = isinstance(error, UsageError) and error.is_in(arguments)
         if is_of_script or is_strict():
             raise
-        if isinstance(error, UsageError | OSError):
+        if isinstance(error, SettingError):
+            reason = f"{error} (greenlove config check names every mistake)"
+        elif isinstance(error, UsageError | OSError):
             reason = f"{error}"
         else:
             reason = f"an error of greenlove_tracker's own: {error!r}"

@@ -49,9 +49,12 @@ def test_check_ends_with_1_where_something_is_wrong():
 
 
 def test_show_of_bad_settings_says_which():
-    Path("greenlove.toml").write_text("pue = 'x'\n")
+    Path("greenlove.toml").write_text("pue = 'x'\ncontry = 'FR'\n")
     result = call("show")
-    assert result.exit_code == 1 and "greenlove.toml: pue must be a number, not 'x'" in result.output
+    assert result.exit_code == 1 and "! greenlove.toml: pue must be a number, not 'x'\n" in result.stdout
+    assert "did you mean country?" in result.stdout
+    assert ["pue", "x", "greenlove.toml"] in [line.split() for line in result.stdout.splitlines()]
+    assert "no such setting: contry" in call("show", "--json").stderr
 
 
 def test_summary_checks_the_budgets_of_a_team(tmp_path):
