@@ -783,7 +783,7 @@ def test_declarations_of_one_script_count_the_same_under_the_runner():
     for log_dir in ("alone", "greenlove_logs"):
         added_up = aggregate(log_dir)
         assert added_up.by("kind")["training",].n_runs == 1
-        for unit, n in (("run", "1 run"), ("epoch", "2 epochs")):
-            assert f"\n  R       {n} in 1 training run\n" in declarations.sci(added_up, unit)
+        for unit, rate in (("run", "1 training run"), ("epoch", "2 epochs in 1 training run")):
+            assert f"\n  R       {rate}\n" in declarations.sci(added_up, unit)
         assert "; 1 training run" in declarations.ai_act(added_up) and "emissions:" in declarations.model_card(added_up)
-        assert declarations.cite(added_up).startswith("The experiments took 1 run on ")
+        assert declarations.cite(added_up).startswith("The experiments comprise 1 run on ")
