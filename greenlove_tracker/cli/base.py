@@ -93,6 +93,7 @@ _ORDER = (
         "forecast",
         "project",
         "speedup",
+        "gpus",
     ),
     *("summary", "report", "export", "import", "calibrate", "seal", "config", "doctor"),
 )

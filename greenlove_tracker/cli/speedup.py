@@ -1,4 +1,4 @@
-"""``speedup``: how many times as fast one GPU trains as another."""
+"""``speedup``: how many times as fast one GPU trains as another; ``gpus``: those that are known, and their prices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import click
 
 from greenlove_tracker.cli.base import cli, json_option
+from greenlove_tracker.errors import UsageError
 
 _OPTIONS = {"custom_speedup": "greenlove project --speedup", "local_memory_gb": "greenlove project --gpu-memory"}
 
@@ -38,3 +39,30 @@ def speedup(local: str, targets: tuple[str, ...], workload: str | None, precisio
         click.echo(json.dumps(speedup_record(here, compared, workload, precision), indent=2))
     else:
         click.echo(speedup_screen(here, compared, workload, precision))
+
+
+@cli.command(short_help="List the GPUs that can be compared, and what they cost to rent.")
+@click.argument("text", required=False, default="")
+@click.option("--rent", "is_for_rent", is_flag=True, help="only those with an offer for rent")
+@click.option("--provider", help="whose offers; default crusoe and those in --prices")
+@click.option("--prices", metavar="FILE", help="CSV file of offers; columns in docs/projection.md")
+@json_option
+def gpus(text: str, is_for_rent: bool, provider: str | None, prices: str | None, as_json: bool) -> None:
+    """List the GPUs that project and speedup know: those whose name holds TEXT, or all.
+
+    \b
+    greenlove gpus H100
+    greenlove gpus --rent
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.projection.listings import known_gpus, offers_of
+    from greenlove_tracker.report.speedup_screen import gpus_record, gpus_screen
+
+    known = known_gpus(text, offers_of(provider, prices))
+    if is_for_rent:
+        known = [one for one in known if any(listing.offer.usd_per_gpu_hour is not None for listing in one.listings)]
+        if not known:
+            raise UsageError(f"no GPU called {text!r} has an offer with a price: leave --rent out")
+    if as_json:
+        click.echo(json.dumps(gpus_record(known), indent=2))
+    else:
+        click.echo(gpus_screen(known))

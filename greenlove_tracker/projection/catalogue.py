@@ -207,7 +207,9 @@ def _unknown(name: str) -> str:
         )
     near = nearest_names(name)
     hint = f"; the nearest names are {', '.join(near)}: write one of them where it is meant, or" if near else ":"
-    return f"no GPU of the table is called {name!r}{hint} give your own figure by {{argument}}"
+    return (
+        f"no GPU of the table is called {name!r}{hint} give your own figure by {{argument}} (greenlove gpus lists all)"
+    )
 
 
 def nearest_names(name: str, n: int = 4) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
+from greenlove_tracker.projection import speedup_model
 from greenlove_tracker.projection.catalogue import meant_by, recognise
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.offers import NOT_OFFERED, Offer, bundled_offers, read_offers
@@ -54,10 +55,49 @@ def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, .
     if not found:
         known = ", ".join(sorted({offer.provider for offer in everything}))
         raise UsageError(
-            f"no offers of provider {provider!r} are known, only of {known}: give its prices in a file, {{argument=}}",
+            f"no offers of provider {provider!r} are known, only of {known} (greenlove gpus lists them): give its "
+            "prices in a file, {argument=}",
             argument="prices",
         )
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGpu:
+    """A GPU that can be compared.
+
+    Attributes:
+        gpu: by its data sheet.
+        is_measured: True where published benchmarks are of its chip; else its speed is known from the data sheet.
+        listings: its offers, one GPU each.
+    """
+
+    gpu: GpuSpec
+    is_measured: bool
+    listings: tuple[Listing, ...]
+
+
+def known_gpus(text: str, offers: Iterable[Offer]) -> list[KnownGpu]:
+    """Return the GPUs whose name or alias holds the words of a text, those with an offer first.
+
+    Args:
+        text: such as ``H100``; empty: all of them.
+        offers: as ``offers_of`` returns them.
+
+    Raises:
+        UsageError: where none does.
+    """
+    of_model = speedup_model.shipped_model()
+    words = text.casefold().split()
+    found, _ = listings_of(offers, 1)
+    known = [
+        KnownGpu(gpu, bool(of_model.measured_name(gpu)), tuple(one for one in found if one.gpu.name == gpu.name))
+        for gpu in gpus().values()
+        if any(all(word in name.casefold() for word in words) for name in (gpu.name, *gpu.aliases))
+    ]
+    if not known:
+        raise UsageError(f"no GPU of the table is called {text!r}; greenlove gpus lists all")
+    return sorted(known, key=lambda one: not one.listings)
 
 
 def in_region(offers: Iterable[Offer], region: str | None) -> tuple[Offer, ...]:

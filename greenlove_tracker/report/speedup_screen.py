@@ -7,12 +7,14 @@ from itertools import combinations
 from typing import Any
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.projection.listings import KnownGpu
 from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.projection_screen import interval_fields
 from greenlove_tracker.report.projection_text import figure
 from greenlove_tracker.tables.gpus import GpuSpec
+from greenlove_tracker.tables.offers import Offer
 
 _N_DRAWS = 20_000  # the standard error of a probability is 0.35 points at most
 _KNOWN_FROM = {
@@ -21,6 +23,7 @@ _KNOWN_FROM = {
     "specs only": "data sheets: no benchmark of either",
     "same GPU": "it is the same GPU",
 }
+_OF_PRICES = "Prices as of the dates shown, from transcriptions of the providers' pages or from --prices: check them."
 _NOT_IN = "data loading, larger batches, several GPUs; to measure yours: greenlove project --measured DIR"
 
 
@@ -51,6 +54,59 @@ def speedup_screen(
     for i, source in enumerate(dict.fromkeys(source for _, found in compared for source in found.sources)):
         lines += _labelled("" if i else "sources", source)
     return "\n".join([*lines, *_labelled("left out", _NOT_IN)])
+
+
+def gpus_screen(known: Sequence[KnownGpu]) -> str:
+    """Return the GPUs that can be compared, with what they cost to rent.
+
+    Args:
+        known: those to list, at least one.
+    """
+    head = ("GPU", "GiB", "W", "speed from", "to rent, $ per GPU and hour")
+    rows: list[tuple[str, ...]] = [head]
+    for one in known:
+        amounts = (fmt.UNKNOWN if value is None else f"{value:g}" for value in (one.gpu.memory_gb, one.gpu.tdp_w))
+        offers = [_offer_text(listing.offer) for listing in one.listings] or [""]
+        rows.append((one.gpu.name, *amounts, "benchmarks" if one.is_measured else "data sheet", offers[0]))
+        rows += [("", "", "", "", text) for text in offers[1:]]
+    lines = terminal.table(rows, "<>><<", rules_below=(0,))
+    return "\n".join([*lines, "", *terminal.wrap(_OF_PRICES)] if any(one.listings for one in known) else lines)
+
+
+def _offer_text(offer: Offer) -> str:
+    if offer.usd_per_gpu_hour is None:
+        return f"{'withdrawn' if offer.access == 'withdrawn' else offer.status} ({offer.provider})"
+    sizes = ", ".join(map(str, offer.gpus_per_instance))
+    return f"{offer.usd_per_gpu_hour:.2f} {offer.access}, by {sizes} ({offer.provider}, {offer.price_date})"
+
+
+def gpus_record(known: Sequence[KnownGpu]) -> list[dict[str, Any]]:
+    """Return the same as plain values for JSON."""
+    return [
+        {
+            "gpu": one.gpu.name,
+            "vendor": one.gpu.vendor,
+            "year": one.gpu.year,
+            "memory_gb": one.gpu.memory_gb,
+            "tdp_w": one.gpu.tdp_w,
+            "speed_from": "benchmarks" if one.is_measured else "data sheet",
+            "source": one.gpu.source,
+            "offers": [
+                {
+                    "provider": offer.provider,
+                    "access": offer.access,
+                    "usd_per_gpu_hour": offer.usd_per_gpu_hour,
+                    "status": offer.status,
+                    "gpus_per_instance": offer.gpus_per_instance,
+                    "regions": offer.regions,
+                    "price_date": offer.price_date,
+                    "source": offer.source,
+                }
+                for offer in (listing.offer for listing in one.listings)
+            ],
+        }
+        for one in known
+    ]
 
 
 def _fastest(compared: Sequence[tuple[GpuSpec, Speedup]]) -> str:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from greenlove_tracker.cli import cli
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.speedup import speedups
+from greenlove_tracker.tables.gpus import gpus
 
 A100, H100, H200 = "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM"
 
@@ -115,3 +116,32 @@ def test_common_cards_are_known_as_people_write_them(name) -> None:
     found = json.loads(call(name, "RTX 4090", "--json").stdout)
     assert found["local"].startswith("GeForce RTX") and found["local"].endswith("Laptop GPU") == ("Laptop" in name)
     assert found["speedups"][0]["known_from"] in ("benchmarks", "half specs")
+
+
+def listed(*arguments: str):
+    return CliRunner().invoke(cli, ["gpus", *arguments])
+
+
+def test_the_gpus_are_listed_with_their_offers_first():
+    lines = listed().stdout.splitlines()
+    names = [line.split("  ")[0] for line in lines[2:-2]]
+    assert len(names) == len(set(names)) == len(gpus()) and names[0] == "B300 SXM"
+    (l40s,) = [line for line in lines if line.startswith("L40S ")]
+    offer = "1.50 on demand, by 1, 2, 4, 5, 8, 10 (crusoe, 2026-09-28)"
+    assert " ".join(l40s.split()) == f"L40S 48 350 benchmarks {offer}"
+    assert "from transcriptions of the providers' pages" in lines[-1]
+
+
+def test_a_name_and_an_offer_choose_among_them(tmp_path):
+    assert [row["gpu"] for row in json.loads(listed("h100", "--json").stdout)][0] == "H100 SXM5 80GB"
+    prices = tmp_path / "prices.csv"
+    prices.write_text(
+        "provider,gpu,access,price,unit,gpus_per_instance,regions,country,date_read\n"
+        "acme,RTX 4090,on demand,0.40,USD/GPU-hour,1,,DE,2026-11-01\n"
+    )
+    found = json.loads(listed("--rent", "--provider", "acme", "--prices", str(prices), "--json").stdout)
+    assert [(row["gpu"], row["offers"][0]["usd_per_gpu_hour"]) for row in found] == [("GeForce RTX 4090", 0.4)]
+    refused = listed("abacus")
+    assert (
+        refused.exit_code == 1 and "no GPU of the table is called 'abacus'; greenlove gpus lists all" in refused.stderr
+    )
