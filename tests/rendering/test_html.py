@@ -450,3 +450,13 @@ def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
     assert second.mediabox.width == pytest.approx(595, abs=1)
     assert second.extract_text().count(hostile) == 2
     assert page.seen == []
+
+
+def test_options_do_not_break_between_their_dashes_and_hostile_text_stays_text() -> None:
+    text = 'give --gpu-memory; not a--b, <b onclick="x">--within</b>'
+    page = html.render(Document("t", "", "f", (Paragraph(text),)))
+    assert (
+        'give <span class="option">--gpu-memory</span>; not a--b, '
+        '&lt;b onclick=&#34;x&#34;&gt;<span class="option">--within</span>&lt;/b&gt;'
+    ) in page
+    assert ".option{white-space:nowrap}" in page.replace(" ", "")
