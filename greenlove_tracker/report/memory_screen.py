@@ -16,7 +16,7 @@ _MOST_NAMED = 6
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "peak")
 _HEAD = ("", *_PARTS, "fits from")
 _RULE = (
-    "Gradients are those in .grad at the peak: none where the peak comes before them. Activations are all else: what "
+    "Gradients count as far as they exist at the peak, which may come before them. Activations are all else: what "
     "backward needs, temporaries, the batch. It fits where the peak and "
     f"{ESTIMATE_ERROR:.0%} more take at most {USABLE_MEMORY:.0%} of a GPU's memory, less {CUDA_CONTEXT_GB} GiB for "
     "CUDA itself (an assumption). What cuDNN and cuBLAS take for themselves on a GPU is not known here."
@@ -42,6 +42,8 @@ def memory_screen(rows: Sequence[MemoryRow], about: str) -> str:
             lines += terminal.wrap(f"{row.name}: {row.reason}", "! ", "  ", breaks_hyphens=False)
     if known:
         lines += ["", *terminal.wrap(_RULE)]
+        peak_gib = known[0].peak_bytes / 2**30 if known[0].peak_bytes else 0.0
+        lines += ["", f"next    greenlove project --hours 20 --peak-memory {peak_gib:.3g}    which GPU to rent for it"]
     return "\n".join(lines)
 
 

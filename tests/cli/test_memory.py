@@ -105,4 +105,5 @@ def test_what_is_too_large_or_unknown_is_said_and_never_zero():
 
 def test_a_long_name_leaves_the_figures_on_the_screen():
     text = memory_screen([row("activation-checkpointing+amp-bf16+grad-accumulation=8+adafactor", 60.0)], "x")
+    assert text.endswith("next    greenlove project --hours 20 --peak-memory 60    which GPU to rent for it")
     assert max(map(len, text.splitlines())) <= 100 and "60.0 GiB" in text
