@@ -14,7 +14,7 @@ from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sacct import JOB_IDS, job_coverage, read_jobs
 from greenlove_tracker.logs.seal import Verification
-from greenlove_tracker.logs.selection import Chosen, Selection
+from greenlove_tracker.logs.selection import Chosen, Period, Selection
 from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.logs.sums import contribution
 from greenlove_tracker.rendering.document import Document
@@ -168,7 +168,7 @@ def document(
             "{argument} says how many jobs ran, and {argument} which: choose one", argument=("n_jobs", "sacct")
         )
     selection = Selection.of(**chosen)
-    issued = None if issued is None else _date(issued)
+    issued = None if issued is None else _date(issued, selection.period)
     is_of_all = selection.is_everything and (n_jobs, sacct, verified) == (None, None, None)
     if is_of_all and (run := _lone_run(path)):
         return run_document(run, factors, issued)
@@ -176,8 +176,10 @@ def document(
     runs = aggregate(log_dir, **chosen)
     runs.prepare(*CUTS, *(() if jobs is None else (JOB_IDS,)))
     if not runs.total.n_runs and not runs.problems:
-        period = "" if selection.is_everything else " of that time" if not selection.text else f" of {selection.text}"
-        raise UsageError(f"{runs.path} holds no run{period}; a run writes to greenlove_logs unless told otherwise")
+        if selection.is_everything:
+            raise UsageError(f"{runs.path} holds no run; a run writes to greenlove_logs unless told otherwise")
+        when = "" if selection.period.is_everything else f" in the period {selection.period.text}"
+        raise UsageError(f"{runs.path} holds no run{f' of {selection.text}' if selection.text else ''}{when}")
     if is_of_all and runs.total.n_runs == 1:
         (run,) = runs.runs
         own = (str(run.path), f"{run.path}/", f"{run.path}\\")
@@ -187,16 +189,21 @@ def document(
     return directory_document(runs, factors, n_jobs, coverage, issued, verified)
 
 
-def _date(text: str) -> str:
-    """Return a date as it is written on a report.
+def _date(text: str, period: Period) -> str:
+    """Return the date of issue as it is written on a report.
 
     Raises:
-        UsageError: where it is none.
+        UsageError: where it is no date, or lies before the period begins.
     """
     try:
-        return date.fromisoformat(text).isoformat()
+        issued = date.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"{{argument}} must be a date such as 2026-12-02, not {text!r}", argument="issued") from error
+    if period.since is not None and issued < period.since.date():
+        raise UsageError(
+            f"{{argument}} {issued} lies before the period of the report, {period.text}", argument="issued"
+        )
+    return issued.isoformat()
 
 
 def _lone_run(path: LogPath) -> Run | None:

@@ -306,7 +306,7 @@ def test_a_report_of_a_period(tmp_path):
     assert "2.00 kWh" in CliRunner().invoke(cli, [*started, "--since", "2026-11-21", "--until", "2026-11-22"]).output
     assert "no run could be read" in CliRunner().invoke(cli, [*started, "--since", "2026-11-22"]).output
     page = ["report", str(tmp_path), "-o", str(tmp_path / "r.md"), "--since", "2026-11-22"]
-    assert "holds no run of that time" in CliRunner().invoke(cli, page).output
+    assert "holds no run in the period" in CliRunner().invoke(cli, page).output
 
 
 def test_how_much_was_measured_is_unknown_where_no_log_says_it(tmp_path):

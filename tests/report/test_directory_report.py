@@ -97,7 +97,7 @@ def test_the_jobs_without_a_log_are_listed(logs, tmp_path):
 
 
 def test_a_period_without_runs_is_an_error_that_says_so(logs):
-    with pytest.raises(UsageError, match="holds no run of that time"):
+    with pytest.raises(UsageError, match="holds no run in the period"):
         document(logs, since="2027-01")
     with pytest.raises(UsageError, match="holds no run of user eve"):
         document(logs, user="eve")
@@ -123,3 +123,10 @@ def test_the_report_says_what_seals_the_logs_and_names_what_differs(logs, tmp_pa
     assert done.exit_code == 1 and "1 finding: not all is as it was sealed" in done.stderr
     text = page.read_text()
     assert "Run run-2: epochs-0.csv was added to" in text and "see Integrity.**" in text
+
+
+def test_a_period_without_a_run_is_named_and_a_report_is_not_issued_before_its_period(logs):
+    with pytest.raises(UsageError, match="holds no run of user eve in the period October 2025"):
+        document(logs, since="2025-10", user="eve")
+    with pytest.raises(UsageError, match="issued 2026-10-31 lies before the period of the report, November 2026"):
+        document(logs, since="2026-11", issued="2026-10-31")
