@@ -128,10 +128,9 @@ class SimulatedMeter:
         self._last_s = self._clock.perf_s()
         cpu_tdp_w, cpu_util, gpu_w, gpu_util = self._description
         given = {"cpu": self._cpu_w, "gpu": self._gpus_w, "ram": self._ram_w}
-        left_out = " ".join(component for component, power_w in given.items() if power_w is None)
-        fields = [Field("meter", "simulated"), Field("gpu_count", str(self._gpu_count))]
-        if left_out:
-            fields.append(Field("meter_note", f"simulated hardware; not simulated, and not in the total: {left_out}"))
+        left_out = " and ".join(component for component, power_w in given.items() if power_w is None)
+        note = "the hardware is simulated" + (f", without {left_out}" if left_out else "")
+        fields = [Field("meter", "simulated"), Field("gpu_count", str(self._gpu_count)), Field("meter_note", note)]
         if cpu_tdp_w is not None:
             fields.append(Field("cpu_model", f"simulated CPU, {cpu_tdp_w:g} W at {cpu_util:.0%}"))
         if gpu_w is not None:

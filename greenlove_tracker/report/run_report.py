@@ -581,7 +581,8 @@ def _energy_figure(run: Run) -> doc.KeyFigure:
         parts.append(f"{scale.text(summary.node_assumed_kwh)} {wording.node_text(run)}")
     bounds = wording.measured_bounds(run_interval(run), fmt.energy)
     calibrated = filter(None, (wording.calibration_text(run),))
-    return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*bounds, *parts, f"PUE {summary.pue}", *calibrated))
+    pue = "PUE 1.0" if summary.pue == 1 else f"all × PUE {summary.pue}"
+    return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*bounds, *parts, pue, *calibrated))
 
 
 def _emissions_figure(run: Run) -> doc.KeyFigure:

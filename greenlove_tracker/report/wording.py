@@ -14,7 +14,7 @@ from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION, OVERHEAD, TRAINING
-from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.schema import UNSEEN, amount
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
@@ -374,7 +374,8 @@ def measured_sentence(run: Run) -> str:
         return f"No energy was measured: {why_no_energy(run)} (greenlove doctor)"
     if share == 0:
         why = field_text(run, "meter_note") or "all of it is modelled"
-        return f"0% of this energy was measured: {why} (greenlove doctor)"
+        doctor = "" if run.text("meter") in SIMULATED_METERS else " (greenlove doctor)"
+        return f"0% of this energy was measured: {why}{doctor}"
     there = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
     missing = ", ".join((*(f"{c} (could not be measured)" for c in there), *NOT_COUNTED))
     return f"{_shares(run.summary, share)}. Not counted: {missing}"

@@ -96,7 +96,7 @@ def test_explorations_are_not_training_runs(logs):
     assert "## By kind" in text
     assert re.search(r"\| d \| demo \| .*exploration \|", text)
     cite = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite"]).output
-    assert "took 4 runs (1 exploratory) on" in cite
+    assert "comprise 4 runs (1 exploratory) on" in cite
     assert "| exploratory | 1 |" in cite
 
 

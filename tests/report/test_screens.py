@@ -41,7 +41,7 @@ greenlove  thesis/20261121T101502-c41e   finished   30 of 30 epochs
 
   time   41 min 12 s   30 × 1 min 17 s, and 2 min 45 s outside epochs (loading, validation, saving)
   energy     95.9 Wh   95% range 89.6 Wh – 109 Wh · gpu 60.7 counter · cpu 12.4 counter · ram 6.9
-                       constant (10 W) · PUE 1.2
+                       constant (10 W) · all × PUE 1.2
   CO2e        36.6 g   95% range 34.1 g – 41.5 g · location-based, lifecycle, 381 g/kWh, 2023,
                        Germany, Our World in Data
   cost        $0.040   95% range $0.038 – $0.046 · electricity at 0.419 $/kWh, household, 2025-S1;
