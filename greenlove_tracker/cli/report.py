@@ -154,9 +154,12 @@ def summary(
         rows = added_up.rows(*keys)
         problems = [str(problem) for problem in added_up.problems]
         of_jobs = {} if coverage is None else {"jobs": coverage.as_dict()}
-        click.echo(json.dumps({"groups": rows, **of_jobs, "problems": problems}, indent=2))
+        found = {"groups": rows, **of_jobs, "simulated_left_out": added_up.n_left_out, "problems": problems}
+        click.echo(json.dumps(found, indent=2))
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
+        if n_left := added_up.n_left_out:
+            click.echo(f"! {plural(n_left, 'simulated run')} left out; --include-simulated counts them", err=True)
         _print_problems(added_up.problems)
     else:
         from greenlove_tracker.report.screens import summary_table

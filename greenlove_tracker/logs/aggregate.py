@@ -139,9 +139,9 @@ class Aggregate:
 
         return lost_work(resumptions, counted)
 
-    def prepare(self, *groupings: Sequence[str]) -> None:
-        """Read everything once for several ``by`` and for the ``highlights``."""
-        self._run_query(*map(mapreduce.check_keys, groupings), has_highlights=True)
+    def prepare(self, *groupings: Sequence[str], has_highlights: bool = True) -> None:
+        """Read everything once for several ``by``, and for the ``highlights`` unless they are not asked for."""
+        self._run_query(*map(mapreduce.check_keys, groupings), has_highlights=has_highlights)
 
     def visit(self, function: Callable[[Run], None]) -> None:
         """Read every run once: ``function`` is called with each that counts, and all are added up on the way."""

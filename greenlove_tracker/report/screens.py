@@ -161,6 +161,7 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str], coverage: JobCovera
     Raises:
         UsageError: for a key that does not exist.
     """
+    aggregate.prepare(keys, ("kind",), ("simulated",), has_highlights=False)
     groups = {values: Sums(partial) for values, partial in aggregate.exact_totals_by(*keys).items()}
     if not groups:
         return "\n".join(["no runs", *_coverage_lines(coverage), *_problem_lines(aggregate)])
