@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import greenlove_tracker
@@ -19,6 +20,7 @@ from greenlove_tracker.logs.seal_manifest import SealManifest
 from greenlove_tracker.logs.selection import job_id_of
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
+from greenlove_tracker.records import Factor
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import lost_work_blocks
@@ -413,7 +415,7 @@ def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     if not highlights.largest.items:
         return ()
     example = aggregate.run(highlights.largest.items[0][-1])
-    factors = [factor for *_, factor in highlights.factors]
+    factors = _each_kind_first([factor for *_, factor in highlights.factors])
     sums = _sum_blocks(
         aggregate.total, [energy_kwh for _, energy_kwh in highlights.energies.items], highlights.energies.count
     )
@@ -423,6 +425,16 @@ def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     at_least = "at least " if len(factors) == N_FACTORS else ""
     more = (doc.Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
     return (*method_blocks(example, before, factors[:_MAX_FACTORS], errors=_sum_error_blocks(aggregate.total)), *more)
+
+
+def _each_kind_first(factors: Sequence[Factor]) -> list[Factor]:
+    """Return factors so that the first of each kind comes before the second of any: a short table holds all kinds."""
+    met: Counter[str] = Counter()
+    ranks = []
+    for factor in factors:
+        ranks.append(met[factor.name])
+        met[factor.name] += 1
+    return [factor for _, factor in sorted(zip(ranks, factors, strict=True), key=lambda ranked: ranked[0])]
 
 
 def _sum_error_blocks(total: Totals) -> tuple[doc.Block, ...]:

@@ -83,3 +83,13 @@ def test_a_directory_lists_the_factors_of_all_its_runs(tmp_path) -> None:
     for cells in ("| PUE | 1.2 | × | the landlord |", "| PUE | 1 | × | not set", "| calibration | 1.5 | × | node1: "):
         assert cells in table
     assert "1 run is calibrated with a wall meter." in text and fmt.energy(5.4) in text
+
+
+def test_a_short_list_of_factors_has_one_of_each_kind(tmp_path) -> None:
+    for number in range(20):
+        intensity = Factor("carbon_intensity", 300.0 + number, "gCO2e/kWh", f"hour {number}")
+        write_run(tmp_path, [epoch_row(1, 60.0, BOTH)], f"run-{number:02}", fields=GPU, intensity=intensity)
+    text = markdown.render(document(tmp_path))
+    table = text[text.index("## Factors") :]
+    assert "| PUE | 1.2 | × | the landlord |" in table and "and 9 more factors" in table
+    assert table.index("hour 0") < table.index("the landlord") < table.index("hour 1")
