@@ -141,7 +141,7 @@ def summary(
     coverage = None if sacct is None else job_coverage(read_jobs(sacct), added_up)
     if ledger:
         click.echo(_ledger(added_up, factors))
-        _print_problems(added_up.problems)
+        _print_left_out(added_up)
         return
     if metrics:
         if as_json:
@@ -158,9 +158,7 @@ def summary(
         click.echo(json.dumps(found, indent=2))
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
-        if n_left := added_up.n_left_out:
-            click.echo(f"! {plural(n_left, 'simulated run')} left out; --include-simulated counts them", err=True)
-        _print_problems(added_up.problems)
+        _print_left_out(added_up)
     else:
         from greenlove_tracker.report.screens import summary_table
 
@@ -170,17 +168,13 @@ def summary(
 
 
 def _ledger(added_up: Aggregate, factors: str | None) -> str:
-    """Return the ledger as CSV; say on stderr what is left out, and what was counted with a factor of other years."""
+    """Return the ledger as CSV; say on stderr what was counted with a factor of other years."""
     from greenlove_tracker.report.audit import entries, ledger_csv
     from greenlove_tracker.report.given_factors import read_factors
 
     found = entries(added_up.runs, () if factors is None else read_factors(factors))
-    if n_left := added_up.n_left_out:
-        click.echo(
-            f"! {plural(n_left, 'simulated run')} left out; --include-simulated brings them in, marked", err=True
-        )
-        if not found:
-            raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
+    if added_up.n_left_out and not found:
+        raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
     if n_differ := sum(bool(entry.factor_year_differs) and entry.restated is None for entry in found):
         text = f"! {plural(n_differ, 'run')} counted with a carbon intensity of another year: see factor_year_differs"
         click.echo(f"{text}; --factors restates them", err=True)
@@ -231,6 +225,13 @@ def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
         ]
         rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": ranked.count, "best_runs": runs})
     return {"metrics": rows, "problems": [str(problem) for problem in added_up.problems]}
+
+
+def _print_left_out(added_up: Aggregate) -> None:
+    """Print on stderr what is not in a table that has no room to say so."""
+    if n_left := added_up.n_left_out:
+        click.echo(f"! {plural(n_left, 'simulated run')} left out; --include-simulated counts them, marked", err=True)
+    _print_problems(added_up.problems)
 
 
 def _print_problems(problems: Sequence[Problem]) -> None:
