@@ -18,6 +18,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import date
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -58,6 +59,8 @@ class WallMeasurement:
         meter_error: of the wall's meter, as a share, at 95%.
         source: which meter, or which file.
         added_at: UTC.
+        valid_from: the first day of the runs that it calibrates, such as ``2026-11-01``, UTC; empty: all of them. The
+            run itself it always does.
     """
 
     host: str
@@ -69,9 +72,17 @@ class WallMeasurement:
     meter_error: float
     source: str
     added_at: str
+    valid_from: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The meter, the day of the comparison, and from when on it counts."""
+        since = f", for runs from {self.valid_from} on" if self.valid_from else ""
+        return f"{self.source}, {self.added_at[:10]}{since}"
 
 
 COLUMNS = tuple(field.name for field in fields(WallMeasurement))
+_OPTIONAL = ("valid_from",)  # files of before have no such column
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +206,16 @@ def counted_kwh(summary: RunSummary) -> float:
 # -- The file --
 
 
-def calibration_of(
-    measurements: Iterable[WallMeasurement], hosts: Iterable[str], gpu_models: str
-) -> Calibration | None:
+def calibration_of(run: Run, measurements: Iterable[WallMeasurement]) -> Calibration | None:
     """Return the calibration of the machine that a run was on; None without one, and for several machines."""
-    machines = set(hosts)
-    found = [one for one in measurements if machines == {one.host} and one.gpu_models == gpu_models]
+    machines, gpu_models, day = set(run.hosts), run.text("gpu_models"), run.started_at[:10]
+    found = [
+        one
+        for one in measurements
+        if machines == {one.host}
+        and one.gpu_models == gpu_models
+        and (one.valid_from <= day or one.run_id == run.run_id)
+    ]
     return Calibration(tuple(found)) if found else None
 
 
@@ -244,7 +259,7 @@ def _read(directory: LogPath, version: int) -> Sequence[WallMeasurement]:
         return ()
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} cannot be read: {error}") from error
-    if missing := [name for name in COLUMNS if name not in columns]:
+    if missing := [name for name in COLUMNS if name not in (*columns, *_OPTIONAL)]:
         raise UsageError(f"{file} lacks the columns {', '.join(missing)}; greenlove calibrate writes it")
     return tuple(_measurement(row, f"{file}, line {number}") for number, row in lines)
 
@@ -253,10 +268,13 @@ def _measurement(row: Mapping[str, str], where: str) -> WallMeasurement:
     try:
         if None in row.values():
             raise ValueError("a cell is missing")
+        if row.get("valid_from"):
+            date.fromisoformat(row["valid_from"])
         numbers = {name: float(row[name]) for name in ("metered_kwh", "counted_kwh", "wall_kwh", "meter_error")}
     except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: {error}; greenlove calibrate writes such lines") from error
-    found = WallMeasurement(**({name: row[name] for name in COLUMNS} | numbers))  # type: ignore[arg-type]
+    texts = {name: row.get(name, "") for name in COLUMNS}
+    found = WallMeasurement(**(texts | numbers))  # type: ignore[arg-type]
     check_plausible(found, where)
     return found
 
@@ -411,7 +429,7 @@ def _reading(row: Mapping[str, str], kind: str, where: str) -> tuple[float, floa
 
 
 def measured_at_the_wall(
-    run: Run, wall: float | WallReadings, *, meter_error: float, source: str, added_at: str
+    run: Run, wall: float | WallReadings, *, meter_error: float, source: str, added_at: str, valid_from: str = ""
 ) -> WallMeasurement:
     """Return the measurement of a run that has ended.
 
@@ -421,10 +439,17 @@ def measured_at_the_wall(
         meter_error: of the wall's meter, as a share.
         source: which meter that is, or the file of its readings.
         added_at: the time now, in UTC.
+        valid_from: the first day of the runs that it is to calibrate; empty: all.
 
     Raises:
         UsageError: where the run was of several hosts, goes on, or metered nothing; or the energies cannot be.
     """
+    try:
+        since = date.fromisoformat(valid_from).isoformat() if valid_from else ""
+    except ValueError as error:
+        raise UsageError(
+            f"{{argument}} must be a date such as 2026-11-01, not {valid_from!r}", argument="valid_from"
+        ) from error
     summary = run.metered_summary
     metered_kwh = metered_before_pue_kwh(summary)
     if len(run.hosts) != 1:
@@ -453,6 +478,7 @@ def measured_at_the_wall(
         meter_error=meter_error,
         source=source,
         added_at=added_at,
+        valid_from=since,
     )
     check_plausible(measurement, run.run_id)
     if wall_kwh < _LEAST_OF_MEASURED * (summary.measured_kwh or 0.0):

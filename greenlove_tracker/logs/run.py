@@ -380,7 +380,7 @@ class Run(RunFiles):
         found.append(Factor("PUE", pue, "×", self.text("pue.source") or (_NO_PUE if pue == 1 else "not in the log")))
         if self.calibration is not None:
             used = self.calibration.used_for(self.run_id)
-            meters = "; ".join(dict.fromkeys(f"{one.source}, {one.added_at[:10]}" for one in used))
+            meters = "; ".join(dict.fromkeys(one.origin for one in used))
             source = f"{self.calibration.host}: {self.calibration.text(self.run_id)} ({meters})"
             found.append(Factor("calibration", self.calibration.factor(self.run_id), "×", source))
         elif self.node_overhead is not None:
@@ -588,7 +588,7 @@ class Run(RunFiles):
         except UsageError as error:  # named, and everything else of the run is as good as before
             self._problem_log.add(self.log_dir / schema.CALIBRATION_FILE, f"no run is calibrated: {error}")
             return None
-        return calibration_of(measured, self.hosts, self.text("gpu_models")) if measured else None
+        return calibration_of(self, measured) if measured else None
 
     @property
     def log_dir(self) -> LogPath:
@@ -609,7 +609,7 @@ class Run(RunFiles):
 
     @property
     def calibration_ratio(self) -> float:
-        """The energy with its machine's calibration in that metered; 1.0 without one."""
+        """The energy of a whole run with its machine's calibration, in that metered; 1.0 without one."""
         if self.calibration is None:
             return 1.0
         metered_kwh, energy_kwh = self.metered_summary.energy_kwh, self.summary.energy_kwh
@@ -680,7 +680,8 @@ class Run(RunFiles):
         for name in ("carbon_intensity", "electricity_price", "terms", "began_and_ended_s", "accrual"):
             part.__dict__.pop(name, None)  # were kept of the whole
         began = Field("started_at", summary.started_at)
-        part.__dict__ |= {"cut": cut, "summary": summary, "fields": Fields.of({**self.fields, began.name: began})}
+        fields = Fields.of({**self.fields, began.name: began})
+        part.__dict__ |= {"cut": cut, "summary": summary, "fields": fields, "calibration": self.calibration}
         return part
 
     @cached_property

@@ -102,7 +102,7 @@ def calibration_source(calibration: Calibration, run_id: str) -> str:
     """Name the wall meters behind a run's calibration, and when they were compared."""
     return "; ".join(
         f"{fmt.shortened(one.run_id, 40)}: {fmt.energy(one.wall_kwh)} at the wall, {fmt.energy(one.metered_kwh)} "
-        f"metered ({fmt.shortened(one.source, 80)}, {one.added_at[:10]})"
+        f"metered ({fmt.shortened(one.origin, 130)})"
         for one in calibration.used_for(run_id)
     )
 
@@ -125,7 +125,7 @@ def _time(run: Run) -> Calculation:
 
 def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
     """Sum the components; return the sum, calibrated and with PUE, in the unit of the total as well."""
-    calibration = run.calibration
+    calibration = run.calibration if run.cut is None else None  # what was metered of a part is not kept
     summary = run.summary if calibration is None else run.metered_summary
     if summary.energy_kwh is None:
         return [], None

@@ -69,6 +69,24 @@ def test_an_assumed_overhead_gives_way_to_what_was_measured(tmp_path) -> None:
     assert again(run).summary.energy_kwh == pytest.approx(1.2 * 1.2)
 
 
+def test_a_calibration_may_hold_from_a_day_on(tmp_path) -> None:
+    measured = gpu_run(tmp_path)
+    found = measured_at_the_wall(
+        measured, 1.25, meter_error=0.01, source="PDU 7", added_at=STARTED_AT, valid_from="2026-12-01"
+    )
+    add_measurement(tmp_path, found)
+    before = gpu_run(tmp_path, "before", started_at="2026-11-30T23:00:00Z")
+    after = gpu_run(tmp_path, "after", started_at="2026-12-01T00:00:00Z")
+    assert before.calibration is None and before.summary.energy_kwh == pytest.approx(1.2)
+    assert [run.summary.energy_kwh for run in (again(measured), after)] == pytest.approx([1.5, 1.5])
+    assert "PDU 7" in found.origin and "for runs from 2026-12-01 on" in found.origin
+    with pytest.raises(UsageError, match="valid_from must be a date such as 2026-11-01, not 'soon'"):
+        measured_at_the_wall(after, 1.25, meter_error=0.01, source="", added_at=STARTED_AT, valid_from="soon")
+    path = tmp_path / CALIBRATION_FILE  # as files of before are
+    path.write_text("\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n")
+    assert again(before).summary.energy_kwh == pytest.approx(1.5)
+
+
 def test_meters_that_show_too_much_are_scaled_down(tmp_path) -> None:
     run = gpu_run(tmp_path, energy=Energy(0.5, 1.5, 0.5, Method.TDP_MODEL, Method.TDP_MODEL, Method.CONSTANT))
     calibrate(run, 2.0)

@@ -93,3 +93,12 @@ def test_a_short_list_of_factors_has_one_of_each_kind(tmp_path) -> None:
     table = text[text.index("## Factors") :]
     assert "| PUE | 1.2 | × | the landlord |" in table and "and 9 more factors" in table
     assert table.index("hour 0") < table.index("the landlord") < table.index("hour 1")
+
+
+def test_a_part_of_a_calibrated_run_adds_up(tmp_path) -> None:
+    rows = [epoch_row(n, 3600.0, BOTH) for n in range(1, 5)]
+    fields = {**GPU, "started_at": "2026-10-31T22:00:00Z"}
+    calibrated(write_run(tmp_path, rows, "20261031T220000-aaaa", fields=fields), 6.0)
+    text = markdown.render(document(tmp_path, since="2026-11"))
+    assert "3.60 kWh" in text and "the log was changed or damaged" not in text
+    assert "energy: cpu + gpu + rest of the node, from a wall meter: 0.4 kWh + 1.6 kWh + 1 kWh = 3 kWh" in text
