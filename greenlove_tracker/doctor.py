@@ -356,8 +356,9 @@ def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Findi
     if is_auto:
         return [], (f"The network was not used. To look up the place and its carbon intensity now: {_ASK}.",)
     if not findings:
-        where = place.name or "a place that is not set"
-        return [], (f"No service knows the carbon intensity of {where} by the hour: the table's figure is in force.",)
+        if not place.name:
+            return [], ("No country is set, so no hourly carbon intensity can be looked up: the world average counts.",)
+        return [], (f"No service has hourly carbon intensities of {place.name}: the table's yearly figure counts.",)
     order = open_intensity(chosen or LIVE, place).order
     runs = f"Runs use the table; with --intensity {LIVE} they ask {order}."
     if chosen:

@@ -35,7 +35,7 @@ SHOWN_BY = {
     "The epochs of a plain PyTorch script are found": (
         "tests/test_runner_loops.py::test_a_plain_script_is_seen_and_does_what_it_does_without_us"
     ),
-    "Trainers of Hugging Face and Lightning are tracked automatically": (
+    "Trainers of Hugging Face and Lightning are tracked with no change to your script": (
         "tests/integrations/test_automatic.py::test_a_hugging_face_trainer_is_tracked_unless_the_script_does_so",
         "tests/integrations/test_automatic.py::test_a_lightning_trainer_is_tracked_unless_the_script_does_so",
     ),
@@ -54,10 +54,10 @@ SHOWN_BY = {
     "A model never looks like a measurement": (
         "tests/meter/test_codecarbon.py::test_every_component_says_how_it_was_obtained"
     ),
-    "A row is on the disk within a second of its epoch's end": (
+    "Its row is on the disk within a second": (
         "tests/logs/test_writer.py::test_a_row_can_be_read_as_soon_as_it_is_written"
     ),
-    "kill -9 costs at most a minute": (
+    "kill -9 costs at most the last minute": (
         "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"
     ),
     "The meter starts in the background": (

@@ -178,9 +178,9 @@ def selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--since",
             metavar="DATE",
-            help="start of the period (UTC), such as 2026-11-01; 2026-11 means that month; runs are cut there",
+            help="count only what was done from this date on (UTC), such as 2026-11-01; 2026-11: that month",
         ),
-        click.option("--until", metavar="DATE", help="end of the period (UTC), exclusive; runs are cut there"),
+        click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
         click.option("--project", metavar="NAME", multiple=True, help=f"only this project{several}"),
         click.option("--user", metavar="NAME", multiple=True, help=f"only runs of this user{several}"),
         click.option("--job", metavar="ID", multiple=True, help=f"only runs of this job{several}"),

@@ -304,8 +304,8 @@ def report(
 ) -> None:
     """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for.
 
-    With --follow the page of one run is rewritten until the run has ended: of the one that LOG_DIR is, or the newest in
-    it that goes on, else the next one that begins.
+    With --follow the page of one run is rewritten until that run has ended. It follows the run that LOG_DIR names, else
+    the newest one still running in it, else the next one to start.
     """
     from greenlove_tracker.files import write_report
     from greenlove_tracker.logs.seal import verify_seal

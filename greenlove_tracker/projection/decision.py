@@ -73,6 +73,7 @@ class Decision:
         sentence: what to do, in words.
         reasons: why, and why not the others, in sentences.
         limits: that it is to keep.
+        is_too_short: the training is over before moving it could pay.
         trial: that would tell the recommended one and the others apart; None where nothing is open or none is worth it.
     """
 
@@ -85,6 +86,7 @@ class Decision:
     reasons: tuple[str, ...]
     limits: Limits = NO_LIMITS
     trial: SuggestedTrial | None = None
+    is_too_short: bool = False
 
 
 def decide(
@@ -128,7 +130,9 @@ def _too_short(here: Projection, limits: Limits, drawn: JointDraws) -> Decision:
     named = _here_named(here)
     reasons = (f"{named[0].upper()}{named[1:]}: {broken}.",) if broken else ()
     meets = limits.kept(here, drawn) if limits.is_any else None
-    return Decision(f"the cheapest {limits.text}".rstrip(), here, None, meets, (), sentence, reasons, limits)
+    return Decision(
+        f"the cheapest {limits.text}".rstrip(), here, None, meets, (), sentence, reasons, limits, is_too_short=True
+    )
 
 
 def _cannot_hold(projections: Sequence[Projection]) -> Iterator[str]:

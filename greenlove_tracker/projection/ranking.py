@@ -328,12 +328,20 @@ def label(row: Projection) -> str:
     return f"{row.billed_gpus} × {row.name}" + (f" ({of})" if of else "")
 
 
+_TOLD_APART = 0.6  # below, which of two is better is a coin toss
+
+
 def pairs_text(verdicts: Sequence[RankingVerdict | None]) -> str:
     """Return ``faster: H200 rather than H100 (75%) · …``: the first pair of each that says more than its verdict."""
     parts = []
     for verdict in verdicts:
         pair = verdict.pairs[0] if verdict is not None and verdict.pairs else None
-        if verdict is None or pair is None or chance(pair.probability) == chance(verdict.chances[0].probability):
+        if (
+            verdict is None
+            or pair is None
+            or pair.probability < _TOLD_APART
+            or chance(pair.probability) == chance(verdict.chances[0].probability)
+        ):
             continue
         better = " ".join(filter(None, (_COMPARATIVES[verdict.criterion], verdict.among)))
         parts.append(f"{better}: {pair.text}")

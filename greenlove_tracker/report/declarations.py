@@ -256,7 +256,7 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     note = ""
     if _FINAL not in by_group:
         groups = [("runs" if name == _OTHER else name, sums) for name, sums in groups]
-        note = 'No run is tagged "final": all that did not fail are counted as one group.'
+        note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
     table = [_cells(name, sums, None if name == _OUTSIDE else sums.totals.n_runs) for name, sums in groups]
     rows = [*table, *([_cells("total", facts.sums, facts.n_runs)] if len(table) > 1 else [])]
     in_cells = "".join(cell for row in rows for cell in row)
@@ -371,7 +371,7 @@ def _energy_sentence(facts: Facts) -> str:
     totals = facts.sums.totals
     if totals.energy_kwh is None:
         return "Their energy is unknown, and so are their emissions."
-    ranges = {name: wording.measured_bounds(totals.bounds(name), fmt.QUANTITIES[name][1]) for name in MEASURED}
+    ranges = {name: wording.measured_bounds(name, totals.bounds(name)) for name in MEASURED}
     beside = (*ranges["energy_kwh"], f"{facts.pue_text} included", _unknown_for(totals.n_unknown_energy))
     energy = f"{fmt.energy(totals.energy_kwh)} ({'; '.join(filter(None, beside))})"
     if totals.emissions_kgco2e is None:

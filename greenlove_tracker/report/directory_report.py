@@ -35,7 +35,7 @@ from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
 _SHOWN = ("project", "user", "job_id", "device", "account", "month", "kind", "intensity")  # sums that it shows
 CUTS = (*((key,) for key in _SHOWN), ("status",), ("scope",), ("contract",))  # what it needs sums by
 _TITLES = {"intensity": "carbon intensity", "job_id": "job"}
-_OF_SOME = ("account", "kind")  # not every directory has several
+_OF_SOME = ("device", "account", "month", "kind", "intensity")  # not every directory has several
 _LOGGED_BY_SOME = ("user", "job_id")  # and not every run says
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 25
@@ -224,8 +224,8 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     share, n_silent = total.measured_share, total.n_unknown_measured
     how_much = "not known" if share is None else fmt.percent(share)
     silent = f" ({fmt.plural(n_silent, 'run')} outside that share: their logs do not say)" if n_silent and share else ""
-    measured = ("PUE included", f"before PUE, hardware measured {how_much}{silent}") if total.energy_kwh else ()
-    bounds = {name: wording.measured_bounds(total.bounds(name), fmt.QUANTITIES[name][1]) for name in QUANTITIES}
+    measured = ("PUE included", f"{how_much} measured by hardware{silent}") if total.energy_kwh else ()
+    bounds = {name: wording.measured_bounds(name, total.bounds(name)) for name in QUANTITIES}
     if total.n_unknown_error and total.energy_kwh is not None:
         bounds["energy_kwh"] = (f"no interval: the errors of {fmt.plural(total.n_unknown_error, 'run')} are not known",)
     n_calibrated = total.n_calibrated

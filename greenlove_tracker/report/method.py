@@ -35,8 +35,8 @@ _SCOPE = (
 )
 _ERRORS = (
     "In 95 of 100 cases the true energy lies within these ranges. Errors of one method add up, since its meters err "
-    "together; errors of different methods are added in quadrature. CO2e and the cost of electricity are as far off "
-    "as the energy."
+    "together; errors of different methods are added in quadrature. The ranges of CO2e and of the "
+    "cost of electricity come from the energy alone."
 )
 NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not in the ranges."
 _RECOMPUTED = "Recomputed from the log, to six digits. Any calculator gives the same:"

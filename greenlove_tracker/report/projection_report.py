@@ -98,7 +98,10 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         reason = error.in_options(OPTION_NAMES) if isinstance(error, UsageError) else str(error)
         return (Heading(_TITLE), Paragraph(f"Not compared: {reason}.")), ()
     projections = found.projections
-    text = projection_text(projections, options=OPTION_NAMES, decision=decide(projections, options, found.work))
+    decision = decide(projections, options, found.work)
+    if decision.is_too_short:
+        return (Heading(_TITLE), Paragraph(f"{decision.sentence} greenlove project compares it all the same.")), ()
+    text = projection_text(projections, options=OPTION_NAMES, decision=decision)
     return _side_by_side(projections, text), _basis(compared(projections), text)
 
 

@@ -403,11 +403,10 @@ def _least_time(rows: Sequence[Projection]) -> str:
     least_s = max(times_s)
     names = [short_name(row) for row in rows if row.duration_s and row.least_s and row.duration_s.point <= row.least_s]
     which = "every GPU in the table" if len(names) == len(rows) else ", ".join(dict.fromkeys(names))
-    shared = ", several GPUs a share of them less" if len(times_s) > 1 else ""
+    shared = " on one GPU; several GPUs share them" if len(times_s) > 1 else ""
     return (
-        f"No step is taken to be under {LAUNCH_S * 1e3:g} ms, about what launching its kernels takes: "
-        f"{fmt.count(least_s / LAUNCH_S)} steps take {fmt.duration(least_s)} at least{shared}"
-        + (f", and that is the time of {which}." if names else ".")
+        f"A step takes at least about {LAUNCH_S * 1e3:g} ms to launch its kernels, so {fmt.count(least_s / LAUNCH_S)} "
+        f"steps take at least {fmt.duration(least_s)}{shared}." + (f" That is the time of {which}." if names else "")
     )
 
 

@@ -447,7 +447,7 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
         doc.Column("intervals that held", 1.5, True),
     )
     issued = f"The forecast {issued_after(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start"
-    chosen = "the first made after a tenth of the time from more than one epoch, or else the last"
+    chosen = "the first one after a tenth of the run and at least two epochs, or else the last"
     is_over = run.summary.status != RunStatus.RUNNING
     latest = "the latest; the run did not complete what was forecast" if is_over else "the latest; the run goes on"
     text = f"{issued}: {chosen}." if of_time.scores else f"{issued}, {latest}."
@@ -537,7 +537,7 @@ def _time_figure(run: Run) -> doc.KeyFigure:
         rest_s = summary.duration_s - summary.epochs_duration_s
         parts[0] += f", and {fmt.duration(rest_s)} predicted by carbontracker for epochs that it did not monitor"
     elif summary.between_s > 0:
-        parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (loading, validation, saving)"
+        parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (setup, validation, saving)"
     if summary.n_ranks > 1:
         parts.append(f"the slowest of {summary.n_ranks:,} ranks")
     return doc.KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
@@ -579,7 +579,7 @@ def _energy_figure(run: Run) -> doc.KeyFigure:
         parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
     if summary.node_assumed_kwh:
         parts.append(f"{scale.text(summary.node_assumed_kwh)} {wording.node_text(run)}")
-    bounds = wording.measured_bounds(run_interval(run), fmt.energy)
+    bounds = wording.measured_bounds("energy_kwh", run_interval(run))
     calibrated = filter(None, (wording.calibration_text(run),))
     pue = "PUE 1.0" if summary.pue == 1 else f"all × PUE {summary.pue}"
     return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*bounds, *parts, pue, *calibrated))
@@ -590,7 +590,7 @@ def _emissions_figure(run: Run) -> doc.KeyFigure:
         return doc.KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
     value = run.emissions_kgco2e
     how = () if value is not None else ("the energy is unknown",)
-    bounds = wording.measured_bounds(run_interval(run, "emissions_kgco2e"), fmt.mass)
+    bounds = wording.measured_bounds("emissions_kgco2e", run_interval(run, "emissions_kgco2e"))
     return doc.KeyFigure("CO2e", fmt.mass(value), (*bounds, *how, wording.intensity(run.carbon_intensity)))
 
 
@@ -608,7 +608,7 @@ def _cost_figure(run: Run) -> doc.KeyFigure:
             "no machine price set" if run.terms.price_usd_per_gpu_hour is None else "the GPU-hour price found no GPU"
         )
         how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; {no_machine}"
-    bounds = wording.measured_bounds(run_interval(run, "cost_usd"), fmt.money)
+    bounds = wording.measured_bounds("cost_usd", run_interval(run, "cost_usd"))
     return doc.KeyFigure("cost", fmt.money(summary.cost_usd), (*bounds, how))
 
 

@@ -177,9 +177,15 @@ def method(joined: str | None, constant_w: str = "", tdp_w: str = "") -> str:
     return f"{text} ({constant_w} W)" if constant_w and joined == Method.CONSTANT else text
 
 
-def measured_bounds(estimate: Estimate | None, text: fmt.Text) -> tuple[str, ...]:
-    """Write how far a total may be off: ``95% range 3.18 kWh – 3.52 kWh``; nothing where that is not known."""
-    return () if estimate is None else (f"{estimate.level:.0%} range {fmt.bounds(estimate, text)}",)
+def measured_bounds(quantity: str, estimate: Estimate | None) -> tuple[str, ...]:
+    """Write how far a total may be off: ``95% range 3.18 kWh – 3.52 kWh``; nothing where that is not known.
+
+    That of CO2e and of a cost is the energy's: the error of the carbon intensity and the price is not in it.
+    """
+    if estimate is None:
+        return ()
+    of_energy = "" if quantity == "energy_kwh" else ", from the energy alone"
+    return (f"{estimate.level:.0%} range {fmt.bounds(estimate, fmt.QUANTITIES[quantity][1])}{of_energy}",)
 
 
 def calibration_text(run: Run) -> str:
@@ -300,7 +306,9 @@ def loops_sentence(run: Run) -> str:
 def _planned_by(run: Run, source: str) -> str:
     """Say how long the training was to be and where that is from, or how to say it; empty where neither is known."""
     if not source:
-        return "; --epochs N before the script forecasts the whole" if run.text("loops_seen") == "epochs" else ""
+        return (
+            "; no forecast without their number: greenlove run --epochs N" if run.text("loops_seen") == "epochs" else ""
+        )
     n_epochs, n_steps = run.summary.epochs_planned, run.total_steps_planned
     length = fmt.plural(n_epochs, "epoch") if n_epochs is not None else fmt.plural(n_steps or 0, "step")
     whose = source.replace("the script's argument", "its argument")

@@ -154,14 +154,15 @@ def test_probabilities_are_those_of_the_ranking():
 
 def test_a_pair_is_one_line_below_the_ranking_on_every_face():
     rows = projected(include_all=True)  # more than two machines: a pair says more than its verdict
-    pair = rank(rows).fastest.pairs[0]
-    words = f"faster: {pair.first.name} rather than {pair.second.name} ({fmt.chance(pair.probability)})"
+    toss, pair = rank(rows).fastest.pairs[0], rank(rows).greenest.pairs[0]
+    assert toss.probability < 0.6 <= pair.probability  # a coin toss is no finding
+    words = f"greener: {pair.text}"
     lines = screen(rows, width=160).splitlines()
     line = next(n for n, text in enumerate(lines) if text.startswith("in pairs  "))
-    assert words in lines[line] and lines[line - 1].startswith("greenest") and not lines[line + 1]
+    assert words in lines[line] and "faster" not in lines[line] and lines[line - 1].startswith("greenest") and not lines[line + 1]
     assert words in " ".join(texts_of(projection_blocks(rows)))
     verdicts = projection_record(rows, ("",))["verdicts"]
-    paired = next(v for v in verdicts if v["by"] == "time")["pairs"][0]
+    paired = next(v for v in verdicts if v["by"] == "co2e")["pairs"][0]
     assert paired["probability"] == pair.probability
     assert (paired["rather"]["gpu"], paired["than"]["gpu"]) == (pair.first.name, pair.second.name)
 
@@ -489,4 +490,4 @@ def test_a_floor_that_gpus_share_is_said_to_be_less_on_several():
     plan = TrainingPlan(samples=100_000, batch_size=10, epochs=5)
     rows = projected(replace(forecast(1 / 20, kwh=None), plan=plan), local_gpu=None, utilization=None)
     text = " ".join(projection_text(rows).notes)
-    assert "50,000 steps take 15.0 s at least, several GPUs a share of them less, and that is the time of " in text
+    assert "50,000 steps take at least 15.0 s on one GPU; several GPUs share them. That is the time of " in text

@@ -117,7 +117,7 @@ def test_each_quantity_stands_beside_its_outcome(tmp_path: Path) -> None:
     assert isinstance(heading, Heading)
     assert isinstance(said, Paragraph)
     assert isinstance(table, Table)
-    assert said.text.startswith("The forecast after 1 epoch, 3.00 s after the start: the first made after a tenth of")
+    assert said.text.startswith("The forecast after 1 epoch, 3.00 s after the start: the first one after a tenth of")
     took_s = run.summary.duration_s
     assert table.rows[0] == (
         "time",

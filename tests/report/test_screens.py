@@ -23,12 +23,12 @@ from greenlove_tracker.stopping import ExpectedStop
 DEMO_SCREEN = """\
 greenlove  demo/20261121T034044-7f3a   finished   12 of 12 epochs   exit 0
 
-  time        25.3 s   12 × 1.86 s, and 2.95 s outside epochs (loading, validation, saving)
+  time        25.3 s   12 × 1.86 s, and 2.95 s outside epochs (setup, validation, saving)
   energy    0.199 Wh   95% range 0.118 Wh – 0.403 Wh · cpu 0.056 modelled (load × TDP) · ram 0.133
                        constant (20 W) · 0.010 estimated for 1.30 s before the meter was up · PUE
                        1.0
-  CO2e      0.0913 g   95% range 0.0539 g – 0.184 g · location-based, lifecycle, 458 g/kWh, 2025,
-                       world average: no country set
+  CO2e      0.0913 g   95% range 0.0539 g – 0.184 g, from the energy alone · location-based,
+                       lifecycle, 458 g/kWh, 2025, world average: no country set
   cost       unknown   no country, so no electricity price
 
   0% of this energy was measured: a virtual machine without counters (greenlove doctor)
@@ -39,13 +39,13 @@ greenlove  demo/20261121T034044-7f3a   finished   12 of 12 epochs   exit 0
 GPU_SCREEN = """\
 greenlove  thesis/20261121T101502-c41e   finished   30 of 30 epochs
 
-  time   41 min 12 s   30 × 1 min 17 s, and 2 min 45 s outside epochs (loading, validation, saving)
+  time   41 min 12 s   30 × 1 min 17 s, and 2 min 45 s outside epochs (setup, validation, saving)
   energy     95.9 Wh   95% range 89.6 Wh – 109 Wh · gpu 60.7 counter · cpu 12.4 counter · ram 6.9
                        constant (10 W) · all × PUE 1.2
-  CO2e        36.6 g   95% range 34.1 g – 41.5 g · location-based, lifecycle, 381 g/kWh, 2023,
-                       Germany, Our World in Data
-  cost        $0.040   95% range $0.038 – $0.046 · electricity at 0.419 $/kWh, household, 2025-S1;
-                       no machine price set
+  CO2e        36.6 g   95% range 34.1 g – 41.5 g, from the energy alone · location-based, lifecycle,
+                       381 g/kWh, 2023, Germany, Our World in Data
+  cost        $0.040   95% range $0.038 – $0.046, from the energy alone · electricity at 0.419
+                       $/kWh, household, 2025-S1; no machine price set
   compute 0.69 GPU-h   1 × NVIDIA GeForce RTX 3060 Laptop GPU, mean 88.4 W of 115 W, peak memory
                        4.10 GB
 
