@@ -23,7 +23,7 @@ SHOWN_BY = {
     "from plain CSV files that survive a crash": (
         "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"
     ),
-    "Crusoe Cloud's and other rented GPUs, and which one to rent": (
+    "Crusoe Cloud's GPUs or those of your price list, and which to rent": (
         "tests/cli/test_project.py::test_the_decision_comes_first_and_keeps_the_limits_where_it_can"
     ),
     "Every forecast has a range": "tests/report/test_run_report.py::test_each_quantity_stands_beside_its_outcome",
@@ -82,7 +82,7 @@ SHOWN_BY = {
     "4 GPUs are summed": "tests/meter/test_codecarbon.py::test_reads_add_up_to_codecarbons_own_total",
     "8 ranks of a node share one meter": "tests/test_runner.py::test_torchrun_ranks_share_one_run",
     "PUE is applied once and shown": "tests/tracker/test_tracker.py::test_pue_is_applied_once",
-    "The services of carbon intensity were never asked for real": "docs/reference/intensity.md",
+    "No carbon-intensity service has been queried live": "docs/reference/intensity.md",
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from greenlove_tracker.errors import UsageError
 
+_RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/exploration.md"
 _PIECES = ("model", "optimizer", "criterion", "train_dataset")
 _MEANT = {
     "data": "train_dataset",
@@ -57,7 +58,7 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
     """
     file, separator, name = target.rpartition(":")
     if not separator or not name.isidentifier():
-        raise UsageError(f"{target} must name a file and a function in it, such as train.py:task")
+        raise UsageError(f"{target} must name a file and a function in it, such as train.py:task. {_RETURNS}")
     path = Path(file)
     if not path.is_file():
         raise UsageError(f"no such file: {file}")
@@ -71,7 +72,7 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
         spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        raise UsageError(f"{file} has no function {name}()")
+        raise UsageError(f"{file} has no function {name}(). {_RETURNS}")
 
     def call() -> Any:
         with _argv(file, arguments):

@@ -108,7 +108,7 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
     """
     path = place(log_dir)
     if not path.exists():
-        raise UsageError(f"{path} is not a directory of logs; a run writes to greenlove_logs unless told otherwise")
+        raise UsageError(f"there is no {path}: track a run first, or name the directory of its logs")
     return Logs(path)
 
 

@@ -252,10 +252,16 @@ class ForecastRecord:
 
     @property
     def median_error(self) -> float | None:
-        """The median of |error|, to a thousandth; of two in the middle, the smaller."""
-        middle, n_counted = (self.n_runs + 1) // 2, 0
+        """The median of |error|, each to a thousandth; of two in the middle, their mean."""
+        if not self.n_runs:
+            return None
+        return (self._ranked((self.n_runs + 1) // 2) + self._ranked(self.n_runs // 2 + 1)) / 2
+
+    def _ranked(self, rank: int) -> float:
+        """Return the error of a rank, counted from 1 for the smallest."""
+        n_counted = 0
         for error, n in sorted(self.errors.items()):
             n_counted += n
-            if n_counted >= middle:
+            if n_counted >= rank:
                 return error
-        return None
+        raise IndexError(rank)

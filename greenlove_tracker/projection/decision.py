@@ -38,7 +38,7 @@ _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine i
 _EVEN = 0.5  # the probability from which one of two machines is likely to be the better
 _MOST_REASONS = 4  # of machines that fall out
 # A training that takes less here is not moved: renting bills by the minute, and what is rented takes minutes to start.
-_WORTH_MOVING_S = 60.0
+_WORTH_MOVING_S = 600.0  # a rented machine takes minutes to start
 # Nobody pays as much for a kWh: the dearest price in electricity_prices.csv is under half of it.
 _DEAREST_USD_PER_KWH = 1.0
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
@@ -103,8 +103,9 @@ def decide(
     compared, drawn = without_spot(known), JointDraws(known)
     limits = Limits(options.within_s, options.max_cost_usd) if options else NO_LIMITS
     here = machine_here(compared)
-    if here is not None and here.duration_s is not None and here.duration_s.point < _WORTH_MOVING_S:
-        return _too_short(here, limits, drawn)
+    own = here if limits.is_any else machine_here(projections)  # whatever it costs: that may not be known
+    if own is not None and own.duration_s is not None and own.duration_s.point < _WORTH_MOVING_S:
+        return _too_short(own, limits, drawn)
     found = _within(compared, limits, drawn) if limits.is_any else _cheapest(compared, drawn)
     found = replace(found, limits=limits)
     left_out = [row for row in known if not any(row is other for other in compared)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
-from greenlove_tracker.config import is_strict, load_settings
+from greenlove_tracker.config import is_strict, load_settings, setting_names
 from greenlove_tracker.errors import SettingError, UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
@@ -123,6 +125,7 @@ class Tracker:
         **settings: Any,
     ) -> None:
         self._pid = os.getpid()
+        _refuse_unknown(settings)
         plan = Plan(epochs, total_steps, phases_from(phases))
         for name, done in (("first_epoch", first_epoch), ("first_step", first_step)):
             if done is not None:
@@ -384,6 +387,20 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
             _log.debug("greenlove_tracker", exc_info=error)
     WarnOnce().warn("untracked", f"this training is not tracked: {reason}")
     return None
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """Refuse arguments that there are not, with the nearest one.
+
+    Raises:
+        UsageError: where one is unknown.
+    """
+    settings = setting_names()
+    if unknown := next((name for name in names if name not in settings), ""):
+        known = [*settings, *inspect.signature(Tracker).parameters]
+        near = difflib.get_close_matches(unknown, known, n=1)
+        meant = f"did you mean {near[0]}?" if near else "help(greenlove_tracker.Tracker) lists them"
+        raise UsageError(f"no such setting: {unknown}; {meant}")
 
 
 def run_dir_to_join() -> Path | None:

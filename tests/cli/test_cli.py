@@ -67,7 +67,7 @@ def test_summary_of_a_period(logs):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["summary", "nowhere"], "nowhere is not a directory of logs"),
+        (["summary", "nowhere"], "there is no nowhere: track a run first, or name the directory of its logs"),
         (["summary", "--by", "colour"], "cannot group by colour"),
         (["report", "nowhere"], "nowhere"),
         (["run", "--country", "Germny", "x.py"], "Germany"),
@@ -124,7 +124,11 @@ def test_a_directory_without_a_run_is_an_error_for_every_verb(logs, arguments):
     damaged = logs.parent / "damaged" / "20260101T000000-aaaaaaaaaa"
     damaged.mkdir(parents=True)
     (damaged / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
-    for directory, says in (("nowhere", "nowhere is not a"), ("empty", "empty holds no run"), ("damaged", "damaged")):
+    for directory, says in (
+        ("nowhere", "there is no nowhere"),
+        ("empty", "empty holds no run"),
+        ("damaged", "damaged"),
+    ):
         result = call(*arguments.split(), directory)
         assert (result.exit_code, result.stdout) == (1, ""), result.output
         assert result.stderr.startswith("Error: ") and says in result.stderr, result.output

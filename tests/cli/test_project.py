@@ -91,7 +91,7 @@ def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nowhere"], "nowhere is not a directory of logs"),
+        (["nowhere"], "there is no nowhere: track a run first, or name the directory of its logs"),
         (
             ["--gpu", "RTX 409", "--hours", "1"],
             "write one of them where it is meant, or give your own figure by --speedup",

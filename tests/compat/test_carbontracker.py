@@ -254,7 +254,7 @@ def test_the_latest_log_and_a_named_one(tmp_path):
     assert named["gpu"]["avg_energy_usages (J)"].tolist() == [[360.0], [360.0]]
     with pytest.raises(UsageError, match="holds no run"):
         parser.parse_logs(tmp_path)
-    with pytest.raises(UsageError, match="is not a directory of logs"):
+    with pytest.raises(UsageError, match=r"there is no .*: track a run first"):
         parser.aggregate_consumption(tmp_path / "gone")
 
 

@@ -284,7 +284,7 @@ def test_what_is_open_has_no_clear_winner(slow_here):
     assert within(slow_here, hours=40, usd=200.0).recommended is not None
 
 
-@pytest.mark.parametrize(("seconds", "is_short"), [(59.0, True), (61.0, False)])
+@pytest.mark.parametrize(("seconds", "is_short"), [(599.0, True), (601.0, False)])
 def test_a_training_of_seconds_is_not_worth_moving(seconds: float, is_short: bool):
     rows = projected(forecast(hours=seconds / 3600, kwh=0.005, half_width=0.0), local_gpu="T4")
     made = decide(rows)
@@ -292,9 +292,9 @@ def test_a_training_of_seconds_is_not_worth_moving(seconds: float, is_short: boo
     if not is_short:
         assert "None of those to rent now is likely to save money, or 10 min." in made.reasons[0]
     else:
-        assert (made.sentence, made.reasons) == ("Train here: 59.0 s is too short to be worth moving.", ())
+        assert (made.sentence, made.reasons) == ("Train here: 9 min 59 s is too short to be worth moving.", ())
         late = decide(rows, ProjectionOptions(within_s=30.0))
-        assert (late.meets, late.reasons) == (0.0, ("The T4 here: takes 59.0 s.",))
+        assert (late.meets, late.reasons) == (0.0, ("The T4 here: takes 9 min 59 s.",))
 
 
 def test_a_machine_here_that_keeps_the_time_is_named_where_its_cost_is_not_known():

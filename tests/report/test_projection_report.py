@@ -159,7 +159,12 @@ def test_a_pair_is_one_line_below_the_ranking_on_every_face():
     words = f"greener: {pair.text}"
     lines = screen(rows, width=160).splitlines()
     line = next(n for n, text in enumerate(lines) if text.startswith("in pairs  "))
-    assert words in lines[line] and "faster" not in lines[line] and lines[line - 1].startswith("greenest") and not lines[line + 1]
+    assert (
+        words in lines[line]
+        and "faster" not in lines[line]
+        and lines[line - 1].startswith("greenest")
+        and not lines[line + 1]
+    )
     assert words in " ".join(texts_of(projection_blocks(rows)))
     verdicts = projection_record(rows, ("",))["verdicts"]
     paired = next(v for v in verdicts if v["by"] == "co2e")["pairs"][0]

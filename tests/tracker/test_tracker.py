@@ -139,6 +139,8 @@ def test_bad_arguments_are_errors_that_say_what_to_do(clock):
         make(clock, country="Germny")
     with pytest.raises(UsageError, match="no such state"):
         make(clock, country="US-XX")
+    with pytest.raises(UsageError, match=r"no such setting: epoch; did you mean epochs\?"):
+        Tracker(epoch=3)
     with pytest.raises(UsageError, match="no such setting: contry"):
         make(clock, contry="DE")
     with pytest.raises(UsageError, match="pue must be a number"):
