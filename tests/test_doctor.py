@@ -191,7 +191,7 @@ def test_which_services_know_a_place(server, country, names):
 
 def test_without_a_place_no_service_knows_it(server):
     findings, said = doctor._not_asked(grid_place(""), "", is_auto=False)
-    assert findings == [] and "No service knows the carbon intensity of a place that is not set" in said[0]
+    assert findings == [] and "No country is set, so no hourly carbon intensity can be looked up" in said[0]
 
 
 def test_asked_it_says_what_each_answers_and_how_each_fails(server, monkeypatch):

@@ -108,7 +108,7 @@ def test_a_plain_script_is_seen_and_does_what_it_does_without_us(workers):
     assert run.text("loops_seen") == "epochs" and "3 epochs" in tracked.stderr
     assert (run.text("precision"), run.text("precision_basis")) == ("fp32", "32 bits, without autocast")
     said = " ".join(tracked.stderr.split())
-    assert "found 3 epochs, 21 batches and 21 optimizer steps in the script's PyTorch loop; --epochs N before" in said
+    assert "found 3 epochs, 21 batches and 21 optimizer steps in the script's PyTorch loop; no forecast without" in said
     assert Path("greenlove_logs").is_dir() and len(list(Path("greenlove_logs").glob("*/run*.csv"))) == 1
 
 

@@ -203,7 +203,6 @@ def test_a_directory_lists_groups_runs_and_problems(logs: Path) -> None:
         "45 training runs · 2026-01-03 to 2026-02-03",
         "By project",
         "3 others",
-        "By device",
         "By month",
         "The 10 runs with the highest emissions",
         "35 further runs",
