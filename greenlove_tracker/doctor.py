@@ -335,13 +335,7 @@ def _place_said(place: GridPlace) -> tuple[str, ...]:
 
 
 def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Finding], tuple[str, ...]]:
-    """Return the services that know a place, and what would ask them.
-
-    Args:
-        place: that is set.
-        chosen: the setting ``intensity``, by which runs ask; empty: they ask nobody.
-        is_auto: the place is not known yet.
-    """
+    """Return the services that know a place, and what would ask them."""
     findings = []
     for name in services_for(place):
         missing = [variable for variable in VARIABLES.get(name, ()) if not os.environ.get(variable)]

@@ -107,12 +107,7 @@ def _is_harmless(value: str) -> bool:
 
 
 def _is_secret_name(name: str, value: str) -> bool:
-    """Return True where what goes by this name is a secret.
-
-    Args:
-        name: of an option, a variable, a field: ``--hf_token``, ``wandbApiKey``.
-        value: what goes by it; it decides where the name alone does not.
-    """
+    """Return True where what goes by this name is a secret."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not words:
         return False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -53,3 +55,27 @@ def test_every_public_name_is_there():
         assert name in dir(greenlove_tracker)
     with pytest.raises(AttributeError, match="no attribute 'Tracer'"):
         _ = greenlove_tracker.Tracer
+
+
+def public_objects() -> Iterator[tuple[str, object]]:
+    """What `__all__` exports, and the public methods and properties of its classes."""
+    for name in set(greenlove_tracker.__all__) - {"__version__"}:
+        exported = getattr(greenlove_tracker, name)
+        yield name, exported
+        if inspect.isclass(exported):
+            yield from ((f"{name}.{n}", o) for n, o in vars(exported).items() if not n.startswith("_") and is_api(o))
+
+
+def is_api(member: object) -> bool:
+    return inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
+
+
+def test_all_that_is_exported_is_documented_with_its_arguments():
+    lacking = []
+    for name, thing in public_objects():
+        text = inspect.getdoc(thing) or ""
+        named = [p for p in inspect.signature(thing).parameters if p != "self"] if inspect.isfunction(thing) else []
+        if "." in name and "Args:" not in text:  # a method's name and summary may say it all
+            named = []
+        lacking += [f"{name}({p})" for p in named if f"{p}:" not in text] if text else [name]
+    assert lacking == []

@@ -158,12 +158,6 @@ class _Outcome:
     ) -> None:
         """Write the pages, and show the result; a page that cannot be written is no reason to lose it.
 
-        Args:
-            comparison: the result.
-            page: where it is written without being asked for.
-            more: blocks behind its own.
-            lines: of the screen, behind its own.
-
         Raises:
             UsageError: where the file that the user named cannot be written.
         """

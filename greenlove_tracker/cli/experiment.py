@@ -163,13 +163,7 @@ def _report(
 
 
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
-    """Return what the report is made of.
-
-    Args:
-        described: the experiment.
-        progress: of it.
-        reasons: why trainings did not come to their end, by their names.
-    """
+    """Return what the report is made of."""
     from greenlove_tracker.experiments.progress import PlannedRunState, budget_limits
     from greenlove_tracker.logs.whole_training import whole_training
     from greenlove_tracker.report.experiment_report import ExperimentRecord

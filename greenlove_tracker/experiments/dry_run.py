@@ -396,13 +396,6 @@ def _explored(
 ) -> dict[str, Any]:
     """Explore a training with its techniques, and return its forecast as plain values.
 
-    Args:
-        planned: the training.
-        stops: epochs after which earlier ones of its group ended.
-        budget_s: of the exploration.
-        log_dir: of its log.
-        spawned_s: the time at which this process was begun, in s since 1970.
-
     Raises:
         UsageError: where a technique cannot be used here, or the training cannot be explored.
     """

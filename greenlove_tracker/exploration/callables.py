@@ -124,13 +124,6 @@ def _time_fits(
 ) -> float:
     """Fit each size once, from the smallest; then all again in random order, and those left out, while there is time.
 
-    Args:
-        fit: the user's.
-        sizes: in order.
-        run: whose record gets each trial at once, so that a fit that is broken off loses none.
-        budget_s: of the exploration.
-        seed: of the order.
-
     Returns:
         The time in s that the very first fit took beyond the same again.
 

@@ -216,12 +216,6 @@ def _root(function: Callable[[float], float], low: float, high: float, tolerance
     """Return where a rising function is zero, by Chandrupatla's method (Advances in Engineering Software 28, 1997).
 
     It bisects, and interpolates the inverse quadratically where the function is near enough to a parabola.
-
-    Args:
-        function: not above zero at ``low``, and not below it at ``high``.
-        low: lower end of the bracket.
-        high: upper end of the bracket.
-        tolerance: the root is this near, or as near as floating-point numbers allow.
     """
     a, b = low, high
     y_a, y_b = function(a), function(b)

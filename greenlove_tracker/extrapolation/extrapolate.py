@@ -246,14 +246,7 @@ def _told_eval_s(phase: Phase, level: float) -> Estimate | None:
 def _phases(
     trials: Sequence[Trial], plan: TrainingPlan, epochs: Mixture, level: float
 ) -> tuple[Mixture | None, tuple[PhaseForecast, ...], list[ForecastWarning]]:
-    """Return what a unit of the phases costs on average, in one as it was timed, the part of each, and what is assumed.
-
-    Args:
-        trials: that were timed.
-        plan: with its phases.
-        epochs: time of the plan, were it all of steps as they were timed.
-        level: of the intervals.
-    """
+    """Return the mean cost of a unit of the phases, in one as it was timed, the part of each, and what is assumed."""
     phases = plan.phases
     measure, first = next((p.measure for p in phases if p.measure is not None), None), trials[0]
     trial_work, note = None, ""

@@ -112,11 +112,6 @@ def _with_steps(futures: Array, remaining: float, size: float) -> Array:
     Steps come as a Poisson process whose rate has a gamma prior; ``_STEPS`` of a run, worth one run. That none comes in
     what remains, after a time without one, is then a power of the times (Gelman et al., Bayesian Data Analysis, 2013,
     §2.6). The size is half-normal, the time uniform, so that the mean of what remains changes by their product.
-
-    Args:
-        futures: rows of weight, mean, scale and degrees of freedom.
-        remaining: share of the run.
-        size: standard deviation of a step.
     """
     none = (1.0 - remaining / 2.0) ** _STEPS
     by = size / math.sqrt(2.0 * math.pi)
@@ -226,14 +221,7 @@ def _log_likelihood(y: Array, u: Array) -> float:
 
 
 def _marginal(squares: Array, log_determinants: Array, n: Array, noise: Array) -> Array:
-    """Return the log marginal likelihood of values, the level and the variance of a unit's noise integrated over.
-
-    Args:
-        squares: of the values' residuals under the inverse of V.
-        log_determinants: of V, and of the precision of the level.
-        n: values.
-        noise: prior standard deviation of a unit's noise.
-    """
+    """Return the log marginal likelihood of values, the level and the variance of a unit's noise integrated over."""
     prior_squares, freedom = _NOISE_WEIGHT * noise**2, _NOISE_WEIGHT + n - 1
     return np.asarray(
         special.gammaln(freedom / 2)
@@ -333,14 +321,7 @@ class _Fits:
     products: Array
 
     def predict(self, walk: Array, trend: Array, variance: Array, expected: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation of a quantity of the same level; each of shape (s, r, k).
-
-        Args:
-            walk: its covariance with each value is this times the value's time; shape (r, k), and
-            trend: this times the trend's curve; shape (s, r, 1).
-            variance: of it, in that of a unit's noise; shape (s, r, k).
-            expected: of it beyond the level; shape (s, r, 1).
-        """
+        """Return mean and standard deviation of a quantity of the same level; each of shape (s, r, k)."""
         of = self.products
         mean = self.level + expected + walk * of[2, 1] + trend * of[3, 1]
         missing = 1.0 - walk * of[2, 0] - trend * of[3, 0]
@@ -357,15 +338,6 @@ def _fit(
     The inner products are sums over the innovations of a Kalman filter (Durbin and Koopman, 2012, §2.2, §4.3), which
     whiten each column; the trend is a rank-one change of the inverse (Sherman and Morrison, Annals of Mathematical
     Statistics 21, 1950). All starts and strengths go through one pass, without a matrix and without a thread of BLAS.
-
-    Args:
-        y: values of the blocks; shape (n,).
-        times: of the blocks' middles, since each start; below 0 before it; shape (n, r).
-        inverse_units: of the blocks; shape (n,).
-        total: units of the whole series.
-        noise: prior standard deviation of a unit's noise; shape (r,).
-        walk: variances of the walk in a unit, in that of the noise; shape (r, k).
-        trends: to be tried, each with all walks.
     """
     seen = times > 0.0
     n = seen.sum(axis=0)
@@ -400,14 +372,7 @@ def _fit(
 
 
 def _inner_products(columns: Array, seen: NDArray[np.bool_], inverse_units: Array, walk: Array) -> tuple[Array, Array]:
-    """Return ``aᵀV⁻¹b`` of all pairs of columns, and the log determinant of V, without a trend.
-
-    Args:
-        columns: the third is the times; 0 where not seen; shape (n, c, r).
-        seen: which blocks lie behind each start; shape (n, r).
-        inverse_units: of the blocks; shape (n,).
-        walk: variances of the walk in a unit; shape (r, k).
-    """
+    """Return ``aᵀV⁻¹b`` of all pairs of columns, and the log determinant of V, without a trend."""
     n, c, r = columns.shape
     k = walk.shape[1]
     steps = np.diff(columns[:, 2], axis=0, prepend=0.0)[..., None] * walk  # by which the walk's variance grows
@@ -428,14 +393,7 @@ def _inner_products(columns: Array, seen: NDArray[np.bool_], inverse_units: Arra
 def _predictions(
     y: Array, u: Array, starts: Sequence[int], series: Series
 ) -> Iterator[tuple[Array, Array, Array, Array]]:
-    """Yield log of prior times likelihood, mean, scale and degrees of freedom for each trend and strength of walk.
-
-    Args:
-        y: values of the blocks; shape (n,).
-        u: their units.
-        starts: blocks from which on the series is taken, each for itself.
-        series: of the blocks.
-    """
+    """Yield log of prior times likelihood, mean, scale and degrees of freedom for each trend and strength of walk."""
     remaining, total = series.remaining, series.total
     ends = np.cumsum(u)
     begins = (ends - u)[list(starts)]

@@ -190,12 +190,6 @@ def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> In
     The place in a block of many units is not known: of the intervals that put one into each of these blocks, and none
     behind, that which does so from the most first units. Two may be equally far apart by chance, so they count only at
     whole intervals from the start, or one unit behind.
-
-    Args:
-        begins: units that were done before each block.
-        ends: units that were done behind it.
-        excess_s: what they took beyond the usual.
-        least_s: that is longer.
     """
     longer = _longer(excess_s, least_s)
     if longer is None:

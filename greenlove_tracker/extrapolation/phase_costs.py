@@ -340,14 +340,7 @@ def _told(prior: Forecast | None, n: int) -> tuple[Array, Array] | None:
 
 
 def _remaining(levels: _Levels, left: Array, known: Array, log_now: float) -> tuple[tuple[float, float, float], ...]:
-    """Return weight, sum and standard deviation of what is left, in units of now.
-
-    Args:
-        levels: of the phases.
-        left: units that remain of each.
-        known: share of each in what the level of now is judged by; an error that all of them have is in that level.
-        log_now: level that stands for now.
-    """
+    """Return weight, sum and standard deviation of what is left, in units of now."""
     costs = left * np.exp(levels.means - log_now)  # (j, s, p)
     sums = costs.sum(axis=2)
     differences = costs / np.maximum(sums, 1e-300)[:, :, None] - known

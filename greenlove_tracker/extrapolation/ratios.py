@@ -308,12 +308,6 @@ def _stand_out(design: _Design, stalls: Sequence[int], timed: Sequence[ArmTrial]
     """Return True where each stall is large, and far from the other trials of its own arm, of which it is one of few.
 
     An arm that scatters by itself keeps all of its trials.
-
-    Args:
-        design: with the stalls' columns, which are its last.
-        stalls: their indices.
-        timed: all trials.
-        y: logarithms of their values.
     """
     shifts = np.abs(np.linalg.lstsq(design.matrix, y, rcond=None)[0][-len(stalls) :])
     residuals = np.abs(_residuals(design, y)[0])

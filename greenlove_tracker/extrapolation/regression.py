@@ -156,14 +156,6 @@ def _line_by_share(m: Array, y: Array, v: Array, fitted: Array, free: FittedLine
     Given both, one coefficient is left, the time of that epoch, which is normal: so neither cost is ever negative.
     The prior of the share s is 1/√s, as Jeffreys' for a proportion near none: where the trials say nothing of the
     slope, the forecast stays near what was timed.
-
-    Args:
-        m: batches of each trial; shape (n,).
-        y: their means in s; shape (n,).
-        v: relative variances of these by the noise within trials; shape (n,).
-        fitted: means in s by which variances are scaled; shape (n,).
-        free: the line whose slope may be negative; it says how large a share can be at all.
-        tau_scale: of the prior of run-to-run variation.
     """
     taus, slopes, errors = (
         np.array([pick(c) for c in free.components])

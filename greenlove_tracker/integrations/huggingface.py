@@ -222,11 +222,6 @@ def _counts_in_epochs(args: TrainingArguments) -> bool:
 def _plan(by_epochs: bool, state: TrainerState, phases: tuple[Phase, ...] = ()) -> dict[str, Any]:
     """Return the plan: all of the training, and how much of it a run that resumes finds done.
 
-    Args:
-        by_epochs: the trainer's epochs are the run's.
-        state: of the trainer.
-        phases: of the whole training.
-
     Raises:
         UsageError: where they are not of the trainer's length.
     """

@@ -969,13 +969,7 @@ _CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
 
 
 def _is_running(host: str, pid: str, written_s: float) -> bool:
-    """Return True where a run without an end lives: here by its process, elsewhere by when it was last written.
-
-    Args:
-        host: the machine that it was started on.
-        pid: of its process there.
-        written_s: when its log was last written, in seconds since the Unix epoch.
-    """
+    """Return True where a run without an end lives: here by its process, elsewhere by when it was last written."""
     if host != socket.gethostname() or not pid.isdecimal():
         return time.time() - written_s < SILENT_AFTER_S
     try:  # a number is given to another process later: it must have lived when the log was written

@@ -308,13 +308,7 @@ class _Comparison:
 
 
 def _changed_files(run: Run, sealed: Files, places: Mapping[FileHash, str] | None = None) -> list[str]:
-    """Return how a run's files differ from those that were sealed, a clause each.
-
-    Args:
-        run: as it is now.
-        sealed: as it was.
-        places: where each content was sealed, to tell what was moved.
-    """
+    """Return how a run's files differ from those that were sealed, a clause each."""
     places = places or {}
     try:
         there = set(_files_below(run.path))

@@ -672,12 +672,7 @@ def _overhead(run: Run) -> float:
 
 
 def _cumulative(run: Run, amount_of: Callable[[float, float | None], float]) -> Points:
-    """Add up what an energy stands for, over the rows of a run.
-
-    Args:
-        run: any.
-        amount_of: of an energy in kWh, and the carbon intensity of its row, None where it is estimated or has none.
-    """
+    """Add up what an energy stands for, over the rows of a run."""
     rows = run.metered_rows
     means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
     if not means_w:

@@ -312,12 +312,7 @@ def _unit_words(job: _Job) -> tuple[str, ...]:
 
 
 def _coded(line: str, characters: str) -> str:
-    r"""Return a line with some characters as ``\0`` and their octal number, which ``printf %b`` turns back (POSIX).
-
-    Args:
-        line: of a shell.
-        characters: of ASCII, the backslash among them; a regular expression.
-    """
+    r"""Return a line with some characters as ``\0`` and their octal number, which ``printf %b`` turns back (POSIX)."""
     return re.sub(characters, lambda found: f"\\0{ord(found[0]):03o}" if found[0].isascii() else found[0], line)
 
 

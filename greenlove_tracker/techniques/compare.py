@@ -256,12 +256,7 @@ class _Comparing:
             self._let_go()
 
     def _run_arms(self, made: list[Parts], lasting: Parts | None = None) -> None:
-        """Build the arms and run their trials.
-
-        Args:
-            made: parts that the task returned already, for the first arms.
-            lasting: parts whose model lives on; the arms are copies of it.
-        """
+        """Build the arms and run their trials."""
         common = process_states()
         warm_until_s = self._run.perf_s() + _WARM_SHARE * self._run.budget_s
         for number, technique in enumerate([None, *self._techniques]):

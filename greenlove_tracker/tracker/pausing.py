@@ -30,7 +30,7 @@ class IntensityNow(Protocol):
     """
 
     @property
-    def known_gco2e_per_kwh(self) -> float | None: ...  # noqa: D102
+    def known_gco2e_per_kwh(self) -> float | None: ...
 
 
 class GridPauses:

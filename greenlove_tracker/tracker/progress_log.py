@@ -27,13 +27,7 @@ _Item = TypeVar("_Item")
 
 
 def _joined(items: list[_Item], size: Callable[[_Item], float], join: Callable[[_Item, _Item], _Item | None]) -> None:
-    """Join neighbours in place, once there are four times as many as need be, to twice as many at most.
-
-    Args:
-        items: in order.
-        size: of an item; none becomes larger than a 128th of all.
-        join: two neighbours; None where they are not to be joined.
-    """
+    """Join neighbours in place, once there are four times as many as need be, to twice as many at most."""
     if len(items) < 4 * _FEWEST_BLOCKS:
         return
     most = math.fsum(map(size, items)) / _FEWEST_BLOCKS

@@ -84,12 +84,7 @@ class _ShutdownGuard:
         return self._open[0] if self._open else None
 
     def watch(self, run: Closable, *, in_background: bool = True) -> None:
-        """Close this run if nobody else does.
-
-        Args:
-            run: the one that is open now.
-            in_background: a thread may watch for SIGTERM while the main thread hangs.
-        """
+        """Close this run if nobody else does."""
         self._open.append(run)
         if not self._is_registered:
             atexit.register(self._at_exit)
@@ -105,9 +100,6 @@ class _ShutdownGuard:
 
     def receive(self, receiver: NoticeReceiver | None) -> bool:
         """Hand SIGTERM to somebody first, or to nobody any more.
-
-        Args:
-            receiver: who takes it as a notice; None: it ends the process at once again.
 
         Returns:
             False where the training has a handler of its own, which this one stays out of.

@@ -158,9 +158,6 @@ class _SignalHold:
         Python then runs one handler after the other, and the exception of the first leaves our frames before the
         second one's.
 
-        Args:
-            blocked: what the thread blocked before; None: only what it blocks now.
-
         Returns:
             What the thread is to block afterwards.
         """

@@ -363,11 +363,6 @@ class Tracker:
 def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callable[[], bool]) -> Session | None:
     """Return the run; None, with a warning, where it cannot begin for a reason that is not in the script.
 
-    Args:
-        begin: begins the run.
-        arguments: names of the settings that the script gives.
-        is_strict: says whether no training may run untracked.
-
     Raises:
         UsageError: for what the script gives.
         Exception: whatever keeps the run from its beginning, where that is strict.

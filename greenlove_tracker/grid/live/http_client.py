@@ -305,12 +305,7 @@ def check_address(url: str, has_secrets: bool = False) -> None:
 
 
 def _opener(has_secrets: bool, connect_s: float) -> OpenerDirector:
-    """Return an opener that knows HTTP only (no file:, no ftp:), and follows a redirect only where that is safe.
-
-    Args:
-        has_secrets: whether a request holds a token.
-        connect_s: until a connection, with its encryption, must stand.
-    """
+    """Return an opener that knows HTTP only (no file:, no ftp:), and follows a redirect only where that is safe."""
     import urllib.request as web
 
     def quick(connection: type[http.client.HTTPConnection]) -> type[http.client.HTTPConnection]:
