@@ -3,7 +3,8 @@
 1. the defaults below;
 2. the site's files: ``/etc/greenlove.toml``, then the one that ``GREENLOVE_CONFIG`` names; they may lock settings;
 3. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
-4. ``greenlove.toml`` in the working directory;
+4. ``greenlove.toml`` in the working directory; what sends, executes, writes elsewhere or stops a run does not hold
+   there, as others may have left it in a directory that is cloned or shared;
 5. environment variables ``GREENLOVE_<NAME>``, such as ``GREENLOVE_COUNTRY=DE``;
 6. arguments of ``Tracker`` or options of the command line.
 """
@@ -14,7 +15,7 @@ import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -47,6 +48,11 @@ _POSITIVE = (
     "pause_above_gco2e_per_kwh",
     "max_pause_hours",
 )
+
+
+def _acting(what: str, default: Any) -> Any:
+    """Return a setting that sends, executes, writes elsewhere or stops a run."""
+    return field(default=default, metadata={"acts": what})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +121,13 @@ class Settings:
             variable, a path, or a failure of ours. Else one warning says why, and the training runs.
     """
 
-    log_dir: str = DEFAULT_LOG_DIR
+    log_dir: str = _acting("may write elsewhere", DEFAULT_LOG_DIR)
     project: str = ""
     tags: str = ""
     country: str = ""
     carbon_intensity_gco2e_per_kwh: float | None = None
     intensity: str = ""
-    intensity_urls: str = ""
+    intensity_urls: str = _acting("says where keys are sent", "")
     market_gco2e_per_kwh: float | None = None
     is_rented: bool = False
     electricity_price_usd_per_kwh: float | None = None
@@ -135,19 +141,19 @@ class Settings:
     phases: tuple[Phase, ...] = ()
     epochs_before_pred: int = 1
     monitor_epochs: int = -1
-    stop_and_confirm: bool = False
+    stop_and_confirm: bool = _acting("may stop a run", False)
     max_energy_kwh: float | None = None
     max_cost_usd: float | None = None
     max_kgco2e: float | None = None
     max_hours: float | None = None
     deadline_utc: str = ""
     overrun_probability: float = 0.9
-    on_overrun: str = "warn"
+    on_overrun: str = _acting("may stop a run", "warn")
     pause_above_gco2e_per_kwh: float | None = None
     max_pause_hours: float = 6.0
     log_user: bool = False
     log_command: bool = True
-    export: str = ""
+    export: str = _acting("sends figures, or writes them elsewhere", "")
     continues: str = ""
     cpu_tdp_w: float | None = None
     ram_w: float | None = None
@@ -157,7 +163,7 @@ class Settings:
     sim_gpu_util: float = 1.0
     sim_gpu_count: int = 1
     private_logs: bool = False
-    strict: bool = False
+    strict: bool = _acting("may stop a run", False)
     given: frozenset[str] = frozenset()  # the names that arguments gave, not files or variables
     site: Mapping[str, str] = field(default_factory=dict)  # the file of the site that gave a setting, by its name
     notes: tuple[str, ...] = ()  # sentences on what was set and counts for nothing
@@ -239,6 +245,25 @@ class Settings:
         return self.sim_cpu_tdp_w is not None or self.sim_gpu_w is not None
 
 
+_ACTS = {setting.name: setting.metadata["acts"] for setting in fields(Settings) if "acts" in setting.metadata}
+
+
+def _held_back(values: dict[str, Any], source: config_files.Source, env: Mapping[str, str]) -> list[str]:
+    """Remove what a file of the working directory may not set; a log directory within it it may."""
+    here = Path.cwd().resolve()
+    log_dir = here / config_files.expanded(Path(values.get("log_dir", "")))
+    names = [
+        name for name in values if name in _ACTS and not (name == "log_dir" and log_dir.resolve().is_relative_to(here))
+    ]
+    for name in names:
+        del values[name]
+    where = f"{config_files.user_file(env)}, as {config_files.PREFIX}{{}} or by an argument"
+    return [
+        f"{name} of {source.where} counts for nothing, as it {_ACTS[name]}: set it in {where.format(name.upper())}"
+        for name in names
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
     """The origin of a setting's value.
@@ -282,6 +307,8 @@ def settings_with_origins(
     merged: dict[str, Any] = {}
     origins: dict[str, SettingOrigin] = {}
     notes = config_files.unknown_variables(env, setting_names())
+    foreign = [source.note for source, _ in found if source.note]
+    notes += [note for source, values in found if source.is_local for note in _held_back(values, source, env)]
     for source, values in (*found, (config_files.Source("argument", checked), checked)):
         for name, value in values.items():
             origin = origins.get(name)
@@ -302,7 +329,7 @@ def settings_with_origins(
     own = frozenset(name for name in given if not origins[name].is_locked)
     site = {name: origin.where for name, origin in origins.items() if origin.is_site}
     try:
-        return Settings(**merged, given=own, site=site, notes=tuple(notes)), origins
+        return Settings(**merged, given=own, site=site, notes=(*notes, *foreign)), origins
     except UsageError as error:
         raise SettingError(f"settings of several places do not agree: {error}") from error
 
@@ -314,6 +341,8 @@ def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str]
     if given is not None:
         return bool(given)
     for source in reversed(config_files.readable_sources(env, setting_names())):
+        if source.is_local:
+            continue
         try:
             return _to_bool(source.values["strict"])
         except (KeyError, ValueError):

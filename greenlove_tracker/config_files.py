@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 from greenlove_tracker.errors import SettingError
 
 SITE_FILE = Path("/etc/greenlove.toml")
+LOCAL_FILE = Path("greenlove.toml")
 SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a cluster's shared disk
 PREFIX = "GREENLOVE_"
 _LOCKED = "locked"
@@ -36,6 +38,8 @@ class Source:
         locked: keys that nothing stronger may set; those without a value here stay as they are.
         problem: with what it locks; empty where there is none.
         is_site: True of a site's file.
+        is_local: True of a file of the working directory: whoever made that directory may have left it there.
+        note: why nothing of it holds; empty where it does.
     """
 
     where: str
@@ -43,6 +47,8 @@ class Source:
     locked: frozenset[str] = frozenset()
     problem: str = ""
     is_site: bool = False
+    is_local: bool = False
+    note: str = ""
 
 
 def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
@@ -73,12 +79,19 @@ def readable_sources(env: Mapping[str, str], names: Collection[str]) -> list[Sou
 
 def readers(env: Mapping[str, str]) -> list[Callable[[], Source]]:
     """Return what reads each file that is there, the weakest first; a SettingError where it cannot be read."""
-    base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else expanded(Path("~/.config"))
-    found = [partial(_site_source, SITE_FILE)] if is_file(SITE_FILE) else []
+    found: list[Callable[[], Source]] = [partial(_site_source, SITE_FILE)] if is_file(SITE_FILE) else []
     if named := env.get(SITE_VARIABLE):
         found.append(partial(_named_source, Path(named)))
-    users = (base / "greenlove" / "config.toml", Path("greenlove.toml"))
-    return [*found, *(partial(_user_source, path) for path in users if is_file(path))]
+    for path, is_local in ((user_file(env), False), (LOCAL_FILE, True)):
+        if is_file(path):
+            found.append(partial(_user_source, path, is_local))
+    return found
+
+
+def user_file(env: Mapping[str, str]) -> Path:
+    """Return the path of the user's own file."""
+    base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else expanded(Path("~/.config"))
+    return base / "greenlove" / "config.toml"
 
 
 def variables(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
@@ -130,13 +143,28 @@ def _site_source(path: Path) -> Source:
     return Source(str(path), values, frozenset(locked), problem, is_site=True)
 
 
-def _user_source(path: Path) -> Source:
+def _user_source(path: Path, is_local: bool) -> Source:
+    if is_local and (owner := _stranger(path)):
+        return Source(str(path), {}, is_local=True, note=f"{path.absolute()} belongs to {owner}: nothing of it holds")
     values = _read_toml(path)
     if found := [name for name in _TABLES if name in values]:
         raise SettingError(f"{path}: {found[0]} belong in the site's file, {SITE_FILE} or the one of {SITE_VARIABLE}")
     if _LOCKED in values:
         raise SettingError(f"{path}: only a site's file may lock settings: {SITE_FILE}, or the one of {SITE_VARIABLE}")
-    return Source(str(path), values)
+    return Source(str(path), values, is_local=is_local)
+
+
+def _stranger(path: Path) -> str:
+    """Return whom a file, or the link to it, belongs to; empty for this process's user and root."""
+    if not hasattr(os, "geteuid"):
+        return ""
+    import pwd
+
+    owner = next((s.st_uid for s in (path.lstat(), path.stat()) if s.st_uid not in (0, os.geteuid())), None)
+    try:
+        return "" if owner is None else pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return f"user id {owner}"
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

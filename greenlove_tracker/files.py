@@ -77,7 +77,8 @@ def _open_draft(path: Path) -> tuple[int, Path]:
 def _keep_mode(path: Path, draft: Path) -> None:
     """Give the draft the mode of the file that it replaces: somebody may have closed that to others."""
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
+        mode = path.lstat().st_mode
     except OSError:  # there is none yet
         return
-    draft.chmod(mode)
+    if stat.S_ISREG(mode):  # of a link, somebody else may have chosen the file that it leads to
+        draft.chmod(stat.S_IMODE(mode))

@@ -1,3 +1,5 @@
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,52 @@ def test_a_lock_without_a_value_keeps_the_default(env, tmp_path):
     settings = load_settings(env=env)
     assert settings.carbon_intensity_gco2e_per_kwh is None
     assert settings.notes == (f"carbon_intensity_gco2e_per_kwh stays unset: {cluster} locks it",)
+
+
+HELD_BACK = {
+    "log_dir": '"/tmp/elsewhere"',
+    "intensity_urls": '"electricity_maps=https://example.org"',
+    "export": '"prometheus=/home/ada/.bashrc"',
+    "stop_and_confirm": "true",
+    "on_overrun": '"stop"',
+    "strict": "true",
+}
+
+
+@pytest.mark.parametrize("log_dir", ['"../logs"', '"~/logs"', '"link/logs"'])
+def test_a_file_of_the_working_directory_neither_sends_nor_writes_elsewhere_nor_stops(env, log_dir):
+    """It came with a directory that was cloned."""
+    Path("link").symlink_to("..")
+    lines = [f"{name} = {value}" for name, value in {**HELD_BACK, "log_dir": log_dir}.items()]
+    Path("greenlove.toml").write_text("\n".join(["pue = 1.2", *lines]))
+    settings = load_settings(env=env)
+    assert settings == replace(Settings(), pue=1.2, notes=settings.notes)
+    assert [note.split()[0] for note in settings.notes] == [line.split()[0] for line in lines]
+    assert all(str(user_file(env)) in note for note in settings.notes)
+    assert not is_strict(env=env)
+    Path("greenlove.toml").rename(user_file(env))
+    settings = load_settings(env=env)
+    assert settings.strict and settings.export and not settings.notes
+
+
+def test_a_file_of_the_working_directory_names_a_log_directory_within_it(env):
+    for name in ("logs/mine", str(Path.cwd() / "logs")):
+        Path("greenlove.toml").write_text(f'log_dir = "{name}"')
+        assert (load_settings(env=env).log_dir, load_settings(env=env).notes) == (name, ())
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_of_a_file_that_another_user_left_in_the_working_directory_nothing_holds(env, monkeypatch, is_strict):
+    """As in /tmp; it stops nobody either."""
+    Path("greenlove.toml").write_text("pue = 1.2\n[broken")
+    if os.geteuid() == 0:
+        os.chown("greenlove.toml", 12345, -1)
+    else:
+        monkeypatch.setattr("os.geteuid", lambda: 12345)
+    settings = load_settings({"strict": is_strict}, env)
+    assert settings.pue == 1.0
+    (note,) = settings.notes
+    assert str(Path("greenlove.toml").absolute()) in note and "belongs to" in note
 
 
 def test_an_empty_variable_sets_no_number(env):

@@ -92,10 +92,8 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
     Raises:
         LogDirError: where the log directory cannot be written.
     """
-    claims = log_dir / claims_dir_name()
     try:
-        log_dir.mkdir(parents=True, exist_ok=True)
-        claims.mkdir(mode=0o700, exist_ok=True)
+        claims = _make_claims_dir(log_dir)
         for generation in range(_MOST_GENERATIONS):
             claim = claims / f"{launch_key}-{generation}"
             created, user_id = _create_claim(claim, new_run_id(utc_s))
@@ -119,9 +117,7 @@ def claim_order(log_dir: Path, key: str) -> int:
     """
     place = (str(log_dir), key, os.getpid())
     if place not in _orders:
-        claims = log_dir / claims_dir_name()
-        log_dir.mkdir(parents=True, exist_ok=True)
-        claims.mkdir(mode=0o700, exist_ok=True)
+        claims = _make_claims_dir(log_dir)
         orders = range(_MOST_GENERATIONS)
         _orders[place] = next((n for n in orders if _take_place(claims / f"{key}-process-{n}")), 0)
     return _orders[place]
@@ -167,6 +163,15 @@ def _may_be_alive(pid: int) -> bool:
     except PermissionError:  # somebody else's
         return True
     return True
+
+
+def _make_claims_dir(log_dir: Path) -> Path:
+    claims = log_dir / claims_dir_name()
+    log_dir.mkdir(parents=True, exist_ok=True)
+    claims.mkdir(mode=0o700, exist_ok=True)
+    if claims.is_symlink():  # anybody may have made it in a directory that is shared
+        raise OSError(errno.ELOOP, f"{claims.name} there is a link; remove it", str(claims))
+    return claims
 
 
 def claims_dir_name() -> str:

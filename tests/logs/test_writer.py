@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from conftest import epoch_row
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import LogDirError, UsageError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.logs.directory import read_logs
@@ -268,6 +268,15 @@ def test_all_ranks_of_a_launch_agree_and_the_next_launch_is_another_run(tmp_path
             RunWriter(run_dir, rank, FIELDS, pytest.fail).close(None)
     assert len(set(launches)) == 2
     assert sorted(p.name for p in (tmp_path / claims_dir_name()).iterdir()) == ["key-0", "key-1"]
+
+
+def test_a_link_in_place_of_the_claims_is_not_followed(tmp_path):
+    """Anybody may leave one in a shared directory."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / claims_dir_name()).symlink_to(tmp_path / "home")
+    with pytest.raises(LogDirError, match="is a link"):
+        claim_run_id(tmp_path, "key", 0, 0.0)
+    assert list((tmp_path / "home").iterdir()) == []
 
 
 def test_an_old_claim_is_another_launchs(tmp_path):

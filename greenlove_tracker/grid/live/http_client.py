@@ -343,9 +343,12 @@ def _opener(has_secrets: bool, connect_s: float) -> OpenerDirector:
                 raise RequestFailed(f"{old.hostname} redirects to {new.scheme}://{new.hostname}: {why}", code)
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
+    proxies = web.getproxies()
+    if has_secrets:  # to this machine alone goes a token by http, and not by way of a proxy
+        proxies.pop("http", None)
     opener = web.OpenerDirector()
     for handler in (
-        web.ProxyHandler(),
+        web.ProxyHandler(proxies),
         Http(),
         Https(),
         web.HTTPDefaultErrorHandler(),

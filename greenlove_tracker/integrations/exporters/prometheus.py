@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker import files
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.exporters.scalars import require
 from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, Counts, Energy, RunSummary
@@ -27,6 +28,7 @@ from greenlove_tracker.tracker.exporters import (
 from greenlove_tracker.units import GRAMS_PER_KG, JOULES_PER_KWH
 
 _FILE = "greenlove.prom"
+_FIRST_LINE = b"# HELP greenlove_run_info "  # of what collect() gives
 # Of a forecast: the name of its metric, what it says, and the factor to base units.
 _FORECASTS = {
     "duration_s": ("greenlove_forecast_duration_seconds", "Duration of the whole run, forecast.", 1.0),
@@ -51,12 +53,14 @@ class PrometheusExporter:
 
     Raises:
         MissingExtraError: where prometheus_client is not installed.
-        UsageError: where the file's directory is not there.
+        UsageError: where the file's directory is not there, or the file is not one of ours.
     """
 
     def __init__(self, path: str | None = None) -> None:
         require("prometheus_client", "prometheus")
         self._given = None if path is None else files.target_of(path).absolute()
+        if self._given is not None:
+            _check_replaceable(self._given)
         self._path = Path(_FILE)
         self._run: ExportedRun | None = None
         self._status = ""
@@ -97,6 +101,7 @@ class PrometheusExporter:
     def _write(self) -> None:
         from prometheus_client import CollectorRegistry, generate_latest
 
+        _check_replaceable(self._path)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         files.write_atomically(self._path, generate_latest(registry))
@@ -148,6 +153,21 @@ class PrometheusExporter:
             level = f"{estimate.level:g}" if estimate.has_interval else ""
             samples = [({"bound": bound, "level": level}, value * factor) for bound, value in bounds.items()]
             yield _family(False, name, f"{text} The bounds are of an interval of this level.", labels, samples)
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse to replace a file that no exporter wrote, or a link: a slip in the path must not cost somebody a file.
+
+    Raises:
+        UsageError: for such a file.
+    """
+    if not path.exists() and not path.is_symlink():
+        return
+    if path.is_symlink() or not path.is_file():
+        raise UsageError(f"{path} is a link or no file, and is not replaced")
+    with path.open("rb") as file:
+        if file.read(len(_FIRST_LINE)) not in (b"", _FIRST_LINE):
+            raise UsageError(f"{path} was not written by greenlove, and is not replaced")
 
 
 def _totals(

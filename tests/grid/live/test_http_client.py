@@ -261,6 +261,13 @@ def test_no_token_is_sent_unencrypted_to_another_machine(client):
         client.get_json("http://example.org/x", parse=lambda f: f, max_age_s=0, secrets=[TOKEN])
 
 
+def test_a_token_to_this_machine_does_not_go_by_way_of_a_proxy(client, server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    server.always(Reply({"value": 7}))
+    assert get(client, server, secrets=[TOKEN]).data == 7
+
+
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "example.org/x", "https://user:pw@example.org", "https://e.org/?a=1"]
 )

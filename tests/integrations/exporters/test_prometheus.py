@@ -64,6 +64,33 @@ def test_every_metric_has_its_help_and_type_and_counters_end_with_total(clock, t
         assert all(sample.name.endswith("_total") == (family.type == "counter") for sample in family.samples)
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_file_that_it_did_not_write_is_not_replaced(clock, tmp_path, is_link):
+    path = target = tmp_path / "own.prom"
+    if is_link:
+        target = tmp_path / "target"
+        path.symlink_to(target)
+    target.write_text("alias ls=ls\n")
+    with pytest.raises(UsageError, match="is not replaced"):
+        make_tracker(clock, tmp_path / "logs", export=f"prometheus={path}")
+    (tmp_path / "logs").mkdir()
+    path.rename(tmp_path / "logs" / "greenlove.prom")
+    with make_tracker(clock, tmp_path / "logs", export="prometheus") as tracker:
+        train(tracker, clock, 2)
+    assert tracker.summary.epochs_done == 2
+    content = (target if is_link else tmp_path / "logs" / "greenlove.prom").read_text()
+    assert content == "alias ls=ls\n" and (tmp_path / "logs" / "greenlove.prom").is_symlink() == is_link
+
+
+def test_its_own_file_and_an_empty_one_are_replaced(clock, tmp_path):
+    path = tmp_path / "own.prom"
+    path.touch()
+    for epochs in (1, 2):
+        with make_tracker(clock, tmp_path / "logs", export=f"prometheus={path}") as tracker:
+            train(tracker, clock, epochs)
+        assert values(path, "greenlove_epochs_total") == {"": float(epochs)}
+
+
 def test_labels_are_escaped(clock, logs):
     project = 'a "quoted" \\ name\nof two lines'
     with make_tracker(clock, logs, project=project, export="prometheus") as tracker:
