@@ -128,7 +128,7 @@ class TrainingAdapter:
         """Count an optimizer step of the open epoch, or several that were one call."""
         if self.is_epoch_open and self.tracker is not None:
             self._is_paused = False
-            self.tracker.step(n_samples, n_tokens, n_batches=n_batches, n_steps=n_steps)
+            self.tracker.step(n_samples=n_samples, n_tokens=n_tokens, n_batches=n_batches, n_steps=n_steps)
 
     def pause(self) -> None:
         """Interrupt the open epoch for an evaluation or a checkpoint."""

@@ -266,7 +266,7 @@ class ArmLoop:
         self._n_without_step = 0 if n_steps else self._n_without_step + 1
         if self._length.steps is not None and self._n_without_step > _MOST_WITHOUT_STEP:
             raise UsageError(f"no optimizer step in {_MOST_WITHOUT_STEP:,} batches: this training would never end")
-        self._tracker.step(n_samples, n_steps=n_steps)
+        self._tracker.step(n_samples=n_samples, n_steps=n_steps)
 
     def _log_loss(self) -> None:
         """Log the mean loss since it was last logged, and the learning rate of now."""

@@ -6,6 +6,7 @@ import logging
 import math
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -33,7 +34,8 @@ from greenlove_tracker.tracker.switch_interval import short_switch_interval
 
 _log = logging.getLogger("greenlove_tracker")
 
-_MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this
+_MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this,
+_MOST_REST_S = 5.0  # and rests no longer than this: budgets stand on forecasts
 # Nor is one made before this share of the forecast time has passed, or this share more than has passed already: some
 # 600 in a run. The second is for the beginning, when a forecast may be many times too long.
 _MIN_PROGRESS_SHARE, _MIN_GROWTH = 0.002, 0.1
@@ -286,7 +288,7 @@ class RunForecaster:
     def _forecast(self, snapshot: _ProgressSnapshot) -> Forecast:
         """Return the forecast; it takes some 30 ms, and with early stopping some 100."""
         live = _load_live()
-        state, began_s = self._state, self._state.clock.perf_s()
+        state, began_s, began_cpu_s = self._state, self._state.clock.perf_s(), time.thread_time()
         with state.lock:  # the training adds rows meanwhile
             rates = state.rates
         forecast: Forecast = live.forecast_run(
@@ -300,7 +302,8 @@ class RunForecaster:
                 forecast, rates, state.clock.utc_s(), snapshot.elapsed_s, snapshot.progress.gpu_count
             )
         now_s = state.clock.perf_s()
-        self._earliest_s = now_s + (now_s - began_s) / _MAX_TIME_SHARE
+        worked_s = min(now_s - began_s, time.thread_time() - began_cpu_s)  # on a busy machine most of it is waiting
+        self._earliest_s = now_s + min(worked_s / _MAX_TIME_SHARE, _MOST_REST_S)
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)
         self._next_s = max(self._earliest_s, now_s + wait_s)
         return forecast

@@ -25,6 +25,7 @@ from greenlove_tracker.records import (
     sum_energies,
 )
 from greenlove_tracker.tracker.rates_in_force import RatesInForce, RowRates
+from greenlove_tracker.tracker.work_counter import WorkCounter
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
@@ -91,6 +92,7 @@ class Recorder:
         before_reading: brings the device to rest before the clock is read at a boundary of an epoch.
         grams_per_kwh: carbon intensity times PUE, for the rows' emissions.
         on_meter_failure: called with the error when the meter fails.
+        on_bad_count: called with the reason where something that the loop counted is left out.
         started: when the run began, by both clocks; None: now.
         epochs_before: epochs that a run before this one did; the number of the first one here follows theirs.
         rates: of the rows' time, where the run asked for such; else ``grams_per_kwh`` holds at all times.
@@ -102,7 +104,6 @@ class Recorder:
         is_at_device: the device is being waited for, or the meter read; where that hangs, nothing of ours is half done.
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
-        steps_done: optimizer steps.
         first_step: steps counted by the first call, its time by the steady clock, and ``loading_s`` at that time.
         first_counts: what that call told of.
         stepped_at_s: the time of the last step, by the steady clock.
@@ -124,6 +125,7 @@ class Recorder:
         before_reading: Callable[[], None],
         grams_per_kwh: float,
         on_meter_failure: Callable[[MeterError], None],
+        on_bad_count: Callable[[str], None],
         started: tuple[float, float] | None = None,
         epochs_before: int = 0,
         rates: RatesInForce | None = None,
@@ -147,13 +149,12 @@ class Recorder:
         self._within = _ReadingsWithinRow()
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._before_mark: _MeteredSpan | None = None
-        self._counts, self._counts_in_rows = Counts(), Counts()
+        self._counter, self._counts_in_rows = WorkCounter(on_bad_count), Counts()
         self._gpu_was_read = self._is_finished = False
         self.epoch: int | None = None
         self.is_paused = self.is_at_device = self.is_waiting = False
         self.epochs_begun = 0
         self.epochs_done = 0
-        self.steps_done = 0
         self.first_step: tuple[int, float, float] | None = None
         self.first_counts = Counts()
         self.stepped_at_s: float | None = None
@@ -284,12 +285,11 @@ class Recorder:
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
         self._resume()
-        self._counts = self._counts + done
-        self.steps_done += done.steps or 0
+        self._counter.add(done)
         self.stepped_at_s, self.paused_before_step_s = self._clock.perf_s(), self.paused_s
         if self.first_step is None:
             self.first_step = self.steps_done, self.stepped_at_s, self._loading_until(self.stepped_at_s)
-            self.first_counts = self._counts
+            self.first_counts = self.counts_done
 
     @property
     def last_epoch(self) -> int | None:
@@ -297,9 +297,14 @@ class Recorder:
         return self._epochs_before + self.epochs_begun if self.epochs_begun else None
 
     @property
+    def steps_done(self) -> int:
+        """Optimizer steps, those of the open row too."""
+        return (self._counts_in_rows.steps or 0) + (self._counter.so_far.steps or 0)
+
+    @property
     def counts_done(self) -> Counts:
-        """All that the loop told of so far: steps, batches, samples and tokens."""
-        return self._counts_in_rows + self._counts
+        """All that the loop told of so far; None for what it counts on a device, which is known in rows alone."""
+        return self._counter.known(self._counts_in_rows + self._counter.so_far)
 
     def write_segment(self, *, keeps_mark: bool = False) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own.
@@ -308,7 +313,7 @@ class Recorder:
             keeps_mark: what has passed since a mark, which may be an epoch's, is written only once that is known.
         """
         if self.epoch is not None and not self.is_paused:
-            self._emit_epoch(RowKind.SEGMENT)
+            self._emit_epoch(RowKind.SEGMENT, is_device_at_rest=False)
         elif self._is_finished:  # a meter that comes up behind the tail has nothing to measure
             pass
         elif self._before_mark is None:
@@ -395,6 +400,7 @@ class Recorder:
     def finish_hung(self) -> None:
         """Finish while the training hangs: neither the device nor the meter is asked, which may be what it hangs in."""
         self._before_reading = lambda: None
+        self._counter.forget_device()
         self.detach_meter(Flag.HUNG)
         self.finish()
 
@@ -405,12 +411,13 @@ class Recorder:
         finally:
             self.is_at_device = False
 
-    def _emit_epoch(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
-        span = self._close_span()
-        gap, done = self._gap, self._counts
-        counts = Counts(_whole(done.steps), _whole(done.batches), _whole(done.samples), _whole(done.tokens))
+    def _emit_epoch(
+        self, kind: RowKind, more_flags: frozenset[str] = frozenset(), *, is_device_at_rest: bool = True
+    ) -> None:
+        span, gap = self._close_span(), self._gap
+        counts = self._counter.take(is_device_at_rest=is_device_at_rest)
         self._counts_in_rows = self._counts_in_rows + counts
-        self._gap, self._counts = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset()), Counts()
+        self._gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())
         metered_kwh = span.energy.total_kwh
         rates = self._rates_of(gap if gap.duration_s > 0 else span, span)
         row = Row(
@@ -567,13 +574,3 @@ def _checked(energy: Energy) -> Energy:
         if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
             raise MeterError(f"the meter gave {energy_kwh} kWh")
     return energy
-
-
-def _whole(count: object) -> int | None:
-    """Return a count as a whole number, whatever the loop counted with (a tensor, a float); None where it is none."""
-    if count is None:
-        return None
-    try:
-        return int(count)  # type: ignore[call-overload,no-any-return]
-    except Exception:  # a foreign object's own conversion
-        return None

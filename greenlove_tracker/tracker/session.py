@@ -213,6 +213,7 @@ class Session:
             grams_per_kwh=state.grams_per_kwh,
             rates=rates,
             on_meter_failure=state.warn_once.meter_failed,
+            on_bad_count=lambda message: state.warn_once.misuse("count", message),
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
         )

@@ -207,11 +207,24 @@ class Tracker:
             session.end_epoch()
 
     def step(
-        self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1, n_steps: int = 1
+        self,
+        samples: Any = None,
+        tokens: Any = None,
+        /,
+        *,
+        n_samples: Any = None,
+        n_tokens: Any = None,
+        n_batches: Any = 1,
+        n_steps: Any = 1,
     ) -> None:
         """Count one optimizer step, within an epoch, or anywhere where ``total_steps`` was given.
 
+        Counts are whole numbers, or scalars of NumPy or torch, which are read at once; tensors on a device are added up
+        there, and read at the end of the epoch. What is none (negative, a fraction, NaN) is left out, with a warning.
+
         Args:
+            samples: the same as ``n_samples``.
+            tokens: the same as ``n_tokens``.
             n_samples: samples that it was computed from, on this rank.
             n_tokens: tokens that it was computed from, on this rank.
             n_batches: batches that it was accumulated over.
@@ -221,8 +234,14 @@ class Tracker:
             BudgetExceeded: where only ``total_steps`` is planned, and as ``epoch_start()`` else.
         """
         session = self._own_session("step")
-        if session is not None:
-            session.step(Counts(n_steps, n_batches, n_samples, n_tokens))
+        if session is None:
+            return
+        if samples is not None:
+            session.state.warn_once.warn(
+                "step", f"step({samples}) counts {samples} samples of one step; n_samples={samples} says so"
+            )
+        n_samples, n_tokens = samples if n_samples is None else n_samples, tokens if n_tokens is None else n_tokens
+        session.step(Counts(n_steps, n_batches, n_samples, n_tokens))
 
     def pause(self) -> None:
         """Interrupt the open epoch for an evaluation or a checkpoint, whose time and energy are a gap within it."""

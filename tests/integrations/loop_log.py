@@ -31,12 +31,20 @@ class RecorderLog:
         self.is_elsewhere = False
         self.overrun: Callable[[], None] = lambda: None
         self.recorder = Recorder(
-            clock, self.rows.append, before_reading=lambda: None, grams_per_kwh=0.0, on_meter_failure=self._raise
+            clock,
+            self.rows.append,
+            before_reading=lambda: None,
+            grams_per_kwh=0.0,
+            on_meter_failure=self._raise,
+            on_bad_count=self._refuse,
         )
         self.recorder.attach_meter(SimulatedMeter(clock, gpu_w=360.0))
 
     def _raise(self, error: Exception) -> None:
         raise error
+
+    def _refuse(self, message: str) -> None:
+        raise AssertionError(message)
 
     def mark(self) -> None:
         assert self.recorder.epoch is None

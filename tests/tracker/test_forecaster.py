@@ -231,6 +231,20 @@ def test_beyond_the_plan_there_is_no_forecast_and_no_stale_one(clock, tmp_path):
         assert tracker.forecast is None
 
 
+def test_a_burst_of_load_silences_no_forecasts(clock, tmp_path, monkeypatch):
+    forecast_run = live.forecast_run
+
+    def under_load(progress, **more):
+        clock.pass_s(8.0 if clock.now_s == 10.0 else 0.0)  # others have the processor meanwhile
+        return forecast_run(progress, **more)
+
+    monkeypatch.setattr(live, "forecast_run", under_load)
+    with make_tracker(clock, tmp_path, epochs=60) as tracker:
+        train(tracker, clock, 20, epoch_s=10.0)
+    elapsed_s = [forecast.elapsed_s for forecast in issued(tmp_path)]
+    assert elapsed_s[0] == 10.0 and elapsed_s[1] <= 30.0 and len(elapsed_s) >= 15
+
+
 def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, monkeypatch):
     forecast_run, entered, go_on = live.forecast_run, threading.Event(), threading.Event()
 
@@ -253,7 +267,7 @@ def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, 
         tracker.epoch_end()
         go_on.set()
         worker.join(10)
-        clock.pass_s(600.0)  # a forecast that took 10 s is followed by a pause
+        clock.pass_s(600.0)  # a forecast is followed by a rest
         assert tracker.forecast.degrees_of_freedom == 1
     assert [(f.epochs_done, f.elapsed_s, "FEW" in f.warnings) for f in issued(tmp_path)] == [
         (1, 10.0, True),

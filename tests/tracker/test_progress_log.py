@@ -26,6 +26,7 @@ class Bench:
             before_reading=lambda: None,
             grams_per_kwh=1.0,
             on_meter_failure=lambda error: None,
+            on_bad_count=lambda message: None,
         )
         self.recorder.attach_meter(SimulatedMeter(self.clock, gpu_w=360.0))
 

@@ -1,0 +1,116 @@
+"""What ``step()`` counts, whatever a loop counts with: the log holds whole numbers, and every epoch its energy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy
+import pytest
+from fakes import make_tracker
+
+from greenlove_tracker import read_logs
+
+torch = pytest.importorskip("torch")
+LEFT_OUT = "is no whole number from 0 up"
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it lies on a GPU, and counts how often it is read; its numbers are in the host's memory.
+
+    No GPU was at hand: this shows when something is read, and not on which stream.
+    """
+
+    n_read = 0
+
+    @property
+    def device(self):
+        return torch.device("cuda")
+
+    def item(self):
+        OnDevice.n_read += 1
+        return super().item()
+
+
+def on_device(value, dtype=torch.int64) -> torch.Tensor:
+    return torch.tensor(value, dtype=dtype).as_subclass(OnDevice)
+
+
+def epochs_of(clock, tmp_path, counts, **arguments):
+    with make_tracker(clock, tmp_path, epochs=2, **arguments) as tracker:
+        for _ in range(2):
+            tracker.epoch_start()
+            for count in counts():
+                clock.pass_s(1.0)
+                tracker.step(n_tokens=count)
+            tracker.epoch_end()
+    epochs = read_logs(tmp_path).runs[0].epochs
+    assert [epoch.energy.total_kwh for epoch in epochs] == [pytest.approx(len(list(counts())) * 1e-4)] * 2
+    return [epoch.tokens for epoch in epochs]
+
+
+def reused(tensor, values=(512, 50, 50)):
+    """Give the same tensor again and again, with another value in it."""
+    for value in values:
+        tensor.fill_(value)
+        yield tensor
+
+
+@pytest.mark.parametrize(
+    ("counts", "whole"),
+    [
+        (lambda: [numpy.int32(2_000_000_000)] * 2, 4_000_000_000),
+        (lambda: [torch.tensor(2_000_000_000, dtype=torch.int32)] * 2, 4_000_000_000),
+        (lambda: [torch.tensor(8192.0, dtype=torch.bfloat16)] * 3000, 24_576_000),
+        (lambda: [torch.tensor(200, dtype=torch.uint8)] * 20, 4_000),
+        (lambda: [numpy.array([7]), 64.0, True], 72),
+        (lambda: reused(torch.zeros((), dtype=torch.int64)), 612),
+        (lambda: [on_device(200, torch.uint8)] * 20, 4_000),
+        (lambda: [on_device([8192.0], torch.bfloat16)] * 3000, 24_576_000),
+        (lambda: reused(on_device(0)), 612),
+    ],
+)
+def test_counts_add_up_whatever_holds_them(clock, tmp_path, caplog, counts, whole):
+    assert epochs_of(clock, tmp_path, counts) == [whole, whole]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [-1, 2.5, math.nan, math.inf, 10**20, "many", numpy.array([1, 2]), torch.tensor(-1)],
+)
+def test_what_is_no_count_is_left_out_with_one_warning(clock, tmp_path, caplog, bad):
+    assert epochs_of(clock, tmp_path, lambda: [5, bad, bad, 6]) == [11, 11]
+    assert [LEFT_OUT in record.message for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("bad", [-1.0, 2.5, math.nan, math.inf])
+def test_so_is_what_is_none_on_a_device(clock, tmp_path, caplog, bad):
+    counts = [on_device(5), on_device(bad, torch.float32), on_device(6.0, torch.float16)]
+    assert epochs_of(clock, tmp_path, lambda: counts) == [11, 11]
+    assert len(caplog.records) == 1
+
+
+def test_what_lies_on_a_device_is_read_at_the_end_of_an_epoch_alone(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=1) as tracker:
+        tracker.epoch_start()
+        OnDevice.n_read = 0
+        for _ in range(100):  # longer than a segment
+            clock.pass_s(1.0)
+            tracker.step(n_tokens=on_device(3), n_samples=1)
+            tracker._session.tick()
+        assert OnDevice.n_read == 0
+        tracker.epoch_end()
+        assert 0 < OnDevice.n_read < 5
+    (epoch,) = read_logs(tmp_path).runs[0].epochs
+    assert (epoch.n_segments, epoch.tokens, epoch.samples) == (2, 300, 100)
+
+
+def test_a_number_alone_counts_samples_and_that_is_said_once(clock, tmp_path, caplog):
+    with make_tracker(clock, tmp_path, epochs=1) as tracker:
+        tracker.epoch_start()
+        tracker.step(32)
+        tracker.step(32)
+        tracker.epoch_end()
+    (epoch,) = read_logs(tmp_path).runs[0].epochs
+    assert (epoch.steps, epoch.samples) == (2, 64)
+    assert len(caplog.records) == 1
