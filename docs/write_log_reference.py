@@ -338,10 +338,7 @@ def log_reference() -> str:
         "`.lowest`, `.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks",
         "logged, those of the first of them.",
         "",
-        "Then each other CSV file of the run has two lines, of what it held at the end: `file.<name>.bytes` and",
-        "`file.<name>.sha256`. They are empty for a file of a process that had not closed its files, and absent",
-        "where the end was not written or the disk did not take all. `greenlove summary --verify` and",
-        "`greenlove seal` compare them ([integrity](../integrity.md)).",
+        "`SHA256SUMS` has the hash of each CSV file of a run that has ended ([integrity](../integrity.md)).",
     ]
     values = {
         "`kind`": RowKind,

@@ -18,7 +18,6 @@ from greenlove_tracker.cli import (  # noqa: F401
     project,
     report,
     run,
-    seal,
     speedup,
     wait,
 )

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
 
 
+# Verbs, and options of a verb, that were removed: what a person is told who types one.
+_GONE = {
+    "seal": "it is gone: a finished run has a SHA256SUMS, which greenlove report --verify and sha256sum -c compare",
+}
+
+
 class _NoSuchScript(click.ClickException):
     exit_code = 2  # as Python's
 
@@ -50,6 +56,15 @@ class Verb(click.Command):
             raise kind(self.message(error, ctx.params)) from error
         except GreenloveError as error:
             raise click.ClickException(str(error)) from error
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the arguments apart; of an option that was removed, say what became of it."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if why := _GONE.get(f"{self.name} {error.option_name}"):
+                raise click.UsageError(f"{error.option_name}: {why}", ctx) from None
+            raise
 
     def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
         """Return the message of an error; an argument that no option gave keeps its name, as settings have it."""
@@ -95,7 +110,7 @@ _ORDER = (
         "speedup",
         "gpus",
     ),
-    *("summary", "report", "export", "import", "calibrate", "seal", "config", "doctor"),
+    *("summary", "report", "export", "import", "calibrate", "config", "doctor"),
 )
 
 
@@ -145,6 +160,8 @@ class _Verbs(click.Group):
         return [words[0], *kept, *words[1:]]
 
     def _refuse_misspelt(self, word: str) -> None:
+        if word in _GONE and not Path(word).exists():
+            raise click.UsageError(f"{word}: {_GONE[word]}")
         near = difflib.get_close_matches(word, self.commands, n=1, cutoff=0.75)
         if near and not Path(word).exists():
             raise click.UsageError(f"{word} is neither a verb nor a script: did you mean greenlove {near[0]}?")

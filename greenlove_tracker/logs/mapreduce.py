@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
-from greenlove_tracker.logs.file_hashes import changes_since_end
+from greenlove_tracker.logs.checksums import changes
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.highlights import Highlights, Notable, notable
 from greenlove_tracker.logs.problems import Problem
@@ -305,7 +305,7 @@ def verify(run: Run) -> Sequence[str] | None:
     written_as, name = run.text("run_id"), run.path.resolve().name
     if written_as not in ("", name):
         sums.append(f"it was written as run {written_as}: its directory was renamed")
-    return sums + [f"since its end {clause}" for clause in changes_since_end(run.path, run.file_hashes)]
+    return sums + [f"since its end {clause}" for clause in changes(run.path) or ()]
 
 
 def _are_equal(a: float | None, b: float | None) -> bool:

@@ -23,7 +23,6 @@ from greenlove_tracker.logs.calibration import Calibration, calibrated, calibrat
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_from_cells
 from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists, read_records
-from greenlove_tracker.logs.file_hashes import FileHash, hashes_from_lines
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
 from greenlove_tracker.logs.intensity_sources import (
     TABLE,
@@ -641,18 +640,6 @@ class Run(RunFiles):
                 return self.added_up(totals.Ending(summary.status, summary.exit_code, summary.ended_at))
         is_running = _is_running(self.text("host"), self.text("pid"), self.written_s)
         return self.added_up(totals.Ending(RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED, None, ""))
-
-    @property
-    def file_hashes(self) -> Mapping[str, FileHash | None]:
-        """The hashes of its other files in its summary; nothing of a run without an end, or by older versions.
-
-        None for a file of a process that had not closed its files when the summary was written.
-        """
-        if not self.has_summary:
-            return {}
-        return hashes_from_lines(
-            self._read_fields(schema.SUMMARY_FILE), partial(self._add_problem, schema.SUMMARY_FILE)
-        )
 
     def added_up(self, ending: totals.Ending | None = None, *, is_closed: bool | None = None) -> RunSummary:
         """Return the totals, added up from the rows whatever the summary says.

@@ -40,8 +40,7 @@ SCHEMA_VERSION = 1
 RUN_FILE = "run.csv"
 CODECARBON_PREFIX = "greenlove-"  # of the run_id in the files that CodeCarbon writes while it measures a run of ours
 SUMMARY_FILE = "summary.csv"
-SEAL_PREFIX = "greenlove_seal."  # of the manifest of a log directory, and of its signatures
-SEAL_FILE = f"{SEAL_PREFIX}jsonl"
+SEAL_PREFIX = "greenlove_seal."  # of files that versions before wrote into a log directory
 CALIBRATION_FILE = "greenlove_calibration.csv"  # of a log directory: its machines' energy at the wall
 RUN_COLUMNS = ("field", "value", "unit")
 CLOSED_FIELD = "closed"  # last in ``run-<n>.csv``: its process has written all that it will
@@ -94,7 +93,7 @@ _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may r
 
 
 def is_of_directory(name: str) -> bool:
-    """Return True for a file that is of a whole log directory, and no run: its seal and its calibration."""
+    """Return True for a file that is of a whole log directory, and no run: its calibration, and a seal of before."""
     return name.startswith(SEAL_PREFIX) or name == CALIBRATION_FILE
 
 

@@ -21,17 +21,15 @@ from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.file_hashes import FileHash, hash_fields, hashes_at_end
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, span_cells, spans_file
-from greenlove_tracker.records import Field, Row, RowKind, RunSummary
+from greenlove_tracker.records import Field, Row, RunSummary
 from greenlove_tracker.shadowing import only_libraries
 
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 _MOST_GENERATIONS = 1000  # launches with the same key
 _MOST_CLAIM_BYTES = 64
-_MOST_ROW_BYTES = 1024
 _LAST_LOOK = ".last-look"  # in a run's directory: the rank that writes the totals of all has been found
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
@@ -355,16 +353,9 @@ class RunWriter:
         self.unwritten.clear()
         self.sync()
         if summary is not None:
-            lines = _summary_lines(summary, self._hashes())
+            lines = _summary_lines(summary)
             self._summary = {schema.SUMMARY_FILE: lines}
             self._guarded(schema.SUMMARY_FILE, lambda: write_atomically(self.run_dir / schema.SUMMARY_FILE, lines))
-
-    def _hashes(self) -> Mapping[str, FileHash | None]:
-        """Return the hashes of what is on the disk; none where that is not all there is."""
-        try:
-            return {} if self.unwritten else hashes_at_end(self.run_dir)
-        except OSError:  # the run goes without: it is no loss of what was measured
-            return {}
 
     def _guarded(self, name: str, action: Callable[[], None]) -> None:
         try:
@@ -382,7 +373,7 @@ def write_summary(run_dir: Path, summary: RunSummary) -> bool:
     Raises:
         OSError: where the disk does not take it.
     """
-    path, lines = run_dir / schema.SUMMARY_FILE, _summary_lines(summary, hashes_at_end(run_dir))
+    path, lines = run_dir / schema.SUMMARY_FILE, _summary_lines(summary)
     if path.read_bytes() == lines:
         return False
     write_atomically(path, lines)
@@ -390,14 +381,14 @@ def write_summary(run_dir: Path, summary: RunSummary) -> bool:
 
 
 def claim_last_look(run_dir: Path, n_ranks: int) -> bool:
-    """Return True to one of the ranks that end, once the first has written its totals and the rows of all have ended.
+    """Return True to one of the ranks that end, once the first has written its totals and all have closed their files.
 
     To every other it is False, at the cost of a few files. Where a rank was killed it is True to none.
     """
     try:
         if (run_dir / _LAST_LOOK).exists() or not (run_dir / schema.SUMMARY_FILE).exists():
             return False
-        if not all(_has_tail(run_dir / schema.epochs_file(rank)) for rank in range(n_ranks)):
+        if not have_closed(run_dir, n_ranks):
             return False
         os.close(os.open(run_dir / _LAST_LOOK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except OSError:  # another rank has it; or one has not begun, and will end later
@@ -405,15 +396,21 @@ def claim_last_look(run_dir: Path, n_ranks: int) -> bool:
     return True
 
 
-def _has_tail(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-min(_MOST_ROW_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
-        last = file.read().rstrip().rpartition(b"\n")[2]
-    return last.startswith(f"{RowKind.TAIL},".encode())
+def have_closed(run_dir: Path, n_ranks: int) -> bool:
+    """Return True where all ranks but the first, which writes the summary, have begun and closed their files."""
+    return all(_is_closed(run_dir / schema.run_file(rank)) for rank in range(1, n_ranks))
 
 
-def _summary_lines(summary: RunSummary, hashes: Mapping[str, FileHash | None]) -> bytes:
-    return log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary) + hash_fields(hashes))])
+def _is_closed(fields: Path) -> bool:
+    try:
+        content = fields.read_bytes()
+    except OSError:  # it has not begun
+        return False
+    return content.rpartition(b"\n")[0].rpartition(b"\n")[2].startswith(f"{schema.CLOSED_FIELD},".encode())
+
+
+def _summary_lines(summary: RunSummary) -> bytes:
+    return log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary))])
 
 
 def _free_stream(run_dir: Path, rank: int | str) -> int | str:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Unpack
 
 from greenlove_tracker import files
 from greenlove_tracker.errors import LogError, UsageError
+from greenlove_tracker.format import plural
 from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.checksums import SUMS_FILE, Verification
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sacct import JOB_IDS, job_coverage, read_jobs
-from greenlove_tracker.logs.seal import Verification
 from greenlove_tracker.logs.selection import Chosen, Period, Selection
 from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.logs.sums import contribution
-from greenlove_tracker.rendering.document import Document
+from greenlove_tracker.rendering.document import Document, Heading, Paragraph
 from greenlove_tracker.report.directory_report import CUTS, directory_document
 from greenlove_tracker.report.run_report import run_document
 
 _SUFFIXES = (".pdf", ".html", ".md")
+_MOST_FINDINGS = 50
 
 
 def write_pdf(
@@ -143,7 +146,6 @@ def document(
     n_jobs: int | None = None,
     sacct: str | os.PathLike[str] | None = None,
     issued: str | None = None,
-    verified: Verification | None = None,
     **chosen: Unpack[Chosen],
 ) -> Document:
     """Return the report of one run, or of a log directory; one with a single run is reported as that run.
@@ -155,7 +157,6 @@ def document(
         sacct: a file of Slurm's accounting; the report lists the jobs that left no log. ``logs.sacct`` says which.
         issued: the date of issue that the report bears, ``2026-12-02``; none unless given, so that the file is the same
             whenever it is made.
-        verified: the comparison of the directory with its seal, whose findings the report names.
         **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
             ``aggregate`` takes them.
 
@@ -169,7 +170,7 @@ def document(
         )
     selection = Selection.of(**chosen)
     issued = None if issued is None else _date(issued, selection.period)
-    is_of_all = selection.is_everything and (n_jobs, sacct, verified) == (None, None, None)
+    is_of_all = selection.is_everything and (n_jobs, sacct) == (None, None)
     if is_of_all and (run := _lone_run(path)):
         return run_document(run, factors, issued)
     jobs = None if sacct is None else read_jobs(sacct)
@@ -186,7 +187,19 @@ def document(
         if all(str(problem.path).startswith(own[1:]) or str(problem.path) == own[0] for problem in runs.problems):
             return run_document(run, factors, issued)
     coverage = None if jobs is None else job_coverage(jobs, runs)
-    return directory_document(runs, factors, n_jobs, coverage, issued, verified)
+    return directory_document(runs, factors, n_jobs, coverage, issued)
+
+
+def with_verification(content: Document, verified: Verification) -> Document:
+    """Return a report that says whether the runs' files are as they were at their end."""
+    n_findings, n_without = len(verified.findings), len(verified.without)
+    what = f"{plural(n_findings, 'file')} not as at the end of its run" if n_findings else "all files as at their end"
+    without = f"; {plural(n_without, 'run')} without {SUMS_FILE}" if n_without else ""
+    told = (f"{plural(verified.n_verified, 'run')} compared with {SUMS_FILE}: {what}{without}.", *verified.findings)
+    shown = told if len(told) <= _MOST_FINDINGS else (*told[:_MOST_FINDINGS], "and more: see stderr")
+    warning = " Not all files are as they were at the end of their run: see Integrity." if n_findings else ""
+    blocks = (*content.blocks, Heading("Integrity"), *map(Paragraph, shown))
+    return replace(content, verdict=content.verdict + warning, blocks=blocks)
 
 
 def _date(text: str, period: Period) -> str:

@@ -15,8 +15,6 @@ from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, Fore
 from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sacct import JobCoverage
-from greenlove_tracker.logs.seal import Verification
-from greenlove_tracker.logs.seal_manifest import SealManifest
 from greenlove_tracker.logs.selection import job_id_of
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
@@ -41,8 +39,6 @@ _MAX_GROUPS = 12
 _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
 _MAX_UNTRACKED = 25
-_MAX_FINDINGS = 50
-_NOT_AS_SEALED = " Not all of the logs are as they were sealed: see Integrity."
 
 
 def directory_document(
@@ -51,7 +47,6 @@ def directory_document(
     n_jobs: int | None = None,
     coverage: JobCoverage | None = None,
     issued: str | None = None,
-    verified: Verification | None = None,
 ) -> doc.Document:
     """Return the report of a log directory.
 
@@ -61,7 +56,6 @@ def directory_document(
         n_jobs: jobs that ran.
         coverage: the jobs that Slurm lists, beside the runs.
         issued: the date that the report is to bear.
-        verified: the comparison with the directory's seal.
 
     Raises:
         UsageError: where the factors or the number of jobs cannot be.
@@ -72,7 +66,7 @@ def directory_document(
     return doc.Document(
         title=f"Training runs in {name}",
         subtitle=_subtitle(aggregate),
-        verdict=directory_verdict(aggregate) + (_NOT_AS_SEALED if verified and verified.findings else ""),
+        verdict=directory_verdict(aggregate),
         stamp=stamp(total.n_simulated, total.n_runs),
         footer=" · ".join((f"greenlove_tracker {greenlove_tracker.__version__}", name, *of_period)),
         blocks=(
@@ -93,7 +87,6 @@ def directory_document(
             *problem_blocks(aggregate),
             *(() if factors is None else restated_blocks(aggregate.runs, factors)),
             *sums_method_blocks(aggregate),
-            *_seal_blocks(aggregate, verified),
         ),
     )
 
@@ -166,35 +159,6 @@ def _coverage_blocks(coverage: JobCoverage) -> tuple[doc.Block, ...]:
         *table,
         doc.Paragraph(note, is_note=True),
     )
-
-
-def _seal_blocks(aggregate: Aggregate, verified: Verification | None) -> tuple[doc.Block, ...]:
-    """Say what seals the logs, and what differs from that; nothing of logs that were not sealed."""
-    if verified is None:
-        try:
-            manifest = SealManifest.read(aggregate.path)
-        except OSError:  # of logs that cannot be listed, what could be read is told elsewhere
-            return ()
-        if not manifest.is_there:
-            return ()
-        text = (
-            f"The logs are sealed, but this report did not check them: greenlove report --verify does. "
-            f"{fmt.plural(len(manifest.lines), 'sealing')} of {fmt.plural(len(manifest.sealed), 'run')}, head "
-            f"{manifest.head}."
-        )
-        return (doc.Heading("Integrity"), doc.Paragraph(text))
-    seen = (
-        f"{fmt.plural(verified.n_runs, 'run')} with {fmt.plural(verified.n_files, 'file')}, "
-        f"{fmt.plural(verified.n_sealings, 'sealing')}"
-    )
-    n_findings, head = len(verified.findings), f" Head {verified.head}." if verified.head else ""
-    text = f"Everything is as it was sealed. Verified: {seen}.{head}"
-    if n_findings:
-        text = f"{fmt.plural(n_findings, 'finding')}: not all is as it was sealed. Verified: {seen}."
-    n_more = n_findings - _MAX_FINDINGS
-    more = (f"and {n_more:,} more: greenlove seal --verify names all",) if n_more > 0 else ()
-    told = (*verified.findings[:_MAX_FINDINGS], *more, *verified.notes)
-    return (doc.Heading("Integrity"), doc.Paragraph(text), *map(doc.Paragraph, told))
 
 
 def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:

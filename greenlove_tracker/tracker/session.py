@@ -17,6 +17,7 @@ from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageErr
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
+from greenlove_tracker.logs.checksums import SUMS_FILE, write_sums
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
@@ -778,6 +779,7 @@ class Session:
         self.summary = self._summarise(status, None)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
+        self._settle_files()
 
     def finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
@@ -820,7 +822,7 @@ class Session:
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
-        self._settle_summary()
+        self._settle_files()
         self._status.clear()
         self._meter_starter.release()
 
@@ -861,27 +863,36 @@ class Session:
             self.state.warn_once.internal_error("processes", error)
             return own
 
-    def _settle_summary(self) -> None:
-        """Write the totals of all ranks where they have changed: whichever rank ends last leaves them right.
+    def _settle_files(self) -> None:
+        """Write the checksums, and before them the totals of all ranks where they have changed.
 
-        Each rank looks again after what it wrote. So the last of them to write has seen the rows of all that ended
-        before, and every one that ends later finds a summary to write anew. Of many ranks only one looks, when all
-        have ended: else each would read the rows of all others.
+        Each rank looks again after what it wrote. So the last of them to write has seen the files of all that ended
+        before, and every one that ends later finds some to write anew. Of many ranks only one looks, when all have
+        ended: else each would read the files of all others.
         """
-        state = self.state
-        if state.is_part_of_other or self._world_size <= 1 or self.writer.unwritten:
+        state, run_dir, n_ranks = self.state, self.run_dir, self._world_size
+        if self.writer.unwritten:
             return
-        if self._world_size > _FEW_RANKS and not writer.claim_last_look(self.run_dir, self._world_size):
-            return
-        from greenlove_tracker.logs.run import Run
-
         try:
-            for _ in range(self._world_size):
-                run = Run(self.run_dir)
-                if not run.has_summary or not writer.write_summary(self.run_dir, self._of_all_ranks(run.added_up())):
-                    return  # the first rank has not ended and will add us up; or all is there
+            if state.is_part_of_other or n_ranks <= 1:
+                if state.is_leading or (run_dir / SUMS_FILE).exists():  # else who started us writes them
+                    write_sums(run_dir)
+            elif n_ranks <= _FEW_RANKS or writer.claim_last_look(run_dir, n_ranks):
+                self._settle_summary()
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
             state.warn_once.internal_error("summary", error)
+
+    def _settle_summary(self) -> None:
+        from greenlove_tracker.logs.run import Run
+
+        for _ in range(self._world_size):
+            run = Run(self.run_dir)
+            if not run.has_summary:
+                return  # the first rank has not ended, and will add us up
+            if not writer.write_summary(self.run_dir, self._of_all_ranks(run.added_up())):
+                break
+        if writer.have_closed(self.run_dir, self._world_size):  # else whoever ends later writes them
+            write_sums(self.run_dir)
 
     def _of_all_ranks(self, summary: RunSummary) -> RunSummary:
         return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))

@@ -11,7 +11,6 @@ from greenlove_tracker.logs.calibration import add_measurement, measured_at_the_
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
-from greenlove_tracker.logs.seal import seal, verify_seal
 from greenlove_tracker.logs.totals import utc
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import Energy, Factor, Method
@@ -304,34 +303,3 @@ def test_a_file_of_somebody_elses_counts_for_nothing(tmp_path, caplog) -> None:
     os.chown(tmp_path, 2001, 2001)
     calibration._is_trusted.cache_clear()
     assert again(run).calibration is not None
-
-
-def test_the_seal_holds_the_calibration(tmp_path) -> None:
-    run = gpu_run(tmp_path)
-    seal(tmp_path)
-    calibrate(run, 1.3)
-    assert verify_seal(tmp_path).findings == [
-        "greenlove_calibration.csv is not sealed: figures of calibrated machines depend on it."
-    ]
-    seal(tmp_path)
-    assert verify_seal(tmp_path).findings == []
-    path = tmp_path / CALIBRATION_FILE
-    path.write_text(path.read_text().replace("1.3", "1.1"))
-    assert "was changed" in verify_seal(tmp_path).findings[0]
-    path.unlink()
-    assert "is missing" in verify_seal(tmp_path).findings[0]
-
-
-def test_a_changed_calibration_is_sealed_only_with_a_reason_which_stays(tmp_path) -> None:
-    run = gpu_run(tmp_path)
-    calibrate(run, 1.3)
-    seal(tmp_path)
-    path = tmp_path / CALIBRATION_FILE
-    path.write_text(path.read_text().replace("1.3", "1.1"))
-    with pytest.raises(UsageError, match=r"nothing was sealed.*\n  greenlove_calibration\.csv was changed"):
-        seal(tmp_path)
-    seal(tmp_path, reason="the meter's factor was mistyped")
-    verified = verify_seal(tmp_path)
-    assert verified.findings == []
-    said = "Sealing 2 took greenlove_calibration.csv as changed, because: the meter's factor was mistyped"
-    assert said in verified.notes

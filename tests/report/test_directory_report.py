@@ -1,12 +1,9 @@
 from datetime import datetime, timedelta
 
 import pytest
-from click.testing import CliRunner
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
-from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.seal import seal, verify_seal
 from greenlove_tracker.rendering import html, markdown
 from greenlove_tracker.rendering.document import BarChart, Paragraph, Table
 from greenlove_tracker.report.build import document, write_html
@@ -107,22 +104,6 @@ def test_the_file_is_the_same_whenever_it_is_made(logs, tmp_path):
     one, other = (write_html(logs, tmp_path / f"{n}.html", since="2026-11", issued="2026-12-02") for n in "ab")
     assert one.read_bytes() == other.read_bytes()
     assert "Issued on 2026-12-02" in html.render(document(logs, issued="2026-12-02"))
-
-
-def test_the_report_says_what_seals_the_logs_and_names_what_differs(logs, tmp_path):
-    assert "Integrity" not in markdown.render(document(logs))
-    head = seal(logs).head
-    text = markdown.render(document(logs))
-    assert f"did not check them: greenlove report --verify does. 1 sealing of 4 runs, head {head}." in text
-    text = markdown.render(document(logs, verified=verify_seal(logs)))
-    assert f"Everything is as it was sealed. Verified: 4 runs with 12 files, 1 sealing. Head {head}." in text
-    with (logs / "run-2" / "epochs-0.csv").open("a") as file:
-        file.write("\n")
-    page = tmp_path / "page.md"
-    done = CliRunner().invoke(cli, ["report", str(logs), "--verify", "-o", str(page)])
-    assert done.exit_code == 1 and "1 finding: not all is as it was sealed" in done.stderr
-    text = page.read_text()
-    assert "Run run-2: epochs-0.csv was added to" in text and "see Integrity.**" in text
 
 
 def test_a_period_without_a_run_is_named_and_a_report_is_not_issued_before_its_period(logs):
