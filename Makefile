@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench docs format clean
+.PHONY: help demo test test-fast golden check bench docs format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,10 @@ test: $(INSTALLED)  ## run the whole test suite, on up to four cores
 
 test-fast: $(INSTALLED)  ## the tests without processes, real explorations and Chromium
 	$(BIN)/python -m pytest -m "not real and not slow"
+
+golden: $(INSTALLED)  ## write the golden files of tests/golden anew: read their diff before you commit it
+	$(BIN)/python -m pytest tests/golden --golden-update
+	@git diff --stat -- tests/golden/expected
 
 check: $(INSTALLED)  ## ruff, mypy, the structure's limits and import-linter: what CI runs
 	$(BIN)/ruff check .

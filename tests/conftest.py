@@ -28,6 +28,10 @@ def epoch_row(
     return Row(kind, number, started, 0.0, UNKNOWN_ENERGY, duration_s, counts, energy, emissions, frozenset(flags))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden-update", action="store_true", help="write the golden files anew: see tests/golden")
+
+
 def pytest_configure() -> None:
     """Let processes that tests start be interrupted: a shell ignores Ctrl-C for what it runs in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
