@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.spot_inputs import SpotOptions
 
 _LEAST_COLUMNS = 80
-_OF_A_CHOICE = ("within_s", "max_cost_usd", "card_price_usd")
+_OF_A_CHOICE = ("within_s", "max_cost_usd")
 
 
 @cli.command(
@@ -49,13 +49,6 @@ _OF_A_CHOICE = ("within_s", "max_cost_usd", "card_price_usd")
 )
 @click.option("--within", "within_s", metavar="TIME", help='time limit, 48h or 2d, or deadline, "friday 18:00"')
 @click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="cost limit, USD")
-@click.option(
-    "--card-price",
-    "card_price_usd",
-    type=float,
-    metavar="USD",
-    help="price of one GPU here, to show after how many hours buying costs less than renting",
-)
 @click.option(
     "--workload",
     help="kind of model: language, vision, speech, recommendation, graph or other; default: the log's, else any",
@@ -149,6 +142,7 @@ def project(
     from greenlove_tracker.projection.decision import decide
     from greenlove_tracker.rendering.terminal import wrap
     from greenlove_tracker.report.build import write_document
+    from greenlove_tracker.report.projection_advice import advice_sentence
     from greenlove_tracker.report.projection_report import projection_document
     from greenlove_tracker.report.projection_screen import projection_csv, projection_record, projection_screen
 
@@ -167,7 +161,7 @@ def project(
     decision = decide(rows, chosen, found.work)
     if output is not None:
         written = write_document(projection_document(rows, about, decision), output)
-        click.echo("\n".join([*wrap(decision.sentence, "", ""), f"wrote {written}"]), err=True)
+        click.echo("\n".join([*wrap(advice_sentence(decision), "", ""), f"wrote {written}"]), err=True)
     elif as_json:
         click.echo(json.dumps(projection_record(rows, about, decision), indent=2))
     elif as_csv:

@@ -35,7 +35,6 @@ _POSITIVE = {
     "peak_memory_gb": "a positive number",
     "within_s": "a positive time",
     "max_cost_usd": "a positive number",
-    "card_price_usd": "a positive number",
     "embodied_kgco2e_per_gpu_hour": "a positive number",
 }
 
@@ -47,7 +46,6 @@ OPTION_NAMES = {
     "electricity_price": "--electricity-price",
     "electricity_price_usd_per_kwh": "--electricity-price",
     "local_memory_gb": "--gpu-memory",
-    "card_price_usd": "--card-price",
     "interconnect": "--interconnect",
     "manual_tdp_watts": "--tdp",
     "max_cost_usd": "--max-cost",
@@ -98,7 +96,6 @@ class ProjectionOptions:
         precision: one of ``workloads.PRECISIONS`` or another name of one; None for that of the log, or bf16.
         within_s: time that the training may take at most, for a recommendation.
         max_cost_usd: what it may cost at most, for a recommendation.
-        card_price_usd: of one GPU here, to say when buying it costs less than renting.
         interconnect: between several GPUs: nvlink, pcie or ethernet; None for what is usual of the GPU and its number.
         measured_log_dir: log directory of the same exploration, made on another GPU; only beside a log.
         memory_estimate_gb: the peak memory as an exploration on a CPU estimated it, where none was measured on a GPU.
@@ -135,7 +132,6 @@ class ProjectionOptions:
     include_all: bool = False
     within_s: float | None = None
     max_cost_usd: float | None = None
-    card_price_usd: float | None = None
     interconnect: str | None = None
     today: date = field(default_factory=today_utc)
     measured_log_dir: str | None = None

@@ -12,7 +12,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import Scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import Decision, decide
-from greenlove_tracker.projection.ranking import NO_LIMITS, QUANTITIES, Criterion, Limits, Ranking, label, rank
+from greenlove_tracker.projection.ranking import QUANTITIES, Criterion, Ranking
 from greenlove_tracker.projection.types import OPTION_NAMES, Projection, ProjectionOptions
 from greenlove_tracker.rendering.document import (
     Bar,
@@ -26,11 +26,13 @@ from greenlove_tracker.rendering.document import (
     Table,
 )
 from greenlove_tracker.report.equivalents import equivalent_blocks
+from greenlove_tracker.report.projection_advice import advice_sentence, label
 from greenlove_tracker.report.projection_text import (
     DASH,
     ProjectionText,
     compared,
     figure,
+    head_text,
     market,
     projection_text,
     row_name,
@@ -56,7 +58,7 @@ def projection_document(
     """
     return Document(
         title="Where to train",
-        subtitle=projection_text(projections, about).head,
+        subtitle=head_text(projections[0], about),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
         blocks=projection_blocks(projections, OPTION_NAMES, decision),
     )
@@ -77,7 +79,7 @@ def projection_blocks(
     made = decision or decide(projections)
     text = projection_text(projections, options=options, decision=made)
     return (
-        *_side_by_side(projections, text, made.limits),
+        *_side_by_side(projections, text, made),
         *_equivalents(projections[0]),
         *_basis(compared(projections), text),
     )
@@ -99,21 +101,19 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         return (Heading(_TITLE), Paragraph(f"Not compared: {reason}.")), ()
     projections = found.projections
     decision = decide(projections, options, found.work)
-    if decision.is_too_short:
-        return (Heading(_TITLE), Paragraph(f"{decision.sentence} greenlove project compares it all the same.")), ()
+    if decision.verdict == "too short":
+        sentence = advice_sentence(decision)
+        return (Heading(_TITLE), Paragraph(f"{sentence} greenlove project compares it all the same.")), ()
     text = projection_text(projections, options=OPTION_NAMES, decision=decision)
-    return _side_by_side(projections, text), _basis(compared(projections), text)
+    return _side_by_side(projections, text, decision), _basis(compared(projections), text)
 
 
-def _side_by_side(
-    projections: Sequence[Projection], text: ProjectionText, limits: Limits = NO_LIMITS
-) -> tuple[Block, ...]:
+def _side_by_side(projections: Sequence[Projection], text: ProjectionText, decision: Decision) -> tuple[Block, ...]:
     return (
         Heading(_DECISION),
         Paragraph(text.decision),
         *(Paragraph(reason) for reason in text.reasons),
-        *_chances(rank(projections, limits)),
-        *([Paragraph(f"What would settle it: {text.settle}.")] if text.settle else ()),
+        *_chances(decision.ranking),
         Heading(_TITLE),
         *_charts(compared(projections)),
         comparison_table(text),

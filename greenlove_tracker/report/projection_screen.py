@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import date
 from typing import Any
 
@@ -10,7 +11,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.projection.decision import Decision, decide
-from greenlove_tracker.projection.ranking import Chance, RankingVerdict, rank
+from greenlove_tracker.projection.ranking import Chance, RankingVerdict, Saving
 from greenlove_tracker.projection.types import OPTION_NAMES, Projection
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.projection_text import DASH, Figure, ProjectionText, projection_text
@@ -19,10 +20,6 @@ _MOST_NAME = 26  # columns that a name may keep from the last columns of the tab
 _LEAST = 3  # columns that stay: a name that they leave no room for has a line of its own
 _LABEL = 10  # columns of the labels before sentences
 _MOST_NOTES = 10  # lines
-_TRIAL = (
-    "there: greenlove explore train.py:task",
-    "here:  the same, then greenlove project --measured LOGS_FROM_THERE",
-)
 _MORE = "What else this rests on: -o report.html"
 _INDENT, _GAP = "  ", "  "  # of the machines of a group; between columns
 Cells = tuple[str, str, list[str]]  # both lines of a column's head, and its cells
@@ -67,15 +64,12 @@ def _labelled(label: str, text: str, width: int) -> list[str]:
 
 
 def _decision(text: ProjectionText, width: int) -> list[str]:
-    """Return what to do, and below it why, what else may be the one to choose, and what would settle it."""
+    """Return what to do, and below it what to know before, and what else may be the one to choose."""
     lines = _wrap(text.decision, width)
     for i, reason in enumerate(text.reasons):
-        lines += _labelled("" if i else "  why", reason, width)
+        lines += _labelled("" if i else "  note", reason, width)
     if text.alternatives:
         lines += _labelled("  or", " · ".join(f"{name}: {chance}" for name, chance in text.alternatives), width)
-    if text.settle:
-        lines += _labelled("  settle", text.settle, width)
-        lines += [f"{'':{_LABEL}}{where}" for where in _TRIAL]
     return lines
 
 
@@ -157,30 +151,41 @@ def projection_record(
 ) -> dict[str, Any]:
     """Return all of it as one object for JSON."""
     decision = decision or decide(projections)
-    text, ranking = projection_text(projections, about, decision=decision), rank(projections, decision.limits)
+    text, ranking = projection_text(projections, about, decision=decision), decision.ranking
     lists = [{"sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings} for row in projections]
     verdicts = (ranking.cheapest, ranking.cheapest_rented, ranking.fastest, ranking.greenest)
     return {
         "about": text.head,
-        "decision": {
-            "goal": decision.goal,
-            "recommended": None if decision.recommended is None else _machine(decision.recommended),
-            "probability": decision.probability,
-            "meets_limits": decision.meets,
-            "alternatives": _chances(decision.alternatives),
-            "sentence": text.decision,
-            "reasons": text.reasons,
-        },
+        "decision": {**_decision_values(decision), "sentence": text.decision, "reasons": text.reasons},
         "projections": [{**projection_values(row), **more} for row, more in zip(projections, lists, strict=True)],
         "verdicts": [_verdict(verdict) for verdict in verdicts if verdict is not None],
-        "savings": text.savings,
-        "settle": text.settle or None,
-        "notes": [*text.notes, *ranking.notes],
+        "savings": [_saving(saving) for saving in ranking.savings],
+        "notes": text.notes,
         "warnings": [*text.warnings, *text.of_machines],
     }
 
 
-def _machine(row: Projection) -> dict[str, Any]:
+def _decision_values(decision: Decision) -> dict[str, Any]:
+    faster, part = decision.faster, decision.part
+    return {
+        "verdict": decision.verdict,
+        **asdict(decision.limits),
+        "recommended": _machine(decision.recommended) or None,
+        "probability": decision.probability,
+        "meets_limits": decision.meets,
+        "alternatives": _chances(decision.alternatives),
+        "faster": faster and {**_machine(faster.machine), "saved_s": faster.saved_s, "more_usd": faster.more_usd},
+        "spot": _machine(decision.spot) or None,
+        "left_out": [
+            {**_machine(one.machine), "why": one.why, "probability": one.probability} for one in decision.left_out
+        ],
+        "part_of_work": part and asdict(part),
+    }
+
+
+def _machine(row: Projection | None) -> dict[str, Any]:
+    if row is None:
+        return {}
     provider = row.offer.provider if row.offer else None
     return {"gpu": row.name, "gpus": row.billed_gpus, "provider": provider, "obtained": row.obtained}
 
@@ -193,13 +198,17 @@ def _verdict(verdict: RankingVerdict) -> dict[str, Any]:
     return {
         "by": verdict.criterion,
         "among": verdict.among,
-        "says": verdict.sentence,
         "chances": _chances(verdict.chances),
         "pairs": [
             {"rather": _machine(pair.first), "than": _machine(pair.second), "probability": pair.probability}
             for pair in verdict.pairs
         ],
     }
+
+
+def _saving(saving: Saving) -> dict[str, Any]:
+    amount = asdict(saving.amount)
+    return {"by": saving.criterion, **_machine(saving.machine), **amount, "probability": saving.probability}
 
 
 def projection_csv(projections: Sequence[Projection]) -> str:

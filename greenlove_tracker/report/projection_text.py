@@ -13,9 +13,18 @@ from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
 from greenlove_tracker.projection.catalogue import software_notes
 from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
-from greenlove_tracker.projection.ranking import Chance, Ranking, label, pairs_text, rank
+from greenlove_tracker.projection.ranking import Chance, Ranking
 from greenlove_tracker.projection.speedup import LAUNCH_S
 from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.report.projection_advice import (
+    advice_reasons,
+    advice_sentence,
+    label,
+    pairs_text,
+    saving_text,
+    short_name,
+    verdict_text,
+)
 
 DASH = "–"  # not known
 _NARROW = 0.2  # relative width of a range up to which three digits say something
@@ -101,7 +110,6 @@ class ProjectionText:
         decision: what to do, in a sentence.
         reasons: why, in sentences.
         alternatives: other machines that may be the one to choose, and with which probability.
-        settle: the trial that would tell them apart; empty where none is worth it.
         head: the training, and the time that it takes here.
         units: of the table.
         lines: of the table, this machine first, then group by group.
@@ -116,7 +124,6 @@ class ProjectionText:
     decision: str
     reasons: tuple[str, ...]
     alternatives: tuple[tuple[str, str], ...]
-    settle: str
     head: str
     units: Units
     lines: tuple[ProjectionLine, ...]
@@ -145,22 +152,21 @@ def projection_text(
         decision: between them; None for the cheapest without limits.
     """
     made = decision or decide(projections)
-    shown, ranking = compared(projections), rank(projections, made.limits)
+    shown, ranking = compared(projections), made.ranking
     units = units_of(shown)
     chances, titles = cheapest_chances(ranking), _titles(shown)
     by_provider = _has_several_providers(shown)
     of_table, of_machines = _warnings(projections, options or {}, made.recommended)
     return ProjectionText(
-        decision=_in_one_line([made.sentence])[0],
-        reasons=_in_one_line(made.reasons),
+        decision=_in_one_line([advice_sentence(made)])[0],
+        reasons=_in_one_line(advice_reasons(made, projections)),
         alternatives=tuple(_chance_text(chance) for chance in made.alternatives if chance.probability >= _LEAST_SHOWN),
-        settle=made.trial.sentence if made.trial else "",
-        head=_head(projections[0], about),
+        head=head_text(projections[0], about),
         units=units,
         lines=tuple(_line(row, titles[group_of(row)], units, chances, names_provider=by_provider) for row in shown),
         beside=_in_one_line(_beside(projections)),
         verdicts=tuple(_verdicts(ranking)),
-        savings=tuple(saving.sentence for saving in ranking.savings),
+        savings=tuple(saving_text(saving) for saving in ranking.savings),
         notes=_in_one_line(_notes(projections, today)),
         warnings=_in_one_line(of_table),
         of_machines=_in_one_line(of_machines),
@@ -176,7 +182,8 @@ def _chance_text(chance: Chance) -> tuple[str, str]:
     return fmt.shortened(label(chance.machine), 60), fmt.chance(chance.probability)
 
 
-def _head(local: Projection, about: Sequence[str]) -> str:
+def head_text(local: Projection, about: Sequence[str]) -> str:
+    """Return the training, its time here, and how that is known."""
     name, *basis = about or ("",)
     machine = "" if _is_nameless(local) else f"{local.n_gpus} × {fmt.shortened(local.name, 60)}"
     duration, time = local.duration_s, ""
@@ -277,12 +284,6 @@ def row_name(row: Projection) -> str:
     return "here" if _is_nameless(row) else f"here  {short_name(row)}"
 
 
-def short_name(row: Projection) -> str:
-    """Return the GPU without its maker's brand, in one line; of a log it may be any text."""
-    name = fmt.shortened(row.name, 60)
-    return name.removeprefix("GeForce ").removeprefix("Instinct ")
-
-
 def _known_from(row: Projection) -> str:
     """Return the source of the speedup; of this machine, that of its time."""
     if row.speedup is not None:
@@ -356,10 +357,8 @@ def _verdicts(ranking: Ranking) -> Iterable[tuple[str, str]]:
     cheapest, rented = ranking.cheapest, ranking.cheapest_rented
     if cheapest is not None and rented is not None and cheapest.chances == rented.chances:
         rented = None
-    for verdict in (cheapest, rented, ranking.fastest, ranking.greenest):
-        if verdict is not None:
-            name, _, text = verdict.sentence.partition(": ")
-            yield ("rented" if verdict is rented else name, text)
+    verdicts = {"cheapest": cheapest, "rented": rented, "fastest": ranking.fastest, "greenest": ranking.greenest}
+    yield from ((name, verdict_text(verdict)) for name, verdict in verdicts.items() if verdict is not None)
     if pairs := pairs_text((rented or cheapest, ranking.fastest, ranking.greenest)):
         yield "in pairs", pairs
 
