@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Verbs, and options of a verb, that were removed: what a person is told who types one.
 _GONE = {
     "seal": "it is gone: a finished run has a SHA256SUMS, which greenlove report --verify and sha256sum -c compare",
+    "project --card-price": "it is gone: divide the price by what an hour costs more to rent than the electricity here",
 }
 
 

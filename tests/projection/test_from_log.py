@@ -20,7 +20,6 @@ from report_samples import (
     write_run,
 )
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
