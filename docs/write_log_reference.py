@@ -194,7 +194,6 @@ RUN = {
     "intensity_sources": "at its end: all that its rows were counted with, in the words of their cells",
     "electricity_tariff": "the tariff; `electricity_price` is then its mean over a week, for hours that it lacks",
     "meter, meter_ready_s": "which meter, and how long after the start it was up",
-    "meter_isolated_from": "files beside the script that hide a library: the meter runs in a process of its own",
     "meter_note": "why nothing is measured, where that is so",
     "cpu_model, cpu_threads, cpu_tdp_w, cpu_method": "the CPU; `cpu_scope` says `whole node` where a counter is shared",
     "gpu_count, gpu_models, gpu_power_limit_w, gpu_method": "the GPUs of this job on this node; `gpu_doubt` if any",

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.units import BYTES_PER_GB
 
 
@@ -113,8 +112,8 @@ def _n_of_other_jobs(pids: Sequence[int]) -> int:
     """
     if not pids:
         return 0
-    with only_libraries():
-        import psutil
+    import psutil
+
     try:
         launcher = psutil.Process(os.getppid())
         ours = {os.getpid(), launcher.pid, *(child.pid for child in launcher.children(recursive=True))}

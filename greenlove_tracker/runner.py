@@ -27,7 +27,6 @@ from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.schema import UNSEEN
 from greenlove_tracker.records import Field, RunStatus
-from greenlove_tracker.shadowing import give_way
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import status_of
@@ -194,17 +193,12 @@ def _run(
     shown: Sequence[str],
     loops: LoopOptions,
 ) -> ScriptOutcome:
-    ours = give_way()
-    try:
-        session = _start_session(settings, shown, RunMode.RUNNER)
-        os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
-        sys.argv = argv
-        sys.modules["__main__"] = main
-        watched = _WatchedLoops(session, argv[1:], loops.epochs) if loops.are_seen else contextlib.nullcontext()
-        return _run_tracked(get_code, main, session, watched)
-    finally:
-        for name, module in ours.items():  # for what is said at the end
-            sys.modules.setdefault(name, module)
+    session = _start_session(settings, shown, RunMode.RUNNER)
+    os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
+    sys.argv = argv
+    sys.modules["__main__"] = main
+    watched = _WatchedLoops(session, argv[1:], loops.epochs) if loops.are_seen else contextlib.nullcontext()
+    return _run_tracked(get_code, main, session, watched)
 
 
 def _run_tracked(

@@ -48,7 +48,6 @@ from greenlove_tracker.records import (
     RunStatus,
     RunSummary,
 )
-from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.units import kgco2e_from_kwh
 
 if TYPE_CHECKING:
@@ -960,11 +959,10 @@ def _is_running(host: str, pid: str, written_s: float) -> bool:
     if host != socket.gethostname() or not pid.isdecimal():
         return time.time() - written_s < SILENT_AFTER_S
     try:  # a number is given to another process later: it must have lived when the log was written
-        with only_libraries():
-            import psutil  # os.kill(pid, 0) would end the process on Windows
+        import psutil  # os.kill(pid, 0) would end the process on Windows
 
         return bool(psutil.Process(int(pid)).create_time() <= written_s + _CLOCK_SLACK_S)
-    except (ImportError, AttributeError):  # a psutil.py beside the script
+    except ImportError:
         return time.time() - written_s < SILENT_AFTER_S
     except psutil.AccessDenied:
         return True

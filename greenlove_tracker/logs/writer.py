@@ -25,7 +25,6 @@ from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, f
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, span_cells, spans_file
 from greenlove_tracker.records import Field, Row, RunSummary
-from greenlove_tracker.shadowing import only_libraries
 
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 _MOST_GENERATIONS = 1000  # launches with the same key
@@ -148,13 +147,12 @@ def _may_be_alive(pid: int) -> bool:
     """Return False where no process has this number."""
     if os.name == "nt":  # os.kill(pid, 0) would end it
         try:
-            with only_libraries():
-                import psutil
+            import psutil
 
             return psutil.pid_exists(pid)
-        except (ImportError, AttributeError):  # a psutil.py beside the script: without it, a place is taken for good
+        except ImportError:  # without it, a place is taken for good
             return True
-    try:  # on the training's thread, where a psutil.py may be beside the script, and the script's own
+    try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False

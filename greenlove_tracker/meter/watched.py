@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from _queue import Empty, SimpleQueue  # the C part of queue: beside the script there may be a queue.py
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from greenlove_tracker.errors import MeterError

@@ -19,7 +19,6 @@ from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.totals import MeanRates
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, RunStatus, sum_energies
-from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.tracker.background import TICK_S, start_thread
 from greenlove_tracker.tracker.exporters import (
     ExportedConsumption,
@@ -34,7 +33,6 @@ from greenlove_tracker.tracker.exporters import (
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunMode, RunState
-from greenlove_tracker.tracker.switch_interval import short_switch_interval
 from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
 _END_S = 20.0  # the end of a run waits so long for all exporters together,
@@ -345,8 +343,7 @@ class _Delivery:
                 if self._is_started:
                     self._exporter.export(events)
                 if ending is not None:
-                    with short_switch_interval, only_libraries():
-                        self._exporter.end(ending)
+                    self._exporter.end(ending)
         except Exception as error:  # of somebody else's service, which is no reason to end a training
             self._leave_out(error)
         if is_closed:
@@ -370,7 +367,7 @@ class _Delivery:
         with self._state.lock:
             self._recorder.begin_loading()
         try:
-            with short_switch_interval, forks_wait, only_libraries():
+            with forks_wait:
                 self._exporter.start(self._describe())
         finally:
             with self._state.lock:

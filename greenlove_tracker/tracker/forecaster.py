@@ -24,13 +24,11 @@ from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.metrics import metric_name
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import Field
-from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.stopping import ExpectedStop
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark, step_marks
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import Plan, RunState
-from greenlove_tracker.tracker.switch_interval import short_switch_interval
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -116,7 +114,7 @@ class RunForecaster:
                 snapshot = None if is_over else self._snapshot(at_once=at_once, is_last=is_last)
             if snapshot is None:
                 return
-            with short_switch_interval, without_foreign_warnings(state.settings.verbose):
+            with without_foreign_warnings(state.settings.verbose):
                 forecast = self._forecast(snapshot)  # without the run's lock: it takes a while
             with state.lock:
                 if state.is_finished:
@@ -147,7 +145,7 @@ class RunForecaster:
         with self._state.lock:
             self._recorder.begin_loading()
         try:
-            with short_switch_interval, without_foreign_warnings(self._state.settings.verbose):
+            with without_foreign_warnings(self._state.settings.verbose):
                 _load_live()
         except ImportError as error:
             self._cannot_load = True
@@ -454,7 +452,7 @@ def _stop_module() -> ModuleType:
 def _load_live() -> ModuleType:
     if _is_live_loaded():
         return sys.modules[_LIVE]
-    with _loading, forks_wait, only_libraries():
+    with _loading, forks_wait:
         return import_module(_LIVE)
 
 

@@ -17,14 +17,11 @@ from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-from greenlove_tracker.meter.isolated import IsolatedMeter
 from greenlove_tracker.records import Clock, Energy, Factor, Field, Flag
-from greenlove_tracker.shadowing import hidden_libraries
 from greenlove_tracker.tracker.background import start_thread
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
-from greenlove_tracker.tracker.switch_interval import short_switch_interval
 
 _log = logging.getLogger("greenlove_tracker")
 _GPUS_MAY_CHANGE_S = 60.0  # CUDA_VISIBLE_DEVICES is looked at again for so long, where CUDA does not start before
@@ -78,7 +75,7 @@ class MeterStarter:
     def _start(self) -> None:
         info = MeterInfo(())
         try:
-            with short_switch_interval, without_foreign_warnings(self._state.settings.verbose):
+            with without_foreign_warnings(self._state.settings.verbose):
                 info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._fail(error)
@@ -231,14 +228,12 @@ def choose_meter(
             gpu_count=settings.sim_gpu_count,
             ram_w=settings.ram_w,
         )
-    arguments: dict[str, Any] = {
-        "local_world_size": ranks.local_world_size,
-        "cpu_tdp_w": settings.cpu_tdp_w,
-        "ram_w": settings.ram_w,
-        "carbon_intensity_gco2e_per_kwh": carbon_intensity.value,
-        "country_iso3": place.iso3 if (place := resolve_place(settings.country)) else "",
-        "options": options,
-    }
-    meter = CodeCarbonMeter(os.environ, **arguments)  # refuses bad options
-    hidden = hidden_libraries()
-    return IsolatedMeter(hidden, os.environ, arguments) if hidden else meter
+    return CodeCarbonMeter(
+        os.environ,
+        local_world_size=ranks.local_world_size,
+        cpu_tdp_w=settings.cpu_tdp_w,
+        ram_w=settings.ram_w,
+        carbon_intensity_gco2e_per_kwh=carbon_intensity.value,
+        country_iso3=place.iso3 if (place := resolve_place(settings.country)) else "",
+        options=options,
+    )

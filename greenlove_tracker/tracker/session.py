@@ -33,7 +33,6 @@ from greenlove_tracker.records import (
     SystemClock,
     sum_energies,
 )
-from greenlove_tracker.shadowing import HiddenLibraryError, only_libraries
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.background import BackgroundWorker, watch_team_budgets
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
@@ -908,10 +907,7 @@ class Session:
             return
         with signal_hold:
             try:
-                with only_libraries():
-                    console.say(self._final_screen(next_command, exit_code))
-            except HiddenLibraryError as error:
-                self.state.warn_once.warn("screen", f"the final screen is left out: {error}")
+                console.say(self._final_screen(next_command, exit_code))
             except Exception:  # the training is over, and its exit code is not ours to change
                 logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 

@@ -18,7 +18,6 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import SettingError
 from greenlove_tracker.logs.foreign.carbontracker import Consumption
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.state import WarnOnce
 
@@ -147,8 +146,7 @@ class CarbonTracker:
         """
         with signal_hold:
             try:
-                with only_libraries():
-                    show()
+                show()
             except Exception as error:  # no line is worth a training
                 self._warn_once.warn("print", f"some of what carbontracker prints is left out: {error!r}")
 
