@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _GONE = {
     "seal": "it is gone: a finished run has a SHA256SUMS, which greenlove report --verify and sha256sum -c compare",
     "project --card-price": "it is gone: divide the price by what an hour costs more to rent than the electricity here",
+    "summary --factors": "it is gone: the ledger has each run's energy, to be multiplied by another factor",
+    "report --factors": "it is gone: greenlove summary --ledger has each run's energy, to multiply by another factor",
 }
 
 

@@ -94,7 +94,6 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
 @csv_option
 @click.option("--metrics", is_flag=True, help="list the runs with the best value of each metric instead")
 @click.option("--ledger", is_flag=True, help="CSV for an auditor, one line per run: period, factor, basis, scope")
-@click.option("--factors", metavar="FILE", help="with --ledger: CSV of factors to restate the runs with")
 @click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option(
     "--verify",
@@ -119,7 +118,6 @@ def summary(
     as_csv: bool,
     metrics: bool,
     ledger: bool,
-    factors: str | None,
     sacct: str | None,
     is_checked: bool,
     **chosen: Any,
@@ -134,14 +132,12 @@ def summary(
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
     _refuse_together(as_json=as_json, as_csv=as_csv, ledger=ledger, metrics=metrics, has_jobs=sacct is not None)
-    if factors is not None and not ledger:
-        raise UsageError("--factors is for the lines of a ledger: say --ledger too")
     if chosen["simulated"] is None and (ledger or "simulated" in keys):
         chosen["simulated"] = not ledger  # no auditor's line is simulated unless asked for
     added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
     coverage = None if sacct is None else job_coverage(read_jobs(sacct), added_up)
     if ledger:
-        click.echo(_ledger(added_up, factors))
+        click.echo(_ledger(added_up))
         _print_left_out(added_up)
         return
     if metrics:
@@ -168,17 +164,16 @@ def summary(
         raise SystemExit(1)
 
 
-def _ledger(added_up: Aggregate, factors: str | None) -> str:
+def _ledger(added_up: Aggregate) -> str:
     """Return the ledger as CSV; say on stderr what was counted with a factor of other years."""
-    from greenlove_tracker.report.audit import entries, ledger_csv
-    from greenlove_tracker.report.given_factors import read_factors
+    from greenlove_tracker.report.audit import ledger_csv, ledger_row
 
-    found = entries(added_up.runs, () if factors is None else read_factors(factors))
+    found = list(map(ledger_row, added_up.runs))
     if added_up.n_left_out and not found:
         raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
-    if n_differ := sum(bool(entry.factor_year_differs) and entry.restated is None for entry in found):
+    if n_differ := sum(row["factor_year_differs"] == "yes" for row in found):
         text = f"! {plural(n_differ, 'run')} counted with a carbon intensity of another year: see factor_year_differs"
-        click.echo(f"{text}; --factors restates them", err=True)
+        click.echo(text, err=True)
     return ledger_csv(found)
 
 
@@ -268,15 +263,14 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
 @click.option(
     "--format",
     "style",
-    type=click.Choice(["report", "cite", "model-card", "sci", "ai-act"]),
+    type=click.Choice(["report", "cite", "model-card", "sci"]),
     default="report",
     show_default=True,
-    help="the whole report, or the text for a paper, a model card or a regulation",
+    help="the whole report, or the text for a paper or a model card",
 )
 @selection_options
 @click.option("--issued", metavar="DATE", help="date of issue printed on the report, such as 2026-12-02")
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
-@click.option("--factors", metavar="FILE", help="CSV of factors to restate the runs with; both results are shown")
 @click.option("--jobs", type=click.IntRange(min=0), help="number of jobs that ran, to show how many left no log")
 @click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option(
@@ -295,7 +289,7 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
     "needs_all",
     is_flag=True,
     default=None,
-    help="for model-card, sci, ai-act: refuse unknown values of crashed runs too",
+    help="for model-card, sci: refuse unknown values of crashed runs too",
 )
 @click.option("--latex", is_flag=True, default=None, help="for cite: a paragraph, a table and BibTeX entries for LaTeX")
 @click.option("--follow", is_flag=True, help="keep rewriting an HTML page while a run goes on; the page reloads itself")
@@ -328,7 +322,7 @@ def report(
         suffix = checked_suffix(path)
         if suffix != ".pdf" and "page_size" in given:
             raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
-        named = {name: given[name] for name in ("factors", "sacct", "issued") if name in given}
+        named = {name: given[name] for name in ("sacct", "issued") if name in given}
         content = document(logs, n_jobs=given.get("jobs"), **named, **chosen)
         verified = verify(logs.path) if given.get("verify") else None
         content = content if verified is None else with_verification(content, verified)
@@ -380,9 +374,7 @@ def _follow(
     if Path(path).suffix.lower() != ".html":
         raise UsageError(f"--follow writes a page that loads itself anew: name {path} .html")
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_BY_SIGTERM))
-    page = LiveReport(
-        path, every_s=every_s or 5.0, factors=given.get("factors"), say=lambda text: click.echo(text, err=True)
-    )
+    page = LiveReport(path, every_s=every_s or 5.0, say=lambda text: click.echo(text, err=True))
     try:
         page.follow(place(load_settings().log_dir if log_dir is None else log_dir))
     except KeyboardInterrupt:  # told of on the page; click would call it aborted, with code 1
@@ -392,10 +384,9 @@ def _follow(
 
 
 _OPTIONS_OF = {
-    "report": {"page_size", "factors", "jobs", "sacct", "issued", "verify"},
+    "report": {"page_size", "jobs", "sacct", "issued", "verify"},
     "sci": {"unit", "embodied", "needs_all"},
     "model-card": {"training_type", "needs_all"},
-    "ai-act": {"needs_all"},
     "cite": {"latex"},
 }
 
@@ -420,8 +411,6 @@ def _declaration(style: str, logs: Logs, chosen: Mapping[str, Any], **asked: Any
             return declarations.model_card(added_up, asked.get("training_type", ""), needs_all=needs_all)
         case "sci":
             return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"), needs_all=needs_all)
-        case "ai-act":
-            return declarations.ai_act(added_up, needs_all=needs_all)
     return cite(added_up, latex=asked.get("latex", False))
 
 

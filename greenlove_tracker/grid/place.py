@@ -142,17 +142,6 @@ def alpha2(iso3: str) -> str:
     return next(c["alpha_2"] for c in _countries() if c["alpha_3"] == iso3)
 
 
-def names_of(text: str) -> frozenset[str]:
-    """Return the names of a place: as given, and its codes and names; of an unknown one only the first."""
-    try:
-        place = resolve_place(text)
-    except UsageError:
-        place = None
-    found = None if place is None or place.region else _find_country(place.iso3)
-    keys = ("alpha_2", "alpha_3", "name", "common_name")
-    return frozenset({text, *(found[key] for key in keys if key in found)} if found else {text})
-
-
 @cache
 def zones() -> dict[str, dict[str, str]]:
     """Return the zones of grids, by name, as the table has them."""

@@ -1,4 +1,4 @@
-"""The audit trail: one line a run, with all that its figures were counted with, and with other factors beside it.
+"""The audit trail: one line a run, with all that its figures were counted with.
 
 ``docs/reference/ledger.md`` says what each column means.
 """
@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
@@ -17,7 +16,6 @@ from greenlove_tracker.logs.mapreduce import KEYS
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import COMPONENTS, Factor
-from greenlove_tracker.report.given_factors import CARBON, ENERGY, MARKET, PUE, GivenFactor, factors_for
 from greenlove_tracker.report.verdict import scope_sentence
 from greenlove_tracker.units import kgco2e_from_kwh
 
@@ -26,95 +24,30 @@ _YEAR = re.compile(r"[12][0-9]{3}")
 _TEXTS = ("host", "user", "job_id", "greenlove_version", "meter", "python", "git_commit")
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """A run in the ledger; values that are not known are None.
-
-    Attributes:
-        run_id: of the run.
-        project: that it belongs to.
-        started_at: UTC.
-        ended_at: UTC; empty where the end was not written.
-        place: country as given; empty: none was.
-        energy_kwh: with PUE.
-        measured_share: of the energy, by hardware, in 0..1.
-        pue: that is in the energy.
-        factor: carbon intensity that the run was counted with, location-based.
-        location_kgco2e: energy × factor.
-        market_factor: contractual carbon intensity; None where none was given.
-        market_kgco2e: energy × market factor.
-        scope: 2 on an own meter, 3 on a rented machine.
-        details: further columns, by name.
-        is_simulated: its energy is no machine's, or its carbon intensity is invented.
-        factor_year_differs: the carbon intensity is of another year than the run; None where it does not say.
-        restated_by: the factors of a file that hold for it, by quantity; nothing where none does.
-        restated_kwh: the energy with these.
-        restated_kgco2e: location-based emissions with these.
-        restated_market_kgco2e: likewise market-based ones.
-    """
-
-    run_id: str
-    project: str
-    started_at: str
-    ended_at: str
-    place: str
-    energy_kwh: float | None
-    measured_share: float | None
-    pue: float
-    factor: Factor | None
-    location_kgco2e: float | None
-    market_factor: Factor | None
-    market_kgco2e: float | None
-    scope: int
-    details: Mapping[str, Any] = field(default_factory=dict)
-    is_simulated: bool = False
-    factor_year_differs: bool | None = None
-    restated_by: Mapping[str, Factor] = field(default_factory=dict)
-    restated_kwh: float | None = None
-    restated_kgco2e: float | None = None
-    restated_market_kgco2e: float | None = None
-
-    @property
-    def restated(self) -> Factor | None:
-        """The carbon intensity of a file; None where none applies."""
-        return self.restated_by.get(CARBON)
-
-    def as_row(self, *, is_restated: bool) -> dict[str, Any]:
-        """Return the entry as a row for CSV and JSON."""
-        row = {
-            "run_id": self.run_id,
-            "project": self.project,
-            "period_start": self.started_at,
-            "period_end": self.ended_at,
-            "place": self.place,
-            "energy_kwh": self.energy_kwh,
-            "measured_share": self.measured_share,
-            "pue": self.pue,
-            "scope": self.scope,
-            "scope_statement": scope_sentence(is_rented=self.scope == RENTED),
-            **_factor_cells("location", self.factor),
-            "location_kgco2e": self.location_kgco2e,
-            **_factor_cells("market", self.market_factor),
-            "market_kgco2e": self.market_kgco2e,
-            "factor_year_differs": _yes_or_no(self.factor_year_differs),
-            "simulated": _yes_or_no(self.is_simulated),
-            **self.details,
-        }
-        if is_restated:
-            row |= {
-                "restated": " ".join(self.restated_by),
-                **_factor_cells("restated", self.restated),
-                "restated_energy_factor": _value(self.restated_by.get(ENERGY)),
-                "restated_energy_factor_source": _source(self.restated_by.get(ENERGY)),
-                "restated_pue": _value(self.restated_by.get(PUE)),
-                "restated_pue_source": _source(self.restated_by.get(PUE)),
-                "restated_kwh": self.restated_kwh,
-                "restated_kgco2e": self.restated_kgco2e,
-                **_factor_cells("restated_market", self.restated_by.get(MARKET)),
-                "restated_market_kgco2e": self.restated_market_kgco2e,
-                "restated_file_sha256": next((f.table_sha256 for f in self.restated_by.values()), ""),
-            }
-        return row
+def ledger_row(run: Run) -> dict[str, Any]:
+    """Return the line of one run; what is not known is None."""
+    summary = run.summary
+    factor = run.carbon_intensity if run.knows_carbon_intensity else None
+    scope = RENTED if run.text("is_rented") == "yes" else OWN_METER
+    return {
+        "run_id": run.run_id,
+        "project": run.text("project"),
+        "period_start": run.started_at,
+        "period_end": summary.ended_at,
+        "place": run.text("country"),
+        "energy_kwh": summary.energy_kwh,
+        "measured_share": summary.measured_share,
+        "pue": summary.pue,
+        "scope": scope,
+        "scope_statement": scope_sentence(is_rented=scope == RENTED),
+        **_factor_cells("location", factor),
+        "location_kgco2e": _kg(summary.energy_kwh, factor),
+        **_factor_cells("market", run.market_intensity),
+        "market_kgco2e": run.market_kgco2e,
+        "factor_year_differs": _yes_or_no(_differs(factor, run.started_at)),
+        "simulated": _yes_or_no(run.is_simulated),
+        **_details(run),
+    }
 
 
 def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
@@ -127,72 +60,12 @@ def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
     }
 
 
-def _source(factor: Factor | None) -> str:
-    return "" if factor is None else factor.source
-
-
 def _value(factor: Factor | None) -> float | None:
     return None if factor is None else factor.value
 
 
 def _yes_or_no(value: bool | None) -> str:
     return "" if value is None else "yes" if value else "no"
-
-
-def entries(runs: Iterable[Run], factors: Sequence[GivenFactor] = ()) -> list[LedgerEntry]:
-    """Return the ledger of some runs.
-
-    Args:
-        runs: in order.
-        factors: to restate them with; a run that none applies to keeps its own only.
-    """
-    return [entry_of(run, factors) for run in runs]
-
-
-def entry_of(run: Run, factors: Sequence[GivenFactor] = ()) -> LedgerEntry:
-    """Return the line of one run."""
-    summary = run.summary
-    factor = run.carbon_intensity if run.knows_carbon_intensity else None
-    market = run.market_intensity
-    given = factors_for(factors, run)
-    restated_kwh = _restated_kwh(run, given)
-    return LedgerEntry(
-        run.run_id,
-        run.text("project"),
-        run.started_at,
-        summary.ended_at,
-        run.text("country"),
-        summary.energy_kwh,
-        summary.measured_share,
-        summary.pue,
-        factor,
-        _kg(summary.energy_kwh, factor),
-        market,
-        run.market_kgco2e,
-        RENTED if run.text("is_rented") == "yes" else OWN_METER,
-        _details(run),
-        run.is_simulated,
-        _differs(factor, run.started_at),
-        given,
-        restated_kwh if given else None,
-        _kg(restated_kwh, given.get(CARBON, factor)) if given else None,
-        _kg(restated_kwh, given.get(MARKET, market)) if given else None,
-    )
-
-
-def _restated_kwh(run: Run, given: Mapping[str, Factor]) -> float | None:
-    """Return the energy with another PUE, and with a factor on what was metered, where a file gives them.
-
-    The factor is of all that the machine draws: it takes the place of ``node_overhead`` and of a calibration.
-    """
-    summary = run.summary
-    if summary.energy_kwh is None:
-        return None
-    kwh: float | None = summary.energy_kwh / summary.pue
-    if ENERGY in given:
-        metered_kwh = uncalibrated_kwh(summary, run.calibration, run.run_id)
-        kwh = None if metered_kwh is None else metered_kwh * given[ENERGY].value
-    return None if kwh is None else kwh * (given[PUE].value if PUE in given else summary.pue)
 
 
 def _kg(energy_kwh: float | None, factor: Factor | None) -> float | None:
@@ -249,14 +122,12 @@ def _interval_cells(run: Run, quantity: str, name: str = "") -> dict[str, float 
     return dict(zip((f"{name or quantity}_lower", f"{name or quantity}_upper"), ends, strict=True))
 
 
-def ledger_csv(ledger: Sequence[LedgerEntry]) -> str:
+def ledger_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Write one line a run, and a heading, as CSV.
 
     Raises:
         UsageError: where there is no run.
     """
-    if not ledger:
+    if not rows:
         raise UsageError("no run could be read: there is no ledger to write")
-    is_restated = any(entry.restated_by for entry in ledger)
-    rows = [entry.as_row(is_restated=is_restated) for entry in ledger]
     return csv_text(list(rows[0]), rows).rstrip("\n")

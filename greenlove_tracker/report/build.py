@@ -32,7 +32,6 @@ def write_pdf(
     path: str | os.PathLike[str] = "report.pdf",
     *,
     page_size: str = "A4",
-    factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     sacct: str | os.PathLike[str] | None = None,
     issued: str | None = None,
@@ -44,7 +43,6 @@ def write_pdf(
         log_dir: a log directory, or the directory of one run.
         path: the file to write; it is replaced as a whole or not at all.
         page_size: "A4" or "Letter".
-        factors: a CSV of other carbon intensities, ``country,from,until,gco2e_per_kwh,basis,source``, to restate with.
         n_jobs: jobs that ran, as the scheduler counted them; the report says how many were not tracked.
         sacct: a file of Slurm's accounting; the report lists the jobs that left no log. ``logs.sacct`` says which.
         issued: the date of issue that the report bears, ``2026-12-02``; none unless given, so that the file is the same
@@ -56,12 +54,12 @@ def write_pdf(
         The path of the file.
 
     Raises:
-        UsageError: where there is no run, where the page size, the factors or the number cannot be, or where the file
+        UsageError: where there is no run, where the page size or the number cannot be, or where the file
             cannot be written.
     """
     from greenlove_tracker.rendering import pdf  # reportlab takes a while to load
 
-    content = document(log_dir, factors=factors, n_jobs=n_jobs, sacct=sacct, issued=issued, **chosen)
+    content = document(log_dir, n_jobs=n_jobs, sacct=sacct, issued=issued, **chosen)
     return files.write_report(path, pdf.render(content, page_size=page_size))
 
 
@@ -69,7 +67,6 @@ def write_html(
     log_dir: str | os.PathLike[str],
     path: str | os.PathLike[str] = "report.html",
     *,
-    factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     sacct: str | os.PathLike[str] | None = None,
     issued: str | None = None,
@@ -80,7 +77,6 @@ def write_html(
     Args:
         log_dir: a log directory, or the directory of one run.
         path: the file to write; it is replaced as a whole or not at all.
-        factors: as for ``write_pdf``, and so are the others.
         n_jobs: jobs that ran, as the scheduler counted them.
         sacct: a file of Slurm's accounting.
         issued: the date of issue.
@@ -90,12 +86,12 @@ def write_html(
         The path of the file.
 
     Raises:
-        UsageError: where there is no run, where the factors or the number cannot be, or where the file cannot be
+        UsageError: where there is no run, where the number cannot be, or where the file cannot be
             written.
     """
     from greenlove_tracker.rendering import html  # no page needs reportlab, and no PDF Jinja2
 
-    content = document(log_dir, factors=factors, n_jobs=n_jobs, sacct=sacct, issued=issued, **chosen)
+    content = document(log_dir, n_jobs=n_jobs, sacct=sacct, issued=issued, **chosen)
     return files.write_report(path, html.render(content))
 
 
@@ -142,7 +138,6 @@ def checked_suffix(path: str | os.PathLike[str]) -> str:
 def document(
     log_dir: str | os.PathLike[str] | Logs,
     *,
-    factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     sacct: str | os.PathLike[str] | None = None,
     issued: str | None = None,
@@ -152,7 +147,6 @@ def document(
 
     Args:
         log_dir: the directory, or what ``read_logs`` gave for it.
-        factors: a file of other carbon intensities, to restate the runs with; both figures are shown.
         n_jobs: jobs that ran then, as the scheduler counted them: the report says how many of them were not tracked.
         sacct: a file of Slurm's accounting; the report lists the jobs that left no log. ``logs.sacct`` says which.
         issued: the date of issue that the report bears, ``2026-12-02``; none unless given, so that the file is the same
@@ -161,7 +155,7 @@ def document(
             ``aggregate`` takes them.
 
     Raises:
-        UsageError: where there is no such directory, no run in it, or where the factors or the number cannot be.
+        UsageError: where there is no such directory, no run in it, or where the number cannot be.
     """
     path = log_dir.path if isinstance(log_dir, Logs) else place(log_dir)
     if n_jobs is not None and sacct is not None:
@@ -172,7 +166,7 @@ def document(
     issued = None if issued is None else _date(issued, selection.period)
     is_of_all = selection.is_everything and (n_jobs, sacct) == (None, None)
     if is_of_all and (run := _lone_run(path)):
-        return run_document(run, factors, issued)
+        return run_document(run, issued)
     jobs = None if sacct is None else read_jobs(sacct)
     runs = aggregate(log_dir, **chosen)
     runs.prepare(*CUTS, *(() if jobs is None else (JOB_IDS,)))
@@ -185,9 +179,9 @@ def document(
         (run,) = runs.runs
         own = (str(run.path), f"{run.path}/", f"{run.path}\\")
         if all(str(problem.path).startswith(own[1:]) or str(problem.path) == own[0] for problem in runs.problems):
-            return run_document(run, factors, issued)
+            return run_document(run, issued)
     coverage = None if jobs is None else job_coverage(jobs, runs)
-    return directory_document(runs, factors, n_jobs, coverage, issued)
+    return directory_document(runs, n_jobs, coverage, issued)
 
 
 def with_verification(content: Document, verified: Verification) -> Document:

@@ -1,4 +1,4 @@
-"""Declarations in the forms that others ask for: a paper, a model card, SCI, the energy line of the EU's AI Act."""
+"""Declarations in the forms that others ask for: a paper, a model card, SCI."""
 
 from __future__ import annotations
 
@@ -116,43 +116,6 @@ def _n_units(run: Run, unit: str) -> int:
     if count is None:
         raise UsageError(f"{run.path} counted no {unit}s: choose another --unit, or count them with tracker.step()")
     return int(count)
-
-
-def ai_act(aggregate: Aggregate, *, needs_all: bool = False) -> str:
-    """Return the line on energy that the technical documentation of a general-purpose model needs.
-
-    Regulation (EU) 2024/1689, Annex XI, section 1, point 2 (e): known or estimated energy consumption of the model.
-    It says ``measured`` only where hardware measured all of it.
-
-    Args:
-        aggregate: the runs of the model.
-        needs_all: as for ``model_card``, of the energy.
-
-    Raises:
-        UsageError: where the energy of a run is not known.
-    """
-    facts = Facts.of(aggregate, needs="energy", needs_all=needs_all)
-    totals = facts.sums.totals
-    _check_is_known(facts, totals.energy_kwh, totals.n_unknown_energy, "energy is")
-    left_out = "".join(f"; {text}" for text in (*_mocked(facts), *_left_out(aggregate, facts)))
-    return (
-        f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(totals.energy_kwh)}, "
-        f"{_measured_or_estimated(facts)}; {wording.runs_text(facts.kinds)}, {facts.pue_text} included, recorded with "
-        f"{_tools(facts)}{_joined_period(aggregate, facts)}{left_out}"
-    )
-
-
-def _measured_or_estimated(facts: Facts) -> str:
-    """Return "measured" where hardware measured all of every component; else "estimated", and the share measured."""
-    totals, missing = facts.sums.totals, ", ".join(sorted(facts.unmeasured))
-    share, n_silent = totals.measured_share, totals.n_unknown_measured
-    if share is None:
-        return "estimated, and nothing is known of how much was measured"
-    if share >= 1.0 and not missing and not n_silent:
-        return "measured"
-    silent = f" in the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
-    lacks = f", {missing} of some runs not in it" if missing else ""
-    return f"estimated, {fmt.percent(share)} of it{facts.before_pue} measured by hardware{silent}{facts.assumed}{lacks}"
 
 
 def _emissions_kgco2e(facts: Facts) -> float:

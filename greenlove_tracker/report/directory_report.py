@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -25,7 +24,6 @@ from greenlove_tracker.report.checkpoint_report import lost_work_blocks
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import NO_ERROR_OF, method_blocks, number, share_of, sum_of
 from greenlove_tracker.report.metric_report import shared_metric_blocks
-from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_report import energy_bars, gpu_hours
 from greenlove_tracker.report.verdict import directory_scope, directory_verdict, stamp
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
@@ -43,7 +41,6 @@ _MAX_UNTRACKED = 25
 
 def directory_document(
     aggregate: Aggregate,
-    factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     coverage: JobCoverage | None = None,
     issued: str | None = None,
@@ -52,13 +49,12 @@ def directory_document(
 
     Args:
         aggregate: its runs, prepared for ``CUTS``.
-        factors: a file of other carbon intensities.
         n_jobs: jobs that ran.
         coverage: the jobs that Slurm lists, beside the runs.
         issued: the date that the report is to bear.
 
     Raises:
-        UsageError: where the factors or the number of jobs cannot be.
+        UsageError: where the number of jobs cannot be.
     """
     name = fmt.shortened(aggregate.path.resolve().name, 60)
     total, highlights, period = aggregate.total, aggregate.highlights, aggregate.selection.period
@@ -85,7 +81,6 @@ def directory_document(
             *incomplete_blocks(aggregate),
             *lost_work_blocks(aggregate.lost_work),
             *problem_blocks(aggregate),
-            *(() if factors is None else restated_blocks(aggregate.runs, factors)),
             *sums_method_blocks(aggregate),
         ),
     )

@@ -40,7 +40,6 @@ class LiveReport:
     Args:
         output: the file; it is replaced as a whole.
         every_s: seconds between two looks at the log, and between two loads of the page.
-        factors: a file of other carbon intensities.
         say: takes a line for whoever waits.
         clock: the time.
     """
@@ -50,11 +49,10 @@ class LiveReport:
         output: str | os.PathLike[str],
         *,
         every_s: float,
-        factors: str | os.PathLike[str] | None = None,
         say: Callable[[str], None],
         clock: WallClock = _REAL_CLOCK,
     ) -> None:
-        self._output, self._every_s, self._factors = files.target_of(output), every_s, factors
+        self._output, self._every_s = files.target_of(output), every_s
         self._say, self._clock = say, clock
 
     def follow(self, path: LogPath) -> None:
@@ -125,7 +123,7 @@ class LiveReport:
         begun_s = self._clock.now_utc_s()
         written_at = datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         live = LiveState(text, written_at, refresh_s, max(_STALE_AFTER_S, 3 * self._every_s))
-        files.write_report(self._output, render(run_document(run, self._factors), live))
+        files.write_report(self._output, render(run_document(run), live))
         return self._clock.now_utc_s() - begun_s
 
     def _live_text(self, run: Run) -> str:

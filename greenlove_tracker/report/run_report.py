@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from greenlove_tracker import format as fmt
@@ -26,7 +25,6 @@ from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.metric_report import metric_blocks
 from greenlove_tracker.report.ranks import rank_blocks
-from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_progress import progress_blocks
 from greenlove_tracker.report.verdict import run_scope, run_title, run_verdict, stamp
 from greenlove_tracker.report.wording import ForecastOutcome, issued_after, outcome_of, unmetered_text
@@ -73,16 +71,12 @@ _SETTINGS = (
 _NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
 
 
-def run_document(run: Run, factors: str | os.PathLike[str] | None = None, issued: str | None = None) -> doc.Document:
+def run_document(run: Run, issued: str | None = None) -> doc.Document:
     """Return the report of one run; that of an exploration or a comparison begins with its result.
 
     Args:
         run: a run that can be read.
-        factors: a file of other carbon intensities, to restate it with.
         issued: the date of issue, ISO 8601.
-
-    Raises:
-        UsageError: where the factors cannot be read, or none holds for it.
     """
     # Not with the module: the screen at a training's end takes the key figures from here, and needs no more.
     from greenlove_tracker.report.comparison_report import compared_blocks
@@ -128,7 +122,6 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None, issued
             *equivalent_blocks(run.emissions_kgco2e, run.text("country")),
         )
     elsewhere, basis = elsewhere_blocks(run)
-    restated = () if factors is None else restated_blocks([run], factors)
     version = wording.field_text(run, "greenlove_version", 20)
     return doc.Document(
         title=f"{kind.capitalize()} of {run_title(run)}" if result else run_title(run),
@@ -136,7 +129,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None, issued
         verdict="" if result else run_verdict(run),  # which else begins with its own
         stamp=stamp(int(run.is_simulated), 1),
         footer=" ".join(filter(None, ("greenlove_tracker", version, "·", run.run_id))),
-        blocks=(*parts, *elsewhere, *_settings_blocks(run), *restated, *method_blocks(run), *basis),
+        blocks=(*parts, *elsewhere, *_settings_blocks(run), *method_blocks(run), *basis),
     )
 
 

@@ -116,7 +116,6 @@ def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says)
         "report --format cite",
         "report --format model-card",
         "report --format sci",
-        "report --format ai-act",
     ],
 )
 def test_a_directory_without_a_run_is_an_error_for_every_verb(logs, arguments):

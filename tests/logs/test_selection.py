@@ -16,7 +16,7 @@ from greenlove_tracker.logs.selection import Period, part_of
 from greenlove_tracker.logs.sums import SUMS, ExactTotals, contribution
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.records import Energy, Factor, Field, Flag, Method
-from greenlove_tracker.report.audit import entries
+from greenlove_tracker.report.audit import ledger_row
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
 BEGIN = datetime(2026, 10, 31, 23, 50, tzinfo=UTC)
@@ -226,9 +226,9 @@ def _run_of(path, ranks, *, is_rented):
 
 def test_a_ledger_has_the_part_of_a_run_with_its_ends(make_run):
     logs_dir = crossing(make_run, TWENTY_MINUTES)
-    (entry,) = entries(aggregate(logs_dir, since="2026-11", until="2026-12").runs, ())
-    assert (entry.started_at, entry.ended_at) == ("2026-11-01T00:00:00.000Z", at(1200))
-    assert entry.energy_kwh == pytest.approx(4.0)
+    (row,) = map(ledger_row, aggregate(logs_dir, since="2026-11", until="2026-12").runs)
+    assert (row["period_start"], row["period_end"]) == ("2026-11-01T00:00:00.000Z", at(1200))
+    assert row["energy_kwh"] == pytest.approx(4.0)
 
 
 def test_a_run_of_another_tool_is_cut_too(tmp_path):

@@ -1,4 +1,4 @@
-"""A model card, SCI and the AI Act's energy line, and the ledger: from runs whose numbers are known."""
+"""A model card, SCI, and the ledger: from runs whose numbers are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_samples import GERMANY, cpu_energy, epoch_row, gpu_energy, write_run
+from report_samples import GERMANY, cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
@@ -24,16 +24,11 @@ from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, RowKind
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report import declarations
-from greenlove_tracker.report.audit import entries, ledger_csv
+from greenlove_tracker.report.audit import ledger_csv, ledger_row
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.declarations import cite
-from greenlove_tracker.report.given_factors import factors_for, read_factors
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
-FACTORS = (
-    "country,from,until,gco2e_per_kwh,basis,source\n"
-    "DE,2026-01-01,2026-12-31,344,market-based,supplier 2026\n*,2026-01-01,2026-12-31,500,location-based,an audit\n"
-)
 
 
 def written(tmp_path, run_id="20261121T034044-7f3a", *, energy=ONE_KWH, **arguments):
@@ -77,19 +72,7 @@ def test_the_software_carbon_intensity_is_per_unit_and_embodied_is_not_taken_for
         declarations.sci(aggregate(tmp_path), "token")
 
 
-def test_the_ai_act_is_told_measured_only_where_all_was(tmp_path):
-    written(tmp_path / "all")
-    assert "2.00 kWh, measured; 1 training run, PUE 1.0 included" in declarations.ai_act(aggregate(tmp_path / "all"))
-    written(tmp_path / "part", energy=gpu_energy(3600.0))
-    part = declarations.ai_act(aggregate(tmp_path / "part"))
-    assert "estimated, 92% of it measured by hardware" in part
-    written(tmp_path / "none", energy=cpu_energy(3600.0))
-    assert "estimated, 0% of it measured" in declarations.ai_act(aggregate(tmp_path / "none"))
-
-
-@pytest.mark.parametrize(
-    "declare", [declarations.model_card, lambda a: declarations.sci(a, "run"), declarations.ai_act]
-)
+@pytest.mark.parametrize("declare", [declarations.model_card, lambda a: declarations.sci(a, "run")])
 def test_what_is_not_known_is_not_declared(tmp_path, declare):
     write_run(tmp_path, [epoch_row(1, 10.0)])
     with pytest.raises(UsageError, match="not known"):
@@ -98,87 +81,27 @@ def test_what_is_not_known_is_not_declared(tmp_path, declare):
 
 def test_the_ledger_says_what_each_run_was_counted_with(tmp_path):
     fields = {"country": "DE", "is_rented": "yes", "market_intensity": "20", "market_intensity.basis": "market-based"}
-    entry = entries([written(tmp_path, fields=fields)])[0]
-    assert (entry.energy_kwh, entry.location_kgco2e, entry.market_kgco2e, entry.scope) == (2.0, 0.762, 0.04, 3)
-    assert entry.measured_share == 1.0 and entry.factor.basis == "location-based, lifecycle"
-    row = next(csv.DictReader(io.StringIO(ledger_csv([entry]))))
+    found = ledger_row(written(tmp_path, fields=fields))
+    wanted = {"energy_kwh": 2.0, "location_kgco2e": 0.762, "market_kgco2e": 0.04, "scope": 3, "measured_share": 1.0}
+    assert found | wanted == found and found["location_basis"] == "location-based, lifecycle"
+    row = next(csv.DictReader(io.StringIO(ledger_csv([found]))))
     assert row["location_gco2e_per_kwh"] == "381.0" and row["location_year"] == "2023" and row["scope"] == "3"
-    assert "restated_kgco2e" not in row
 
 
 def test_what_is_unknown_is_empty_in_the_ledger(tmp_path):
     run = write_run(tmp_path, [epoch_row(1, 10.0)], intensity=None)
-    row = next(csv.DictReader(io.StringIO(ledger_csv(entries([run])))))
+    row = next(csv.DictReader(io.StringIO(ledger_csv([ledger_row(run)]))))
     assert row["energy_kwh"] == row["location_kgco2e"] == row["market_kgco2e"] == row["location_gco2e_per_kwh"] == ""
     assert row["scope"] == "2"
 
 
-def test_a_period_is_restated_and_both_are_shown(tmp_path):
-    file = tmp_path / "factors.csv"
-    file.write_text(FACTORS)
-    run = written(tmp_path / "logs", fields={"country": "DE"})
-    entry = entries([run], read_factors(file))[0]
-    assert (entry.location_kgco2e, entry.restated_kgco2e) == (0.762, 0.688)
-    shown = CliRunner().invoke(cli, ["summary", str(tmp_path / "logs"), "--ledger", "--factors", str(file)])
-    row = next(csv.DictReader(io.StringIO(shown.stdout)))
-    assert (row["location_kgco2e"], row["restated_kgco2e"], row["restated_source"]) == (
-        "0.762",
-        "0.688",
-        "supplier 2026",
-    )
-
-
-def test_the_factor_of_the_country_comes_before_that_of_all_and_dates_are_inclusive(tmp_path):
-    file = tmp_path / "factors.csv"
-    file.write_text(FACTORS)
-    given = read_factors(file)
-
-    def value(country: str, day: str) -> float | None:
-        run = written(tmp_path / "logs", f"{country}-{day[:10]}", fields={"country": country, "started_at": day})
-        found = factors_for(given, run).get("carbon_intensity")
-        return None if found is None else found.value
-
-    assert value("de", "2026-12-31T00:00:00Z") == 344 and value("FR", "2026-01-01T00:00:00Z") == 500
-    assert value("DE", "2027-01-01T00:00:00Z") is None
-
-
-@pytest.mark.parametrize(
-    "line, says",
-    [
-        ("DE,2026-01-01,2025-01-01,1,b,s", "line 2: it ends on"),
-        ("DE,2026,2027-01-01,1,b,s", "line 2"),
-        ("DE,2026-01-01,2027-01-01,-1,b,s", "at least 0"),
-        ("DE,2026-01-01,2027-01-01,nan,b,s", "at least 0"),
-        ("DE,2026-01-01,2027-01-01,1,b,", "no source"),
-        ("DE", "line 2"),
-    ],
-)
-def test_a_line_of_factors_that_cannot_be_meant_is_named(tmp_path, line, says):
-    file = tmp_path / "factors.csv"
-    file.write_text(FACTORS.splitlines()[0] + "\n" + line + "\n")
-    with pytest.raises(UsageError, match=says):
-        read_factors(file)
-
-
-def test_a_file_of_factors_needs_its_columns_and_to_be_there(tmp_path):
-    (tmp_path / "x.csv").write_text("country,value\n")
-    with pytest.raises(UsageError, match="lacks the columns from, until"):
-        read_factors(tmp_path / "x.csv")
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_factors(tmp_path / "none.csv")
-    refused = CliRunner().invoke(cli, ["summary", str(tmp_path), "--factors", "x.csv"])
-    assert refused.exit_code == 1 and "say --ledger too" in refused.output
-
-
 def test_a_spreadsheet_runs_nothing_that_a_log_says(tmp_path):
     run = written(tmp_path, fields={"project": "=cmd|' /C calc'!A0", "country": "@SUM(1)"})
-    row = next(csv.DictReader(io.StringIO(ledger_csv(entries([run])))))
+    row = next(csv.DictReader(io.StringIO(ledger_csv([ledger_row(run)]))))
     assert row["project"].startswith("'=cmd") and row["place"].startswith("'@SUM")
 
 
-@pytest.mark.parametrize(
-    "style, says", [("model-card", "emissions: 762"), ("sci", "SCI = 762"), ("ai-act", "2.00 kWh")]
-)
+@pytest.mark.parametrize("style, says", [("model-card", "emissions: 762"), ("sci", "SCI = 762")])
 def test_declarations_on_the_command_line(tmp_path, style, says):
     written(tmp_path)
     assert says in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style]).output
@@ -200,7 +123,6 @@ def test_a_declaration_says_that_a_run_could_not_be_read(tmp_path):
     added_up = aggregate(tmp_path)
     assert declarations.model_card(added_up).splitlines()[-1] == f"  # {left_out}"
     assert f"  {left_out}\n" in declarations.sci(added_up, "epoch")
-    assert declarations.ai_act(added_up).endswith(left_out)
     assert (
         "1 part of the logs could not be read"
         in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite"]).output
@@ -214,7 +136,7 @@ def test_a_declaration_says_that_a_run_could_not_be_read(tmp_path):
 def test_a_run_that_crashed_is_left_out_by_name(tmp_path):
     alone = {}
     written(tmp_path)
-    for declare in (declarations.model_card, partial(declarations.sci, unit="run"), declarations.ai_act):
+    for declare in (declarations.model_card, partial(declarations.sci, unit="run")):
         alone[declare] = declare(aggregate(tmp_path)).splitlines()
     write_run(tmp_path, [epoch_row(1, 10.0)], "crashed", status="failed")
     write_run(tmp_path, [epoch_row(1, 10.0)], "killed", status="terminated", exit_code=143)
@@ -223,15 +145,15 @@ def test_a_run_that_crashed_is_left_out_by_name(tmp_path):
         assert "2 runs that did not finish well are not in it, their e" in text
         assert "not known: crashed (failed), killed (terminated)" in text
         assert (lines[0].partition(",")[0] in text and "1 training run" in text) or "model" in str(declare)
-        with pytest.raises(UsageError, match=r"of 2 runs (is|are) not known \(crashed, killed\)"):
+        with pytest.raises(UsageError, match=r"of 2 runs are not known \(crashed, killed\)"):
             declare(aggregate(tmp_path), needs_all=True)
     assert "  emissions: 762\n" in declarations.model_card(aggregate(tmp_path))
-    for style in ("model-card", "sci", "ai-act"):
+    for style in ("model-card", "sci"):
         refused = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style, "--all"])
         assert refused.exit_code == 1 and "crashed, killed" in refused.output
     write_run(tmp_path, [epoch_row(1, 10.0)], "whole")  # its end was good: what it took would be missing
-    with pytest.raises(UsageError, match=r"of 1 run is not known \(whole\)"):
-        declarations.ai_act(aggregate(tmp_path))
+    with pytest.raises(UsageError, match=r"of 1 run are not known \(whole\)"):
+        declarations.model_card(aggregate(tmp_path))
 
 
 def test_runs_that_all_crashed_declare_nothing(tmp_path):
@@ -257,17 +179,10 @@ def test_a_sum_of_direct_and_lifecycle_intensities_is_marked_in_the_table(tmp_pa
     assert {"| mixed", "| total"} <= rows and not rows & {"| alike", "| a", "| b", "| c"}
     by_project = aggregate(tmp_path).rows("project")
     assert [row["intensity_coverage"] for row in by_project] == ["direct", "direct+lifecycle"]
-    file = tmp_path.parent / "factors.csv"
-    file.write_text(FACTORS.splitlines()[0] + "\nDE,2026-01-01,2026-12-31,344,market-based,supplier 2026\n")
-    restated = markdown.render(document(tmp_path, factors=file)).partition("Restated")[2]
-    total = next(line for line in restated.splitlines() if "total" in line)
-    assert total.count("†") == 1  # as logged; restated, the one basis says neither
 
 
 def test_what_was_not_measured_at_all_is_no_measurement(tmp_path):
     written(tmp_path, fields={"unmeasured": "ram"})
-    line = declarations.ai_act(aggregate(tmp_path))
-    assert "2.00 kWh, estimated, 100% of it measured by hardware, ram of some runs not in it;" in line
     cited = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite"]).output
     assert "Not counted: ram of some runs, which could not be measured, screen" in cited
 
@@ -302,7 +217,7 @@ def test_an_option_of_another_format_is_refused(tmp_path, arguments):
 
 def test_a_report_of_a_period(tmp_path):
     written(tmp_path)
-    started = ["report", str(tmp_path), "--format", "ai-act"]
+    started = ["report", str(tmp_path), "--format", "sci"]
     assert "2.00 kWh" in CliRunner().invoke(cli, [*started, "--since", "2026-11-21", "--until", "2026-11-22"]).output
     assert "no run could be read" in CliRunner().invoke(cli, [*started, "--since", "2026-11-22"]).output
     page = ["report", str(tmp_path), "-o", str(tmp_path / "r.md"), "--since", "2026-11-22"]
@@ -313,27 +228,12 @@ def test_how_much_was_measured_is_unknown_where_no_log_says_it(tmp_path):
     (tmp_path / "cc").mkdir()
     samples = Path(__file__).parents[1] / "recorded" / "foreign" / "codecarbon"
     shutil.copy(next(samples.rglob("*.csv")), tmp_path / "cc" / "emissions.csv")
-    assert "estimated, and nothing is known of how much was measured" in declarations.ai_act(aggregate(tmp_path))
     assert "measured by hardware" not in cite(aggregate(tmp_path))
     written(tmp_path)
-    assert "estimated, 100% of it measured by hardware in the 1 run whose logs say it" in declarations.ai_act(
-        aggregate(tmp_path)
-    )
     assert "Hardware measured all of the energy of the 1 run whose logs say it." in cite(aggregate(tmp_path))
 
 
-def test_a_country_is_found_by_each_of_its_names(tmp_path):
-    written(tmp_path, fields={"country": "DEU"})
-    for name in ("DE", "deu", "Germany"):
-        factors = tmp_path / "factors.csv"
-        factors.write_text(
-            f"country,from,until,gco2e_per_kwh,basis,source\n{name},2026-01-01,2026-12-31,100,,an audit\n"
-        )
-        (entry,) = entries(aggregate(tmp_path).runs, read_factors(factors))
-        assert entry.restated.value == 100
-
-
-@pytest.mark.parametrize("style", ["model-card", "sci", "ai-act"])
+@pytest.mark.parametrize("style", ["model-card", "sci"])
 def test_explorations_alone_are_no_training(tmp_path, style):
     written(tmp_path, fields={"plan_samples": "100"})
     done = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style])
@@ -371,7 +271,6 @@ def test_a_link_leads_to_its_file_and_a_device_stays_one(tmp_path):
 
 
 DECLARE = {
-    "ai-act": declarations.ai_act,
     "cite": cite,
     "model-card": declarations.model_card,
     "sci": lambda found: declarations.sci(found, "epoch"),
@@ -400,7 +299,6 @@ def counts_declared(log_dir):
     assert "\n  M  " in declarations.sci(added_up, "run") and "emissions:" in declarations.model_card(added_up)
     return {
         **by_unit,
-        "ai-act": declarations.ai_act(added_up).partition("training runs")[0][-2:],
         "cite": cite(added_up).partition(" runs")[0],
         "trainings": added_up.by("kind")["training",].n_runs,
     }
@@ -420,17 +318,17 @@ def test_what_a_script_does_outside_its_trackers_is_no_training(tmp_path, energy
     assert counts_declared(tmp_path / "under") == counts_declared(tmp_path / "alone")
     added_up = aggregate(tmp_path / "under")
     assert {kind: totals.n_runs for (kind,), totals in added_up.by("kind").items()} == {"overhead": 1, "training": 2}
-    sci, act, cited = declarations.sci(added_up, "run"), declarations.ai_act(added_up), cite(added_up)
-    assert "in 2 training runs and 1 script around them" in sci and "2 training runs and 1 script around" in act
+    sci, cited = declarations.sci(added_up, "run"), cite(added_up)
+    assert "in 2 training runs and 1 script around them" in sci
     if energy:  # what it took counts
-        assert sci.startswith("SCI = 952.5 gCO2e per run") and "5.00 kWh" in act
+        assert sci.startswith("SCI = 952.5 gCO2e per run") and "5.00 kWh" in sci
         assert (
             "| outside the trackers | – | 3.00 s | – | 1.00 kWh | 381 g |" in cited and "| total | 2 | 4 h |" in cited
         )
     else:
-        assert sci.startswith("SCI = 762.0 gCO2e per run") and "4.00 kWh" in act and "*" not in cited
+        assert sci.startswith("SCI = 762.0 gCO2e per run") and "4.00 kWh" in sci and "*" not in cited
         missing = "what a script did outside its trackers, 3.00 s, is not in it: the energy of that is not known"
-        assert act.endswith(missing) and f"W{missing[1:]}." in cited
+        assert f"W{missing[1:]}." in cited
         assert f"  {missing.replace('energy of that is', 'emissions of that are')}\n" in sci
 
 
@@ -440,7 +338,7 @@ def test_a_script_without_its_trainings_declares_nothing(tmp_path):
     shutil.rmtree(tmp_path)
     row = replace(epoch_row(1, 0.0, gap_s=3.0, kind=RowKind.TAIL), epoch=None)
     write_run(tmp_path, [row], fields={"has_parts": "yes"}, intensity=GERMANY)
-    for declare in (declarations.ai_act, declarations.model_card, partial(declarations.sci, unit="run")):
+    for declare in (declarations.model_card, partial(declarations.sci, unit="run")):
         with pytest.raises(UsageError, match="what a script did outside its trackers: there is no training to declare"):
             declare(aggregate(tmp_path))
 
@@ -519,55 +417,9 @@ def test_a_factor_of_another_year_is_flagged(tmp_path):
     assert "1 run counted with a carbon intensity of another year" in said
 
 
-RESTATING = """country,from,until,quantity,value,basis,source,evidence,host,gpu
-*,2026-01-01,2026-12-31,pue,1.5,annual,facility,,,
-*,2026-01-01,2026-12-31,pue,1.2,annual,this host,,elsewhere,
-DE,2026-01-01,2026-12-31,energy_factor,1.25,wall,PDU study,,,A4000
-DE,2026-01-01,2026-12-31,market_intensity,10,market-based,supplier,"GO 123, 2026",,
-"""
-
-
-def test_pue_contracts_and_factors_on_the_energy_restate_too(tmp_path):
-    file = tmp_path / "factors.csv"
-    file.write_text(RESTATING)
-    logs = tmp_path / "logs"
-    written(logs, "gpu", fields={"country": "DE", "gpu_models": "1 × NVIDIA RTX A4000", "gpu_count": "1"})
-    written(logs, "other", fields={"country": "FR", "host": "node2"})
-    rows, _ = ledger_rows(logs, "--factors", str(file))
-    gpu, other = rows
-    assert gpu["restated"].split() == ["pue", "energy_factor", "market_intensity"]
-    assert float(gpu["restated_kwh"]) == pytest.approx(2.0 * 1.25 * 1.2)
-    assert float(gpu["restated_kgco2e"]) == pytest.approx(3.0 * 0.381)
-    assert float(gpu["restated_market_kgco2e"]) == pytest.approx(0.03)
-    assert gpu["restated_market_source"] == "supplier; GO 123, 2026"
-    assert gpu["energy_kwh"] == "2.0" and gpu["location_kgco2e"] == "0.762"  # as logged
-    assert other["restated"] == "pue" and float(other["restated_kwh"]) == pytest.approx(3.0)
-    report = markdown.render(document(logs, factors=file))
-    assert "Restated with other factors" in report and "PDU study" in report
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("*,2026-01-01,2026-12-31,pue,0.9,b,s,,,", "pue must be at least 1 and at most 10"),
-        ("*,2026-01-01,2026-12-31,speed,2,b,s,,,", "quantity must be one of carbon_intensity, market_intensity"),
-        ("*,2026-01-01,2026-12-31,market_intensity,2,b,s,,,", "needs evidence"),
-        ("*,2026-01-01,2026-12-31,energy_factor,1000,b,s,,,", "at most 10"),
-        ("*,2026-01-01,2026-12-31,pue,,b,s,,,", "line 2"),
-    ],
-)
-def test_a_quantity_that_cannot_be_is_named_with_its_line(tmp_path, line, says):
-    file = tmp_path / "factors.csv"
-    file.write_text(f"{RESTATING.splitlines()[0]}\n{line}\n")
-    with pytest.raises(UsageError, match=says):
-        read_factors(file)
-
-
 def test_every_column_of_the_ledger_is_explained(tmp_path):
-    file = tmp_path / "factors.csv"
-    file.write_text(RESTATING)
     written(tmp_path / "logs")
-    (row,), _ = ledger_rows(tmp_path / "logs", "--factors", str(file))
+    (row,), _ = ledger_rows(tmp_path / "logs")
     page = (Path(__file__).parents[2] / "docs" / "reference" / "ledger.md").read_text(encoding="utf-8")
     assert [name for name in row if f"`{name}`" not in page] == []
     lines = [line for line in page.splitlines() if line.startswith("| `")]

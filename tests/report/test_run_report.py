@@ -23,7 +23,6 @@ from greenlove_tracker.rendering.document import Block, ChartRow, Heading, LineC
 from greenlove_tracker.rendering.markdown import render
 from greenlove_tracker.rendering.pdf_charts import line_chart
 from greenlove_tracker.report.build import document
-from greenlove_tracker.report.declarations import ai_act
 from greenlove_tracker.report.notebook import summary_html
 from greenlove_tracker.report.projection_report import comparison_table
 from greenlove_tracker.report.projection_text import projection_text
@@ -194,8 +193,6 @@ def test_what_a_gpus_counter_leaves_out_is_told_and_what_is_assumed_of_it_stands
     found = aggregate(tmp_path)
     table = summary_table(found, ["project"])
     assert ("352 Wh§" in table and "§ includes an assumed node_overhead" in table) == (node_overhead is not None)
-    declared = ai_act(found)
-    assert ("46.0 Wh of it for the rest of nodes (assumed node_overhead" in declared) == (node_overhead is not None)
     assert ("assumed for the rest of the node" in summary_html(run.summary)) == (node_overhead is not None)
 
 
