@@ -67,9 +67,9 @@ _OPTIONS = {
 @click.option(
     "--emit",
     metavar="KIND",
-    help="print a job file that starts COMMAND at that time: slurm, at, systemd, k8s, cron, github",
+    help="print a job file that starts COMMAND at that time: slurm, at or k8s",
 )
-@click.option("--every", metavar="day|week|DAY", help="with --emit: repeat it; needed for cron and github")
+@click.option("--every", metavar="day|week|DAY", help="with --emit k8s: repeat it")
 @click.option("--image", help="with --emit k8s: container image")
 @click.option("--chain", is_flag=True, help="print a script that starts COMMAND in a chain of Slurm jobs; needs --time")
 @click.option("--time", "time_limit", metavar="LIMIT", help="with --chain: time limit of a job: 24:00:00, 1-00:00:00")

@@ -1,8 +1,7 @@
-"""Files that start a training at its best time: for Slurm, ``at``, systemd, Kubernetes, cron and GitHub Actions.
+"""Files that start a training at its best time: for Slurm, ``at`` and Kubernetes.
 
 Nothing is submitted here: the text is printed, and its first lines say how to submit it. Whoever runs the command
-line in the end (a shell, a service manager, a container) expands something in it, each by rules of its own: ``$`` means
-something to a shell, systemd and Kubernetes, ``%`` in a crontab, ``${{`` in a workflow. So each kind has its own
+line in the end (a shell, a container) expands something in it, each by rules of its own. So each kind has its own
 quoting, and the words of the command arrive as they were given.
 """
 
@@ -13,25 +12,22 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
 from greenlove_tracker.errors import UsageError
 
-JobKind = Literal["slurm", "at", "systemd", "k8s", "cron", "github"]
+JobKind = Literal["slurm", "at", "k8s"]
 Every = Literal["day", "week", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
 JOB_KINDS: tuple[JobKind, ...] = get_args(JobKind)
 EVERY: tuple[Every, ...] = get_args(Every)
 
 _WEEKDAYS = EVERY[2:]  # Monday first, as datetime.weekday() counts
-_ONE_OFF_ONLY = ("slurm", "at")
-_RECURRING_ONLY = ("cron", "github")
 
 # Kubernetes' names are labels of RFC 1123; a CronJob's has at most 52 characters, and a Job's gets the start behind it.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAME = 38
-_LONGEST_CRON_COMMAND = 998  # bytes; Vixie's cron, as in Debian and the BSDs, holds 1000 with the end (MAX_COMMAND)
 _SECOND = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
 
@@ -52,8 +48,6 @@ class _Job:
         duration_s: the longest that it is expected to take; None where that is not known.
         image: of the container.
         reason: of the start, in a sentence; may be empty.
-        directory: in which cron starts it; None for the home directory.
-        local: the time zone of the machine.
     """
 
     command: tuple[str, ...]
@@ -64,8 +58,6 @@ class _Job:
     duration_s: float | None
     image: str | None
     reason: str
-    directory: str | None
-    local: tzinfo | None
 
     @property
     def minutes(self) -> int | None:
@@ -107,25 +99,19 @@ def job_file(
     duration_s: float | None = None,
     image: str | None = None,
     reason: str = "",
-    directory: str | None = None,
-    local_zone: tzinfo | None = None,
 ) -> str:
     """Return a file that starts a command at a time, or regularly; nothing is submitted.
 
     Args:
-        kind: who starts it: ``slurm``, ``at``, ``systemd``, ``k8s``, ``cron`` or ``github``.
+        kind: who starts it: ``slurm``, ``at`` or ``k8s``.
         command: its words; they arrive unchanged.
         start_utc: when; in the past: at once. Of a recurring one the time of day, and the weekday, count.
         now: when that was planned.
-        every: ``day``, ``week`` (the weekday of the start) or a weekday in UTC. Needed for ``cron`` and ``github``,
-            which know no year; ``slurm`` and ``at`` start once.
+        every: of ``k8s``: ``day``, ``week`` (the weekday of the start) or a weekday in UTC; None for once.
         name: of the job: lower-case letters, digits and hyphens.
-        duration_s: the longest that the command is expected to take: Slurm and GitHub end it then.
+        duration_s: the longest that the command is expected to take: Slurm ends it then.
         image: of the container; ``k8s`` needs it.
         reason: of the start; a comment.
-        directory: in which cron starts it; default: the home directory. ``slurm``, ``at`` and ``systemd`` start it
-            where the file is submitted, the others in the container or the checkout.
-        local_zone: in which cron reads its times; default: that of this machine.
 
     Raises:
         UsageError: where an argument cannot be, or cannot be written for this kind.
@@ -145,7 +131,10 @@ def job_file(
     start = start_utc.astimezone(UTC)
     if start.microsecond:
         start = start.replace(microsecond=0) + _SECOND
-    _check_every(kind, every)
+    if every is not None and every not in EVERY:
+        raise UsageError(f"{{argument}} must be one of {', '.join(EVERY)}, not {every!r}", argument="every")
+    if every is not None and kind != "k8s":
+        raise UsageError(f"{{argument}} is for k8s: {kind} starts once", argument="every")
     job = _Job(
         command=command_words(command),
         start_utc=start,
@@ -155,29 +144,8 @@ def job_file(
         duration_s=duration_s,
         image=image,
         reason=" ".join(reason.split()),
-        directory=directory,
-        local=local_zone,
     )
     return _WRITERS[kind](job)
-
-
-def _check_every(kind: JobKind, every: Every | None) -> None:
-    """Refuse a recurring one-off, and what recurs without being asked to."""
-    if every is None:
-        if kind in _RECURRING_ONLY:
-            raise UsageError(
-                f"a one-off training must not run each year, and {kind} knows no year: "
-                "add {argument} (day, week or a weekday)",
-                argument="every",
-            )
-        return
-    if every not in EVERY:
-        raise UsageError(f"{{argument}} must be one of {', '.join(EVERY)}, not {every!r}", argument="every")
-    if kind in _ONE_OFF_ONLY:
-        raise UsageError(
-            f"{{argument}} is not for {kind}, which starts once; cron, systemd, k8s and github start regularly",
-            argument="every",
-        )
 
 
 def command_words(command: Sequence[str]) -> tuple[str, ...]:
@@ -228,7 +196,7 @@ def _comments(job: _Job, what: str, start: datetime, *more: str) -> str:
     return "".join(f"# {line}\n" for line in lines if line)
 
 
-# --- Slurm, at, systemd: scripts for sh, which find out when they are submitted how long it is until the start.
+# --- Slurm, at: scripts for sh, which find out when they are submitted how long it is until the start.
 
 
 def _slurm(job: _Job) -> str:
@@ -272,99 +240,11 @@ def _at(job: _Job) -> str:
     )
 
 
-def _systemd(job: _Job) -> str:
-    """``systemd-run --on-calendar``, which hands the words over to the service manager."""
-    words = shlex.join(_unit_words(job))
-    start = job.first_utc if job.every else job.start_utc
-    calendar = f"{'*-*-*' if job.every else start.strftime('%Y-%m-%d')} {start:%H:%M:%S} UTC"
-    if job.every and job.every != "day":
-        calendar = f"{_weekday(start)[:3]} {calendar}"
-    timer = f'set -- --on-calendar={shlex.quote(calendar)} --timer-property=AccuracySec=1s "$@"'
-    if not job.every:  # a timer of the past never starts anything
-        timer = f'[ "$(date +%s)" -ge {_epoch(start)} ] || {timer}'
-    return (
-        "#!/bin/sh\n"
-        + _comments(
-            job,
-            "systemd",
-            start,
-            "Submit: sh FILE [more options of systemd-run, such as --setenv=HF_TOKEN]",
-            "It is lost when the machine is shut down; without `loginctl enable-linger` also when you log out.",
-        )
-        + f"{timer}\n"
-        f'systemd-run --user --unit={job.unit_name} --same-dir --setenv=PATH="$PATH" "$@" -- {words}\n'
-    )
-
-
-def _unit_words(job: _Job) -> tuple[str, ...]:
-    r"""Return the words of a transient unit, which the service manager writes into a file and may read again.
-
-    It replaces ``$NAME`` and ``${NAME}`` in words (systemd.service(5), "Command lines"). ``$$`` would keep it from
-    that, and ``--expand-environment=no`` since systemd 254. But after ``systemctl daemon-reload``, which an update of a
-    package may bring, systemd 252 has ``\$`` for each ``$``, and ``\;`` for ``;`` (seen there). So a command with one
-    of them is handed over as a text without them, which a shell turns back.
-    """
-    is_plain_program = shlex.quote(job.command[0]) == job.command[0]
-    if is_plain_program and not any(character in word for word in job.command for character in "$;"):
-        return job.command
-    coded = _coded(job.shell_line, r"[^\w ./:,=+@-]")
-    return ("/bin/sh", "-c", f"eval \"`printf %b '{coded}'`\"")
-
-
-def _coded(line: str, characters: str) -> str:
-    r"""Return a line with some characters as ``\0`` and their octal number, which ``printf %b`` turns back (POSIX)."""
-    return re.sub(characters, lambda found: f"\\0{ord(found[0]):03o}" if found[0].isascii() else found[0], line)
-
-
 def _epoch(when: datetime) -> int:
     return int(when.timestamp())
 
 
-# --- cron
-
-
-def _cron(job: _Job) -> str:
-    """Return a line of a crontab, in local time: Debian's cron knows no CRON_TZ, and would read UTC as local."""
-    first = job.first_utc
-    local = first.astimezone(job.local)
-    line = job.shell_line
-    if job.directory is not None:
-        line = f"cd {shlex.quote(str(job.directory))} && {line}"
-    return (
-        _comments(
-            job,
-            "cron",
-            first,
-            "Submit: (crontab -l; cat FILE) | crontab -",
-            f"The time is local ({local.tzname()}), in summer and winter. cron knows few variables: PATH is short.",
-        )
-        + f"{job.cron_fields(local)} {_cron_command(line)}\n"
-    )
-
-
-def _cron_command(line: str) -> str:
-    r"""Return a command line for a crontab.
-
-    A line ends at its end, ``%`` stands for one unless it is written ``\%`` (crontab(5)), and whether ``\\`` is two
-    backslashes or one differs among crons. With a newline, a backslash or the like in it, the line is therefore
-    written with ``\0`` and the octal number of each such character, which ``printf %b`` turns back (POSIX).
-
-    Raises:
-        UsageError: where it is longer than cron reads.
-    """
-    if re.search(r"[\x01-\x1f\x7f\\]", line):
-        coded = _coded(line, r"[\x01-\x1f\x7f\\%]")
-        line = f'eval "$(printf %b {shlex.quote(coded)})"'
-    line = line.replace("%", r"\%")
-    if len(line.encode()) > _LONGEST_CRON_COMMAND:
-        raise UsageError(
-            f"{{argument}} is longer than the {_LONGEST_CRON_COMMAND} bytes that cron reads: put it into a script",
-            argument="command",
-        )
-    return line
-
-
-# --- Kubernetes and GitHub Actions: YAML
+# --- Kubernetes: YAML
 
 
 def _kubernetes(job: _Job) -> str:
@@ -412,31 +292,6 @@ def _unexpanded(word: str) -> str:
     return word.replace("$", "$$")
 
 
-def _github(job: _Job) -> str:
-    """Return a workflow on a schedule, which GitHub reads in UTC."""
-    # GitHub replaces ${{ … }} before a shell sees the line. Quoted for the shell it always stands in single quotes,
-    # since $ and { need them: these are closed and opened again between the two characters.
-    line = job.shell_line.replace("${{", "$''{{")
-    training: dict[str, Yaml] = {"runs-on": "self-hosted"}
-    if job.minutes is not None:
-        training["timeout-minutes"] = job.minutes
-    training["steps"] = [{"uses": "actions/checkout@v4"}, {"run": line}]
-    workflow: dict[str, Yaml] = {
-        "name": job.name,
-        "on": {"schedule": [{"cron": job.cron_fields(job.first_utc)}], "workflow_dispatch": {}},
-        "permissions": {"contents": "read"},
-        "concurrency": {"group": job.name},
-        "jobs": {"training": training},
-    }
-    return _comments(
-        job,
-        "GitHub Actions",
-        job.first_utc,
-        f"Submit: commit it as .github/workflows/{job.name}.yml on the default branch.",
-        "It runs on your own runner: add its labels to runs-on. GitHub may start it some minutes late.",
-    ) + _yaml(workflow)
-
-
 Yaml = str | int | Sequence["Yaml"] | Mapping[str, "Yaml"]
 
 
@@ -445,8 +300,7 @@ def _yaml(value: Yaml, indent: str = "") -> str:
     lines = []
     if isinstance(value, Mapping):
         for key, below in value.items():
-            name = '"on"' if key == "on" else key  # plain, it is true in YAML 1.1
-            lines.append(f"{indent}{name}:{_yaml_below(below, indent)}")
+            lines.append(f"{indent}{key}:{_yaml_below(below, indent)}")
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for below in value:
             if isinstance(below, Mapping) and below:
@@ -485,8 +339,5 @@ def _yaml_text(text: str) -> str:
 _WRITERS: Mapping[JobKind, Callable[[_Job], str]] = {
     "slurm": _slurm,
     "at": _at,
-    "systemd": _systemd,
     "k8s": _kubernetes,
-    "cron": _cron,
-    "github": _github,
 }

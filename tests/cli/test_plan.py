@@ -166,8 +166,8 @@ def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypa
             "--emit must be one",
         ),
         (
-            ["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "cron", "--", "x"],
-            "add --every (day,",
+            ["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "at", "--every", "day", "--", "x"],
+            "--every is for k8s",
         ),
         (["logs", "--hours", "4", "--deadline", "+9h"], "leave it out"),
         (
@@ -213,8 +213,8 @@ def test_a_schedulers_file_is_all_of_stdout(tmp_path: Path) -> None:
     assert slurm.stderr.startswith("Start at 04:00 tomorrow")
     now = call("--hours", "4", "--deadline", "+5h", "--intensity", str(path), "--emit", "slurm", "--", "x")
     assert "2026-11-22 15:03:20 UTC" in now.stdout  # not worth waiting: it starts now
-    cron = call(*arguments, "cron", "--every", "day", "--", "python", "train.py")
-    assert "0 4 * * *" in cron.stdout
+    daily = call(*arguments, "k8s", "--every", "day", "--image", "train:1", "--", "python", "train.py")
+    assert '"0 4 * * *"' in daily.stdout
     assert call(*arguments, "at", "--", *words).stdout != slurm.stdout
 
 

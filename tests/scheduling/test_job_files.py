@@ -1,13 +1,12 @@
 """Files for schedulers: when they start what, and that each word of the command arrives unchanged.
 
-No Slurm, atd, systemd, cron, Kubernetes or GitHub runs here. Stand-ins on PATH record what they are given and start it
-as the manual of the real one says; schemas, ``systemd-analyze`` and a library of crontab lines check the rest.
+No Slurm, atd or Kubernetes runs here. Stand-ins on PATH record what they are given and start it as the manual of the
+real one says; Kubernetes' schemas check the rest.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import stat
@@ -20,7 +19,6 @@ from zoneinfo import ZoneInfo
 import kubernetes_validate
 import pytest
 import yaml
-from cronsim import CronSim
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +28,6 @@ from greenlove_tracker.scheduling.job_files import EVERY, JOB_KINDS, job_file
 NOW = datetime(2026, 11, 22, 15, 3, 12, tzinfo=UTC)  # a Sunday
 START = datetime(2026, 11, 23, 3, 0, 20, tzinfo=UTC)
 COMMAND = ("python", "train.py")
-RECURRING = ("cron", "github")
 AWKWARD = [
     "two words",
     "it's",
@@ -93,14 +90,6 @@ record(text)
 variables = ''.join(f'{name}={shlex.quote(value)}; export {name}\\n' for name, value in os.environ.items())
 start(['/bin/sh', script(f"{variables}/bin/sh << 'marcinDELIMITER5f'\\n{text}\\nmarcinDELIMITER5f\\n")])
 """,
-    # systemd.service(5), "Command lines". What systemd 252 changes when it reads its units again is refused.
-    "systemd-run": """
-record()
-words = sys.argv[sys.argv.index('--') + 1:]
-assert not re.search('[$;]', ''.join(words))
-program = shutil.which(words[0]) or sys.exit('no such program')
-os.execv(program, words)
-""",
     "date": "os.execv('/usr/bin/date', ['date', '-u', '-d', '@' + os.environ['CLOCK_S'], *sys.argv[1:]])",
     "sleep": "open(os.environ['SLEPT'], 'a').write(sys.argv[1] + '\\n')",
 }
@@ -157,8 +146,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
 
 def text_of(kind, command=COMMAND, start=START, **options):
     options = {"now": NOW, "image": "registry/train:1"} | options
-    if kind in RECURRING:
-        options.setdefault("every", "day")
     return job_file(kind, command, start, **options)
 
 
@@ -171,14 +158,6 @@ def kubernetes_expanded(word: str, environment: dict[str, str]) -> str:
     return re.sub(r"\$\$|\$\(([^)]*)\)", value, word)
 
 
-def cron_command(text: str, *, halves_backslashes: bool) -> str:
-    """What cron gives to its shell: crontab(5); that of Vixie also takes two backslashes for one."""
-    (line,) = (line for line in text.split("\n")[:-1] if not line.startswith("#"))
-    command = line.split(None, 5)[5]
-    assert not re.search(r"(?<!\\)%", command), "the rest would be standard input"
-    return re.sub(r"\\([%\\])" if halves_backslashes else r"\\(%)", r"\1", command)
-
-
 def containers(text: str) -> tuple[list[str] | None, list[str]]:
     """The words of the container that waits, and of the training."""
     spec = yaml.safe_load(text)["spec"]
@@ -187,19 +166,12 @@ def containers(text: str) -> tuple[list[str] | None, list[str]]:
     return pod["initContainers"][0]["command"] if "initContainers" in pod else None, container["command"]
 
 
-def start(machine: Machine, kind: str, text: str, *, shell: str = "/bin/sh", halves_backslashes: bool = True) -> None:
+def start(machine: Machine, kind: str, text: str) -> None:
     """Start what a file says, as its scheduler does."""
-    if kind in ("slurm", "at", "systemd"):
-        machine.submit(text)
-    elif kind == "k8s":
+    if kind == "k8s":
         machine.run(*(kubernetes_expanded(word, machine.environment) for word in containers(text)[1]))
-    elif kind == "cron":
-        machine.run(shell, "-c", cron_command(text, halves_backslashes=halves_backslashes))
     else:
-        run = yaml.safe_load(text)["jobs"]["training"]["steps"][1]["run"]
-        assert "${{" not in run  # else GitHub replaces it before the shell sees it
-        (machine.path / "step.sh").write_text(run)
-        machine.run("bash", "-e", "step.sh")
+        machine.submit(text)
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.lists(
@@ -219,9 +191,6 @@ def test_each_word_arrives_unchanged(machine: Machine, kind: str, words: list[st
     text = text_of(kind, ["show", *words])
     start(machine, kind, text)
     assert machine.arrived == words
-    if kind == "cron":
-        start(machine, kind, text, shell="bash", halves_backslashes=False)
-        assert machine.arrived == words
 
 
 @pytest.mark.real
@@ -245,15 +214,6 @@ def test_a_command_line_of_a_shell_is_one_word(machine: Machine, kind: str) -> N
     text = text_of(kind, ["sh", "-c", lines])
     start(machine, kind, text)
     assert machine.arrived == ["a  b 42% \\", "a  b", 'c"d']
-
-
-@pytest.mark.real
-def test_cron_starts_in_the_directory_that_is_named(machine: Machine) -> None:
-    directory = machine.path / "it's 100% $HOME"
-    directory.mkdir()
-    text = text_of("cron", ["sh", "-c", 'show "$PWD"'], directory=str(directory))
-    start(machine, "cron", text)
-    assert machine.arrived == [str(directory)]
 
 
 def submitted_at(when: datetime) -> dict[str, str]:
@@ -286,17 +246,15 @@ def test_slurm_takes_more_options(machine: Machine) -> None:
 
 @pytest.mark.parametrize("start", [NOW, NOW - timedelta(days=2)])
 def test_what_is_past_starts_at_once(machine: Machine, start: datetime) -> None:
-    for kind in ("slurm", "at", "systemd"):
+    for kind in ("slurm", "at"):
         text = text_of(kind, ["show", "x"], start)
         assert "to start at once" in text
         given = machine.submit(text, **submitted_at(NOW + timedelta(minutes=1)))
         assert machine.arrived == ["x"]
         if kind == "slurm":
             assert option(given, "--begin") == "now"
-        elif kind == "at":
-            assert given["argv"] == ["now"]
         else:
-            assert option(given, "--on-calendar") is None
+            assert given["argv"] == ["now"]
     text = text_of("k8s", ["show", "x"], start)
     assert "to start at once" in text
     assert containers(text)[0] is None
@@ -346,73 +304,28 @@ def test_the_container_waits_until_the_start_by_the_clock(machine: Machine) -> N
 # --- what recurs
 
 
-@pytest.mark.parametrize("kind", RECURRING)
-def test_a_one_off_does_not_recur(kind: str) -> None:
-    with pytest.raises(UsageError, match="must not run each year"):
-        job_file(kind, COMMAND, START, now=NOW)
-
-
 @pytest.mark.parametrize("kind", ["slurm", "at"])
 def test_what_starts_once_does_not_take_every(kind: str) -> None:
     with pytest.raises(UsageError, match="starts once"):
         text_of(kind, every="day")
 
 
-def schedule(kind: str, text: str) -> str:
-    if kind == "cron":
-        (line,) = (line for line in text.splitlines() if not line.startswith("#"))
-        return " ".join(line.split(None, 5)[:5])
-    parsed = yaml.safe_load(text)
-    return parsed["on"]["schedule"][0]["cron"] if kind == "github" else parsed["spec"]["schedule"]
-
-
-@settings(deadline=None)
 @given(
     start=st.datetimes(datetime(2026, 1, 1), datetime(2028, 12, 31), timezones=st.just(UTC)),
     every=st.sampled_from(EVERY),
-    kind=st.sampled_from(["k8s", *RECURRING]),
-    zone=st.sampled_from(["UTC", "Asia/Kolkata", "America/Phoenix", "Pacific/Kiritimati"]),
 )
-def test_the_next_start_of_a_schedule_is_the_start(start: datetime, every: str, kind: str, zone: str) -> None:
-    local = ZoneInfo(zone) if kind == "cron" else UTC  # the others read UTC
-    text = text_of(kind, start=start, every=every, local_zone=local)
-    starts = CronSim(schedule(kind, text), start.astimezone(local) - timedelta(seconds=1))
-    first, second = next(starts), next(starts)
-    first_utc = first.astimezone(UTC)
-    assert f"first at {first_utc:%Y-%m-%d %H:%M:%S} UTC" in text.splitlines()[0]
-    if every in ("day", "week"):
-        assert timedelta(0) <= first_utc - start < timedelta(minutes=1)
-    else:
-        assert first_utc.strftime("%A").lower() == every
-        assert timedelta(0) <= first_utc - start < timedelta(days=7, minutes=1)
-    assert second - first == timedelta(days=1 if every == "day" else 7)
-
-
-def test_cron_starts_at_the_local_time_of_the_first_start() -> None:
-    summer, winter = datetime(2026, 7, 1, 3, tzinfo=UTC), datetime(2026, 12, 1, 23, tzinfo=UTC)
-    berlin = ZoneInfo("Europe/Berlin")
-    assert schedule("cron", text_of("cron", start=summer, now=summer, local_zone=berlin)) == "0 5 * * *"
-    text = text_of("cron", start=winter, now=winter, local_zone=berlin, every="tuesday")  # Wednesday in Berlin
-    assert schedule("cron", text) == "0 0 * * 3"
-    assert "local (CET)" in text
-    assert "first at 2026-12-01 23:00:00 UTC" in text
-
-
-@pytest.mark.real
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
-@pytest.mark.parametrize("every", [None, *EVERY])
-def test_systemd_reads_the_calendar(machine: Machine, every: str | None) -> None:
-    calendar = option(machine.submit(text_of("systemd", ["show"], every=every)), "--on-calendar")
-    words = ["systemd-analyze", "calendar", f"--base-time={NOW:%Y-%m-%d %H:%M:%S} UTC", "--iterations=2", calendar]
-    shown = subprocess.run(words, env=os.environ | {"TZ": "UTC"}, capture_output=True, text=True, check=True).stdout
-    starts = [datetime.fromisoformat(found) for found in re.findall(r": \w{3} (\d{4}-\S+ \S+) UTC", shown)]
-    whole = START.replace(tzinfo=None, second=0) + timedelta(minutes=1)
-    if every is None:
-        assert starts == [START.replace(tzinfo=None)]  # never again
-    else:
-        days = 0 if every in ("day", "week") else EVERY[2:].index(every)  # the start is on a Monday
-        first = whole + timedelta(days=days)
-        assert starts == [first, first + timedelta(days=1 if every == "day" else 7)]
+def test_a_schedule_is_that_of_the_first_minute_from_the_start_on(start: datetime, every: str) -> None:
+    text = text_of("k8s", start=start, every=every)
+    first = next(
+        minute
+        for days in range(8)
+        if (minute := (start - timedelta(microseconds=1)).replace(second=0, microsecond=0) + timedelta(days, 60))
+        >= start
+        and (every in ("day", "week") or minute.strftime("%A").lower() == every)
+    )
+    weekday = "*" if every == "day" else first.strftime("%w")
+    assert yaml.safe_load(text)["spec"]["schedule"] == f"{first.minute} {first.hour} * * {weekday}"
+    assert f"first at {first:%Y-%m-%d %H:%M:%S} UTC" in text.splitlines()[0]
 
 
 # --- what it is written in
@@ -437,17 +350,6 @@ def test_the_check_of_kubernetes_would_find_a_mistake() -> None:
     manifest["spec"]["backofLimit"] = 0
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
-
-
-@pytest.mark.real
-def test_github_accepts_the_workflow(tmp_path: Path) -> None:
-    good, bad = tmp_path / "good.yml", tmp_path / "bad.yml"
-    good.write_text(text_of("github", ["show", *AWKWARD], duration_s=3 * 3600))
-    bad.write_text(good.read_text().replace("runs-on", "runs-at"))
-    check = [Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema", "vendor.github-workflows"]
-    assert subprocess.run([*check, good], capture_output=True).returncode == 0
-    assert subprocess.run([*check, bad], capture_output=True).returncode == 1
-    assert yaml.safe_load(good.read_text())["jobs"]["training"]["timeout-minutes"] == 180
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40))
@@ -487,8 +389,8 @@ def test_it_begins_with_what_it_is_and_how_to_submit_it(kind: str) -> None:
         ("slurm", {"now": NOW.replace(tzinfo=None)}, "time zone"),
         ("slurm", {"duration_s": 0.0}, "above zero"),
         ("slurm", {"duration_s": float("inf")}, "above zero"),
-        ("cron", {"every": "year"}, "must be one of day"),
-        ("cron", {"command": ["x", "y" * 1000]}, "998 bytes"),
+        ("k8s", {"every": "year"}, "must be one of day"),
+        ("cron", {}, "must be one of slurm, at, k8s"),
     ],
 )
 def test_what_cannot_be_is_said(kind: str, options: dict, message: str) -> None:
