@@ -316,13 +316,9 @@ def test_what_starts_once_does_not_take_every(kind: str) -> None:
 )
 def test_a_schedule_is_that_of_the_first_minute_from_the_start_on(start: datetime, every: str) -> None:
     text = text_of("k8s", start=start, every=every)
-    first = next(
-        minute
-        for days in range(8)
-        if (minute := (start - timedelta(microseconds=1)).replace(second=0, microsecond=0) + timedelta(days, 60))
-        >= start
-        and (every in ("day", "week") or minute.strftime("%A").lower() == every)
-    )
+    whole = (start - timedelta(microseconds=1)).replace(second=0, microsecond=0) + timedelta(minutes=1)
+    on_days = [whole + timedelta(days) for days in range(7)]
+    first = next(day for day in on_days if every in ("day", "week") or day.strftime("%A").lower() == every)
     weekday = "*" if every == "day" else first.strftime("%w")
     assert yaml.safe_load(text)["spec"]["schedule"] == f"{first.minute} {first.hour} * * {weekday}"
     assert f"first at {first:%Y-%m-%d %H:%M:%S} UTC" in text.splitlines()[0]
