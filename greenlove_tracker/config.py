@@ -1,7 +1,7 @@
 """Settings, from the weakest to the strongest.
 
 1. the defaults below;
-2. the site's files: ``/etc/greenlove.toml``, then the one that ``GREENLOVE_CONFIG`` names; they may lock settings;
+2. the site's files: ``/etc/greenlove.toml``, then the one that ``GREENLOVE_CONFIG`` names;
 3. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
 4. ``greenlove.toml`` in the working directory; what sends, executes, writes elsewhere or stops a run does not hold
    there, as others may have left it in a directory that is cloned or shared;
@@ -15,7 +15,7 @@ import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -29,6 +29,12 @@ from greenlove_tracker.units import SECONDS_PER_HOUR
 from greenlove_tracker.workloads import precision_named, workload_named
 
 DEFAULT_LOG_DIR = "greenlove_logs"
+
+REMOVED = {
+    "budgets": "the budgets of teams are gone; max_energy_kwh and the like are those of a run",
+    "locked": "nothing locks settings; greenlove config show says where each comes from",
+}
+"""Settings of before, each with its successor, or that there is none."""
 
 _MOST_NODE_OVERHEAD = 3.0  # more is a slip: 25 for 1.25
 _MOST_HOURS = 1e7  # a thousand years
@@ -270,12 +276,10 @@ class SettingOrigin:
 
     Attributes:
         where: path of a file, name of a variable, ``argument``; empty for the default.
-        is_locked: whether a site's file keeps it from being set elsewhere.
         is_site: True where a site's file gives the value.
     """
 
     where: str = ""
-    is_locked: bool = False
     is_site: bool = False
 
 
@@ -311,25 +315,14 @@ def settings_with_origins(
     notes += [note for source, values in found if source.is_local for note in _held_back(values, source, env)]
     for source, values in (*found, (config_files.Source("argument", checked), checked)):
         for name, value in values.items():
-            origin = origins.get(name)
-            if origin is not None and origin.is_locked:
-                if name not in merged:
-                    notes.append(f"{name} stays unset: {origin.where} locks it")
-                elif value != merged[name]:
-                    notes.append(f"{name} stays {merged[name]!r}: {origin.where} locks it")
-                continue
-            merged[name], origins[name] = value, SettingOrigin(source.where, name in source.locked, source.is_site)
-        for name in source.locked - values.keys():
-            origins[name] = origins.get(name) or SettingOrigin(source.where, is_locked=True)
-            origins[name] = replace(origins[name], is_locked=True)
+            merged[name], origins[name] = value, SettingOrigin(source.where, source.is_site)
     if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
         merged["log_dir"] = str(config_files.expanded(Path(merged["log_dir"])))
     if notes and merged.get("strict"):
         raise SettingError("; ".join(notes))
-    own = frozenset(name for name in given if not origins[name].is_locked)
     site = {name: origin.where for name, origin in origins.items() if origin.is_site}
     try:
-        return Settings(**merged, given=own, site=site, notes=(*notes, *foreign)), origins
+        return Settings(**merged, given=frozenset(given), site=site, notes=(*notes, *foreign)), origins
     except UsageError as error:
         raise SettingError(f"settings of several places do not agree: {error}") from error
 
@@ -362,7 +355,6 @@ def checked_source(source: config_files.Source) -> dict[str, Any]:
     try:
         checked = _checked(values)
         Settings(**checked)
-        _check_names(source.locked)
     except UsageError as error:
         raise SettingError(f"{source.where}: {error}") from error
     return checked
@@ -382,6 +374,8 @@ def _hints() -> Mapping[str, Any]:
 def _check_names(names: Iterable[str]) -> None:
     hints = _hints()
     unknown = sorted(set(names) - set(hints))
+    if unknown and unknown[0] in REMOVED:
+        raise UsageError(f"{unknown[0]} is no setting any more: {REMOVED[unknown[0]]}")
     if unknown:
         near = difflib.get_close_matches(unknown[0], hints, n=1)
         hint = f"did you mean {near[0]}?" if near else "greenlove config show lists all"

@@ -13,7 +13,6 @@ from greenlove_tracker.config import Settings, checked_source, load_settings, se
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.grid.tariff import parse_tariff
-from greenlove_tracker.team_budgets import team_budgets
 
 
 def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
@@ -28,28 +27,20 @@ def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
             sources.append(read())
         except SettingError as error:
             problems.append(f"{error}")
-    problems += [source.problem for source in sources if source.problem]
     for source in (*sources, *config_files.variables(env, setting_names())):
-        alone = [replace(source, values={name: value}, locked=frozenset()) for name, value in source.values.items()]
-        for part in (*alone, replace(source, values={})):
+        for name, value in source.values.items():
             try:
-                checked_source(part)
+                checked_source(replace(source, values={name: value}))
             except SettingError as error:
                 problems.append(f"{error}")
     problems += config_files.unknown_variables(env, setting_names())
-    try:
-        budgets = team_budgets(env, problems.append).budgets
-    except SettingError as error:
-        problems += [] if f"{error}" in problems else [f"{error}"]
     if problems:
         return problems
     try:
         settings = load_settings(env=env)
     except SettingError as error:
         return [f"{error}"]
-    if any(budget.group == "user" for budget in budgets) and not settings.log_user:
-        problems.append("budgets of users need log_user = true: without it all users are one, (none)")
-    return [*problems, *settings.notes, *_of_values(settings)]
+    return [*settings.notes, *_of_values(settings)]
 
 
 def _of_values(settings: Settings) -> Iterator[str]:

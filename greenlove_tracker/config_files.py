@@ -1,8 +1,4 @@
-"""The files and variables that settings stand in, and what a site locks.
-
-A site's files may lock keys: ``locked = ["country", "pue"]``, with values or without. What the user sets of these then
-counts for nothing. That keeps from slips, not from intent: whoever sets the environment can name another file.
-"""
+"""The files and variables that settings stand in."""
 
 from __future__ import annotations
 
@@ -21,8 +17,6 @@ SITE_FILE = Path("/etc/greenlove.toml")
 LOCAL_FILE = Path("greenlove.toml")
 SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a cluster's shared disk
 PREFIX = "GREENLOVE_"
-_LOCKED = "locked"
-_TABLES = ("budgets",)  # of a site's file that hold no settings
 # Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
 _NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT"}
 _NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
@@ -35,8 +29,6 @@ class Source:
     Attributes:
         where: the path of a file, or the name of a variable.
         values: as they stand there, unchecked.
-        locked: keys that nothing stronger may set; those without a value here stay as they are.
-        problem: with what it locks; empty where there is none.
         is_site: True of a site's file.
         is_local: True of a file of the working directory: whoever made that directory may have left it there.
         note: why nothing of it holds; empty where it does.
@@ -44,8 +36,6 @@ class Source:
 
     where: str
     values: Mapping[str, Any]
-    locked: frozenset[str] = frozenset()
-    problem: str = ""
     is_site: bool = False
     is_local: bool = False
     note: str = ""
@@ -59,12 +49,9 @@ def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
         names: of all settings.
 
     Raises:
-        SettingError: for a file that cannot be read, or that locks what it may not.
+        SettingError: for a file that cannot be read.
     """
-    found = [read() for read in readers(env)]
-    if problem := next((source.problem for source in found if source.problem), ""):
-        raise SettingError(problem)
-    return [*found, *variables(env, names)]
+    return [*(read() for read in readers(env)), *variables(env, names)]
 
 
 def readable_sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
@@ -72,8 +59,7 @@ def readable_sources(env: Mapping[str, str], names: Collection[str]) -> list[Sou
     found = []
     for read in readers(env):
         with contextlib.suppress(SettingError):
-            source = read()
-            found += [] if source.problem else [source]
+            found.append(read())
     return [*found, *variables(env, names)]
 
 
@@ -111,23 +97,6 @@ def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[st
     return found
 
 
-def site_tables(env: Mapping[str, str], name: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return a table of the site's files that holds no settings, with each file's path, the weaker file first.
-
-    Raises:
-        SettingError: where a file cannot be read, or has something else of that name.
-    """
-    named = env.get(SITE_VARIABLE)
-    found = []
-    for path in (SITE_FILE, *([Path(named)] if named else [])):
-        table = _read_toml(path).get(name) if is_file(path) else None
-        if table is not None and not isinstance(table, Mapping):
-            raise SettingError(f"{path}: {name} must be a table, not {table!r}")
-        if table is not None:
-            found.append((str(path), table))
-    return found
-
-
 def _named_source(path: Path) -> Source:
     if not is_file(path):
         raise SettingError(f"{SITE_VARIABLE} names {path}, which is not a file")
@@ -135,23 +104,13 @@ def _named_source(path: Path) -> Source:
 
 
 def _site_source(path: Path) -> Source:
-    values = {name: value for name, value in _read_toml(path).items() if name not in _TABLES}
-    locked, problem = values.pop(_LOCKED, []), ""
-    if not isinstance(locked, list) or not all(isinstance(name, str) for name in locked):
-        problem = f'{path}: {_LOCKED} must be a list of settings, such as ["country", "pue"], not {locked!r}'
-        locked = []
-    return Source(str(path), values, frozenset(locked), problem, is_site=True)
+    return Source(str(path), _read_toml(path), is_site=True)
 
 
 def _user_source(path: Path, is_local: bool) -> Source:
     if is_local and (owner := _stranger(path)):
         return Source(str(path), {}, is_local=True, note=f"{path.absolute()} belongs to {owner}: nothing of it holds")
-    values = _read_toml(path)
-    if found := [name for name in _TABLES if name in values]:
-        raise SettingError(f"{path}: {found[0]} belong in the site's file, {SITE_FILE} or the one of {SITE_VARIABLE}")
-    if _LOCKED in values:
-        raise SettingError(f"{path}: only a site's file may lock settings: {SITE_FILE}, or the one of {SITE_VARIABLE}")
-    return Source(str(path), values, is_local=is_local)
+    return Source(str(path), _read_toml(path), is_local=is_local)
 
 
 def _stranger(path: Path) -> str:

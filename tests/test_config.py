@@ -54,40 +54,11 @@ def test_a_sites_files_are_below_the_users(env, tmp_path, monkeypatch):
     assert not settings.notes
 
 
-def test_what_a_site_locks_stays_and_is_said(env, tmp_path):
-    cluster = tmp_path / "cluster.toml"
-    cluster.write_text('locked = ["country", "pue"]\ncountry = "DE"\npue = 1.2\n')
-    env |= {"GREENLOVE_CONFIG": str(cluster), "GREENLOVE_COUNTRY": "FR"}
-    user_file(env).write_text("pue = 1.2\n")  # the same: nothing to say
-    settings = load_settings({"country": "SE", "project": "p"}, env)
-    assert (settings.country, settings.pue, settings.project) == ("DE", 1.2, "p")
-    assert settings.notes == (f"country stays 'DE': {cluster} locks it",) * 2
-    assert settings.given == {"project"}
-    with pytest.raises(SettingError, match="country stays 'DE'"):
-        load_settings({"country": "SE", "strict": True}, env)
-
-
-def test_only_a_site_locks_and_only_settings(env, tmp_path):
-    user_file(env).write_text('locked = ["pue"]\npue = 1.2\n')
-    with pytest.raises(SettingError, match="only a site's file may lock"):
-        load_settings(env=env)
-    user_file(env).write_text("")
-    for text, message in (
-        ('locked = ["pu"]', "no such setting: pu; did you mean pue"),
-        ('locked = "pue"\npue = 1.2', r'a list of settings, such as \["country", "pue"\], not \'pue\''),
-    ):
-        (tmp_path / "cluster.toml").write_text(text)
-        with pytest.raises(SettingError, match=message):
-            load_settings(env={**env, "GREENLOVE_CONFIG": str(tmp_path / "cluster.toml")})
-
-
-def test_a_lock_without_a_value_keeps_the_default(env, tmp_path):
-    cluster = tmp_path / "cluster.toml"
-    cluster.write_text('country = "DE"\nlocked = ["country", "carbon_intensity_gco2e_per_kwh"]\n')
-    env = {**env, "GREENLOVE_CONFIG": str(cluster), "GREENLOVE_CARBON_INTENSITY_GCO2E_PER_KWH": "1"}
-    settings = load_settings(env=env)
-    assert settings.carbon_intensity_gco2e_per_kwh is None
-    assert settings.notes == (f"carbon_intensity_gco2e_per_kwh stays unset: {cluster} locks it",)
+@pytest.mark.parametrize("text", ['locked = ["pue"]', "[budgets.project.thesis]\nkwh = 100"])
+def test_a_setting_of_before_is_said_to_be_gone(env, tmp_path, text):
+    (tmp_path / "cluster.toml").write_text(text)
+    with pytest.raises(SettingError, match=r"cluster.toml: (locked|budgets) is no setting any more"):
+        load_settings(env={**env, "GREENLOVE_CONFIG": str(tmp_path / "cluster.toml")})
 
 
 HELD_BACK = {

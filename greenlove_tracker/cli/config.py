@@ -44,10 +44,7 @@ def show(as_json: bool) -> None:
         click.echo(json.dumps({"settings": _record(settings, origins), "notes": settings.notes}, indent=2))
         return
     defaults = {field.name: field.default for field in fields(Settings)}
-    rows = [
-        (name, _text(getattr(settings, name)), origin.where + (" (locked)" if origin.is_locked else ""))
-        for name, origin in sorted(origins.items())
-    ]
+    rows = [(name, _text(getattr(settings, name)), origin.where) for name, origin in sorted(origins.items())]
     lines = terminal.table(rows, "<<<") if rows else ["Nothing is set."]
     unset = [f"{name}={_text(defaults[name])}" for name in setting_names() if name not in origins]
     lines += ["", *terminal.wrap(f"Defaults: {', '.join(unset)}", "", "  ")]
@@ -87,7 +84,6 @@ def _record(settings: Settings, origins: dict[str, SettingOrigin] | Any) -> dict
         name: {
             "value": _text(value) if name == "phases" else value,
             "from": origins.get(name, _DEFAULT).where or "default",
-            "is_locked": origins.get(name, _DEFAULT).is_locked,
         }
         for name in setting_names()
         for value in (getattr(settings, name),)

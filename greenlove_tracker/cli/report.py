@@ -22,7 +22,6 @@ from greenlove_tracker.cli.base import (
     json_option,
     logs_of,
     selection_options,
-    show_screen,
 )
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.console import LiveScreen, is_terminal
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.problems import Problem
 
 _MAX_PROBLEMS = 20
-_OVER_BUDGET = 3  # the exit code of summary --check
 _BY_CTRL_C, _BY_SIGTERM = 130, 143  # as a shell ends: 128 and the number of the signal
-_SACCT_HELP = "output of sacct -X -P, to show which jobs left no log and their GPU-hours"
 _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
@@ -94,14 +91,10 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
 @csv_option
 @click.option("--metrics", is_flag=True, help="list the runs with the best value of each metric instead")
 @click.option("--ledger", is_flag=True, help="CSV for an auditor, one line per run: period, factor, basis, scope")
-@click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option(
     "--verify",
     is_flag=True,
     help="add up the epochs again, compare the files with SHA256SUMS, and name runs that differ",
-)
-@click.option(
-    "--check", "is_checked", is_flag=True, help="check the team's budgets of this month; exit code 3 if exceeded"
 )
 @click.option(
     "--engine",
@@ -118,24 +111,16 @@ def summary(
     as_csv: bool,
     metrics: bool,
     ledger: bool,
-    sacct: str | None,
-    is_checked: bool,
     **chosen: Any,
 ) -> None:
     """Add up the runs of a log directory: time, energy, CO2e and cost of each group."""
     from greenlove_tracker.logs.aggregate import aggregate
-    from greenlove_tracker.logs.sacct import job_coverage, read_jobs
-
-    if is_checked:
-        _check_team_budgets(log_dir, as_json=as_json)
-        return
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
-    _refuse_together(as_json=as_json, as_csv=as_csv, ledger=ledger, metrics=metrics, has_jobs=sacct is not None)
+    _refuse_together(as_json=as_json, as_csv=as_csv, ledger=ledger, metrics=metrics)
     if chosen["simulated"] is None and (ledger or "simulated" in keys):
         chosen["simulated"] = not ledger  # no auditor's line is simulated unless asked for
     added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
-    coverage = None if sacct is None else job_coverage(read_jobs(sacct), added_up)
     if ledger:
         click.echo(_ledger(added_up))
         _print_left_out(added_up)
@@ -150,8 +135,7 @@ def summary(
     elif as_json:
         rows = added_up.rows(*keys)
         problems = [str(problem) for problem in added_up.problems]
-        of_jobs = {} if coverage is None else {"jobs": coverage.as_dict()}
-        found = {"groups": rows, **of_jobs, "simulated_left_out": added_up.n_left_out, "problems": problems}
+        found = {"groups": rows, "simulated_left_out": added_up.n_left_out, "problems": problems}
         click.echo(json.dumps(found, indent=2))
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
@@ -159,7 +143,7 @@ def summary(
     else:
         from greenlove_tracker.report.screens import summary_table
 
-        click.echo(summary_table(added_up, keys, coverage))
+        click.echo(summary_table(added_up, keys))
     if added_up.verified is not None and added_up.verified.n_differing:
         raise SystemExit(1)
 
@@ -177,32 +161,12 @@ def _ledger(added_up: Aggregate) -> str:
     return ledger_csv(found)
 
 
-def _refuse_together(*, as_json: bool, as_csv: bool, ledger: bool, metrics: bool, has_jobs: bool) -> None:
+def _refuse_together(*, as_json: bool, as_csv: bool, ledger: bool, metrics: bool) -> None:
     """Refuse what cannot be told at once."""
     if as_json + as_csv + ledger > 1:
         raise UsageError("--json, --csv and --ledger: choose one")
     if metrics and (as_csv or ledger):
         raise UsageError("--metrics is a table for people, or --json: leave --csv and --ledger out")
-    if has_jobs and (as_csv or ledger or metrics):
-        raise UsageError("--sacct is told below the table, or with --json: leave --csv, --ledger and --metrics out")
-
-
-def _check_team_budgets(log_dir: str | None, *, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from greenlove_tracker.team_budgets import team_budgets, used_in_month
-
-    budgets = team_budgets().budgets
-    if not budgets:
-        raise UsageError("--check: no file of the site has budgets; docs/teams.md says how to write them")
-    uses = used_in_month(load_settings().log_dir if log_dir is None else log_dir, budgets, time.time())
-    if as_json:
-        click.echo(json.dumps([{**asdict(use), "is_exceeded": use.is_exceeded} for use in uses], indent=2))
-    else:
-        lines = (f"{'OVER  ' if use.is_exceeded else '      '}{use.sentence}" for use in uses)
-        show_screen("\n".join(lines) if uses else "Nobody who has a budget logged anything this month.")
-    if any(use.is_exceeded for use in uses):
-        raise SystemExit(_OVER_BUDGET)
 
 
 def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
@@ -272,7 +236,6 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
 @click.option("--issued", metavar="DATE", help="date of issue printed on the report, such as 2026-12-02")
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
 @click.option("--jobs", type=click.IntRange(min=0), help="number of jobs that ran, to show how many left no log")
-@click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option(
     "--verify",
     is_flag=True,
@@ -322,8 +285,7 @@ def report(
         suffix = checked_suffix(path)
         if suffix != ".pdf" and "page_size" in given:
             raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
-        named = {name: given[name] for name in ("sacct", "issued") if name in given}
-        content = document(logs, n_jobs=given.get("jobs"), **named, **chosen)
+        content = document(logs, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
         verified = verify(logs.path) if given.get("verify") else None
         content = content if verified is None else with_verification(content, verified)
         written = write_document(content, path, page_size=given.get("page_size", "A4"))
@@ -365,9 +327,7 @@ def _follow(
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.report.follow import LiveReport
 
-    refused |= {
-        f"--{name.replace('_', '-')}": given.get(name) for name in ("page_size", "jobs", "sacct", "issued", "verify")
-    }
+    refused |= {f"--{name.replace('_', '-')}": given.get(name) for name in ("page_size", "jobs", "issued", "verify")}
     if names := [name for name, value in refused.items() if value]:
         raise UsageError(f"--follow is of the page of one run: leave {' and '.join(names)} out")
     path = output or "report.html"
@@ -384,7 +344,7 @@ def _follow(
 
 
 _OPTIONS_OF = {
-    "report": {"page_size", "jobs", "sacct", "issued", "verify"},
+    "report": {"page_size", "jobs", "issued", "verify"},
     "sci": {"unit", "embodied", "needs_all"},
     "model-card": {"training_type", "needs_all"},
     "cite": {"latex"},

@@ -178,7 +178,7 @@ def job_of(run: Run) -> str:
 
 
 def job_id_of(run: Run) -> str:
-    """Return the scheduler's number of a run's job as ``sacct`` writes it: ``81``, of an array ``81_3``."""
+    """Return the scheduler's number of a run's job as Slurm writes it: ``81``, of an array ``81_3``."""
     array, task, number = map(run.text, ("array_job_id", "array_task_id", "job_id"))
     return f"{array}_{task}" if number and array and task else number
 

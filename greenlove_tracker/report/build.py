@@ -15,7 +15,6 @@ from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.checksums import SUMS_FILE, Verification
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sacct import JOB_IDS, job_coverage, read_jobs
 from greenlove_tracker.logs.selection import Chosen, Period, Selection
 from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.logs.sums import contribution
@@ -33,7 +32,6 @@ def write_pdf(
     *,
     page_size: str = "A4",
     n_jobs: int | None = None,
-    sacct: str | os.PathLike[str] | None = None,
     issued: str | None = None,
     **chosen: Unpack[Chosen],
 ) -> Path:
@@ -44,7 +42,6 @@ def write_pdf(
         path: the file to write; it is replaced as a whole or not at all.
         page_size: "A4" or "Letter".
         n_jobs: jobs that ran, as the scheduler counted them; the report says how many were not tracked.
-        sacct: a file of Slurm's accounting; the report lists the jobs that left no log. ``logs.sacct`` says which.
         issued: the date of issue that the report bears, ``2026-12-02``; none unless given, so that the file is the same
             whenever it is made.
         **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
@@ -59,7 +56,7 @@ def write_pdf(
     """
     from greenlove_tracker.rendering import pdf  # reportlab takes a while to load
 
-    content = document(log_dir, n_jobs=n_jobs, sacct=sacct, issued=issued, **chosen)
+    content = document(log_dir, n_jobs=n_jobs, issued=issued, **chosen)
     return files.write_report(path, pdf.render(content, page_size=page_size))
 
 
@@ -68,7 +65,6 @@ def write_html(
     path: str | os.PathLike[str] = "report.html",
     *,
     n_jobs: int | None = None,
-    sacct: str | os.PathLike[str] | None = None,
     issued: str | None = None,
     **chosen: Unpack[Chosen],
 ) -> Path:
@@ -78,7 +74,6 @@ def write_html(
         log_dir: a log directory, or the directory of one run.
         path: the file to write; it is replaced as a whole or not at all.
         n_jobs: jobs that ran, as the scheduler counted them.
-        sacct: a file of Slurm's accounting.
         issued: the date of issue.
         **chosen: which runs, and what of them.
 
@@ -91,7 +86,7 @@ def write_html(
     """
     from greenlove_tracker.rendering import html  # no page needs reportlab, and no PDF Jinja2
 
-    content = document(log_dir, n_jobs=n_jobs, sacct=sacct, issued=issued, **chosen)
+    content = document(log_dir, n_jobs=n_jobs, issued=issued, **chosen)
     return files.write_report(path, html.render(content))
 
 
@@ -139,7 +134,6 @@ def document(
     log_dir: str | os.PathLike[str] | Logs,
     *,
     n_jobs: int | None = None,
-    sacct: str | os.PathLike[str] | None = None,
     issued: str | None = None,
     **chosen: Unpack[Chosen],
 ) -> Document:
@@ -148,7 +142,6 @@ def document(
     Args:
         log_dir: the directory, or what ``read_logs`` gave for it.
         n_jobs: jobs that ran then, as the scheduler counted them: the report says how many of them were not tracked.
-        sacct: a file of Slurm's accounting; the report lists the jobs that left no log. ``logs.sacct`` says which.
         issued: the date of issue that the report bears, ``2026-12-02``; none unless given, so that the file is the same
             whenever it is made.
         **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
@@ -158,18 +151,13 @@ def document(
         UsageError: where there is no such directory, no run in it, or where the number cannot be.
     """
     path = log_dir.path if isinstance(log_dir, Logs) else place(log_dir)
-    if n_jobs is not None and sacct is not None:
-        raise UsageError(
-            "{argument} says how many jobs ran, and {argument} which: choose one", argument=("n_jobs", "sacct")
-        )
     selection = Selection.of(**chosen)
     issued = None if issued is None else _date(issued, selection.period)
-    is_of_all = selection.is_everything and (n_jobs, sacct) == (None, None)
+    is_of_all = selection.is_everything and n_jobs is None
     if is_of_all and (run := _lone_run(path)):
         return run_document(run, issued)
-    jobs = None if sacct is None else read_jobs(sacct)
     runs = aggregate(log_dir, **chosen)
-    runs.prepare(*CUTS, *(() if jobs is None else (JOB_IDS,)))
+    runs.prepare(*CUTS)
     if not runs.total.n_runs and not runs.problems:
         if selection.is_everything:
             raise UsageError(f"{runs.path} holds no run; a run writes to greenlove_logs unless told otherwise")
@@ -180,8 +168,7 @@ def document(
         own = (str(run.path), f"{run.path}/", f"{run.path}\\")
         if all(str(problem.path).startswith(own[1:]) or str(problem.path) == own[0] for problem in runs.problems):
             return run_document(run, issued)
-    coverage = None if jobs is None else job_coverage(jobs, runs)
-    return directory_document(runs, n_jobs, coverage, issued)
+    return directory_document(runs, n_jobs, issued)
 
 
 def with_verification(content: Document, verified: Verification) -> Document:

@@ -13,7 +13,6 @@ from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, ForecastRecord
 from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sacct import JobCoverage
 from greenlove_tracker.logs.selection import job_id_of
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
@@ -36,13 +35,11 @@ _LOGGED_BY_SOME = ("user", "job_id")  # and not every run says
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
-_MAX_UNTRACKED = 25
 
 
 def directory_document(
     aggregate: Aggregate,
     n_jobs: int | None = None,
-    coverage: JobCoverage | None = None,
     issued: str | None = None,
 ) -> doc.Document:
     """Return the report of a log directory.
@@ -50,7 +47,6 @@ def directory_document(
     Args:
         aggregate: its runs, prepared for ``CUTS``.
         n_jobs: jobs that ran.
-        coverage: the jobs that Slurm lists, beside the runs.
         issued: the date that the report is to bear.
 
     Raises:
@@ -75,7 +71,6 @@ def directory_document(
                 total.emissions_kgco2e, highlights.countries[0] if len(highlights.countries) == 1 else ""
             ),
             *runs_blocks(aggregate),
-            *(() if coverage is None else _coverage_blocks(coverage)),
             *shared_metric_blocks(highlights.metrics),
             *forecast_blocks(highlights.forecasts),
             *incomplete_blocks(aggregate),
@@ -103,57 +98,6 @@ def _scope(aggregate: Aggregate, issued: str | None) -> str:
     when = f"Issued on {issued}." if issued else "No date of issue was given."
     left = f" {text}." if (text := wording.left_out(aggregate.n_left_out)) else ""
     return f"Period: {selection.period.text}.{cut}{chosen}{left} All times are UTC. {when}"
-
-
-def coverage_sentences(coverage: JobCoverage) -> str:
-    """Say how many jobs left no log, and how much of the GPU-hours that is."""
-    n_jobs, n_untracked = coverage.n_jobs, len(coverage.untracked)
-    if not n_jobs:
-        return "None of the listed jobs ran in this period."
-    of_jobs = (
-        f"Of {fmt.plural(n_jobs, 'job')} that ran, {n_untracked:,} ({fmt.percent(n_untracked / n_jobs)}) left no log"
-    )
-    share = coverage.tracked_share
-    if share is None:
-        text = f"{of_jobs}. No job had a GPU."
-    else:
-        lost, whole = _hours(coverage.untracked_gpu_hours), _hours(coverage.gpu_hours)
-        text = (
-            f"{of_jobs}: {lost} of {whole} GPU-hours. Tracked jobs hold {fmt.percent(share)} of the GPU-hours; their "
-            f"runs logged {_hours(coverage.logged_gpu_hours)}."
-        )
-    n_unlisted = coverage.n_unlisted
-    other = f" {fmt.plural(n_unlisted, 'job')} with a log {'is' if n_unlisted == 1 else 'are'} not in the list."
-    return text + (other if n_unlisted else "")
-
-
-def coverage_rows(coverage: JobCoverage) -> list[tuple[str, str, str, str]]:
-    """Return job, user, state and GPU-hours of each job without a log, those with the most first."""
-    return [
-        (job.job_id, fmt.shortened(job.user, 24) or "(none)", fmt.shortened(job.state, 24), _hours(gpu_hours))
-        for job, gpu_hours in coverage.untracked
-    ]
-
-
-def _hours(gpu_hours: float) -> str:
-    return fmt.significant(gpu_hours) if gpu_hours else "0"
-
-
-def _coverage_blocks(coverage: JobCoverage) -> tuple[doc.Block, ...]:
-    rows = coverage_rows(coverage)
-    n_more = len(rows) - _MAX_UNTRACKED
-    if n_more > 0:
-        hours = sum(gpu_hours for _, gpu_hours in coverage.untracked[_MAX_UNTRACKED:])
-        rows = [*rows[:_MAX_UNTRACKED], (f"{n_more:,} others", "", "", _hours(hours))]
-    columns = (doc.Column("job", 2), doc.Column("user", 2), doc.Column("state", 2), doc.Column("GPU-hours", 1.4, True))
-    table = (doc.Table(columns, tuple(rows)),) if rows else ()
-    note = "After Slurm's accounting (sacct): GPUs allocated × time elapsed, within the period in proportion to time."
-    return (
-        doc.Heading("Jobs without a log"),
-        doc.Paragraph(coverage_sentences(coverage)),
-        *table,
-        doc.Paragraph(note, is_note=True),
-    )
 
 
 def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:

@@ -21,7 +21,6 @@ from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import checkpoints_sentence
-from greenlove_tracker.report.directory_report import coverage_rows, coverage_sentences
 from greenlove_tracker.report.metric_report import number_text, rankings
 from greenlove_tracker.report.run_report import key_figures
 from greenlove_tracker.report.verdict import stamp
@@ -30,10 +29,8 @@ from greenlove_tracker.workloads import GIVEN, Seen
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.aggregate import Aggregate
-    from greenlove_tracker.logs.sacct import JobCoverage
 
 _MAX_PROBLEMS = 10
-_MAX_UNTRACKED = 20
 _MAX_TIME_LIMITS = 5
 _MAX_RUN_NAME = 34  # characters, in the table of forecasts
 _MAX_PHASES, _MAX_PHASE_NAME = 8, 20
@@ -150,13 +147,12 @@ def outcome_sentence(run: Run) -> str:
     )
 
 
-def summary_table(aggregate: Aggregate, keys: Sequence[str], coverage: JobCoverage | None = None) -> str:
+def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
     """Return the sums by ``keys`` as one table with its total, the result of verifying, and the problems by name.
 
     Args:
         aggregate: the runs.
         keys: to group them by.
-        coverage: the jobs that Slurm lists, beside the runs.
 
     Raises:
         UsageError: for a key that does not exist.
@@ -164,7 +160,7 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str], coverage: JobCovera
     aggregate.prepare(keys, ("kind",), ("simulated",), has_highlights=False)
     groups = {values: Sums(partial) for values, partial in aggregate.exact_totals_by(*keys).items()}
     if not groups:
-        return "\n".join(["no runs", *_coverage_lines(coverage), *_problem_lines(aggregate)])
+        return "\n".join(["no runs", *_problem_lines(aggregate)])
     total = Sums(aggregate.exact_totals)
     names = [
         list(keys),
@@ -191,7 +187,6 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str], coverage: JobCovera
         lines += ["", *(line for note in notes for line in wrap(note, "", "  "))]
     if sum(sums.totals.n_runs for sums in groups.values()) > total.totals.n_runs:
         lines += ["", *wrap(wording.IN_BOTH, "", "")]
-    lines += _coverage_lines(coverage)
     return "\n".join([*lines, *_period_lines(aggregate), *_verified_lines(aggregate), *_problem_lines(aggregate)])
 
 
@@ -215,18 +210,6 @@ def _period_lines(aggregate: Aggregate) -> list[str]:
         return []
     cut = f"; {wording.cut_text(n_cut)}" if n_cut else ""
     return ["", *wrap(f"period: {period.text}{cut}", "", "  ")]
-
-
-def _coverage_lines(coverage: JobCoverage | None) -> list[str]:
-    """Return the jobs without a log, and how much of the GPU-hours they are."""
-    if coverage is None:
-        return []
-    lines, rows = ["", *wrap(coverage_sentences(coverage), "", "")], coverage_rows(coverage)
-    if rows:
-        shown = [["job without a log", "user", "state", "GPU-h"], *map(list, rows[:_MAX_UNTRACKED])]
-        lines += ["", *terminal.table(shown, "<<<>", rules_below=(0,))]
-    n_more = len(rows) - _MAX_UNTRACKED
-    return [*lines, f"and {n_more:,} more"] if n_more > 0 else lines
 
 
 def _numbers(sums: Sums) -> list[str]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
 
-from greenlove_tracker import config_files
-from greenlove_tracker.errors import SettingError
 from greenlove_tracker.job import git_commit
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Field
@@ -135,30 +131,3 @@ def start_thread(name: str, work: Callable[[], None]) -> RuntimeError | None:
     except RuntimeError as error:
         return error
     return None
-
-
-def watch_team_budgets(state: RunState, wait_s: float = 0.0) -> None:
-    """Alert of the team's budgets of the month that are exceeded, where a site has some, on a thread of its own.
-
-    Args:
-        state: of the run, whose log directory is the team's.
-        wait_s: that the caller waits for it: a month is soon added up, and a slow disk holds nobody up.
-    """
-    with contextlib.suppress(SettingError):  # the settings told of it
-        if not config_files.site_tables(os.environ, "budgets"):
-            return
-    done = threading.Event()
-
-    def check() -> None:
-        from greenlove_tracker.team_budgets import check_team_budgets  # the reading of logs, which few runs need
-
-        try:
-            warn_once = state.warn_once
-            check_team_budgets(state.run_dir.parent, state.clock.utc_s(), lambda text: warn_once.warn(text, text))
-        except Exception as error:  # never for somebody's training
-            state.warn_once.internal_error("team budgets", error)
-        finally:
-            done.set()
-
-    if start_thread("greenlove-team-budgets", check) is None:
-        done.wait(wait_s)

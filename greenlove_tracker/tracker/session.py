@@ -34,7 +34,7 @@ from greenlove_tracker.records import (
     sum_energies,
 )
 from greenlove_tracker.stopping import StoppingRule
-from greenlove_tracker.tracker.background import BackgroundWorker, watch_team_budgets
+from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
     from greenlove_tracker.training_kind import StepWatch
 
-_TEAM_BUDGETS_S = 5.0  # that the end of a run waits for its team's budgets to be added up
 _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
 _FEW_RANKS = 16  # of so many each reads the rows of all at its end: some 50 ms for each hour of the training
@@ -245,12 +244,6 @@ class Session:
         self._meter_starter.start(in_background=in_background)
         if in_background:
             self._worker.start()
-            self._watch_team_budgets()
-
-    def _watch_team_budgets(self, wait_s: float = 0.0) -> None:
-        state = self.state
-        if state.is_leading and state.mode is not RunMode.EXPLORATION and self.job is None:
-            watch_team_budgets(state, wait_s)
 
     def _emit(self, row: Row) -> None:
         self.rows.append(row)
@@ -755,12 +748,9 @@ class Session:
             inner = open_run()
             if inner is not None and inner.job is self:
                 inner.finish(status, exit_code)
-            was_finished = self.is_finished
             self.tracked_call.finish_after_call(status, exit_code)
             if self.is_finished and not self.is_monitoring_over:  # a training that goes on waits for nobody
                 self.exporters.wait(status)
-            if self.is_finished and not was_finished:
-                self._watch_team_budgets(_TEAM_BUDGETS_S)
 
     def finish_hung(self, status: RunStatus) -> None:
         """Write the tail and the summary on another thread than the training's, which hangs; its devices are not asked.

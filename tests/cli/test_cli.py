@@ -298,35 +298,24 @@ def test_hours_of_a_sweep_are_refused(logs):
     assert "leave --hours out" in call("forecast", "--runs", "3", "--hours", "1").output
 
 
-def test_summary_and_report_choose_runs_alike(logs, tmp_path):
-    jobs = tmp_path / "jobs.txt"
-    jobs.write_text(
-        "JobID|User|ElapsedRaw|AllocTRES|State|Start|End\n"
-        "7|eve|7200|gres/gpu=2|COMPLETED|2026-11-01T12:00:00|2026-11-01T14:00:00\n"
-    )
+def test_summary_and_report_choose_runs_alike(logs):
     verbs = {verb: {o for p in cli.commands[verb].params for o in p.opts} for verb in ("summary", "report")}
-    for option in ("--since", "--until", "--project", "--user", "--job", "--host", "--sacct"):
+    for option in ("--since", "--until", "--project", "--user", "--job", "--host"):
         assert all(option in options for options in verbs.values())
-    found = json.loads(call("summary", "--json", "--sacct", str(jobs)).stdout)["jobs"]
-    assert (found["jobs"], found["gpu_hours"], found["tracked_share"]) == (1, 4.0, 0.0)
-    assert found["untracked"] == [{"job": "7", "user": "eve", "state": "COMPLETED", "gpu_hours": 4.0}]
-    shown = call("summary", "--sacct", str(jobs)).stdout
-    assert "Of 1 job that ran, 1 (100%) left no log: 4.00 of 4.00 GPU-hours." in shown and "job without a log" in shown
     assert "no runs" in call("summary", "--user", "nobody").stdout
     for arguments, said in (
-        (["summary", "--csv", "--sacct", str(jobs)], "leave --csv, --ledger and --metrics out"),
-        (
-            ["summary", "--project", "x", "--sacct", str(jobs)],
-            "--project is not in what sacct prints: leave it or --sacct",
-        ),
-        (["report", "--jobs", "3", "--sacct", str(jobs)], "--jobs says how many jobs ran, and --sacct which"),
         (["report", "--issued", "soon"], "--issued must be a date"),
         (["report", "--since", "2026-11", "--until", "2026-10"], "--until must be after --since"),
-        (["report", "--format", "cite", "--sacct", str(jobs)], "--sacct is of --format report"),
-        (["summary", "--sacct", "nowhere"], "nowhere cannot be read"),
+        (["report", "--format", "cite", "--jobs", "3"], "--jobs is of --format report"),
     ):
         done = call(*arguments)
         assert done.exit_code == 1 and said in done.output, done.output
+
+
+@pytest.mark.parametrize("words", ["summary --check", "summary --sacct FILE", "report --sacct FILE"])
+def test_an_option_of_before_is_said_to_be_gone(words):
+    done = call(*words.split())
+    assert done.exit_code == 2 and "gone" in done.output
 
 
 @pytest.mark.parametrize("arguments", [("doctor",), ("summary",)])

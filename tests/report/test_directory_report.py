@@ -1,5 +1,3 @@
-from datetime import datetime, timedelta
-
 import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
@@ -7,8 +5,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering import html, markdown
 from greenlove_tracker.rendering.document import BarChart, Paragraph, Table
 from greenlove_tracker.report.build import document, write_html
-
-SACCT = "JobID|User|ElapsedRaw|AllocTRES|State|Start|End\n"
 
 
 @pytest.fixture
@@ -72,25 +68,6 @@ def test_months_are_drawn_the_oldest_first_and_a_run_is_in_both_that_it_crosses(
     assert any(note.startswith("◇ split in proportion") for note in notes)
     assert any("is split between the two" in note for note in notes)
     assert "CO2e by month" not in str(document(logs, since="2026-09", until="2026-10"))
-
-
-def test_the_jobs_without_a_log_are_listed(logs, tmp_path):
-    jobs = tmp_path / "jobs.txt"
-    begin = datetime.fromisoformat("2026-11-05T08:00:00")
-    lines = [
-        f"{number}|eve|{3600 * n}|gres/gpu=1|COMPLETED|{begin.isoformat()}|{(begin + timedelta(hours=n)).isoformat()}"
-        for n, number in enumerate((13, *range(100, 127)), 1)
-    ]
-    jobs.write_text(SACCT + "\n".join(lines))
-    content = document(logs, since="2026-11", sacct=jobs)
-    table = table_of(content, "job")  # that of the sums; the other follows
-    *_, table = (b for b in content.blocks if isinstance(b, Table) and b.columns[-1].title == "GPU-hours")
-    assert table.rows[0] == ("126", "eve", "COMPLETED", "28.0") and table.rows[-1] == ("2 others", "", "", "5.00")
-    text = markdown.render(content)
-    assert "Of 28 jobs that ran, 27 (96%) left no log: 405 of 406 GPU-hours." in text
-    assert "1 job with a log is not in the list." in text  # 12, of October 31
-    with pytest.raises(UsageError, match="n_jobs says how many jobs ran, and sacct which: choose one"):
-        document(logs, sacct=jobs, n_jobs=3)
 
 
 def test_a_period_without_runs_is_an_error_that_says_so(logs):

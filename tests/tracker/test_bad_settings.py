@@ -47,14 +47,6 @@ def variable(name: str, value: str):
     return lambda monkeypatch: monkeypatch.setenv(name, value)
 
 
-def several(*breaks):
-    def do(monkeypatch):
-        for each in breaks:
-            each(monkeypatch)
-
-    return do
-
-
 def occupy_log_dir(monkeypatch):
     Path("greenlove_logs").write_text("a file")
 
@@ -85,12 +77,10 @@ UNTRACKED = [
     (here("contry = 'DE'"), {}, "did you mean country"),
     (here("[country]\nname = 'DE'"), {}, "country must be a text"),
     (here("pue = 'a lot'"), {}, "greenlove.toml: pue must be a number"),
-    (here("locked = ['pue']\npue = 1.2"), {}, "only a site's file may lock settings"),
     (user("sim_gpu_count = 0"), {}, "sim_gpu_count must be at least 1"),
     (user("verbose = 1.5"), {}, "verbose must be a whole number"),
     (site("pue = true"), {}, "pue must be a number"),
-    (site("locked = ['contry']"), {}, "no such setting: contry; did you mean country"),
-    (site("locked = 'pue'\npue = 1.2"), {}, "locked must be a list of settings"),
+    (site("locked = ['pue']\npue = 1.2"), {}, "locked is no setting any more"),
     (occupy_log_dir, {}, "cannot write logs to"),
     (occupy_log_dir, {"log_dir": "greenlove_logs/mine"}, "cannot write logs to"),
     (variable("GREENLOVE_LOG_DIR", "/proc/logs"), {}, "cannot write logs to /proc/logs"),
@@ -98,8 +88,7 @@ UNTRACKED = [
 ]
 TRACKED = [
     (variable("GREENLOVE_CONTRY", "DE"), {}, "GREENLOVE_CONTRY is no setting: did you mean GREENLOVE_COUNTRY?"),
-    (several(site("locked = ['pue']\npue = 1.2"), here("pue = 1.5")), {}, "pue stays 1.2"),
-    (site("locked = ['country']\ncountry = 'DE'"), {"country": "FR"}, "country stays 'DE'"),
+    (here("on_overrun = 'stop'"), {}, "on_overrun of greenlove.toml counts for nothing"),
     (variable("GREENLOVE_INTENSITY", "weather"), {}, "without live intensity"),
     (variable("GREENLOVE_INTENSITY", "gone.csv"), {}, "without live intensity"),
     (variable("GREENLOVE_ELECTRICITY_TARIFF", "cheap"), {}, "the price of electricity is the same at all hours"),
