@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from greenlove_tracker.rendering import document as doc
 
 _MOST_POINTS = 12  # of a line, in a table
-_BAR_CHARACTERS = 41  # of a bar around a baseline
 
 
 def render(document: doc.Document) -> str:
@@ -39,8 +38,6 @@ def _block(block: doc.Block) -> list[str]:
             return [_table(tuple(in_markdown(column.title) for column in block.columns), rows, numbers)]
         case doc.ChartRow():
             return [part for chart in block.charts for part in _line(chart)]
-        case doc.BarChart() if block.baseline:
-            return [f"**{in_markdown(block.title)}**" if block.title else "", _around_baseline(block)]
         case doc.BarChart():
             bars = [(in_markdown(bar.label), in_markdown(bar.text)) for bar in block.bars]
             return [in_markdown(block.title), _table(("", ""), bars, numbers=(1,))]
@@ -55,32 +52,6 @@ def _verbatim(text: str) -> str:
     fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", text)), default=0))
     lines = "\n".join("".join(c if c.isprintable() else " " for c in line) for line in text.splitlines())
     return f"{fence}text\n{lines}\n{fence}"
-
-
-def _around_baseline(chart: doc.BarChart) -> str:
-    """Return bars around a baseline as text: its place, each value and its interval on one axis."""
-    rows = [(in_markdown(bar.label), _drawn(bar, chart), in_markdown(bar.text)) for bar in chart.bars]
-    left, right = (f"{(end / chart.baseline - 1) * 100:+.0f}%".replace("-", "−") for end in chart.extent)
-    axis = f"from {left} to {right}, ┃ {chart.baseline_name}"
-    return _table(("", in_markdown(axis), ""), rows, numbers=())
-
-
-def _drawn(bar: doc.Bar, chart: doc.BarChart) -> str:
-    """Draw ``····├──●──┤··┃····``; dots, as a browser may run spaces together."""
-
-    def at(value: float) -> int:
-        return round(chart.share(value) * (_BAR_CHARACTERS - 1))
-
-    cells = ["·"] * _BAR_CHARACTERS
-    cells[at(chart.baseline)] = "┃"
-    if bar.range is not None:
-        first, last = map(at, bar.range)
-        for i in range(first, last + 1):
-            cells[i] = "╂" if i == at(chart.baseline) else "─"
-        cells[first], cells[last] = "├", "┤"
-    if bar.value is not None:
-        cells[at(bar.value)] = "●"
-    return f"`{''.join(cells)}`"
 
 
 def _line(chart: doc.LineChart) -> list[str]:

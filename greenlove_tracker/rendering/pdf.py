@@ -201,9 +201,8 @@ def _spelt_note(document: doc.Document) -> list[Flowable]:
     if not missing:
         return []
     text = (
-        f"{plural(len(missing), 'character')} of this report that no font found here has: written as code points, such "
-        f"as {charts.markup(min(missing))}. A font such as WenQuanYi Zen Hei (fonts-wqy-zenhei) shows more; the page "
-        "of HTML shows all."
+        f"{plural(len(missing), 'character')} of this report that no font here has: written as code points, such as "
+        f"{charts.markup(min(missing))}. The page of HTML shows all."
     )
     return [Text(text, charts.NOTE)]
 

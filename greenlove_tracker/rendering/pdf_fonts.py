@@ -1,60 +1,38 @@
-"""The PDF's fonts: one that comes with the package, and for what it lacks those that are installed.
+"""The PDF's fonts: one that comes with the package, and for Chinese, Japanese and Korean those of PDF readers.
 
 A character that no font has is spelt as its code point, ``[U+6A21]``: never a black box, and never lost.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.ttfonts import TTFError, TTFont
+from reportlab.pdfbase.cidfonts import UnicodeCIDFont
+from reportlab.pdfbase.ttfonts import TTFont
 
 REGULAR, BOLD = "DejaVuSans", "DejaVuSans-Bold"
 
-# Fonts with Chinese, Japanese or Korean in TrueType outlines, which alone can be embedded; as their files are called.
-_INSTALLED = (
-    "wqy-zenhei.ttc",
-    "wqy-microhei.ttc",
-    "DroidSansFallbackFull.ttf",
-    "DroidSansFallback.ttf",
-    "Arial Unicode.ttf",
-    "msyh.ttc",
-    "simsun.ttc",
-    "ipag.ttf",
-    "ipagp.ttf",
-    "ipaexg.ttf",
-    "VL-Gothic-Regular.ttf",
-    "TakaoPGothic.ttf",
-    "meiryo.ttc",
-    "msgothic.ttc",
-    "NanumGothic.ttf",
-    "UnDotum.ttf",
-    "malgun.ttf",
-    "unifont.ttf",
-)
-_FOLDERS = {
-    "darwin": ("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),
-    "win32": ("${WINDIR}/Fonts", "${LOCALAPPDATA}/Microsoft/Windows/Fonts"),
-}
-_OTHER_FOLDERS = ("~/.local/share/fonts", "~/.fonts", "/usr/local/share/fonts", "/usr/share/fonts")
+# Chinese, Japanese and Korean are set in fonts that PDF readers bring; the codec says which characters one has.
+_ASIAN = (("STSong-Light", "gbk"), ("HeiseiMin-W3", "shift_jis"), ("HYSMyeongJo-Medium", "cp949"))
 
 
 def register_fonts() -> None:
-    """Make both fonts known to reportlab, from the files that come with the package."""
+    """Make all fonts known to reportlab: two from files that come with the package, the others by name."""
     folder = Path(__file__).parents[1] / "data" / "fonts"
     for name in (REGULAR, BOLD):
         if name not in pdfmetrics.getRegisteredFontNames():
             pdfmetrics.registerFont(TTFont(name, str(folder / f"{name}.ttf")))
+    for name, _ in _ASIAN:
+        if name not in pdfmetrics.getRegisteredFontNames():
+            pdfmetrics.registerFont(UnicodeCIDFont(name))
 
 
 _NONE = ""  # the name of no font
+_LAST_CODE = 0xFFFF  # that the Asian fonts' encodings, of two bytes each, reach
 
 
 class Span(NamedTuple):
@@ -88,9 +66,17 @@ def _spelt(characters: str) -> str:
 @cache
 def _font_for(character: str) -> str | None:
     code = ord(character)
-    if code in _glyphs(REGULAR) and code in _glyphs(BOLD):
-        return None
-    return next((font for font in _fallbacks() if code in _glyphs(font)), _NONE)
+    if code in _glyphs(REGULAR):
+        return None if code in _glyphs(BOLD) else REGULAR
+    return next((font for font, codec in _ASIAN if code <= _LAST_CODE and _can_encode(codec, character)), _NONE)
+
+
+def _can_encode(codec: str, character: str) -> bool:
+    try:
+        character.encode(codec)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @cache
@@ -98,27 +84,3 @@ def _glyphs(font: str) -> frozenset[int]:
     register_fonts()
     loaded: Any = pdfmetrics.getFont(font)
     return frozenset(loaded.face.charToGlyph)
-
-
-@cache
-def _fallbacks() -> tuple[str, ...]:
-    """Return the fonts for other characters: the package's regular one, then installed ones."""
-    register_fonts()
-    files = {path.name: path for path in _installed_files()}
-    return (REGULAR, *(name for name in _INSTALLED if name in files and _is_registered(name, files[name])))
-
-
-def _installed_files() -> Iterator[Path]:
-    for folder in _FOLDERS.get(sys.platform, _OTHER_FOLDERS):
-        there = os.path.expandvars(os.path.expanduser(folder))  # noqa: PTH111  # pathlib raises where there is no home
-        for root, _, names in os.walk(there):
-            yield from (Path(root) / name for name in names if name in _INSTALLED)
-
-
-def _is_registered(name: str, path: Path) -> bool:
-    """Register a font; False where reportlab cannot embed it, as with other outlines."""
-    try:
-        pdfmetrics.registerFont(TTFont(name, str(path)))
-    except (TTFError, OSError):
-        return False
-    return True
