@@ -69,9 +69,8 @@ class Settings:
         log_dir: where runs are written.
         project: name to group runs by.
         tags: further words to find a run by, separated by commas in files and variables.
-        country: where it runs: ISO 3166 code or English name, ``US-CA``, ``CA-QC``, a cloud's region (``us-east-1``), a
-            grid's zone (``CISO``) or a postcode of the UK; never guessed. ``auto`` asks the network when a
-            run begins.
+        country: where it runs: ISO 3166 code or English name, ``US-CA``, ``CA-QC``, a cloud's region (``us-east-1``) or
+            a grid's zone (``CISO``); never guessed. ``auto`` asks the network when a run begins.
         carbon_intensity_gco2e_per_kwh: overrides the country's.
         intensity: where the carbon intensity in force comes from while a run is tracked: ``live``, ``neso``, ``eia``
             and the other services of ``greenlove_tracker.grid.live``, a CSV file ``utc,gco2e_per_kwh``, or ``mock``;

@@ -43,7 +43,6 @@ from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvi
 from greenlove_tracker.grid.live.keyless import Eia
 from greenlove_tracker.grid.live.own_place import found_country
 from greenlove_tracker.grid.live.places import GridPlace, grid_place
-from greenlove_tracker.grid.live.with_keys import WattTime
 from greenlove_tracker.grid.place import AUTO, locate
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
@@ -321,13 +320,13 @@ def _auto_finding(settings: Settings, intensity: Factor, was_asked: bool) -> Fin
     return Finding("country", f"{AUTO}: {settings.country}", "table", GOOD, f"{grams}, {intensity.year}")
 
 
-_LONGEST_ASKED_S = 4.0  # for all services together: WattTime is asked twice, for a token and a figure
+_LONGEST_ASKED_S = 4.0  # for all services together
 _ASK = f"greenlove doctor --intensity {LIVE}"
 
 
 def _place_said(place: GridPlace) -> tuple[str, ...]:
     """Return what a place is for tables and services, where its name does not say it."""
-    if place.place is None or not (place.codes or place.postcode or locate(place.name).note):
+    if place.place is None or not (place.codes or locate(place.name).note):
         return ()
     zones = [f"{service} {code}" for service, code in place.codes.items()]
     of = f"; its grid: {', '.join(zones)}" if zones else ""
@@ -371,8 +370,6 @@ def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Findin
     client = HttpClient(timeout_s=1.5, attempts=1)  # nothing is kept: this is about who answers now
     opened = open_intensity(name, place, client=client, base_urls=base_urls)
     providers = list(opened.providers)
-    if name == LIVE and WattTime.name in services_for(place) and all(map(os.environ.get, VARIABLES[WattTime.name])):
-        providers.insert(-1, open_intensity(WattTime.name, place, client=client, base_urls=base_urls).providers[0])
     found: dict[str, IntensityPoint | str] = {}
 
     def ask(provider: IntensityProvider) -> None:
@@ -396,15 +393,13 @@ def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Findin
         else:
             findings.append(_point_finding(answer, client.now()))
     said = f"A run that asks for {name} takes the first that answers of {opened.order}."
-    if len(opened.providers) < len(providers):
-        said += f" {WattTime.name} is marginal, another quantity, and stands in for none of them."
     return findings, (*failures, said)
 
 
 def _point_finding(point: IntensityPoint, now: datetime) -> Finding:
     age_s = point.age_s(now)
     age = "" if age_s is None else f"{age_s / 60:.0f} min old, " if age_s > 0 else "now, "
-    basis = str(point.signal) if point.scope == Scope.NOT_STATED else point.basis
+    basis = "average" if point.scope == Scope.NOT_STATED else point.basis
     mark = NEUTRAL if point.kind in (PointKind.TABLE, PointKind.MOCK) else GOOD
     grams = f"{fmt.significant(point.gco2e_per_kwh)} g/kWh"
     return Finding("live", point.provider, grams, mark, f"{point.kind}, {age}{basis}")

@@ -112,7 +112,7 @@ def test_transformers_4_starts_a_tracker_of_its_own_unless_told_otherwise(versio
 # The carbon intensity by the hour
 
 SIMULATED = ("gpu", "cpu", "ram")  # lines that say at length why nothing is measured
-KEYS = ("EIA_API_KEY", "ELECTRICITY_MAPS_API_KEY", "WATTTIME_USERNAME", "WATTTIME_PASSWORD")
+KEYS = ("EIA_API_KEY", "ELECTRICITY_MAPS_API_KEY")
 
 
 @pytest.fixture
@@ -173,7 +173,6 @@ def test_unasked_with_keys_it_names_their_variables_and_nothing_of_them(server, 
     assert lines(findings) == {
         "eia": ("not asked", "–", "EIA_API_KEY set"),
         "electricity_maps": ("not asked", "–", "ELECTRICITY_MAPS_API_KEY set"),
-        "watttime": ("not asked", "–", "WATTTIME_USERNAME and WATTTIME_PASSWORD set"),
     }
     assert "eia, electricity_maps, table" in said[1]
     assert "secret" not in str((findings, said))
@@ -181,7 +180,7 @@ def test_unasked_with_keys_it_names_their_variables_and_nothing_of_them(server, 
 
 @pytest.mark.parametrize(
     ("country", "names"),
-    [("GB", ["neso"]), ("SW1A 1AA", ["neso"]), ("DE", ["energy_charts"]), ("DK1", ["energi_data_service"]), ("JP", [])],
+    [("GB", ["neso"]), ("DE", ["energy_charts"]), ("DK1", []), ("JP", [])],
 )
 def test_which_services_know_a_place(server, country, names):
     findings, said = doctor._not_asked(grid_place(country), "", is_auto=False)
@@ -223,15 +222,6 @@ def test_a_service_by_its_name_is_asked_alone(server, monkeypatch):
     findings, said = doctor._asked(grid_place("GB"), "neso", at(server.url, "GB", "neso"))
     assert [f.value for f in findings] == ["neso", "table"] and len(server.asked) == 1
     assert said == ("A run that asks for neso takes the first that answers of neso, table.",)
-
-
-def test_a_marginal_intensity_is_shown_apart(server, monkeypatch):
-    for name in KEYS[2:]:
-        monkeypatch.setenv(name, "secret")
-    server.always(Reply(status=403))
-    findings, said = doctor._asked(grid_place("CISO"), "live", at(server.url, "CISO", "eia", "watttime"))
-    assert [(f.value, f.method) for f in findings][:2] == [("eia", "no answer"), ("watttime", "no answer")]
-    assert "of eia, table. watttime is marginal" in said[-1] and "secret" not in str(said)
 
 
 @pytest.mark.parametrize("reply", [Reply(half_hour(1), delay_s=3.0), Reply(half_hour(1), trickle_s=0.2)])
@@ -281,7 +271,7 @@ def test_a_place_that_is_not_found_is_told_with_its_fix(server, monkeypatch):
     [
         ("DE", "nobody", "no such source of carbon intensity: 'nobody'"),
         ("DE", "neso", "neso knows no zone for DE"),
-        ("CISO", "watttime", "set the environment variable WATTTIME_USERNAME and WATTTIME_PASSWORD"),
+        ("DE", "electricity_maps", "set the environment variable ELECTRICITY_MAPS_API_KEY"),
     ],
 )
 def test_a_service_that_cannot_be_asked_is_the_users_mistake(server, country, name, message):

@@ -1,6 +1,6 @@
 """The place that a user means, checked before anything is multiplied with it.
 
-It is a country, a state of the USA or a province of Canada, as people, clouds, grids or the post name it.
+It is a country, a state of the USA or a province of Canada, as people, clouds or grids name it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,11 @@ class Location:
     Attributes:
         place: the country or state, by which the tables know it; None: unknown, so the world.
         zone: the row of the table of grid zones, where one is known; else empty.
-        postcode: the outward half of a postcode of the UK.
         note: what a cloud calls it, for people: ``aws us-east-1, Northern Virginia``.
     """
 
     place: Place | None = None
     zone: str = ""
-    postcode: str = ""
     note: str = ""
 
 
@@ -69,15 +67,6 @@ _KOSOVO = {"alpha_2": "XK", "alpha_3": "XKX", "name": "Kosovo"}
 
 _STATE = re.compile(r"US-[A-Z]{2}")
 _PROVINCES = frozenset(("AB", "BC", "MB", "NB", "NL", "NS", "NT", "NU", "ON", "PE", "QC", "SK", "YT"))  # ISO 3166-2:CA
-
-# The outward half, and the inward half behind a space. Format: "BS 7666", as Royal Mail writes it.
-_POSTCODE = re.compile(r"(GB-|UK-)?(([A-Z]{1,2})[0-9][A-Z0-9]?)(?: ?([0-9][A-Z]{2}))?")
-_POST_AREAS = """
-    AB AL B BA BB BD BH BL BN BR BS BT CA CB CF CH CM CO CR CT CV CW DA DD DE DG DH DL DN DT DY E EC EH EN EX FK FY G GL
-    GU HA HD HG HP HR HS HU HX IG IP IV KA KT KW KY L LA LD LE LL LN LS LU M ME MK ML N NE NG NN NP NR NW OL OX PA PE PH
-    PL PO PR RG RH RM S SA SE SG SK SL SM SN SO SP SR SS ST SW SY TA TD TF TN TQ TR TS TW UB W WA WC WD WF WN WR WS WV
-    YO ZE
-"""  # of the UK: Guernsey, Jersey and the Isle of Man are not in it
 
 
 @cache
@@ -104,8 +93,7 @@ def locate(text: str) -> Location:
 
     The first of these that holds: a country (``DE``, ``DEU``, ``Germany``, ``XK``), a state of the USA or a province
     of Canada (``US-CA``, ``CA-QC``), a zone of a grid (``CISO``, ``AU-NSW``, ``DK1``), a region of a cloud or a zone
-    in it (``us-east-1``, ``us-east-1a``, ``europe-west4-b``, ``gcp:us-west1-a``, ``East US``), a postcode of the UK
-    (``SW1A 1AA``, ``GB-SW1A``).
+    in it (``us-east-1``, ``us-east-1a``, ``europe-west4-b``, ``gcp:us-west1-a``, ``East US``).
 
     Raises:
         UsageError: for a name that is not exactly one place, with the nearest names.
@@ -126,14 +114,6 @@ def locate(text: str) -> Location:
         own_zone = region["place"] if region["place"] in zones() else ""
         note = f"{region['provider']} {region['region']}, {region['location']}"
         return Location(place, region["grid_zone"] or own_zone, note=note)
-    if (match := _POSTCODE.fullmatch(name)) is not None and match[3] in _POST_AREAS.split():
-        price_area = f"{match[3]}-{match[2]}"
-        if not match[1] and not match[4] and price_area in zones():
-            raise UsageError(
-                f"{{argument}} {text!r} is a postcode of the UK and a price area: write GB-{match[2]} or {price_area}",
-                argument="country",
-            )
-        return Location(resolve_place("GB"), postcode=match[2])
     raise UsageError(_unknown(text), argument="country")
 
 
@@ -205,7 +185,7 @@ def _unknown(text: str) -> str:
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return (
         f"{{argument}} {text!r} is not an ISO 3166 code or English name (DE, DEU, Germany), nor a state (US-CA), a "
-        f"cloud's region (us-east-1), a grid's zone (CISO) or a postcode of the UK{hint}"
+        f"cloud's region (us-east-1) or a grid's zone (CISO); for a British postcode, write GB{hint}"
     )
 
 

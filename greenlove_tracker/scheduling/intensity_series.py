@@ -20,7 +20,6 @@ from greenlove_tracker.grid.live.intensity import (
     IntensityUnavailable,
     PointKind,
     Scope,
-    Signal,
     floor_time,
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity
@@ -79,13 +78,11 @@ class RegionSeries:
     Attributes:
         basis: where they are from.
         hourly: None where ``basis`` says what the problem is.
-        signal: average or marginal; None of hours that were handed over, whose kind nobody knows.
         scope: of emissions, likewise.
     """
 
     basis: IntensityBasis
     hourly: HourlyIntensity | None
-    signal: Signal | None = None
     scope: Scope | None = None
 
 
@@ -104,8 +101,7 @@ def region_series(
         ahead_h: that a forecast is wanted for.
 
     Raises:
-        UsageError: where a region has no source or is no place, a file cannot be read, or average and marginal
-            intensities would be compared.
+        UsageError: where a region has no source or is no place, or a file cannot be read.
     """
     if now.tzinfo is None:
         raise UsageError(f"{now} has no time zone: give an aware datetime, such as datetime.now(timezone.utc)")
@@ -117,10 +113,6 @@ def region_series(
 
         with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(opened))) as pool:
             found = list(pool.map(lambda pair: _series(pair[0], pair[1], now, ahead_h), opened))
-    signals = {series.signal for series in found if series.signal}
-    if len(signals) > 1:
-        named = ", ".join(f"{s.basis.region}: {s.signal}" for s in found if s.signal)
-        raise UsageError(f"average and marginal intensities answer two questions and are not compared ({named})")
     return found
 
 
@@ -143,13 +135,6 @@ def scopes_differ(series: Iterable[RegionSeries]) -> str:
         return ""
     named = ", ".join(f"{region} {scope}" for region, scope in scopes.items())
     return f"The regions count other emissions ({named}): lifecycle adds some 10 to 50 g/kWh to direct ones"
-
-
-def marginal_note(series: Iterable[RegionSeries]) -> str:
-    """Return a sentence where the figures are marginal, and so no emissions of a run; else nothing."""
-    if not any(s.signal == Signal.MARGINAL for s in series):
-        return ""
-    return "Intensity and CO2e are marginal: what one more kWh causes. A run is counted with an average intensity"
 
 
 def _by_region(
@@ -209,7 +194,7 @@ def _series(
     try:
         answer = source.history(floor_time(now, _DAY) - reach, now.astimezone(UTC))
     except IntensityUnavailable as error:
-        return RegionSeries(IntensityBasis(region, problem=str(error)), None, source.signal)
+        return RegionSeries(IntensityBasis(region, problem=str(error)), None)
     first = answer.point
     words = first.source if not first.zone or first.zone in first.source else f"{first.source}, {first.zone}"
     failures = tuple(f"{failure.provider}: {failure.reason}" for failure in answer.failures)
@@ -217,18 +202,18 @@ def _series(
     if first.kind == PointKind.TABLE:
         problem = "; ".join([*failures, NO_HOURS])
         basis = replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem)
-        return RegionSeries(basis, None, first.signal, first.scope)
+        return RegionSeries(basis, None, first.scope)
     past = [point for point in answer.points if point.end_utc <= now]
     if not past:
         problem = "; ".join([*failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
-        return RegionSeries(replace(basis, problem=problem), None, first.signal, first.scope)
+        return RegionSeries(replace(basis, problem=problem), None, first.scope)
     provider = next(p for p in source.providers if p.name == first.provider)
     expected = [p for p in _expected(provider, source.place, now, ahead_h, reach) if p.scope == first.scope]
     newest = max(point.end_utc for point in past)
     known = {floor_time(start, _HOUR) for start, _ in _by_hour(past)}
     age_s = None if basis.is_mock else (now - newest).total_seconds()
     basis = replace(basis, n_hours=len(known), newest_utc=newest, age_s=age_s)
-    return RegionSeries(basis, HourlyIntensity.of(_by_hour(past), _by_hour(expected)), first.signal, first.scope)
+    return RegionSeries(basis, HourlyIntensity.of(_by_hour(past), _by_hour(expected)), first.scope)
 
 
 def _handed_over(region: str | None, hourly: HourlyIntensity, now: datetime) -> RegionSeries:

@@ -28,7 +28,6 @@ from greenlove_tracker.grid.live.intensity import (
     IntensityProvider,
     IntensityUnavailable,
     PointKind,
-    Signal,
 )
 from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_span_s
@@ -454,19 +453,11 @@ def average_intensity(
         country: or part of a grid; default: that of the settings.
 
     Raises:
-        UsageError: for what cannot be meant, and for a marginal intensity: the log of the run that follows has an
-            average one beside it.
+        UsageError: for what cannot be meant.
     """
     # Shorter than usual: where no network answers, waiting is not what people want to wait for.
     client = HttpClient(default_cache_dir(os.environ), timeout_s=5.0, budget_s=10.0, attempts=2)
-    source = opened_intensity(intensity, country, client=client)
-    if source.signal == Signal.MARGINAL:
-        raise UsageError(
-            f"{{argument}}: {source.order} gives a marginal intensity, and a run is counted with an average one. "
-            "greenlove plan chooses a start by it",
-            argument="intensity",
-        )
-    return source
+    return opened_intensity(intensity, country, client=client)
 
 
 def checked_threshold(threshold_gco2e_per_kwh: float) -> float:

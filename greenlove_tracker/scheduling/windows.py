@@ -36,7 +36,6 @@ from greenlove_tracker.scheduling.intensity_series import (
     IntensityBasis,
     IntensitySource,
     RegionSeries,
-    marginal_note,
     region_series,
     scopes_differ,
     why_nothing_is_known,
@@ -265,7 +264,7 @@ def best_start(
     hours = search.hours(known.forecasts[advice.region]) if advice.region in known.forecasts else ()
     found = [s for s in series if s.basis.region in known.forecasts]
     left_out = [basis.region for basis in known.bases if basis.problem]
-    notes = [note for note in (marginal_note(found), scopes_differ(found)) if note]
+    notes = list(filter(None, [scopes_differ(found)]))
     if known.forecasts and series[0].basis.region in left_out:
         notes.append(f"{left_out[0]} is left out: now means {next(iter(known.forecasts))}")
     return replace(

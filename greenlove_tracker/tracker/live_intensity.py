@@ -253,7 +253,7 @@ def _live_intensity(
             source = _open_source(settings, clock, os.environ)
         if source is None:
             return None
-        return LiveIntensity(_checked_source(source), table, clock, partial(warn_once.warn, "intensity"))
+        return LiveIntensity(source, table, clock, partial(warn_once.warn, "intensity"))
     except UsageError as error:
         if settings.strict or error.is_in(given):
             raise
@@ -309,21 +309,5 @@ def _open_source(settings: Settings, clock: Clock, env: Mapping[str, str]) -> In
         raise UsageError(
             f"{{argument}}: no service without a key knows {settings.country or 'an unknown place'}: give {{argument}}",
             argument=("intensity", "country"),
-        )
-    return source
-
-
-def _checked_source(source: IntensityFallbacks) -> IntensityFallbacks:
-    """Return it.
-
-    Raises:
-        UsageError: where it is marginal: the emissions of a run are energy times an average intensity (GHG Protocol,
-            Scope 2 Guidance, location-based method).
-    """
-    if source.signal == "marginal":
-        raise UsageError(
-            f"{{argument}}: {source.order} gives a marginal intensity, which tells what one more kWh causes, and not "
-            "the emissions of a run: those are counted with an average one; marginal ones are for choosing a start",
-            argument="intensity",
         )
     return source

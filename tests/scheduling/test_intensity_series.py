@@ -12,7 +12,7 @@ from greenlove_tracker import best_start
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity
 from greenlove_tracker.grid.live.http_client import HttpClient
-from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope, Signal
+from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity
 from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.grid.tariff import parse_tariff
@@ -26,8 +26,8 @@ HOUR = timedelta(hours=1)
 class Service:
     """A service that answers from a function of the hour, and writes down what it was asked."""
 
-    def __init__(self, name="ours", level=300.0, signal=Signal.AVERAGE, scope=Scope.LIFECYCLE, days=40, **fails):
-        self.name, self.signal, self.scope = name, signal, scope
+    def __init__(self, name="ours", level=300.0, scope=Scope.LIFECYCLE, days=40, **fails):
+        self.name, self.scope = name, scope
         self.level, self.days, self.fails = level, days, fails
         self.asked = []
 
@@ -54,9 +54,7 @@ class Service:
 
     def _point(self, start, kind):
         value = self.level + 100 * np.cos((start.hour - 18) * 2 * np.pi / 24) + (start.day % 3)
-        return IntensityPoint(
-            float(value), start, start + HOUR, self.name, "Our service", "Z1", self.signal, self.scope, kind, NOW
-        )
+        return IntensityPoint(float(value), start, start + HOUR, self.name, "Our service", "Z1", self.scope, kind, NOW)
 
 
 def one(source, region="DE", ahead_h=24, now=NOW):
@@ -229,15 +227,6 @@ def test_one_service_by_its_name_answers_for_several_regions():
         best_start(4, intensity="live", deadline=NOW + HOUR, now=NOW)
 
 
-def test_average_and_marginal_are_never_compared():
-    intensity = {"DE": Service(), "CISO": Service(signal=Signal.MARGINAL)}
-    with pytest.raises(UsageError, match=r"not compared \(DE: average, CISO: marginal\)"):
-        best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW)
-    alone = best_start(4, intensity={"CISO": intensity["CISO"]}, deadline=NOW + 24 * HOUR, now=NOW)
-    assert alone.sources[0].basis == "marginal, lifecycle" and alone.is_worth_waiting
-    assert [note.partition(":")[0] for note in alone.notes] == ["Intensity and CO2e are marginal"]
-
-
 def test_regions_that_count_other_emissions_are_compared_with_a_note():
     intensity = {"DE": Service(), "GB": Service(scope=Scope.DIRECT)}
     (note,) = best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW).notes
@@ -318,7 +307,7 @@ def test_hours_handed_over_are_of_no_service():
     values = 300 + 100 * np.cos(np.arange(24 * 40) * 2 * np.pi / 24)
     first = int(hours_since_epoch(NOW)) - len(values)
     found = one(HourlyIntensity(first, values), None)
-    assert (found.basis.source, found.basis.n_hours, found.signal) == ("hours given", 960, None)
+    assert (found.basis.source, found.basis.n_hours) == ("hours given", 960)
     assert found.basis.age_s == 600
 
 

@@ -7,13 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from intensity_server import Reply, serving
 
-from greenlove_tracker import best_start, wait_for_low_carbon
-from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker import best_start
 from greenlove_tracker.grid.live import own_place
 from greenlove_tracker.scheduling import intensity_source
 from greenlove_tracker.scheduling.intensity_source import opened_intensity
-from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -36,20 +33,6 @@ def test_best_start_asks_the_addresses_of_the_settings(server, monkeypatch):
     deadline = datetime.now(UTC) + timedelta(hours=24)
     found = best_start(4, intensity="neso", regions=["GB"], deadline=deadline)
     assert server.asked and "neso: HTTP 404, not found from 127.0.0.1" in found.reason
-
-
-def test_a_marginal_intensity_stands_beside_no_run(monkeypatch):
-    for name in ("WATTTIME_USERNAME", "WATTTIME_PASSWORD"):
-        monkeypatch.setenv(name, "not-a-secret")
-    deadline = (datetime.now(UTC) + timedelta(hours=9)).isoformat()
-    settings = Settings(intensity="watttime", country="CISO", deadline_utc=deadline, max_hours=1)
-    for begin in (
-        lambda: wait_for_low_carbon(200, "1s", intensity="watttime", country="CISO", quiet=True),
-        lambda: TimedStart.of("+1h", settings, None),
-        lambda: BestStart.of(settings, None),
-    ):
-        with pytest.raises(UsageError, match="watttime gives a marginal intensity"):
-            begin()
 
 
 def test_a_place_that_is_not_found_is_told_of_once(server, tmp_path, capsys):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
-from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope, Signal
+from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.live.offline import TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.scheduling.waiting import WaitClocks
@@ -85,7 +85,6 @@ class HourlyProvider:
     """Answers with the value of the hour; None: it fails; a function: it is called."""
 
     name = "hourly"
-    signal = Signal.AVERAGE
 
     def __init__(
         self, machine: FakeMachine, values: Sequence[float | Callable[[], None] | None], first: datetime = NOW
@@ -108,7 +107,7 @@ class HourlyProvider:
             raise IntensityUnavailable(self.name, "it is down")
         start = self._first + timedelta(hours=hour)
         return IntensityPoint(
-            value, start, start + timedelta(hours=1), self.name, "Hourly", "X", self.signal, Scope.DIRECT,
+            value, start, start + timedelta(hours=1), self.name, "Hourly", "X", Scope.DIRECT,
             PointKind.MEASURED, self._machine.now,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ from greenlove_tracker import read_logs
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
-from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope, Signal
+from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.live.offline import TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.job import Ranks
@@ -55,8 +55,8 @@ class Scripted:
 
     name = "scripted"
 
-    def __init__(self, clock, figures, signal=Signal.AVERAGE):
-        self.clock, self.figures, self.signal = clock, list(figures), signal
+    def __init__(self, clock, figures):
+        self.clock, self.figures = clock, list(figures)
         self.asked_s = []
 
     def covers(self, place):
@@ -74,7 +74,7 @@ def point_of(figure, utc_s, length_s=300):
     now = datetime.fromtimestamp(utc_s, UTC)
     end = now + timedelta(seconds=length_s)
     kind, scope = PointKind.MEASURED, Scope.DIRECT
-    return IntensityPoint(figure, now, end, "scripted", "a test", "here", Signal.AVERAGE, scope, kind, now)
+    return IntensityPoint(figure, now, end, "scripted", "a test", "here", scope, kind, now)
 
 
 def fallbacks(*providers):
@@ -480,15 +480,6 @@ def test_what_cannot_be_is_said_before_the_run(clock, tmp_path, arguments, messa
     with pytest.raises(UsageError, match=message):
         make_tracker(clock, tmp_path / "logs", **arguments)
     assert not (tmp_path / "logs").exists()
-
-
-def test_a_marginal_intensity_is_refused(clock, tmp_path, monkeypatch):
-    monkeypatch.setenv("WATTTIME_USERNAME", "ann")
-    monkeypatch.setenv("WATTTIME_PASSWORD", "secret-word")
-    with pytest.raises(UsageError, match="marginal intensity"):
-        make_tracker(clock, tmp_path / "logs", intensity="watttime", country="US-CA")
-    with pytest.raises(UsageError, match="marginal intensity"):
-        make_tracker(clock, tmp_path / "logs", intensity=fallbacks(Scripted(clock, [1], Signal.MARGINAL)))
 
 
 def test_a_bad_variable_is_warned_of_and_the_run_tracked(clock, tmp_path, monkeypatch, caplog):

@@ -1,15 +1,14 @@
 """The order in which services are asked, down to the offline table, and those that failed on the way.
 
-``live`` asks, for a place: the services without a key that know it (NESO, Energi Data Service, EIA, Energy-Charts, of
-which an area has one or two), then Electricity Maps where a key is set, then the table. A service by its name is asked
-alone, then the table. A marginal intensity has no fall-back: an average one would be another quantity.
+``live`` asks, for a place: the service without a key that knows it (NESO, EIA or Energy-Charts), then Electricity Maps
+where a key is set, then the table. A service by its name is asked alone, then the table.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -20,26 +19,23 @@ from greenlove_tracker.grid.live.intensity import (
     IntensityProvider,
     IntensityUnavailable,
     Scope,
-    Signal,
 )
-from greenlove_tracker.grid.live.keyless import Eia, EnergiDataService, EnergyCharts, Neso
+from greenlove_tracker.grid.live.keyless import Eia, EnergyCharts, Neso
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity, utc_now
 from greenlove_tracker.grid.live.places import GridPlace
-from greenlove_tracker.grid.live.with_keys import ElectricityMaps, WattTime
+from greenlove_tracker.grid.live.with_keys import ElectricityMaps
 
 LIVE = "live"
 EIA_KEY = "EIA_API_KEY"
 ELECTRICITY_MAPS_KEY = "ELECTRICITY_MAPS_API_KEY"
-WATTTIME_USER, WATTTIME_PASSWORD = "WATTTIME_USERNAME", "WATTTIME_PASSWORD"  # names of variables
 
 VARIABLES = {  # of the environment, that a service's keys are read from; EIA has a demonstration key besides
     Eia.name: (EIA_KEY,),
     ElectricityMaps.name: (ELECTRICITY_MAPS_KEY,),
-    WattTime.name: (WATTTIME_USER, WATTTIME_PASSWORD),
 }
 
-_KEYLESS = (Neso.name, EnergiDataService.name, Eia.name, EnergyCharts.name)
-SERVICES = (*_KEYLESS, ElectricityMaps.name, WattTime.name)
+_KEYLESS = (Neso.name, Eia.name, EnergyCharts.name)
+SERVICES = (*_KEYLESS, ElectricityMaps.name)
 NAMES = (LIVE, *SERVICES, TableIntensity.name, MockIntensity.name)
 
 
@@ -82,7 +78,7 @@ class IntensityAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IntensityFallbacks:
-    """Providers of one signal, asked one after another until one answers.
+    """Providers, asked one after another until one answers.
 
     Attributes:
         place: that all are asked about.
@@ -91,13 +87,6 @@ class IntensityFallbacks:
 
     place: GridPlace
     providers: tuple[IntensityProvider, ...]
-    signal: Signal = field(init=False)
-
-    def __post_init__(self) -> None:
-        signals = {provider.signal for provider in self.providers}
-        if len(signals) != 1:
-            raise UsageError("average and marginal intensities cannot stand in for each other")
-        object.__setattr__(self, "signal", signals.pop())
 
     @property
     def order(self) -> str:
@@ -185,8 +174,7 @@ def open_intensity(
         others = [other for other, provider in opened.items() if provider.covers(place)]
         instead = f"{' and '.join(others)} {'do' if len(others) > 1 else 'does'}" if others else "give {argument}"
         raise UsageError(f"{name} knows no zone for {place.name or 'an unknown place'}: {instead}", argument="country")
-    is_marginal = opened[name].signal == Signal.MARGINAL
-    return IntensityFallbacks(place, (opened[name],) if is_marginal else (opened[name], table))
+    return IntensityFallbacks(place, (opened[name], table))
 
 
 def _offline(name: str, client: HttpClient | None) -> IntensityProvider:
@@ -214,14 +202,11 @@ def _services(
 
     found: list[IntensityProvider] = [
         Neso(client, url(Neso.name)),
-        EnergiDataService(client, url(EnergiDataService.name)),
         Eia(client, url(Eia.name), env.get(EIA_KEY, ""), scope or Scope.LIFECYCLE),
         EnergyCharts(client, url(EnergyCharts.name), scope or Scope.NOT_STATED),
     ]
     if token := env.get(ELECTRICITY_MAPS_KEY):
         found.append(ElectricityMaps(client, token, url(ElectricityMaps.name)))
-    if (user := env.get(WATTTIME_USER)) and (password := env.get(WATTTIME_PASSWORD)):
-        found.append(WattTime(client, user, password, url(WattTime.name)))
     return {provider.name: provider for provider in found}
 
 

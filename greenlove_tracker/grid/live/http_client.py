@@ -121,7 +121,6 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         secret_parameters: Sequence[tuple[str, str]] = (),
         secrets: Sequence[str] = (),
-        owner: str = "",
         max_stale_s: float = MOST_STALE_S,
     ) -> Answer[T]:
         """Return what is parsed of the JSON at an address, or on the disk where that is young enough.
@@ -135,16 +134,15 @@ class HttpClient:
             headers: to send; any that holds a token belongs into ``secrets`` as well.
             secret_parameters: of the query too, after the others; their values are secrets.
             secrets: texts that appear in no message, log or file.
-            owner: whose answer it is, where the secrets change from call to call; a secret too.
             max_stale_s: an answer on the disk that is no older stands in where the service fails.
 
         Raises:
             RequestFailed: where there is no answer.
             UsageError: for an address that is not http or https, or that would carry a token unencrypted.
         """
-        hidden = tuple(filter(None, (*secrets, owner, *(value for _, value in secret_parameters))))
+        hidden = tuple(filter(None, (*secrets, *(value for _, value in secret_parameters))))
         check_address(url, bool(hidden))
-        path = self._cache_path(url, parameters, [owner] if owner else hidden) if max_age_s > 0 else None
+        path = self._cache_path(url, parameters, hidden) if max_age_s > 0 else None
         kept = None if path is None else self._read(path, parse)
         if kept is not None and self._age_s(kept.known_utc) <= max_age_s:
             return kept

@@ -1,8 +1,8 @@
 """The carbon intensity of a stretch of time, with where it is from, and what a service of such figures offers.
 
-An average intensity spreads a grid's emissions over all of its electricity; a marginal one is that of the power plant
-which one more kWh starts. The two answer different questions and are never mixed or compared. Direct emissions are
-those of burning the fuel; lifecycle emissions add mining, building and disposal.
+All intensities are average ones: a grid's emissions spread over all of its electricity. (A marginal one, of the power
+plant which one more kWh starts, answers another question.) Direct emissions are those of burning the fuel; lifecycle
+emissions add mining, building and disposal.
 """
 
 from __future__ import annotations
@@ -38,13 +38,6 @@ class IntensityUnavailable(GreenloveError):  # noqa: N818  # that a service has 
         return type(self), (self.provider, self.reason)
 
 
-class Signal(StrEnum):
-    """The question that an intensity answers."""
-
-    AVERAGE = "average"
-    MARGINAL = "marginal"
-
-
 class Scope(StrEnum):
     """The emissions that an intensity counts."""
 
@@ -75,7 +68,6 @@ class IntensityPoint:
         provider: the name of the service, such as ``neso``.
         source: the service and what it is asked for, for people.
         zone: the part of the grid, in the service's own name.
-        signal: average or marginal.
         scope: direct or lifecycle emissions.
         kind: measured, forecast, of a table, or a mock.
         known_utc: when the service said so; an answer kept on the disk has the time that it came.
@@ -88,7 +80,6 @@ class IntensityPoint:
     provider: str
     source: str
     zone: str
-    signal: Signal
     scope: Scope
     kind: PointKind
     known_utc: datetime
@@ -106,7 +97,7 @@ class IntensityPoint:
     @property
     def basis(self) -> str:
         """For people: ``average, lifecycle``."""
-        return f"{self.signal}, {self.scope}"
+        return f"average, {self.scope}"
 
     def age_s(self, now: datetime) -> float | None:
         """Return how old the figure is at ``now``: since its stretch ended, or since a forecast was made.
@@ -125,11 +116,9 @@ class IntensityProvider(Protocol):
 
     Attributes:
         name: as people choose it, such as ``eia``.
-        signal: average or marginal; a provider gives one of them only.
     """
 
     name: str
-    signal: Signal
 
     def covers(self, place: GridPlace) -> bool:
         """Return whether it knows this place; no network is asked."""

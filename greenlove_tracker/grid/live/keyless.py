@@ -1,4 +1,4 @@
-"""Services that answer without a key: NESO (UK), EIA (USA), Energy-Charts (Europe), Energi Data Service (Denmark).
+"""Services that answer without a key: NESO (Great Britain), EIA (USA), Energy-Charts (Europe).
 
 What their answers look like was read in public documents and recorded answers, which each class names; nothing here
 was tried against the services themselves.
@@ -6,7 +6,6 @@ was tried against the services themselves.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,6 @@ from greenlove_tracker.grid.live.intensity import (
     IntensityUnavailable,
     PointKind,
     Scope,
-    Signal,
     checked_range,
     floor_time,
     is_plausible,
@@ -60,7 +58,6 @@ class HttpProvider:
     """The common part of all services: an address that a setting can replace, and answers that become points."""
 
     name: str
-    signal: Signal = Signal.AVERAGE
     scope: Scope
     service: str  # for people
     base_url: str
@@ -87,7 +84,6 @@ class HttpProvider:
             "provider": self.name,
             "source": f"{self.service}, {zone}",
             "zone": zone,
-            "signal": self.signal,
             "scope": self.scope,
             "known_utc": answer.known_utc,
             "stale_reason": answer.stale_reason,
@@ -102,10 +98,9 @@ class HttpProvider:
 
 
 class Neso(HttpProvider):
-    """The Carbon Intensity API of the National Energy System Operator: Great Britain, and by postcode; CC BY 4.0.
+    """The Carbon Intensity API of the National Energy System Operator: Great Britain; CC BY 4.0.
 
-    Direct emissions, imports included (its methodology; recalled). What it says of a postcode is its model's, also of
-    the past. Answers: its public documentation.
+    Direct emissions, imports included (its methodology; recalled). Answers: its public documentation.
     """
 
     name = "neso"
@@ -121,17 +116,16 @@ class Neso(HttpProvider):
 
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the intensity of this half hour."""
-        path = f"regional/postcode/{place.postcode}" if place.postcode else "intensity"
-        return newest(self.name, self._asked(place, path, 600, PointKind.FORECAST), self.client.now())
+        return newest(self.name, self._asked("intensity", 600, PointKind.FORECAST), self.client.now())
 
     def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
         """Return its forecast of up to 48 hours."""
         start = floor_time(self.client.now(), _HALF_HOUR)
-        path = self._path(place, start, "fw24h" if hours <= 24 else "fw48h")
-        return self.future(self._asked(place, path, 1800, PointKind.FORECAST), hours)
+        path = self._path(start, "fw24h" if hours <= 24 else "fw48h")
+        return self.future(self._asked(path, 1800, PointKind.FORECAST), hours)
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
-        """Return what it measured, of a postcode what it modelled."""
+        """Return what it measured."""
         since, until = checked_range(since, until)
         until = min(until, self.client.now())
         points: list[IntensityPoint] = []
@@ -139,39 +133,29 @@ class Neso(HttpProvider):
         while start < until:
             end = min(start + self._LONGEST, floor_time(until, _HALF_HOUR) + _HALF_HOUR)
             age_s = SETTLED_AGE_S if end < self.client.now() - _DAY else 1800.0
-            points += self._asked(place, self._path(place, start, f"{end:%Y-%m-%dT%H:%MZ}"), age_s, None)
+            points += self._asked(self._path(start, f"{end:%Y-%m-%dT%H:%MZ}"), age_s, None)
             start = end
         return within(self.name, points, since, until)
 
     @staticmethod
-    def _path(place: GridPlace, start: datetime, until: str) -> str:
-        path = f"intensity/{start:%Y-%m-%dT%H:%MZ}/{until}"
-        return f"regional/{path}/postcode/{place.postcode}" if place.postcode else path
+    def _path(start: datetime, until: str) -> str:
+        return f"intensity/{start:%Y-%m-%dT%H:%MZ}/{until}"
 
-    def _asked(
-        self, place: GridPlace, path: str, max_age_s: float, of_forecasts: PointKind | None
-    ) -> list[IntensityPoint]:
-        """Return the half hours of an answer; without ``of_forecasts`` of those alone that were."""
+    def _asked(self, path: str, max_age_s: float, of_forecasts: PointKind | None) -> list[IntensityPoint]:
+        """Return the half hours of an answer; without ``of_forecasts`` those alone that were measured."""
 
         def parse(found: Any) -> list[Slot]:
-            if place.postcode:
-                regions = found["data"]
-                region = regions[0] if isinstance(regions, list) else regions
-                rows = region["data"]
-            else:
-                rows = found["data"]
-            of_model = of_forecasts or (PointKind.ESTIMATED if place.postcode else None)
             slots = []
-            for row in rows:
+            for row in found["data"]:
                 said = row["intensity"]
                 actual, expected = said.get("actual"), said.get("forecast")
-                value, kind = (expected, of_model) if actual is None else (actual, PointKind.MEASURED)
+                value, kind = (expected, of_forecasts) if actual is None else (actual, PointKind.MEASURED)
                 if value is not None and kind is not None:
                     slots.append(slot(utc_time(row["from"]), utc_time(row["to"]), value, kind))
             return slots
 
         answer = self.get(path, parse=parse, max_age_s=max_age_s)
-        return self.points(answer, answer.data, f"postcode {place.postcode}" if place.postcode else "Great Britain")
+        return self.points(answer, answer.data, "Great Britain")
 
 
 # Form EIA-930's codes. Storage (BAT, PS, OES, UES) is left out; SNB and WNB are solar and wind with a battery behind
@@ -428,75 +412,3 @@ def _charts_own(found: Any) -> list[Slot]:
         pairs = zip(starts, values, strict=True)
         slots += [slot(start, start + step, value, kind) for start, value in pairs if value is not None]
     return slots
-
-
-class EnergiDataService(HttpProvider):
-    """Energi Data Service of Energinet: Denmark's two price areas, every 5 minutes, with a forecast of a day or so.
-
-    Without an area, the plain mean of both. Answers: the frame of ``Forecasts_5Min`` in electricitymaps-contrib
-    @ b354f28a (``parsers/tests/mocks/DK``), the fields of ``CO2Emis`` and ``CO2EmisProg`` in public clients; whether
-    ``timezone`` changes how ``start`` and ``end`` are read is untested, so half a day more is asked for.
-    """
-
-    name = "energi_data_service"
-    scope = Scope.NOT_STATED
-    service = "Energi Data Service (Energinet)"
-    base_url = "https://api.energidataservice.dk"
-
-    _STEP = timedelta(minutes=5)
-    _SLACK = 3 * _HOUR  # more than Copenhagen is before UTC
-
-    def covers(self, place: GridPlace) -> bool:
-        """Return whether it lies in Denmark."""
-        return place.iso3 == "DNK"
-
-    def now(self, place: GridPlace) -> IntensityPoint:
-        """Return the intensity of these 5 minutes, or the newest."""
-        now = self.client.now()
-        start = floor_time(now, timedelta(minutes=15))
-        points = self._asked(place, "CO2Emis", start - 2 * _HOUR, start + _HOUR, 300, PointKind.MEASURED)
-        return newest(self.name, points, now)
-
-    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
-        """Return its forecast."""
-        start = floor_time(self.client.now(), _HOUR)
-        end = start + timedelta(hours=int(hours) + 2)
-        return self.future(self._asked(place, "CO2EmisProg", start, end, 1800, PointKind.FORECAST), hours)
-
-    def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
-        """Return what was measured."""
-        since, until = checked_range(since, until)
-        age_s = SETTLED_AGE_S if until < self.client.now() - _DAY else 900.0
-        points = self._asked(place, "CO2Emis", floor_time(since, _HOUR), until, age_s, PointKind.MEASURED)
-        return within(self.name, points, since, until)
-
-    def _asked(
-        self, place: GridPlace, dataset: str, start: datetime, end: datetime, max_age_s: float, kind: PointKind
-    ) -> list[IntensityPoint]:
-        area = place.codes.get(self.name)
-        areas = [area] if area else ["DK1", "DK2"]
-        end = floor_time(end, _HOUR) + _HOUR
-        first, last = start - self._SLACK, end + self._SLACK
-
-        def parse(found: Any) -> list[Slot]:
-            by_time: dict[datetime, list[float]] = {}
-            for row in found["records"]:
-                if row["CO2Emission"] is not None and row["PriceArea"] in areas:
-                    by_time.setdefault(utc_time(row["Minutes5UTC"]), []).append(row["CO2Emission"])
-            whole = {at: values for at, values in by_time.items() if len(values) == len(areas)}
-            return [slot(at, at + self._STEP, sum(values) / len(values), kind) for at, values in whole.items()]
-
-        answer = self.get(
-            f"dataset/{dataset}",
-            [
-                ("start", f"{first:%Y-%m-%dT%H:%M}"),
-                ("end", f"{last:%Y-%m-%dT%H:%M}"),
-                ("filter", json.dumps({"PriceArea": areas}, separators=(",", ":"))),
-                ("sort", "Minutes5UTC asc"),
-                ("timezone", "UTC"),
-                ("limit", str(len(areas) * int((last - first) / self._STEP + 1))),
-            ],
-            parse=parse,
-            max_age_s=max_age_s,
-        )
-        return self.points(answer, answer.data, area or "mean of DK1 and DK2")

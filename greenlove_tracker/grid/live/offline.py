@@ -15,7 +15,6 @@ from greenlove_tracker.grid.live.intensity import (
     IntensityUnavailable,
     PointKind,
     Scope,
-    Signal,
     checked_range,
     floor_time,
     is_plausible,
@@ -45,7 +44,6 @@ class CsvIntensity:
     Args:
         path: the file.
         forecast_path: a file of the same form with what is expected.
-        signal: average or marginal.
         scope: the emissions that it counts.
         now: the clock.
 
@@ -60,11 +58,9 @@ class CsvIntensity:
         path: str | Path,
         forecast_path: str | Path | None = None,
         *,
-        signal: Signal = Signal.AVERAGE,
         scope: Scope = Scope.NOT_STATED,
         now: Clock = utc_now,
     ) -> None:
-        self.signal = signal
         self._scope, self._now = scope, now
         self._path = Path(path)
         columns, known = _read(self._path, VALUE_COLUMN)
@@ -118,7 +114,6 @@ class CsvIntensity:
                 self.name,
                 f"{path.name}, given by the user",
                 "",
-                self.signal,
                 self._scope,
                 kind,
                 stretch.start_utc,
@@ -136,7 +131,6 @@ class TableIntensity:
     """The offline tables: one figure for all hours of a country, a state or the world."""
 
     name = "table"
-    signal = Signal.AVERAGE
 
     def __init__(self, now: Clock = utc_now) -> None:
         self._now = now
@@ -171,9 +165,7 @@ class TableIntensity:
         scope = next((s for s in (Scope.DIRECT, Scope.LIFECYCLE) if s in factor.basis), Scope.NOT_STATED)
         source = f"{factor.source}, {factor.year}" if factor.year else factor.source
         zone = place.place.name if place.place else "world"
-        return IntensityPoint(
-            factor.value, start, end, self.name, source, zone, self.signal, scope, PointKind.TABLE, self._now()
-        )
+        return IntensityPoint(factor.value, start, end, self.name, source, zone, scope, PointKind.TABLE, self._now())
 
 
 _TROUGH_H, _PEAK_H = 3.0, 18.0
@@ -196,7 +188,6 @@ class MockIntensity:
     """A day that repeats itself, peak at 18:00 and trough at 03:00 UTC: for trying things out, and labelled so."""
 
     name = "mock"
-    signal = Signal.AVERAGE
 
     def __init__(self, now: Clock = utc_now) -> None:
         self._now = now
@@ -227,6 +218,4 @@ class MockIntensity:
         value = mock_gco2e_per_kwh(start)
         source = "MOCK: invented figures, of no grid"
         end, kind = start + _HOUR, PointKind.MOCK
-        return IntensityPoint(
-            value, start, end, self.name, source, "mock", self.signal, Scope.NOT_STATED, kind, self._now()
-        )
+        return IntensityPoint(value, start, end, self.name, source, "mock", Scope.NOT_STATED, kind, self._now())

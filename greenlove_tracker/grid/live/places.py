@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from greenlove_tracker.grid.place import Place, locate, zones
 
-_SERVICES = ("eia", "electricity_maps", "energi_data_service", "watttime")
+_SERVICES = ("eia", "electricity_maps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,11 @@ class GridPlace:
     Attributes:
         name: as the user wrote it.
         place: its country or state, by which the tables know it; None: the world.
-        postcode: the outward half of a postcode of the UK.
         codes: by service, the name of the zone there, such as ``{"eia": "CISO"}``.
     """
 
     name: str
     place: Place | None = None
-    postcode: str = ""
     codes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -42,4 +40,4 @@ def grid_place(text: str) -> GridPlace:
     found = locate(text)
     row = zones().get(found.zone, {})
     codes = {service: row[service] for service in _SERVICES if row.get(service)}
-    return GridPlace(text.strip(), found.place, found.postcode, MappingProxyType(codes))
+    return GridPlace(text.strip(), found.place, MappingProxyType(codes))

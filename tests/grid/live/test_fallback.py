@@ -2,15 +2,14 @@ import pytest
 from intensity_server import Reply
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity, parse_base_urls
-from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind, Signal
+from greenlove_tracker.grid.live.fallback import open_intensity, parse_base_urls
+from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.live.keyless import Neso
-from greenlove_tracker.grid.live.offline import MockIntensity, TableIntensity
+from greenlove_tracker.grid.live.offline import MockIntensity
 from greenlove_tracker.grid.live.places import grid_place
-from greenlove_tracker.grid.live.with_keys import WattTime
 
-KEYS = {"ELECTRICITY_MAPS_API_KEY": "em-key", "WATTTIME_USERNAME": "ann", "WATTTIME_PASSWORD": "secret-word"}
-SERVICES = ("neso", "eia", "energy_charts", "energi_data_service", "electricity_maps", "watttime")
+KEYS = {"ELECTRICITY_MAPS_API_KEY": "em-key"}
+SERVICES = ("neso", "eia", "energy_charts", "electricity_maps")
 
 
 def opened(name, place, client, server, env=()):
@@ -22,13 +21,9 @@ def opened(name, place, client, server, env=()):
     ("place", "order", "with_keys"),
     [
         ("GB", "neso, table", "neso, electricity_maps, table"),
-        ("GB-SE1", "neso, table", "neso, electricity_maps, table"),
         ("DE", "energy_charts, table", "energy_charts, electricity_maps, table"),
-        (
-            "DK",
-            "energi_data_service, energy_charts, table",
-            "energi_data_service, energy_charts, electricity_maps, table",
-        ),
+        ("DK", "energy_charts, table", "energy_charts, electricity_maps, table"),
+        ("DK1", "table", "electricity_maps, table"),
         ("US-CA", "eia, table", "eia, electricity_maps, table"),
         ("PJM", "eia, table", "eia, electricity_maps, table"),
         ("ZA", "table", "electricity_maps, table"),
@@ -42,12 +37,11 @@ def test_the_order_ends_at_the_table(client, server, place, order, with_keys):
 
 
 def test_each_failure_is_named_and_the_table_answers(client, server):
-    server.by_path({"/dataset/CO2Emis": Reply(b"<html>"), "/co2eq": Reply(status=503)})
+    server.by_path({"/co2eq": Reply(b"<html>")})
     answer = opened("live", "DK", client, server, KEYS).now()
     assert answer.point.kind == PointKind.TABLE and answer.is_fallback
-    assert [f.provider for f in answer.failures] == ["energi_data_service", "energy_charts", "electricity_maps"]
-    assert "not JSON" in answer.failures[0].reason and "HTTP 503" in answer.failures[1].reason
-    assert "HTTP 404" in answer.failures[2].reason
+    assert [f.provider for f in answer.failures] == ["energy_charts", "electricity_maps"]
+    assert "not JSON" in answer.failures[0].reason and "HTTP 404" in answer.failures[1].reason
 
 
 def test_the_first_that_answers_is_taken(client, server):
@@ -70,16 +64,6 @@ def test_an_older_answer_of_the_service_is_a_fallback_too(client, server, fake_t
     assert later.point.age_s(client.now()) == 603  # with the pauses between the tries
 
 
-def test_a_marginal_intensity_has_no_average_to_fall_back_to(client, server):
-    source = opened("watttime", "US-CA", client, server, KEYS)
-    assert source.order == "watttime" and source.signal == Signal.MARGINAL
-    with pytest.raises(IntensityUnavailable, match="HTTP 404"):
-        source.now()
-    mixed = (WattTime(client, "a", "b"), TableIntensity())
-    with pytest.raises(UsageError, match="cannot stand in for each other"):
-        IntensityFallbacks(grid_place("US-CA"), mixed)
-
-
 def test_a_service_by_name_then_the_table(client, server):
     source = opened("eia", "CISO", client, server)
     assert source.order == "eia, table"
@@ -93,7 +77,7 @@ def test_a_service_by_name_then_the_table(client, server):
         ("eia", "DE", "eia knows no zone for DE: energy_charts does"),
         ("neso", "", "neso knows no zone for an unknown place"),
         ("electricity_maps", "DE", "needs a key: set the environment variable ELECTRICITY_MAPS_API_KEY"),
-        ("watttime", "US-CA", "WATTTIME_USERNAME and WATTTIME_PASSWORD"),
+        ("watttime", "US-CA", "no such source of carbon intensity: 'watttime'"),
         ("nesso", "GB", "no such source of carbon intensity: 'nesso'; there are live, neso"),
     ],
 )

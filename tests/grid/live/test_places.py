@@ -8,22 +8,19 @@ from greenlove_tracker.tables.reading import rows
 
 
 @pytest.mark.parametrize(
-    ("text", "iso3", "postcode", "codes"),
+    ("text", "iso3", "codes"),
     [
-        ("Germany", "DEU", "", {}),
-        ("ciso", "USA", "", {"eia": "CISO", "electricity_maps": "US-CAL-CISO", "watttime": "CAISO_NORTH"}),
-        ("US-TEX-ERCO", "USA", "", {"eia": "ERCO", "electricity_maps": "US-TEX-ERCO"}),
-        ("US-PA", "USA", "", {"eia": "PJM", "electricity_maps": "US-MIDA-PJM"}),
-        ("DK2", "DNK", "", {"energi_data_service": "DK2", "electricity_maps": "DK-DK2"}),
-        ("SW1A 1AA", "GBR", "SW1A", {}),
-        ("rg10", "GBR", "RG10", {}),
-        ("GB-SE1", "GBR", "SE1", {}),
-        ("", "", "", {}),
+        ("Germany", "DEU", {}),
+        ("ciso", "USA", {"eia": "CISO", "electricity_maps": "US-CAL-CISO"}),
+        ("US-TEX-ERCO", "USA", {"eia": "ERCO", "electricity_maps": "US-TEX-ERCO"}),
+        ("US-PA", "USA", {"eia": "PJM", "electricity_maps": "US-MIDA-PJM"}),
+        ("DK2", "DNK", {"electricity_maps": "DK-DK2"}),
+        ("", "", {}),
     ],
 )
-def test_a_place_in_the_names_of_the_services(text, iso3, postcode, codes):
+def test_a_place_in_the_names_of_the_services(text, iso3, codes):
     place = grid_place(text)
-    assert (place.iso3, place.postcode, dict(place.codes)) == (iso3, postcode, codes)
+    assert (place.iso3, dict(place.codes)) == (iso3, codes)
 
 
 def test_a_state_without_one_grid_is_known_to_the_tables_alone():
@@ -39,7 +36,7 @@ def test_an_unknown_place_is_the_users_mistake(text):
 
 PJM = {"eia": "PJM", "electricity_maps": "US-MIDA-PJM"}
 BPAT = {"eia": "BPAT", "electricity_maps": "US-NW-BPAT"}
-CALIFORNIA = {"eia": "CISO", "electricity_maps": "US-CAL-CISO", "watttime": "CAISO_NORTH"}
+CALIFORNIA = {"eia": "CISO", "electricity_maps": "US-CAL-CISO"}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +68,7 @@ CALIFORNIA = {"eia": "CISO", "electricity_maps": "US-CAL-CISO", "watttime": "CAI
         ("SC", "SYC", "", {}),  # the Seychelles, not the utility of South Carolina
         ("NO2", "NOR", "", {"electricity_maps": "NO-NO2"}),
         ("SE-SE1", "SWE", "", {"electricity_maps": "SE-SE1"}),
+        ("SE1", "SWE", "", {"electricity_maps": "SE-SE1"}),
         ("Auto", "", "", {}),
     ],
 )
@@ -89,7 +87,6 @@ def test_amazons_and_googles_region_of_nearly_one_name_are_two_states():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("SE1", "a postcode of the UK and a price area: write GB-SE1 or SE-SE1"),
         ("us-west1-a", r"in two clouds: write gcp:us-west1-a \(US-OR\) or crusoe:us-west1-a \(US\)"),
         ("us-east1-a", "write gcp:us-east1-a .US-SC. or crusoe:us-east1-a .US-VA."),
         ("us-esat-1", "did you mean us-west-1 or us-east-1"),
@@ -100,19 +97,14 @@ def test_amazons_and_googles_region_of_nearly_one_name_are_two_states():
         ("us-east-11", "did you mean us-east-1"),
         ("us-east-1-b", "did you mean"),
         ("ERC0", "did you mean ERCO"),
-        ("ZZ1", "a postcode of the UK$"),
+        ("SW1A 1AA", "for a British postcode, write GB"),
+        ("GB-SW1A", "no such part of United Kingdom is known; use GB"),
         ("CA-XX", "no such part of Canada is known; use CA"),
     ],
 )
 def test_what_is_in_two_places_or_in_none_is_told_with_near_names(text, message):
     with pytest.raises(UsageError, match=message):
         resolve_place(text)
-
-
-@pytest.mark.parametrize("text", ["SE1 9GF", "se19gf", "SE14", "E1", "GB-SE1", "UK-SW1A", "M1 1AE", "EC1A 1BB", "BT1"])
-def test_postcodes_of_the_uk(text):
-    place = grid_place(text)
-    assert place.iso3 == "GBR" and place.postcode and not place.codes
 
 
 def test_every_region_of_a_cloud_is_found_with_a_country_that_the_tables_know():

@@ -1,19 +1,17 @@
 """The services, against answers as they stand in public documents (see the classes' docstrings)."""
 
-import base64
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from intensity_server import NOW, Reply
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind, Scope, Signal
-from greenlove_tracker.grid.live.keyless import Eia, EnergiDataService, EnergyCharts, Neso
+from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind, Scope
+from greenlove_tracker.grid.live.keyless import Eia, EnergyCharts, Neso
 from greenlove_tracker.grid.live.places import grid_place
-from greenlove_tracker.grid.live.with_keys import ElectricityMaps, WattTime
+from greenlove_tracker.grid.live.with_keys import ElectricityMaps
 
-GB, LONDON, DE, CISO, DK1, DK = map(grid_place, ("GB", "SW1A 1AA", "DE", "US-CA", "DK1", "Denmark"))
+GB, DE, CISO = map(grid_place, ("GB", "DE", "US-CA"))
 HOUR = timedelta(hours=1)
 
 
@@ -42,20 +40,12 @@ def half_hours(start, *pairs):
     }
 
 
-def regional(data):
-    rows = [
-        {**row, "intensity": {"forecast": row["intensity"]["forecast"], "index": "low"}, "generationmix": []}
-        for row in data["data"]
-    ]
-    return {"regionid": 13, "dnoregion": "UKPN London", "shortname": "London", "postcode": "SW1A", "data": rows}
-
-
 def test_neso_now_is_what_was_measured_or_else_expected(client, server):
     neso = Neso(client, server.url)
     server.always(Reply(half_hours(at(12), (266, 263))))
     point = neso.now(GB)
     assert (point.gco2e_per_kwh, point.start_utc, point.end_utc) == (263, at(12), at(12.5))
-    assert (point.kind, point.signal, point.scope) == (PointKind.MEASURED, Signal.AVERAGE, Scope.DIRECT)
+    assert (point.kind, point.scope) == (PointKind.MEASURED, Scope.DIRECT)
     assert point.source == "NESO Carbon Intensity API (CC BY 4.0), Great Britain" and point.age_s(NOW) == 0
     assert server.asked[0].path == "/intensity"
 
@@ -63,23 +53,6 @@ def test_neso_now_is_what_was_measured_or_else_expected(client, server):
 def test_neso_now_of_a_half_hour_that_is_not_measured_yet(client, server):
     server.always(Reply(half_hours(at(12), (266, None))))
     assert Neso(client, server.url).now(GB).kind == PointKind.FORECAST
-
-
-def test_neso_by_postcode(client, server):
-    day = half_hours(at(12), (80, None), (90, None))
-    server.by_path(
-        {
-            "/regional/postcode/SW1A": {"data": [regional(half_hours(at(12), (77, None)))]},
-            "/regional/intensity/2026-11-22T12:00Z/fw24h/postcode/SW1A": {"data": regional(day)},
-            "/regional/intensity/2026-11-22T10:00Z/2026-11-22T11:30Z/postcode/SW1A": {
-                "data": regional(half_hours(at(10), (70, None), (71, None)))
-            },
-        }
-    )
-    neso = Neso(client, server.url)
-    assert neso.now(LONDON).gco2e_per_kwh == 77 and neso.now(LONDON).zone == "postcode SW1A"
-    assert [p.gco2e_per_kwh for p in neso.forecast(LONDON, 1)] == [80, 90]
-    assert {p.kind for p in neso.history(LONDON, at(10), at(11))} == {PointKind.ESTIMATED}
 
 
 def test_neso_forecast_of_two_days_begins_now(client, server):
@@ -107,10 +80,10 @@ def test_neso_history_is_asked_for_in_pieces_and_leaves_gaps(client, server):
 
 
 def test_nesos_error_is_told(client, server):
-    error = {"error": {"code": "400 Bad Request", "message": "Please enter a valid UK postcode."}}
+    error = {"error": {"code": "400 Bad Request", "message": "Please enter a valid date."}}
     server.always(Reply(error, status=400))
-    with pytest.raises(IntensityUnavailable, match=r"^neso: HTTP 400 .*Please enter a valid UK postcode"):
-        Neso(client, server.url).now(LONDON)
+    with pytest.raises(IntensityUnavailable, match=r"^neso: HTTP 400 .*Please enter a valid date"):
+        Neso(client, server.url).now(GB)
 
 
 # EIA
@@ -265,44 +238,6 @@ def test_energy_charts_of_another_shape(client, server, spoil):
         EnergyCharts(client, server.url).now(DE)
 
 
-# Energi Data Service
-
-
-def energinet(dataset, start, **by_area):
-    records = [
-        {
-            "Minutes5UTC": f"{start + n * timedelta(minutes=5):%Y-%m-%dT%H:%M:%S}",
-            "Minutes5DK": f"{start + HOUR + n * timedelta(minutes=5):%Y-%m-%dT%H:%M:%S}",
-            "PriceArea": area,
-            "CO2Emission": value,
-        }
-        for area, found in by_area.items()
-        for n, value in enumerate(found)
-    ]
-    return {"total": len(records), "filters": "{}", "sort": "Minutes5UTC asc", "dataset": dataset, "records": records}
-
-
-def test_energinet_of_an_area_and_its_forecast(client, server):
-    server.by_path(
-        {
-            "/dataset/CO2Emis": energinet("CO2Emis", at(12), DK1=[101.0, 102.0]),
-            "/dataset/CO2EmisProg": energinet("CO2EmisProg", at(12), DK1=list(range(20))),
-        }
-    )
-    service = EnergiDataService(client, server.url)
-    point = service.now(DK1)
-    assert (point.gco2e_per_kwh, point.start_utc, point.zone) == (102.0, NOW - timedelta(minutes=5), "DK1")
-    assert point.age_s(NOW) == 0 and json.loads(server.asked[0].query["filter"][0]) == {"PriceArea": ["DK1"]}
-    forecast = service.forecast(DK1, 1)
-    assert forecast[0].start_utc == NOW and len(forecast) == 12 and forecast[0].kind == PointKind.FORECAST
-
-
-def test_denmark_without_an_area_is_the_mean_of_both_where_both_are_there(client, server):
-    server.always(Reply(energinet("CO2Emis", at(11), DK1=[100.0, 110.0, None], DK2=[200.0, 130.0, 140.0])))
-    points = EnergiDataService(client, server.url).history(DK, at(11), at(12))
-    assert [p.gco2e_per_kwh for p in points] == [150.0, 120.0] and points[0].zone == "mean of DK1 and DK2"
-
-
 # Electricity Maps
 
 
@@ -361,83 +296,17 @@ def test_a_plan_without_a_forecast_is_told(client, server):
         maps(client, server).forecast(DE, 24)
 
 
-# WattTime
-
-
-def moer(start, *found, period_s=300, units="lbs_co2_per_mwh"):
-    rows = [
-        {"point_time": f"{start + n * timedelta(seconds=period_s):%Y-%m-%dT%H:%M:%S+00:00}", "value": value}
-        for n, value in enumerate(found)
-    ]
-    meta = {"units": units, "data_point_period_seconds": period_s, "region": "CAISO_NORTH", "signal_type": "co2_moer"}
-    return {"data": rows, "meta": meta}
-
-
-def watttime(client, server):
-    return WattTime(client, "ann", "her-password", server.url)
-
-
-def test_watttime_is_marginal(client, server):
-    server.by_path({"/login": {"token": "t0ken-of-login"}, "/v3/forecast": moer(NOW, 870.0, 880.0)})
-    point = watttime(client, server).now(CISO)
-    assert point.gco2e_per_kwh == pytest.approx(870 * 0.45359237)
-    assert (point.signal, point.scope) == (Signal.MARGINAL, Scope.DIRECT)
-    login, forecast = server.asked
-    assert login.headers["authorization"] == "Basic " + base64.b64encode(b"ann:her-password").decode()
-    assert forecast.headers["authorization"] == "Bearer t0ken-of-login"
-    assert (forecast.query["region"], forecast.query["signal_type"]) == (["CAISO_NORTH"], ["co2_moer"])
-
-
-def test_watttime_logs_in_once_and_again_where_its_token_is_refused(client, server, fake_time):
-    tokens = iter(["first-token", "second-token", "third-token"])
-
-    def reply(asked):
-        if asked.path == "/login":
-            return Reply({"token": next(tokens)})
-        is_old = asked.headers["authorization"] == "Bearer first-token" and len(server.asked) > 2
-        return Reply(status=401) if is_old else Reply(moer(NOW - HOUR, *range(40)))
-
-    server.reply = reply
-    service = watttime(client, server)
-    service.now(CISO)
-    fake_time.pass_by(400)
-    service.now(CISO)
-    assert [a.path for a in server.asked] == ["/login", "/v3/forecast", "/v3/forecast", "/login", "/v3/forecast"]
-    fake_time.pass_by(26 * 60)
-    service.now(CISO)
-    assert [a.path for a in server.asked][5:] == ["/login", "/v3/forecast"]
-
-
-def test_watttime_with_a_wrong_password(client, server):
-    server.always(Reply({"error": "her-password is wrong"}, status=401))
-    with pytest.raises(IntensityUnavailable, match=r"watttime: HTTP 401, the token is refused .*MASKED is wrong"):
-        watttime(client, server).now(CISO)
-    assert len(server.asked) == 1
-
-
-def test_watttime_in_another_unit_is_refused(client, server):
-    server.by_path({"/login": {"token": "t0ken-of-login"}, "/v3/forecast": moer(NOW, 870.0, units="g_per_kwh")})
-    with pytest.raises(IntensityUnavailable, match="another shape"):
-        watttime(client, server).now(CISO)
-
-
-def test_watttime_history(client, server):
-    server.by_path({"/login": {"token": "t0ken-of-login"}, "/v3/historical": moer(at(10), *range(12))})
-    assert len(watttime(client, server).history(CISO, at(10), at(11))) == 12
-
-
 # all of them
 
 
 def opened(client, server):
-    simple = [kind(client, server.url) for kind in (Neso, Eia, EnergyCharts, EnergiDataService)]
-    return [*simple, maps(client, server), watttime(client, server)]
+    return [*(kind(client, server.url) for kind in (Neso, Eia, EnergyCharts)), maps(client, server)]
 
 
-PLACES = {"neso": GB, "eia": CISO, "energi_data_service": DK1, "watttime": CISO}
+PLACES = {"neso": GB, "eia": CISO}
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize(
     "reply",
     [Reply(b"<html>"), Reply({}), Reply([]), Reply({"data": 7, "records": "x"}), Reply(status=500), Reply("ok")],
@@ -457,7 +326,7 @@ def test_whatever_a_service_says_the_failure_is_named(client, server, number, re
         assert caught.value.provider == service.name
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(4))
 def test_times_need_their_zone_and_an_order(client, server, number):
     service = opened(client, server)[number]
     place = PLACES.get(service.name, DE)
