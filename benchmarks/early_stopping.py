@@ -33,16 +33,14 @@ OF_DIGITS = {
     "patience 5, min_delta 0.005": StoppingRule(LOSS, patience=5, min_delta=0.005),
     "patience 5, smoothing 0.7": StoppingRule(LOSS, patience=5, smoothing=0.7),
     "patience 10, by val_accuracy": StoppingRule(ACCURACY, patience=10, higher_is_better=True),
-    "trend, patience 5, min_delta 0.005": StoppingRule(LOSS, patience=5, min_delta=0.005, test="trend"),
 }
 SIMULATED_EPOCHS = 400
 OF_CURVES = {
     "patience 5": StoppingRule(LOSS, patience=5),
     "patience 20": StoppingRule(LOSS, patience=20),
     "patience 5, smoothing 0.9": StoppingRule(LOSS, patience=5, smoothing=0.9),
-    "trend, patience 5": StoppingRule(LOSS, patience=5, min_delta=1.0, test="trend"),
 }
-# Losses by epoch, in units of the trend's min_delta.
+# Losses by epoch.
 CURVES: dict[str, Callable[[int], float]] = {
     "flat": lambda i: 0.0,
     "gains 1 in 5 epochs": lambda i: -i / 5,

@@ -29,7 +29,7 @@ matrix:                     # every combination, with every arm and seed
   batch_size: [32, 64]
   --lr: [1e-3, 3e-3]        # an argument of the task's file
 schedule: {start: best, deadline: tomorrow 08:00}
-carbon: {intensity: live, pause_above_gco2e_per_kwh: 300}
+carbon: {intensity: live}
 budget: {hours: 2, energy_kwh: 1}
 country: NO
 exporters: [tensorboard]

@@ -179,8 +179,6 @@ RUN = {
     "wait_s, wait_reason": "time waited before the run (`greenlove wait`, `greenlove run --start`); why that ended",
     "intensity_at_request_gco2e_per_kwh, intensity_at_start_gco2e_per_kwh": "the grid's when that wait began and "
     "ended, where it was known",
-    "paused_s, n_pauses": "time of all pauses between epochs while the grid was dirty (`pause_above_gco2e_per_kwh`); "
-    "the last line counts",
     "part_of": "the run of `greenlove run` whose script made this one's tracker; neither holds anything of the other",
     "has_parts": "`yes`: such runs lie beside this one, which is what lay outside them",
     "job_id, array_job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",

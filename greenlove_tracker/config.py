@@ -51,8 +51,6 @@ _POSITIVE = (
     "max_cost_usd",
     "max_kgco2e",
     "max_hours",
-    "pause_above_gco2e_per_kwh",
-    "max_pause_hours",
 )
 
 
@@ -106,9 +104,6 @@ class Settings:
             Slurm job the earliest counts.
         overrun_probability: a budget acts where it is exceeded with this probability, on the latest forecast.
         on_overrun: ``warn``; or ``stop``: between two epochs, after the checkpoint hook, BudgetExceeded is raised.
-        pause_above_gco2e_per_kwh: with ``intensity``: between two epochs the training pauses while the carbon intensity
-            is above it, after the checkpoint hook; never past the time limit, as far as that is forecast.
-        max_pause_hours: the longest that all pauses of a run may take.
         log_user: write the user's login name into the log; off unless asked for.
         log_command: write the command line into the log, its passwords, tokens and keys masked; no: without it.
         export: services that rows, forecasts and the report are handed to beside the log, separated by commas:
@@ -154,8 +149,6 @@ class Settings:
     deadline_utc: str = ""
     overrun_probability: float = 0.9
     on_overrun: str = _acting("may stop a run", "warn")
-    pause_above_gco2e_per_kwh: float | None = None
-    max_pause_hours: float = 6.0
     log_user: bool = False
     log_command: bool = True
     export: str = _acting("sends figures, or writes them elsewhere", "")
@@ -376,6 +369,8 @@ def _check_names(names: Iterable[str]) -> None:
     if unknown and unknown[0] in REMOVED:
         raise UsageError(f"{unknown[0]} is no setting any more: {REMOVED[unknown[0]]}")
     if unknown:
+        if unknown[0] in config_files.GONE:
+            raise UsageError(f"no such setting: {unknown[0]}; {config_files.GONE[unknown[0]]}")
         near = difflib.get_close_matches(unknown[0], hints, n=1)
         hint = f"did you mean {near[0]}?" if near else "greenlove config show lists all"
         raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")

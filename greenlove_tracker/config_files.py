@@ -18,6 +18,10 @@ LOCAL_FILE = Path("greenlove.toml")
 SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a cluster's shared disk
 PREFIX = "GREENLOVE_"
 # Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
+# Settings that were removed: what a person is told who gives one.
+_NO_PAUSES = "a training does not pause between its epochs any more; --start waits before it begins"
+GONE = {"pause_above_gco2e_per_kwh": _NO_PAUSES, "max_pause_hours": _NO_PAUSES}
+
 _NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT"}
 _NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
 
@@ -90,7 +94,9 @@ def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[st
     known = {name.upper() for name in names} | {name.removeprefix(PREFIX) for name in _NO_SETTINGS}
     found = []
     for name in sorted(key.removeprefix(PREFIX) for key in env if key.startswith(PREFIX)):
-        if name not in known:
+        if name.lower() in GONE:
+            found.append(f"{PREFIX}{name} is no setting: {GONE[name.lower()]}")
+        elif name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f": did you mean {PREFIX}{near[0]}?" if near else ", and counts for nothing"
             found.append(f"{PREFIX}{name} is no setting{meant}")

@@ -1,7 +1,6 @@
 """The vocabulary of early stopping: the rule that ends a training, and the epoch at which it is expected to.
 
-Plain floats: a forecast of a running training simulates the rule, and importing the package loads no NumPy. The test
-``trend`` alone takes a quantile of SciPy's, when it first looks.
+Plain floats: a forecast of a running training simulates the rule, and importing the package loads no NumPy.
 """
 
 from __future__ import annotations
@@ -10,20 +9,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from itertools import accumulate, pairwise
-from operator import mul
-from typing import Literal
 
 from greenlove_tracker.errors import UsageError, whole_number
 
-_TESTS = ("patience", "trend")
-_LEAST_WINDOW = 5  # values that a line is laid through: three degrees of freedom are left for the noise
-_GROWTH = 1.1  # of the number of values from one look to the next: it ends at most a tenth later than it might
 _REALS: dict[str, tuple[Callable[[float], bool], str]] = {
     "min_delta": (lambda number: 0 <= number < math.inf, "0 or more, in the unit of the metric"),
     "smoothing": (lambda number: 0 <= number < 1, "from 0, for none, to below 1"),
-    "confidence": (lambda number: 0 < number < 1, "between 0 and 1, such as 0.9"),
 }
 _CLOSE = 1e-9  # that probabilities may be off by, as sums of floats are
 
@@ -35,25 +27,13 @@ class StoppingRule:
     A value counts as an improvement where it is better by more than ``min_delta`` than the last that counted. The
     training ends after ``patience`` values in a row without one. NaN and infinities are never an improvement.
 
-    The test ``trend`` lays a line through the last 5, 10, 20, … values (or ``patience`` instead of 5, where that is
-    more) by least squares, and takes the upper bound of Student's t for what it gains in ``patience`` values, with the
-    noise estimated from the residuals. Where one of the bounds is below ``min_delta``, the training ends. It looks
-    whenever there are a tenth more values than at the last look. The k-th look has the share 1 / (k (k + 1)) of the
-    error 1 − ``confidence``, in equal parts for its lines, so that all looks together stay below it (Bonferroni): a
-    training that still gains ``min_delta`` and more within ``patience`` values, in a straight line with independent
-    normal noise, is ended at any time with a probability of 1 − ``confidence`` at most. A curve that flattens lies
-    above its line's continuation, so that it is ended rather too late.
-
     Attributes:
         metric: its name in ``log_metric``.
         patience: values in a row without an improvement.
-        min_delta: an improvement is more than this, in the metric's own unit; ``trend`` needs one.
+        min_delta: an improvement is more than this, in the metric's own unit.
         higher_is_better: which of two values is the better one.
         smoothing: weight of the past in an exponential moving average that the rule looks at instead of the values
             (with the bias corrected as in Adam, Kingma & Ba 2015, section 3); 0 for the values themselves.
-        test: ``patience`` as above; ``trend``: it ends once the data no longer admit, at ``confidence``, a further
-            improvement of ``min_delta`` within the next ``patience`` values.
-        confidence: of the test ``trend``.
         least_values: it never ends before so many.
         every: epochs (or steps, of a training in steps) from one value to the next.
 
@@ -66,8 +46,6 @@ class StoppingRule:
     min_delta: float = 0.0
     higher_is_better: bool = False
     smoothing: float = 0.0
-    test: Literal["patience", "trend"] = "patience"
-    confidence: float = 0.9
     least_values: int = 1
     every: int = 1
 
@@ -85,28 +63,11 @@ class StoppingRule:
             raise UsageError(
                 f"{{argument}} must be True or False, not {self.higher_is_better!r}", argument="higher_is_better"
             )
-        if self.test not in _TESTS:
-            raise UsageError(f"{{argument}} must be patience or trend, not {self.test!r}", argument="test")
-        if self.test == "trend" and not self.min_delta:
-            raise UsageError(
-                "the test trend asks if an improvement of {argument} is still to be expected: say how much is worth "
-                "going on for, such as {argument=}0.001",
-                argument=("min_delta", "min_delta"),
-            )
-        if self.test == "trend" and self.smoothing:
-            raise UsageError(
-                "the test trend takes the noise from the values themselves: leave {argument} out", argument="smoothing"
-            )
 
     @property
     def least_stop(self) -> int:
         """The least number of values after which it can end a training whose metric is a number all along."""
-        return max(self.least_values, self.least_window if self.test == "trend" else self.patience + 1)
-
-    @property
-    def least_window(self) -> int:
-        """The least number of values that the test ``trend`` lays a line through: it goes no further on than back."""
-        return max(self.patience, _LEAST_WINDOW)
+        return max(self.least_values, self.patience + 1)
 
     def gain(self, value: float, other: float) -> float:
         """Return by how much a value is better than another."""
@@ -134,18 +95,7 @@ class StoppingState:
         n_values: that were added.
     """
 
-    __slots__ = (
-        "_average",
-        "_finite",
-        "_n_averaged",
-        "_n_looks",
-        "_n_without",
-        "_next_look",
-        "_positions",
-        "_reference",
-        "_rule",
-        "n_values",
-    )
+    __slots__ = ("_average", "_n_averaged", "_n_without", "_reference", "_rule", "n_values")
 
     def __init__(self, rule: StoppingRule) -> None:
         self._rule = rule
@@ -153,17 +103,13 @@ class StoppingState:
         self._n_without = 0  # values since the last improvement
         self._reference: float | None = None  # the last value that counted as an improvement
         self._average, self._n_averaged = 0.0, 0
-        self._positions: list[float] = []  # of the values that are numbers, for the test trend
-        self._finite: list[float] = []
-        self._n_looks, self._next_look = 0, max(rule.least_values, rule.least_window)
 
     def add(self, value: float) -> bool:
         """Take the next value; return True where the training ends with it."""
         self.n_values += 1
-        is_over = self._no_trend(value) if self._rule.test == "trend" else self._no_patience(value)
-        return is_over and self.n_values >= self._rule.least_values
+        return self._has_no_patience(value) and self.n_values >= self._rule.least_values
 
-    def _no_patience(self, value: float) -> bool:
+    def _has_no_patience(self, value: float) -> bool:
         rule = self._rule
         if math.isfinite(value):
             looked_at = self._smoothed(value) if rule.smoothing else value
@@ -178,49 +124,6 @@ class StoppingState:
         self._average = past * self._average + (1 - past) * value
         self._n_averaged += 1
         return self._average / (1 - past**self._n_averaged)
-
-    def _no_trend(self, value: float) -> bool:
-        """Take a value, and look at the trend where a look is due; ``patience`` values that are no numbers end it."""
-        if not math.isfinite(value):
-            self._n_without += 1
-            return self._n_without >= self._rule.patience
-        self._n_without = 0
-        self._positions.append(float(self.n_values))
-        self._finite.append(value)
-        if self.n_values < self._next_look or len(self._finite) < self._rule.least_window:
-            return False
-        self._n_looks += 1
-        self._next_look = max(self.n_values + 1, math.ceil(_GROWTH * self.n_values))
-        return self._least_bound() < self._rule.min_delta
-
-    def _least_bound(self) -> float:
-        """Return the least of the upper bounds of what the lines of the last values gain within ``patience`` values."""
-        windows = [self._rule.least_window]
-        while 2 * windows[-1] <= len(self._finite):
-            windows.append(2 * windows[-1])
-        error = (1 - self._rule.confidence) / (self._n_looks * (self._n_looks + 1)) / len(windows)
-        longest, last = windows[-1], self._finite[-1]
-        xs = [self.n_values - x for x in reversed(self._positions[-longest:])]  # into the past: an improvement falls
-        ys = [self._rule.gain(last, y) for y in reversed(self._finite[-longest:])]
-        n, sums, least = 0, [0.0] * 5, math.inf
-        for window in windows:
-            x, y = xs[n:window], ys[n:window]
-            more = sum(x), sum(y), sum(map(mul, x, x)), sum(map(mul, x, y)), sum(map(mul, y, y))
-            n, sums = window, [a + b for a, b in zip(sums, more, strict=True)]
-            of_x, of_y, of_xx, of_xy, of_yy = sums
-            square, product = of_xx - of_x * of_x / n, of_xy - of_x * of_y / n
-            rest = max(of_yy - of_y * of_y / n - product * product / square, 0.0)  # NaN, of an overflow, stays NaN
-            standard_error = math.sqrt(rest / (n - 2) / square)
-            least = min(least, product / square + _student_quantile(n - 2, error) * standard_error)
-        return self._rule.patience * least
-
-
-@lru_cache(maxsize=4096)
-def _student_quantile(freedom: int, error: float) -> float:
-    """Return what Student's t exceeds with a probability of ``error``."""
-    from scipy.special import stdtrit
-
-    return -float(stdtrit(freedom, error))
 
 
 def _real(value: object) -> float:

@@ -138,6 +138,13 @@ def test_a_named_file_must_be_there(env):
         load_settings(env={**env, "GREENLOVE_CONFIG": "gone.toml"})
 
 
+def test_a_setting_that_was_removed_says_what_became_of_it(env):
+    with pytest.raises(UsageError, match="--start waits before it begins"):
+        load_settings({"max_pause_hours": 2}, env)
+    notes = load_settings(env={**env, "GREENLOVE_PAUSE_ABOVE_GCO2E_PER_KWH": "200"}).notes
+    assert [("--start" in note) for note in notes] == [True]
+
+
 def test_an_unknown_name_is_told_with_those_there_are(env):
     with pytest.raises(UsageError, match=r"no such setting: contry; did you mean country"):
         load_settings({"contry": "DE"}, env)

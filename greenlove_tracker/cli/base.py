@@ -14,6 +14,7 @@ import click
 import greenlove_tracker
 from greenlove_tracker import console
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings, setting_names
+from greenlove_tracker.config_files import GONE
 from greenlove_tracker.errors import GreenloveError, NoSuchScriptError, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 # Verbs, and options of a verb, that were removed: what a person is told who types one.
 _GONE = {
     "seal": "it is gone: a finished run has a SHA256SUMS, which greenlove report --verify and sha256sum -c compare",
+    "run --pause-above": GONE["pause_above_gco2e_per_kwh"],
+    "run --max-pause-hours": GONE["max_pause_hours"],
     "project --card-price": "it is gone: divide the price by what an hour costs more to rent than the electricity here",
     "summary --factors": "it is gone: the ledger has each run's energy, to be multiplied by another factor",
     "report --factors": "it is gone: greenlove summary --ledger has each run's energy, to multiply by another factor",

@@ -29,11 +29,12 @@ class _Run(Verb):
     """Tells ``run train.py`` from ``run -- any command``; click itself drops the dashes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, list(args))
         values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         command = values.get("command")
         n_options = len(args) - (len(command) if isinstance(command, tuple | list) else 0)
         ctx.meta["is_command"] = n_options > 0 and args[n_options - 1] == "--"
-        return super().parse_args(ctx, args)
+        return rest
 
 
 def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -94,14 +95,6 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["warn", "stop"]),
             help="what an overrun budget does; stop ends the script between two batches or epochs; default warn",
         ),
-        click.option(
-            "--pause-above",
-            "pause_above_gco2e_per_kwh",
-            type=float,
-            metavar="G",
-            help="with --intensity: pause between a Tracker's epochs while the grid is above this, gCO2e/kWh",
-        ),
-        click.option("--max-pause-hours", type=float, help="longest total of these pauses; default 6"),
         click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
         click.option(
             "--status", "verbose", flag_value=2, type=int, help="show a status line even while the script prints"

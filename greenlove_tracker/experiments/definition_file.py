@@ -68,8 +68,6 @@ OWN_PLACES = {
     "max_energy_kwh": "write budget: {energy_kwh: …}, which is of all trainings together",
     "max_hours": "write budget: {hours: …}, which is of all trainings together",
     "max_kgco2e": "write budget: {kgco2e: …}, which is of all trainings together",
-    "max_pause_hours": "write carbon: {max_pause_hours: …}",
-    "pause_above_gco2e_per_kwh": "write carbon: {pause_above_gco2e_per_kwh: …}",
     "project": "write name:",
     "stop_and_confirm": "nobody is there to answer",
 }
@@ -366,15 +364,11 @@ class _Reading:
         """Return the settings of every run, by the names of ``Settings``."""
         content = self._content
         carbon = content.carbon or CarbonSection()
-        if carbon.pause_above_gco2e_per_kwh is not None and carbon.intensity is None:
-            self._add(("carbon",), "pause_above_gco2e_per_kwh needs intensity: beside it, such as intensity: live")
         own = {
             "project": content.name,
             "country": content.country,
             "export": ",".join(content.exporters) or None,
             "intensity": carbon.intensity and self._intensity(carbon.intensity),
-            "pause_above_gco2e_per_kwh": carbon.pause_above_gco2e_per_kwh,
-            "max_pause_hours": carbon.max_pause_hours,
         }
         n_mistakes = len(self._mistakes)
         further = {name: self._setting(name, value) for name, value in (content.settings or {}).items()}

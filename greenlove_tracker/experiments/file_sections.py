@@ -159,17 +159,13 @@ class ScheduleSection(_FileSection):
 
 
 class CarbonSection(_FileSection):
-    """The carbon intensity in force, and what is done while it is high."""
+    """The carbon intensity in force."""
 
     intensity: _Text | None = _said(
         "where it comes from: `live`, a service such as `neso` or `eia`, a CSV file, `mock`; default: the setting, "
         "else the offline table",
         "live",
     )
-    pause_above_gco2e_per_kwh: _Positive | None = _said(
-        "between two epochs a training pauses while it is above this; needs `intensity`", "300"
-    )
-    max_pause_hours: _Positive | None = _said("the longest that all pauses of one training may take; default: 6", "2")
 
 
 class BudgetSection(_FileSection):

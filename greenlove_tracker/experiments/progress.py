@@ -56,8 +56,8 @@ class PlannedRunProgress:
 
     @property
     def duration_s(self) -> float:
-        """The time of all its runs, without pauses for a cleaner grid."""
-        return math.fsum(map(_trained_s, self.runs))
+        """The time of all its runs."""
+        return math.fsum(run.summary.duration_s for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class ExperimentUse:
     def of(cls, runs: Sequence[Run]) -> ExperimentUse:
         """Return what some runs took together."""
         found: dict[str, list[float | None]] = {
-            "duration_s": [_trained_s(run) for run in runs],
+            "duration_s": [run.summary.duration_s for run in runs],
             "energy_kwh": [run.summary.energy_kwh for run in runs],
             "emissions_kgco2e": [run.emissions_kgco2e for run in runs],
             "cost_usd": [run.summary.cost_usd for run in runs],
@@ -198,16 +198,6 @@ def _done_share(run: Run) -> float:
     if steps is not None:
         done, total = run.first_step + (summary.counts.steps or 0), run.first_step + steps
     return min(1.0, done / total) if total else 0.0
-
-
-def _trained_s(run: Run) -> float:
-    """Return the time of a run without its pauses for a cleaner grid."""
-    paused = run.text("paused_s")
-    try:
-        paused_s = float(paused or 0.0)
-    except ValueError:  # a damaged line, which is told of elsewhere
-        paused_s = 0.0
-    return max(0.0, run.summary.duration_s - paused_s)
 
 
 def _damage_notes(problems: Sequence[str]) -> list[str]:

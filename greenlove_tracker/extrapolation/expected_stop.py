@@ -26,7 +26,7 @@ from greenlove_tracker.forecasting import P99, WIDE_RELATIVE_WIDTH, Estimate, Fo
 from greenlove_tracker.phases import spans
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
 
-_PATHS, _PATHS_OF_TREND, _FEWEST_PATHS = 300, 120, 60  # the test trend looks longer at each
+_MOST_PATHS, _FEWEST_PATHS = 300, 60
 _MOST_LOOKED_AT = 60_000  # values that the rule looks at in all: beyond, there are fewer paths
 _MOST_AHEAD = 2000  # values that a path goes on for; who has not ended by then is taken not to end at all
 _LARGEST = 1e150  # beyond, a value is of a training that diverged, and its square no number
@@ -78,8 +78,7 @@ def _simulated_stop(values: Sequence[float], rule: StoppingRule, most_epochs: in
     if np.isfinite(curve).sum() < _LEAST_VALUES:
         return prior
     rng = np.random.default_rng(seed)
-    most_paths = _PATHS_OF_TREND if rule.test == "trend" else _PATHS
-    n_paths = int(np.clip(_MOST_LOOKED_AT / (len(known) + ahead), _FEWEST_PATHS, most_paths))
+    n_paths = int(np.clip(_MOST_LOOKED_AT / (len(known) + ahead), _FEWEST_PATHS, _MOST_PATHS))
     paths = sign * _continued(sign * curve, ahead, n_paths, rng)
     shares: dict[int, float] = {epochs: _UNFORESEEN * share for epochs, share in prior.probabilities}
     none = _UNFORESEEN * prior.probability_of_none

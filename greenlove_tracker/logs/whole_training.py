@@ -37,7 +37,7 @@ def whole_training(runs: Sequence[Run]) -> Run:
     return whole
 
 
-_SUMMED = ("wait_s", "paused_s", "n_pauses")
+_SUMMED = ("wait_s",)
 _HIGHEST = ("peak_memory_gb", "peak_gpu_memory_gb")
 _OF_FIRST = (
     "started_at",

@@ -296,7 +296,7 @@ def wait_texts(sides: Sequence[Side]) -> list[str]:
     """Say how the runs waited for a cleaner grid, and paused; once where all did alike."""
     said: dict[str, list[str]] = {}
     for side in sides:
-        texts = [text(run) for run in side.runs for text in (wording.wait_sentence, wording.pause_sentence)]
+        texts = [wording.wait_sentence(run) for run in side.runs]
         for text in dict.fromkeys(filter(None, texts)):
             said.setdefault(text, []).append(side.short_name)
     return [f"{listed(names)} {text}." for text, names in said.items()]

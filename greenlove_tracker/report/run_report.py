@@ -99,7 +99,6 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
                 wording.kind_sentence(run),
                 wording.early_stop_sentence(run),
                 wording.wait_sentence(run),
-                wording.pause_sentence(run),
             )
             if text
         ),

@@ -69,7 +69,6 @@ def end_screen(
         outcome_sentence(run),
         wording.time_limit_sentence(run),
         wording.wait_sentence(run),
-        wording.pause_sentence(run),
         checkpoints_sentence(run),
     )
     for text in (wording.loops_sentence(run), *sentences, wording.measured_sentence(run), *wording.warnings(run)):

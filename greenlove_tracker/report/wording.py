@@ -347,16 +347,6 @@ def _basis(run: Run, name: str) -> str:
     return f" ({basis})" if basis else ""
 
 
-def pause_sentence(run: Run) -> str:
-    """Say how long the run paused for a cleaner grid; empty where it did not."""
-    paused_s, n_pauses = amount_in(run, "paused_s"), amount_in(run, "n_pauses")
-    if paused_s is None or not n_pauses:
-        return ""
-    times = "once" if n_pauses == 1 else f"{n_pauses:.0f} times"
-    in_all = f"{fmt.duration(paused_s)} in all, which its time includes"
-    return f"paused {times} between epochs while the grid was dirty, {in_all}"
-
-
 def amount_in(run: Run, field: str) -> float | None:
     """Return an amount in ``run.csv``; None where there is none, or it is damaged."""
     try:

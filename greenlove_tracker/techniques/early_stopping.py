@@ -13,7 +13,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
@@ -58,9 +58,6 @@ class EarlyStopping:
         min_delta: an improvement is more than this, in the metric's own unit.
         higher_is_better: which of two values is the better one; without it the name tells, as with ``log_metric``.
         smoothing: weight of the past in a moving average that the rule looks at instead of the values.
-        test: ``patience``, or ``trend``: it ends once the values no longer admit, at ``confidence``, a further
-            improvement of ``min_delta`` within the next ``patience`` values (``StoppingRule`` says how).
-        confidence: of the test ``trend``.
         least_values: it never ends before so many.
         every: epochs (or steps, of a training in steps) from one value to the next, for forecasts and what it says.
         restore: what gets its best state back: an object with ``state_dict`` and ``load_state_dict``, such as a module
@@ -87,8 +84,6 @@ class EarlyStopping:
         min_delta: float = 0.0,
         higher_is_better: bool | None = None,
         smoothing: float = 0.0,
-        test: Literal["patience", "trend"] = "patience",
-        confidence: float = 0.9,
         least_values: int = 1,
         every: int = 1,
         restore: Any = None,
@@ -101,9 +96,7 @@ class EarlyStopping:
                 "False",
                 argument="higher_is_better",
             )
-        self.rule = StoppingRule(
-            metric, patience, min_delta, is_larger_better, smoothing, test, confidence, least_values, every
-        )
+        self.rule = StoppingRule(metric, patience, min_delta, is_larger_better, smoothing, least_values, every)
         self._things = {name: _pair(name, thing) for name, thing in _named(restore).items()}
         self._best: dict[str, Any] | None = None  # the state of the things, as ``_copied`` made it
         self._ranks: Any = None  # made with the first value: all ranks are there then
@@ -385,8 +378,6 @@ def technique(
     min_delta: float = 0.0,
     higher_is_better: bool | None = None,
     smoothing: float = 0.0,
-    test: Literal["patience", "trend"] = "patience",
-    confidence: float = 0.9,
     least_values: int = 1,
 ) -> Technique:
     """Return ``early-stopping=N``; without a number, with a patience of 5.
@@ -400,8 +391,6 @@ def technique(
         min_delta: as of ``EarlyStopping``, like all that follow.
         higher_is_better: likewise.
         smoothing: likewise.
-        test: likewise.
-        confidence: likewise.
         least_values: likewise.
 
     Raises:
@@ -418,8 +407,6 @@ def technique(
         min_delta,
         False if higher_is_better is None else higher_is_better,  # by the name of the metric, once it is known
         smoothing,
-        test,
-        confidence,
         least_values,
     )
     apply = partial(_with_early_stopping, rule=rule, metric=metric, higher_is_better=higher_is_better)
@@ -447,8 +434,6 @@ def _with_early_stopping(
         min_delta=rule.min_delta,
         higher_is_better=higher_is_better,
         smoothing=rule.smoothing,
-        test=rule.test,
-        confidence=rule.confidence,
         least_values=rule.least_values,
         every=parts.get("eval_every") or 1,
         restore=parts["model"],

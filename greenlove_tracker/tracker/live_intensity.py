@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # they are loaded only where they are asked for
     from greenlove_tracker.grid.tariff import Tariff
 
 ASK_EVERY_S = 300.0
-_LONGEST_UNANSWERED_S = 3 * ASK_EVERY_S  # after it, what was said last is not what is in force
 _LEAST_WAIT_S = 1.0  # between two questions, where figures are of shorter stretches of time
 _MOST_CHANGES = 1000  # of three days and more: rows are of minutes
 _LONGEST_SLEEP_S = 30.0  # a machine may be suspended meanwhile, which no steady clock notices
@@ -150,18 +149,6 @@ class LiveIntensity:
     def gco2e_per_kwh(self) -> float:
         """The value in force now."""
         return self._changes[-1].gco2e_per_kwh if self._changes else self._table.value
-
-    @property
-    def known_gco2e_per_kwh(self) -> float | None:
-        """The value in force now by a service; None where the table counts, or no service has answered of late.
-
-        A service that hangs is not asked anew, and what it said last says nothing of now for ever.
-        """
-        last = self._changes[-1] if self._changes else None
-        if last is None or last.source.provider == TABLE:
-            return None
-        until_s = max(last.from_utc_s, last.end_utc_s) + _LONGEST_UNANSWERED_S
-        return last.gco2e_per_kwh if self._clock.utc_s() < until_s else None
 
     def between(self, from_utc_s: float, to_utc_s: float) -> tuple[float, str]:
         """Return the mean over a stretch of time, and its sources as a cell of the log has them."""

@@ -100,7 +100,6 @@ class Recorder:
     Attributes:
         epoch: the number of the open epoch, from 1; None between two.
         is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
-        is_waiting: what passes is no part of the training: it pauses for a cleaner grid.
         is_at_device: the device is being waited for, or the meter read; where that hangs, nothing of ours is half done.
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
@@ -152,7 +151,7 @@ class Recorder:
         self._counter, self._counts_in_rows = WorkCounter(on_bad_count), Counts()
         self._gpu_was_read = self._is_finished = False
         self.epoch: int | None = None
-        self.is_paused = self.is_at_device = self.is_waiting = False
+        self.is_paused = self.is_at_device = False
         self.epochs_begun = 0
         self.epochs_done = 0
         self.first_step: tuple[int, float, float] | None = None
@@ -449,8 +448,6 @@ class Recorder:
 
     def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
         gap = self._close_gap()
-        if self.is_waiting:  # a long one is written in parts
-            more_flags |= {Flag.WAITING}
         if self.is_paused:
             self.paused_s += gap.duration_s
         self._write_gap(kind, gap, more_flags)

@@ -43,7 +43,6 @@ from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.live_intensity import LiveIntensity, open_rates
 from greenlove_tracker.tracker.metadata import run_fields, wait_before
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
-from greenlove_tracker.tracker.pausing import GridPauses
 from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
 from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.tracker.recorder import Recorder
@@ -222,7 +221,6 @@ class Session:
         self._status = StatusPrinter(state, recorder, self._budgets)
         self.exporters = RunExporters(exporters, state, recorder, self.writer, in_background=in_background)
         forecaster = RunForecaster(state, recorder, self._progress, self.writer, self.exporters.forecast_issued)
-        self._pauses = self._make_pauses()
         self._meter_starter = MeterStarter(state, recorder, self.writer, meter, lambda: self._worker.meter_settled())
         follow_gpus = self._meter_starter.follow_visible_gpus
         self._worker = BackgroundWorker(
@@ -336,8 +334,6 @@ class Session:
             BudgetExceeded: where a budget is overrun and the training is to stop then.
         """
         self._act_on_overruns()
-        if self._pauses is not None and self.recorder.epoch is None and self.recorder.epochs_done:
-            self._pause_while_dirty(self._pauses)
         if self.is_finished:
             return  # the user's own function stopped it
         with self.tracked_call as recorder:
@@ -600,46 +596,6 @@ class Session:
                 self._budgets.check()
             self._budgets.act()
 
-    def _make_pauses(self) -> GridPauses | None:
-        """Return what pauses the training where the grid is dirty; None where nobody asked, or nobody could say."""
-        settings, state = self.state.settings, self.state
-        threshold = settings.pause_above_gco2e_per_kwh
-        if threshold is None or not state.is_first_rank or state.mode is RunMode.EXPLORATION:
-            return None
-        if self._intensity is None:
-            message = "pause_above_gco2e_per_kwh: no pauses without intensity=…, which says who is asked of the grid"
-            state.warn_once.warn("pause", message)
-            return None
-        return GridPauses(state, self._intensity, threshold, self._begin_pause, self._end_pause)
-
-    def _pause_while_dirty(self, pauses: GridPauses) -> None:
-        """Pause between two epochs: outside a tracked call, for what the checkpoint hook raises counts, and Ctrl-C."""
-        if self._world_size > 1:  # the others would wait for this one in their next collective call, and time out
-            self.state.warn_once.warn("pause", "no pauses: a training of several ranks is not paused")
-            self._pauses = None
-            return
-        pauses.pause_while_dirty()
-
-    def _begin_pause(self) -> None:
-        with self.tracked_call as recorder:
-            self._status.clear()
-            recorder.write_segment()  # what lies before the pause is the training's own
-            recorder.is_waiting = True
-
-    def _end_pause(self) -> None:
-        with self.tracked_call:
-            self._status.clear()
-            self._write_pause()
-
-    def _write_pause(self) -> None:
-        """Write the pause that goes on, which is over now; nothing where there is none, or the run ended in it."""
-        if self._pauses is None or not self.recorder.is_waiting:
-            return
-        self.recorder.write_wait()
-        self.recorder.is_waiting = False
-        paused_s, n_pauses = schema.cell(self._pauses.paused_s), schema.cell(self._pauses.n_pauses)
-        self.writer.write_fields([Field("paused_s", paused_s, "s"), Field("n_pauses", n_pauses)])
-
     def warn_closed(self, method: str) -> None:
         """Warn of a call after the end of the run."""
         with signal_hold:
@@ -796,7 +752,6 @@ class Session:
     def _close(self, status: RunStatus, exit_code: int | None) -> None:
         state = self.state
         self._close_epoch(status)
-        self._write_pause()
         self.recorder.finish()
         self.spans.finish()
         self._budgets.check_at_end(self._meter_starter.why_no_energy)  # a short run may have passed one since the tick

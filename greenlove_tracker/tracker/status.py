@@ -43,8 +43,6 @@ class StatusPrinter:
         state, forecast = self._state, self._state.forecast
         used = state.consumption(self._recorder.metered_kwh)
         elapsed_s = used["duration_s"] or 0.0
-        if self._recorder.is_waiting:
-            return f"{self._head()}{fmt.brief_duration(elapsed_s)} · paused while the grid is dirty"
         parts = [fmt.brief_duration(elapsed_s), *self._time_parts(elapsed_s)]
         if forecast is not None and elapsed_s > forecast.duration_s.upper:
             forecast = None  # what it said is over, and nothing is known instead

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import is_strict, load_settings, setting_names
+from greenlove_tracker.config_files import GONE
 from greenlove_tracker.errors import SettingError, UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
@@ -411,6 +412,8 @@ def _refuse_unknown(names: Iterable[str]) -> None:
     """
     settings = setting_names()
     if unknown := next((name for name in names if name not in settings), ""):
+        if unknown in GONE:
+            raise UsageError(f"no such setting: {unknown}; {GONE[unknown]}")
         known = [*settings, *inspect.signature(Tracker).parameters]
         near = difflib.get_close_matches(unknown, known, n=1)
         meant = f"did you mean {near[0]}?" if near else "help(greenlove_tracker.Tracker) lists them"

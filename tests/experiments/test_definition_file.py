@@ -40,7 +40,7 @@ matrix:
   batch_size: [32, 64]
   --lr: [1e-3, 3e-3]
 schedule: {start: best, deadline: tomorrow 08:00, max_wait: 6h}
-carbon: {intensity: mock, pause_above_gco2e_per_kwh: 300, max_pause_hours: 2}
+carbon: {intensity: mock}
 budget: {hours: 2, energy_kwh: 1, cost_usd: 5, kgco2e: 0.5}
 country: NO
 exporters: [tensorboard, prometheus=/a/file.prom]
@@ -104,8 +104,6 @@ def test_a_whole_file(write, tmp_path):
         "country": "NO",
         "export": "tensorboard,prometheus=/a/file.prom",
         "intensity": "mock",
-        "pause_above_gco2e_per_kwh": 300.0,
-        "max_pause_hours": 2.0,
         "price_usd_per_gpu_hour": 2.5,
         "pue": 1.2,
         "intensity_urls": "eia=http://${HOST}/",
@@ -247,7 +245,6 @@ MISTAKES = [
     (f"{NEEDED}schedule: {{max_wait: 6}}\n", ["schedule.max_wait: must be a text, not 6: put it in quotes"]),
     (f"{NEEDED}schedule: {{deadline: 2026-11-22}}\n", ["'2026-11-22' names no hour"]),
     (f"{NEEDED}schedule: {{each: epoch}}\n", ["schedule.each: must be 'run' or 'experiment', not epoch"]),
-    (f"{NEEDED}carbon: {{pause_above_gco2e_per_kwh: 3}}\n", ["carbon: pause_above_gco2e_per_kwh needs intensity:"]),
     (f"{NEEDED}carbon: {{intensity: mokc}}\n", ["no such source of carbon intensity: did you mean mock?"]),
     (f"{NEEDED}carbon: {{intensity: a.csv}}\n", ["no such source of carbon intensity: there is no file "]),
     (f"{NEEDED}budget: {{hours: -1}}\n", ["budget.hours: must be more than 0, not -1"]),

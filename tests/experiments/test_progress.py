@@ -94,11 +94,6 @@ def test_a_failure_after_an_interruption_is_a_failure(experiment, log):
     assert (training.state, training.reason) == (FAILED, "exit code 1")
 
 
-def test_pauses_for_a_cleaner_grid_are_no_time_of_training(experiment, log):
-    log("baseline-0", "1", paused_s="600")
-    assert ExperimentProgress.of(experiment).use.by_quantity["duration_s"] == EPOCHS * 900.0 - 600.0
-
-
 def test_what_failed_and_what_the_file_names_no_more_was_used_all_the_same(experiment, log):
     log("baseline-0", "1")
     log("baseline-1", "2", 1, "failed")

@@ -512,16 +512,6 @@ def asyncio_tasks(training: Training) -> None:
 
 
 @within_tracker
-def the_grid_is_dirty(training: Training) -> None:
-    """Let all pauses together take a second; the mock is never below 200."""
-    pausing = import_module("greenlove_tracker.tracker.pausing")
-    pausing._LEAST_PAUSE_S, pausing._LOOKED_EVERY_S = 0.1, 0.1
-    training.tracker_arguments |= {"intensity": "mock", "pause_above_gco2e_per_kwh": 100, "verbose": 1}
-    training.tracker_arguments |= {"max_pause_hours": 1 / 3600, "save_checkpoint": training.digest}
-    training.during[2].append(lambda: time.sleep(1.0))  # until the first figure is there
-
-
-@within_tracker
 def no_more_threads(training: Training) -> None:
     def start(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

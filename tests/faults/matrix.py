@@ -174,11 +174,6 @@ FAULTS = (
     Fault("threads", "8 threads count 1,600 steps at once"),
     Fault("training_in_a_thread", "the training runs in another thread than the tracker was made in"),
     Fault("asyncio_tasks", "the training runs under asyncio, beside other tasks"),
-    Fault(
-        "the_grid_is_dirty",
-        "the training pauses for a cleaner grid, after its checkpoint hook",
-        says="paused: the grid",
-    ),
     Fault("no_more_threads", "no thread can be started"),
     Fault("two_trackers", "a second tracker takes over after epoch 4", says="superseded"),
     Fault(

@@ -317,7 +317,7 @@ print(*[m for m in ("torch", "numpy", "scipy", "pandas") if m in sys.modules])
 LOSSES = (3.0, 2.0, 2.5, 1.5, 1.6, 1.7, 1.8)
 
 
-@pytest.mark.parametrize("options", [{}, {"smoothing": 0.5}, {"test": "trend", "min_delta": 0.5}])
+@pytest.mark.parametrize("options", [{}, {"smoothing": 0.5}, {"min_delta": 0.5}])
 @pytest.mark.parametrize("done", range(len(LOSSES)))
 def test_a_resumed_one_ends_where_the_other_does_with_the_same_weights(done, options):
     def trained(begin, stopping, model):
@@ -496,12 +496,10 @@ def test_without_a_metric_it_follows_the_loss_of_the_evaluation(found, metric):
 
 
 def test_options_reach_the_rule():
-    options = {"metric": "f1", "min_delta": 0.01, "test": "trend", "confidence": 0.8, "least_values": 7}
+    options = {"metric": "f1", "min_delta": 0.01, "smoothing": 0.5, "least_values": 7}
     technique = technique_with("early-stopping=4", options)
     rule = build_arm(losses_task({"f1": 0.1}), technique).parts["early_stopping"].rule
-    assert rule == StoppingRule(
-        "f1", patience=4, min_delta=0.01, higher_is_better=True, test="trend", confidence=0.8, least_values=7
-    )
+    assert rule == StoppingRule("f1", patience=4, min_delta=0.01, higher_is_better=True, smoothing=0.5, least_values=7)
     by_loss = technique_with("early-stopping", {"patience": 2, "metric": "train_loss"})
     task = losses_task(0.0, eval_fn=None, eval_every=3)
     assert build_arm(task, by_loss).parts["early_stopping"].rule == StoppingRule("train_loss", patience=2, every=3)
@@ -531,7 +529,6 @@ def test_where_nothing_can_be_followed_it_says_why(task, options, message):
         ("early-stopping=0", {}, "patience must be a whole number of at least 1"),
         ("early-stopping=max", {}, "such as early-stopping=5"),
         ("early-stopping=5", {"patience": 3}, "leave out the option patience"),
-        ("early-stopping", {"test": "trend"}, "say how much is worth"),
         ("early-stopping", {"smoothing": 2}, "smoothing must be"),
         ("early-stopping", {"metric": 3}, "metric must be the name"),
         ("early-stopping", {"higher_is_better": "yes"}, "higher_is_better must be True or False"),
