@@ -17,7 +17,6 @@ from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
-from greenlove_tracker.exploration.budget_advice import short_training_advice, with_budget_advice
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
 from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak, measured_peak
@@ -27,7 +26,8 @@ from greenlove_tracker.exploration.state_finder import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, default_step, run_trial, source_of
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.format import duration
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
@@ -43,6 +43,8 @@ _MEMORY_S = 3.0  # that the estimate of GPU memory may take, within what trials 
 _MEMORY_SHARE = 0.1  # of the budget on a CPU, that trials leave to that estimate
 _EVAL_SHARE = 0.15  # of the budget, that trials leave to evaluations; one is always run
 _MOST_EVALUATIONS = 3
+_SHORT_BUDGETS = 3.0  # a run of fewer budgets is better run than explored
+_LARGER_BUDGET = 5.0  # times a budget that gave a wide forecast: the next one to try
 _LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason to stop
 
 
@@ -175,8 +177,7 @@ class Estimator:
             self._explore(run, scheduler)
             forecast = run.forecast()
         if isinstance(scheduler, ExplorationScheduler):  # the original gives no advice
-            trials, width_of = run.record.trials, self._relative_width
-            forecast = with_budget_advice(forecast, scheduler, trials, budget_s, self._make_scheduler, width_of)
+            forecast = _with_budget_advice(forecast, budget_s)
             advice = short_training_advice(forecast.duration_s, budget_s)
         if self._eval_fn is None and not self.plan.has_pauses("eval"):
             message = "no evaluation was timed, so this forecast leaves evaluations out"
@@ -331,6 +332,26 @@ class Estimator:
 
     def _relative_width(self, trials: tuple[Trial, ...]) -> float:
         return self._duration_s(trials).relative_width
+
+
+def short_training_advice(whole: Estimate, budget_s: float) -> str | None:
+    """Return the advice to train instead of exploring, where the whole training surely takes hardly longer."""
+    if whole.upper > _SHORT_BUDGETS * budget_s:
+        return None
+    about = f"{whole.point:.2g} s" if whole.point < 59.5 else duration(whole.point)
+    return f"the whole training takes about {about}: just run it"
+
+
+def _with_budget_advice(forecast: Forecast, budget_s: float) -> Forecast:
+    """Name in a wide forecast's warning the next budget to try, where that is shorter than the training."""
+    if all(warning.name != WarningCode.WIDE for warning in forecast.warnings):
+        return forecast
+    larger_s = _LARGER_BUDGET * budget_s
+    text = f"--budget {larger_s:g} would show more"
+    if larger_s > forecast.duration_s.point:
+        text = "a larger --budget would take as long as the training itself"
+    advice = {WarningCode.WIDE: text, WarningCode.FAR: ""}  # said once
+    return replace(forecast, warnings=tuple(replace(w, advice=advice.get(w.name, w.advice)) for w in forecast.warnings))
 
 
 def _scheduler_maker(

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from greenlove_tracker import Estimate, TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler, ladder
-from greenlove_tracker.exploration.budget_advice import short_training_advice
+from greenlove_tracker.exploration.estimator import short_training_advice
 from greenlove_tracker.exploration.scheduler import EpochCost, TrialRequest, TrialResult
 
 BATCH = 64
