@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+TOOLS := .venv/.tools
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast golden check bench docs format clean
@@ -9,27 +10,27 @@ INSTALLED := .venv/.installed
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(INSTALLED)  ## train a small network on real digits under the tracker, and write demo.pdf
+demo: $(INSTALLED)  ## the whole story in a minute: explore, train, compare, report; without torch and development tools
 	@$(BIN)/greenlove demo
 
-test: $(INSTALLED)  ## run the whole test suite, on up to four cores
+test: $(TOOLS)  ## run the whole test suite, on up to four cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-test-fast: $(INSTALLED)  ## the tests without processes, real explorations and Chromium
+test-fast: $(TOOLS)  ## the tests without processes, real explorations and Chromium
 	$(BIN)/python -m pytest -m "not real and not slow"
 
-golden: $(INSTALLED)  ## write the golden files of tests/golden anew: read their diff before you commit it
+golden: $(TOOLS)  ## write the golden files of tests/golden anew: read their diff before you commit it
 	$(BIN)/python -m pytest tests/golden --golden-update
 	@git diff --stat -- tests/golden/expected
 
-check: $(INSTALLED)  ## ruff, mypy, the structure's limits and import-linter: what CI runs
+check: $(TOOLS)  ## ruff, mypy, the structure's limits and import-linter: what CI runs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python benchmarks/structure.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/lint-imports
 
-bench: $(INSTALLED) .venv/.bench  ## measure against peers, in one run
+bench: $(TOOLS) .venv/.bench  ## measure against peers, in one run
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/backtest.py
 	$(BIN)/python benchmarks/aggregate.py
@@ -37,7 +38,7 @@ bench: $(INSTALLED) .venv/.bench  ## measure against peers, in one run
 docs: .venv-docs/.installed  ## build the documentation as a site, in site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
-format: $(INSTALLED)  ## let ruff mend what it can
+format: $(TOOLS)  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -46,12 +47,17 @@ clean:  ## remove what was installed and built
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (a minute or two, once)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check "pip>=25.1"
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo]" --group dev
+	@echo "installing into .venv (half a minute, once)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo]"
 	@touch $@
 
-.venv/.bench: $(INSTALLED)
+$(TOOLS): $(INSTALLED)
+	@echo "installing torch and the development tools into .venv (a minute or two, once)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check "pip>=25.1"  # knows --group
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,torch]" --group dev
+	@touch $@
+
+.venv/.bench: $(TOOLS)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --group bench
 	@touch $@
 

@@ -1,84 +1,171 @@
-"""A small convolutional network learns scikit-learn's handwritten digits, under the tracker.
+"""The whole story in a minute, without torch: a training is expected, tracked, looked at elsewhere and reported.
 
-The lines marked with an arrow are all that the tracker needs. Run it with
-`python -m greenlove_tracker.demo`; `greenlove demo` writes a report of it, too.
+A small network learns scikit-learn's handwritten digits. The lines marked with an arrow are what a script of your own
+needs; the rest puts the story on one screen. ``examples/`` tells it with PyTorch.
 """
 
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from sklearn.datasets import load_digits
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset, random_split
+from sklearn.neural_network import MLPClassifier
+from threadpoolctl import threadpool_limits
 
-from greenlove_tracker import Tracker  # <--
+from greenlove_tracker import Estimate, Tracker, TrainingPlan, explore_callable
+from greenlove_tracker import format as fmt
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.console import StatusLine, bar, say
+from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.grid.place import resolve_place
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.storage import LogPath
+from greenlove_tracker.projection.comparison import compare_run
+from greenlove_tracker.projection.decision import decide
+from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.rendering.document import Block, Heading, Paragraph
+from greenlove_tracker.rendering.terminal import WIDTH, wrap
+from greenlove_tracker.report.build import write_document
+from greenlove_tracker.report.exploration_report import exploration_blocks
+from greenlove_tracker.report.projection_report import projection_blocks
+from greenlove_tracker.report.projection_text import projection_text
+from greenlove_tracker.report.run_report import run_document
+from greenlove_tracker.report.wording import measured_sentence
 
 EPOCHS = 12
-REPEATS = 20  # each epoch goes 20 times over the 1,437 digits, shifted anew each time: some 4 s on one CPU core
+BUDGET_S = 7.0  # of the exploration
+SAMPLES = 25_600  # of an epoch: the 1,438 digits to learn from, some 18 times each, shifted by up to a pixel
+BATCH = 50
+EXAMPLE_COUNTRY = "DE"
+EXAMPLE_RUN = Path(__file__).parent / "data" / "example_run"  # docs/write_example_run.py
+EXAMPLE_GPU = "RTX 4090"
+_INDENT = " " * 15
 
 
-def main(**settings: Any) -> Tracker:
-    """Train, and print the accuracy on digits that were held back."""
-    torch.manual_seed(0)
-    torch.set_num_threads(1)  # several wait for one another: on a machine that others use, ten times as long
-    train, held_back = random_split(TensorDataset(*labelled_digits()), [0.8, 0.2])
-    loader = DataLoader(train, batch_size=64, shuffle=True)
-    model = digits_network()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    accuracy = 0.0
+class Digits:
+    """Handwritten digits to learn from, and others to test on."""
 
-    with Tracker(epochs=EPOCHS, **settings) as tracker:  # <--
-        for _ in range(EPOCHS):
+    def __init__(self, samples: int) -> None:
+        random, found = np.random.default_rng(0), load_digits()
+        order = random.permutation(len(found.target))
+        images, labels, kept = found.images[order].astype(np.float32) / 16, found.target[order], len(order) // 5
+        self.held_back = images[:kept].reshape(-1, 64), labels[:kept]
+        chosen, shifts = random.integers(kept, len(order), samples), random.integers(-1, 2, (samples, 2))
+        shifted = [np.roll(images[i], shift, (0, 1)) for i, shift in zip(chosen, shifts, strict=True)]
+        self.images, self.labels = np.reshape(shifted, (samples, 64)), labels[chosen]
+
+    def epochs(self, samples: int) -> Iterator[float]:
+        """Train a new network on the first so many; yield its accuracy on what was held back, epoch by epoch."""
+        network = MLPClassifier((512, 256), batch_size=BATCH, random_state=0)
+        while True:
+            network.partial_fit(self.images[:samples], self.labels[:samples], classes=range(10))
+            yield float(network.score(*self.held_back))
+
+
+def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | None = None) -> None:
+    """Tell the story.
+
+    Args:
+        output: the report to write, a PDF; the same as HTML stands beside it.
+        country: where this runs; without one that the settings name either, Germany, for example.
+        log_dir: where the runs are written.
+
+    Raises:
+        GreenloveError: where the training was not tracked, with the reason.
+    """
+    place = load_settings({"country": country}).country
+    where = place or EXAMPLE_COUNTRY
+    settings: dict[str, Any] = {"country": where, "log_dir": log_dir, "project": "demo", "verbose": 0}
+    found, note = resolve_place(where), "" if place else ", for example (--country)"
+    say(f"A network learns handwritten digits on this machine, in {found.name if found else where}{note}.\n")
+    digits = Digits(SAMPLES)
+    with threadpool_limits(1):  # several wait for one another: on a machine that others use, many times as long
+        _step(1, "explore", f"an epoch on few digits, on more, and so on, for {BUDGET_S:.0f} s at most")
+        exploration = explore_callable(  # <--
+            lambda n: next(digits.epochs(n)), samples=SAMPLES, budget_s=BUDGET_S, **settings
+        )
+        expected = exploration.forecast_for(TrainingPlan(samples=SAMPLES, batch_size=1, epochs=EPOCHS))  # <--
+        amounts = _amounts(exploration.run_dir, expected.energy_kwh, expected.emissions_kgco2e, expected.cost_usd)
+        _step("", "expected", f"{fmt.interval(expected.duration_s, fmt.duration)}   {amounts}")
+        tracker = Tracker(EPOCHS, prior=expected, **settings)  # <--
+        accuracy = _train(digits, tracker)
+    if tracker.run_dir is None:
+        raise GreenloveError("the training was not tracked, so there is nothing to report: the warning above says why")
+    run = Run(tracker.run_dir)
+    _step(2, "train", f"{EPOCHS} epochs, accuracy {accuracy:.3f} on digits that were held back")
+    _step("", "took", _took(run, expected.duration_s))
+    _step("", "", measured_sentence(run))
+    elsewhere = _elsewhere(where)
+    document = run_document(run)
+    explored = (Heading("What was expected before"), *exploration_blocks(expected, exploration.trials))
+    document = replace(document, blocks=(*document.blocks, *explored, *elsewhere))
+    pages = [write_document(document, Path(output).with_suffix(suffix)) for suffix in (".pdf", ".html")]
+    _step(4, "report", "   ".join(map(str, pages)))
+    say(f"\nnext  greenlove run --country {where} your_train.py        greenlove explore --help")
+
+
+def _train(digits: Digits, tracker: Tracker) -> float:
+    """Train on all digits with a live line, and return the accuracy in the end."""
+    line, epochs, accuracy = StatusLine(even_beside_stdout=True), digits.epochs(SAMPLES), 0.0
+    with tracker:
+        for epoch in range(1, EPOCHS + 1):
+            forecast = tracker.forecast
+            takes = "" if forecast is None else f" · takes {fmt.interval(forecast.duration_s, fmt.duration)}"
+            line.draw(f" 2  train      epoch {epoch}/{EPOCHS} {bar((epoch - 1) / EPOCHS)}{takes} · {accuracy:.3f}")
             tracker.epoch_start()  # <--
-            train_epoch(model, loader, optimizer, tracker)
+            accuracy = next(epochs)
+            tracker.step(SAMPLES, n_batches=SAMPLES // BATCH, n_steps=SAMPLES // BATCH)  # <-- may be left out
             tracker.epoch_end()  # <--
-            accuracy = evaluate(model, held_back)
-
-    print(f"accuracy on {len(held_back)} digits that were held back: {accuracy:.3f}")
-    return tracker
+    line.clear()
+    return accuracy
 
 
-def labelled_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return 1,797 images of 8 × 8 pixels, and the digit that each shows."""
-    digits = load_digits()
-    return torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16, torch.tensor(digits.target)
+def _took(run: Run, expected: Estimate) -> str:
+    """Write what the training took, and how that compares with what was expected."""
+    summary = run.summary
+    amounts = _amounts(run.path, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd)
+    error = summary.duration_s / expected.point - 1
+    is_held = expected.lower <= summary.duration_s <= expected.upper
+    held = "within its range" if is_held else "OUTSIDE its range: the forecast missed"
+    longer = f"{fmt.percent(abs(error))} {'longer' if error > 0 else 'shorter'}, {held}"
+    return f"{fmt.duration(summary.duration_s)}   {amounts}   {longer}"
 
 
-def digits_network(dropout: float = 0.2) -> nn.Sequential:
-    """Return the network, not trained yet."""
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * 16, 128),
-        nn.ReLU(),
-        nn.Dropout(dropout),
-        nn.Linear(128, 10),
-    )
+def _amounts(run_dir: Path | LogPath, *values: Estimate | float | None) -> str:
+    """Write energy, CO2e and cost; with a tilde unless all of the run's energy was measured."""
+    mark = "" if (Run(run_dir).summary.measured_share or 0.0) >= 1 else "~"
+    points = [value.point if isinstance(value, Estimate) else value for value in values]
+    texts = [text(point) for text, point in zip((fmt.energy, fmt.mass, fmt.money), points, strict=True)]
+    energy, mass, cost = (text if text == fmt.UNKNOWN else f"{mark}{text}" for text in texts)
+    return f"{energy}   {mass} CO2e   {cost}"
 
 
-def train_epoch(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer, tracker: Tracker) -> None:
-    """Go over the training digits, each time shifted by up to a pixel."""
-    model.train()
-    for _ in range(REPEATS):
-        for images, labels in loader:
-            shift = torch.randint(-1, 2, (2,)).tolist()
-            loss = nn.functional.cross_entropy(model(images.roll(shift, dims=(2, 3))), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            tracker.step(n_samples=len(labels))  # <-- counts samples; may be left out
+def _elsewhere(country: str) -> tuple[Block, ...]:
+    """Say where an example's training on a GPU would best be done, and return the sections that show why."""
+    options = ProjectionOptions(local_gpu=EXAMPLE_GPU, country=country)
+    found = compare_run(Run(EXAMPLE_RUN), options)
+    decision = decide(found.projections, options, found.work)
+    text = projection_text(found.projections, found.about, found.today, decision=decision)
+    what = f"an example, simulated: a language model trained for 20 h on an {EXAMPLE_GPU} here"
+    _step(3, "elsewhere", what)
+    _step("", "", text.decision)
+    for line in text.lines:
+        if line.name == "H100 SXM5 80GB":
+            takes = f"{line.time.text} {text.units.time.unit}, {text.units.cost.unit}{line.cost.text}"
+            co2e = f"{line.location} {text.units.mass.unit} CO2e instead of {text.lines[0].location}"
+            _step("", "", f"{line.rent_as.partition(' ')[0]} × {line.name}: {takes}, {co2e}; {line.group}.")
+    blocks = projection_blocks(found.projections, decision=decision)
+    return (Heading("Another training, elsewhere"), Paragraph(f"This is {what}."), *blocks)
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def evaluate(model: nn.Module, held_back: TensorDataset) -> float:
-    """Accuracy on the digits that were held back; its time counts as between epochs."""
-    model.eval()
-    images, labels = (torch.stack([pair[i] for pair in held_back]) for i in (0, 1))
-    return float((model(images).argmax(1) == labels).float().mean())
+def _step(number: int | str, name: str, text: str) -> None:
+    width = min(WIDTH, max(60, shutil.get_terminal_size((WIDTH, 24)).columns))
+    say("\n".join(wrap(text, f"{number:>2}  {name:<11}", _INDENT, width=width)))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ from greenlove_tracker.cli.base import Verb, cli
 from greenlove_tracker.cli.processes import become
 from greenlove_tracker.cli.start import StartOptions, hold_back
 from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, is_strict, load_settings
-from greenlove_tracker.console import say
-from greenlove_tracker.errors import GreenloveError, MissingExtraError, SettingError, UsageError
+from greenlove_tracker.errors import MissingExtraError, SettingError, UsageError
 from greenlove_tracker.records import RunStatus
 
 if TYPE_CHECKING:
@@ -228,26 +227,21 @@ def _leave(outcome: ScriptOutcome) -> NoReturn:
     sys.exit(outcome.exit_code)
 
 
-@cli.command(short_help="Train a small network under the tracker, and report it.")
-@click.option("--log-dir", metavar="DIR", help="where the run is written; default greenlove_logs")
-@click.option("-o", "--output", metavar="FILE", default="demo.pdf", show_default=True, help="the report, a PDF")
-@click.option("--country", help="where this runs; default: the world's average")
+@cli.command(short_help="Tell the whole story in a minute: explore, train, compare, report.")
+@click.option("--log-dir", metavar="DIR", help="where the runs are written; default greenlove_logs")
+@click.option(
+    "-o", "--output", metavar="FILE", default="demo.pdf", show_default=True, help="the report, a PDF; HTML beside"
+)
+@click.option("--country", help="where this runs; default: Germany, for example")
 def demo(log_dir: str | None, output: str, country: str | None) -> None:
-    """Train a small network on handwritten digits under the tracker, and write its report."""
+    """Forecast and track a small network that learns digits, compare an example with other GPUs, and write a report."""
     from importlib.util import find_spec
 
-    for name in ("torch", "sklearn"):
-        if find_spec(name) is None:
-            raise MissingExtraError(f'the demo needs {name}: pip install "greenlove-tracker[demo]"')
+    if find_spec("sklearn") is None:
+        raise MissingExtraError('the demo needs scikit-learn: pip install "greenlove-tracker[demo]"')
     from greenlove_tracker.files import target_of
 
     target_of(output)  # before the training, not after it
-    from greenlove_tracker import demo as training
-    from greenlove_tracker.report.build import write_pdf
-    from greenlove_tracker.report.screens import next_steps
+    from greenlove_tracker import demo as story
 
-    run_dir = training.main(log_dir=log_dir, project="demo", country=country, verbose=2).run_dir
-    if run_dir is None:
-        raise GreenloveError("the training was not tracked, so there is nothing to report: the warning above says why")
-    next_command = f"greenlove run{'' if country else ' --country DE'} your_train.py"
-    say("\n".join(next_steps([f"{write_pdf(run_dir, output)}"], next_command)))
+    story.main(output, country, log_dir)
