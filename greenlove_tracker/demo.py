@@ -81,7 +81,7 @@ def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | No
     place = load_settings({"country": country}).country
     where = place or EXAMPLE_COUNTRY
     settings: dict[str, Any] = {"country": where, "log_dir": log_dir, "project": "demo", "verbose": 0}
-    found, note = resolve_place(where), "" if place else ", for example (--country)"
+    found, note = resolve_place(where), "" if place else " (for example)"
     say(f"A network learns handwritten digits on this machine, in {found.name if found else where}{note}.\n")
     digits = Digits(SAMPLES)
     with threadpool_limits(1):  # several wait for one another: on a machine that others use, many times as long
@@ -116,7 +116,8 @@ def _train(digits: Digits, tracker: Tracker) -> float:
         for epoch in range(1, EPOCHS + 1):
             forecast = tracker.forecast
             takes = "" if forecast is None else f" · takes {fmt.interval(forecast.duration_s, fmt.duration)}"
-            line.draw(f" 2  train      epoch {epoch}/{EPOCHS} {bar((epoch - 1) / EPOCHS)}{takes} · {accuracy:.3f}")
+            share = bar((epoch - 1) / EPOCHS, width=12)
+            line.draw(f" 2  train      epoch {epoch}/{EPOCHS} {share}{takes} · accuracy {accuracy:.2f}")
             tracker.epoch_start()  # <--
             accuracy = next(epochs)
             tracker.step(SAMPLES, n_batches=SAMPLES // BATCH, n_steps=SAMPLES // BATCH)  # <-- may be left out
@@ -158,7 +159,8 @@ def _elsewhere(country: str) -> tuple[Block, ...]:
         if line.name == "H100 SXM5 80GB":
             takes = f"{line.time.text} {text.units.time.unit}, {text.units.cost.unit}{line.cost.text}"
             co2e = f"{line.location} {text.units.mass.unit} CO2e instead of {text.lines[0].location}"
-            _step("", "", f"{line.rent_as.partition(' ')[0]} × {line.name}: {takes}, {co2e}; {line.group}.")
+            number, obtained = line.rent_as.partition(" ")[0], line.group.partition(",")[0]
+            _step("", "", f"{number} × {line.name} ({obtained}): {takes}, {co2e}.")
     blocks = projection_blocks(found.projections, decision=decision)
     return (Heading("Another training, elsewhere"), Paragraph(f"This is {what}."), *blocks)
 

@@ -45,7 +45,9 @@ SHOWN_BY = {
         "tests/integrations/test_lightgbm.py::test_totals_are_those_of_a_tracker_placed_by_hand",
         "tests/integrations/test_sklearn.py::test_totals_of_a_search_are_those_of_a_tracker_placed_by_hand",
     ),
-    "writes this screen and a PDF": "tests/cli/test_demo.py::test_the_demo_is_one_run_and_its_report_is_the_trainings",
+    "tells the whole story on one screen": (
+        "tests/cli/test_demo.py::test_the_whole_story_is_on_one_screen_without_torch"
+    ),
     "Scripts written for green-love or carbontracker run with one import changed": (
         "tests/compat/test_green_love.py::test_a_script_of_the_original_runs_with_nothing_but_its_import_changed",
         "tests/compat/test_carbontracker.py::test_the_example_of_its_readme",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+
 import pytest
 from click.testing import CliRunner
 from pypdf import PdfReader
 
-pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from greenlove_tracker import demo, read_logs
@@ -14,25 +18,61 @@ from greenlove_tracker.cli import cli
 
 pytestmark = pytest.mark.real
 
+STORY = """
+import sys
+from greenlove_tracker import demo
+from greenlove_tracker.cli import main
+demo.EPOCHS, demo.SAMPLES, demo.BUDGET_S = 3, 3200, 3.0
+sys.argv = ["greenlove", "demo", "--country", "FR"]
+try:
+    main()
+finally:
+    print("torch" in sys.modules)
+"""
 
-def test_the_demo_is_one_run_and_its_report_is_the_trainings(tmp_path, monkeypatch):
+
+def test_the_whole_story_is_on_one_screen_without_torch(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", STORY],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    explored, trained = sorted(read_logs(tmp_path / "greenlove_logs").runs, key=lambda run: run.started_at)
+    assert explored.is_exploration and len({trial.sample_size for trial in explored.trials}) >= 3
+    assert (trained.summary.epochs_done, trained.summary.status, trained.text("country")) == (3, "finished", "FR")
+    assert len(done.stderr.splitlines()) <= 16
+    for shown in ("France.", "explore", "expected", "train", "took", "RTX 4090", "demo.pdf   demo.html", "next"):
+        assert shown in done.stderr
+    pages = [page.extract_text() for page in PdfReader(tmp_path / "demo.pdf").pages]
+    assert "This training took" in pages[0] and trained.run_id in pages[0]
+    html = (tmp_path / "demo.html").read_text(encoding="utf-8")
+    for section in ("What was expected before", "Another training, elsewhere", "H100"):
+        assert section in html
+
+
+def test_a_forecast_that_misses_is_not_hidden(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "EPOCHS", 3)
-    monkeypatch.setattr(demo, "REPEATS", 1)
-    result = CliRunner().invoke(cli, ["demo", "--country", "FR"], catch_exceptions=False)
-    assert result.exit_code == 0
-    (run,) = read_logs(tmp_path / "greenlove_logs").runs
-    assert (run.summary.epochs_done, run.summary.status, run.text("project")) == (3, "finished", "demo")
-    first = PdfReader(tmp_path / "demo.pdf").pages[0].extract_text()
-    assert run.summary.run_id in first and "This training took" in first
-    assert result.stderr.count("finished") == 1 and "wrote   demo.pdf" in result.stderr
-    assert result.stderr.rstrip().endswith("next    greenlove run your_train.py")
+    monkeypatch.setattr(demo, "BUDGET_S", 4.0)
+
+    def slows_down(digits, samples):
+        time.sleep(0.05 * samples / demo.SAMPLES)
+        while True:
+            yield 1.0
+            time.sleep(1.0)
+
+    monkeypatch.setattr(demo.Digits, "epochs", slows_down)
+    outcome = CliRunner().invoke(cli, ["demo"], catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "OUTSIDE its range" in outcome.stderr
+    assert "Germany (for example)" in outcome.stderr
 
 
 def test_a_demo_that_could_not_be_tracked_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "EPOCHS", 1)
-    monkeypatch.setattr(demo, "REPEATS", 1)
     monkeypatch.setenv("GREENLOVE_PUE", "0.1")
     outcome = CliRunner().invoke(cli, ["demo"])
     assert outcome.exit_code == 1 and not (tmp_path / "demo.pdf").exists()
