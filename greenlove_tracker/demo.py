@@ -120,7 +120,7 @@ def _train(digits: Digits, tracker: Tracker) -> float:
             line.draw(f" 2  train      epoch {epoch}/{EPOCHS} {share}{takes} · accuracy {accuracy:.2f}")
             tracker.epoch_start()  # <--
             accuracy = next(epochs)
-            tracker.step(SAMPLES, n_batches=SAMPLES // BATCH, n_steps=SAMPLES // BATCH)  # <-- may be left out
+            tracker.step(n_samples=SAMPLES, n_batches=SAMPLES // BATCH, n_steps=SAMPLES // BATCH)  # <-- may be left out
             tracker.epoch_end()  # <--
     line.clear()
     return accuracy

@@ -24,7 +24,9 @@ _LEAST_SIZES = 3
 _CUDA_DEVICES = {"/dev/nvidia-uvm", "/dev/dxg"}  # the second in the Windows Subsystem for Linux
 _REPLICATES = 3  # of each size at most; a fit's time differs from call to call
 _SMALLEST, _SMALLEST_SHARE = 50, 1000  # samples, or that part of all; fits on fewer are mostly their own start
-_SINGLE_SHARE = 0.3  # of the budget that one fit may take, so that there is time for it again
+_SINGLE_SHARE = (
+    0.3  # of the budget that one fit may take once there are enough sizes, so that there is time for it again
+)
 _STEEPEST = 3.0  # exponent that an untried size is expected to cost at most, until two sizes show another
 
 
@@ -145,7 +147,9 @@ def _time_fits(
     for _ in range(_REPLICATES):
         done = sorted({t.sample_size for t in run.record.trials})
         for size in [*order.sample(done, len(done)), *(s for s in sizes if s not in done)]:
-            if _longest_expected_s(run.record.trials, size) <= min(budget_s - run.spent_s, _SINGLE_SHARE * budget_s):
+            has_enough = len({t.sample_size for t in run.record.trials}) >= _LEAST_SIZES
+            most_s = min(budget_s - run.spent_s, budget_s * (_SINGLE_SHARE if has_enough else 1.0))
+            if _longest_expected_s(run.record.trials, size) <= most_s:
                 run.record = replace(run.record, trials=(*run.record.trials, timed(size)))
     n_sizes = len({t.sample_size for t in run.record.trials})
     if n_sizes < _LEAST_SIZES:

@@ -22,7 +22,7 @@ STORY = """
 import sys
 from greenlove_tracker import demo
 from greenlove_tracker.cli import main
-demo.EPOCHS, demo.SAMPLES, demo.BUDGET_S = 3, 3200, 3.0
+demo.EPOCHS, demo.SAMPLES, demo.BUDGET_S = 3, 3200, 8.0
 sys.argv = ["greenlove", "demo", "--country", "FR"]
 try:
     main()

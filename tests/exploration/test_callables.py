@@ -54,6 +54,11 @@ def test_the_budget_is_overrun_by_one_fit_at_most(tmp_path, budget_s):
     assert max(1e-8 * n**2 for n in sizes) < 0.5 * budget_s  # a size that would take it all is left out
 
 
+def test_a_small_budget_holds_three_sizes_where_the_smallest_takes_a_twentieth_of_it(tmp_path):
+    estimation, took_s, _ = explored(tmp_path, lambda n: 0.4 * n / 50, samples=400, budget_s=7.0)
+    assert len({t.sample_size for t in estimation.trials}) >= 3 and took_s <= 7.0
+
+
 def test_sizes_are_the_users_where_given(tmp_path):
     estimation, _, sizes = explored(tmp_path, lambda n: 1e-4 * n, sizes=[300, 100, 200, 100])
     assert set(sizes) == {100, 200, 300} and len(estimation.trials) == 9
