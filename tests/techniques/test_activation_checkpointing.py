@@ -93,12 +93,9 @@ def arm_after(task, name, steps=4):
 
 
 @pytest.mark.parametrize("task", [resnet_task, repeated_digits_task, transformer_task, chain_task])
-@pytest.mark.parametrize(
-    "name", ["activation-checkpointing", "activation-checkpointing=1", "activation-checkpointing=2"]
-)
-def test_a_training_stays_the_same(task, name):
+def test_a_training_stays_the_same(task):
     plain, plain_gradients, plain_losses = arm_after(task, "")
-    arm, gradients, losses = arm_after(task, name)
+    arm, gradients, losses = arm_after(task, "activation-checkpointing")
     for ours, theirs in zip(gradients, plain_gradients, strict=True):
         for parameter in theirs:
             torch.testing.assert_close(ours[parameter], theirs[parameter], rtol=1e-6, atol=1e-9)
@@ -132,20 +129,11 @@ def test_fewer_activations_are_kept(task, most):
     arm = build_arm(task, technique_named("activation-checkpointing"))
     share = saved_bytes(arm) / saved_bytes(build_arm(task))
     assert share < most
-    (note,) = arm.parts["technique_notes"]
-    said = float(note().split("%")[0].split()[-1]) / 100
-    assert said == pytest.approx(share, abs=0.05)
 
 
-def test_blocks_of_a_chain_are_joined_by_the_square_root_rule():
-    blocks = [nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(16)]
-    arm = build_arm(lambda: chain_task(blocks), technique_named("activation-checkpointing"))
-    assert "16 blocks of Sequential in 4 segments" in arm.parts["technique_notes"][0]()  # each keeps one tensor
-
-
-def test_the_longest_blocks_are_found_within_wider_ones_and_across_stages():
-    arm = build_arm(resnet_task, technique_named("activation-checkpointing=3"))
-    assert "6 blocks of ResidualConvolution in 2 segments" in arm.parts["technique_notes"][0]()
+def test_the_most_blocks_are_found_within_wider_ones_and_across_stages():
+    arm = build_arm(resnet_task, technique_named("activation-checkpointing"))
+    assert "6 blocks of ResidualConvolution" in arm.parts["technique_notes"][0]()
 
 
 def test_looking_leaves_no_trace():
@@ -166,7 +154,7 @@ def test_looking_leaves_no_trace():
 
 
 def test_evaluation_and_no_gradients_compute_each_block_itself():
-    arm = build_arm(chain_task, technique_named("activation-checkpointing=3"))
+    arm = build_arm(chain_task, technique_named("activation-checkpointing"))
     model, plain = arm.parts["model"].eval(), build_arm(chain_task).parts["model"].eval()
     x = torch.randn(4, 16)
     assert torch.equal(model(x), plain(x))
@@ -195,7 +183,7 @@ class Twice(Residual):
 
 
 @pytest.mark.parametrize("block", [DrawsElsewhere, Twice])
-def test_other_gradients_are_refused_with_the_size_of_the_difference(block):
+def test_other_gradients_are_refused(block):
     model = None
 
     def task():
@@ -204,7 +192,7 @@ def test_other_gradients_are_refused_with_the_size_of_the_difference(block):
         model = parts["model"]
         return parts
 
-    with pytest.raises(NotApplicableError, match=r"changes the gradient of .* by \d\.\de[+-]\d\d of its size"):
+    with pytest.raises(NotApplicableError, match="changes the gradient of"):
         build_arm(task, technique_named("activation-checkpointing"))
     assert not any("forward" in vars(m) for m in model.modules())
 
@@ -220,56 +208,14 @@ class Spectral(nn.Module):
 
 def test_buffers_that_a_block_uses_and_moves_are_used_as_they_were():
     _, plain, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "")
-    _, ours, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "activation-checkpointing=2")
+    _, ours, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "activation-checkpointing")
     for one, other in zip(ours, plain, strict=True):
         for name in other:
             torch.testing.assert_close(one[name], other[name], rtol=1e-6, atol=1e-9)
 
 
-class BetweenBlocks(Blocks):
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x) * 1.1
-        return self.head(x)
-
-
-def test_blocks_with_something_between_are_not_joined():
-    def task():
-        model = BetweenBlocks([Residual() for _ in range(4)])
-        return chain_task() | {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
-
-    arm = build_arm(task, technique_named("activation-checkpointing"))
-    assert "4 blocks of Residual in 4 segments" in arm.parts["technique_notes"][0]()
-    with pytest.raises(NotApplicableError, match="no more than 1 block of Residual"):
-        build_arm(task, technique_named("activation-checkpointing=2"))
-
-
-class Dropping(Blocks):
-    dropped = None
-
-    def forward(self, x):
-        for place, block in enumerate(self.blocks):
-            if place != self.dropped:
-                x = block(x)
-        return self.head(x)
-
-
-@pytest.mark.parametrize("dropped", [0, 1, 5])
-def test_a_block_of_a_segment_that_is_left_out_later_is_an_error_not_another_training(dropped):
-    def task():
-        model = Dropping([Residual() for _ in range(6)])
-        return chain_task() | {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
-
-    arm = build_arm(task, technique_named("activation-checkpointing=3"))
-    arm.parts["model"].dropped = dropped
-    with pytest.raises(RuntimeError, match="use activation-checkpointing=1"):
-        arm.step(next(arm.source.first(1)))
-    arm.parts["model"].dropped = None
-    assert torch.isfinite(arm.step(next(arm.source.first(1))))
-
-
 def test_a_copy_of_the_model_runs_its_own_blocks():
-    arm = build_arm(chain_task, technique_named("activation-checkpointing=3"))
+    arm = build_arm(chain_task, technique_named("activation-checkpointing"))
     model = arm.parts["model"]
     other = copy.deepcopy(model)
     with torch.no_grad():
@@ -301,7 +247,7 @@ def test_a_compiled_model_trains_the_same(task):
                 module.p = 0.0  # a compiled graph draws other numbers
         return parts
 
-    arm, plain = build_arm(stripped, technique_named("activation-checkpointing=2")), build_arm(stripped)
+    arm, plain = build_arm(stripped, technique_named("activation-checkpointing")), build_arm(stripped)
     compiled = torch.compile(arm.parts["model"], backend="aot_eager")
     batch = next(plain.source.first(1))
     for one, model in ((arm, compiled), (plain, plain.parts["model"])):
@@ -330,10 +276,9 @@ def test_what_has_no_blocks_or_is_no_plain_model_is_refused_with_the_reason():
         )
 
 
-@pytest.mark.parametrize("value", ["0", "half", "1.5"])
-def test_a_length_that_cannot_be_is_refused_early(value):
-    with pytest.raises(UsageError, match="whole number of blocks"):
-        technique_named(f"activation-checkpointing={value}")
+def test_a_value_is_refused_early():
+    with pytest.raises(UsageError):
+        technique_named("activation-checkpointing=2")
 
 
 def test_a_plain_step_that_does_not_fit_is_verified_on_fewer_samples():
