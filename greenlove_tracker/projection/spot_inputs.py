@@ -20,7 +20,6 @@ from greenlove_tracker.units import h_from_s
 if TYPE_CHECKING:
     from greenlove_tracker.projection.spot import SpotAdvice
 
-_NOTICE_S = 30.0  # that Google Cloud and Azure give; AWS gives 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ def spot_advice_for(row: Projection, options: SpotOptions, measured: MeasuredTim
     Raises:
         UsageError: where a figure is missing or cannot be meant.
     """
-    from greenlove_tracker.projection.spot import spot_advice  # numpy
+    from greenlove_tracker.projection.spot import LEAST_NOTICE_S, spot_advice  # numpy
 
     if options.preemptions_per_hour is None:
         raise UsageError(
@@ -165,7 +164,7 @@ def spot_advice_for(row: Projection, options: SpotOptions, measured: MeasuredTim
         n_gpus=row.billed_gpus,
         wait_s=options.wait_s or 0.0,
         announced=options.announced or 0.0,
-        notice_s=_NOTICE_S if options.notice_s is None else options.notice_s,
+        notice_s=LEAST_NOTICE_S if options.notice_s is None else options.notice_s,
         interval_s=options.interval_s,
         carbon_intensity=row.intensity.value if row.intensity is not None else None,
     )
