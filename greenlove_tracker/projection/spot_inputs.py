@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.spot import SpotAdvice
 
 
-
 @dataclass(frozen=True, slots=True)
 class SpotOptions:
     """The user's figures for a machine that may be taken away; None is taken from a log, or not known.
