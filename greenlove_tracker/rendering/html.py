@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -24,6 +24,7 @@ from greenlove_tracker.rendering.document import Block, Document, Heading, Table
 
 _SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
 _MANY_SECTIONS = 4  # need contents
+_MOST_LISTED = 4  # names in a sentence
 _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
@@ -69,6 +70,38 @@ def render(document: Document, live: LiveState | None = None) -> str:
             script_hash=b64encode(sha256(script.encode()).digest()).decode() if live else "",
         )
     )
+
+
+def fill(template: str, **values: Any) -> str:
+    """Return a template of plain text with these values."""
+    return _text_environment().get_template(template).render(values).rstrip()
+
+
+@cache
+def _text_environment() -> Environment:
+    environment = Environment(  # noqa: S701  # plain text has no markup to escape
+        loader=PackageLoader("greenlove_tracker.rendering"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "significant")}
+    environment.filters |= {"listed": _listed, "quoted": _quoted}
+    return environment
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return ``a, b, c and 3 more``."""
+    listed = list(names[:_MOST_LISTED])
+    if len(names) > _MOST_LISTED:
+        listed.append(f"{len(names) - _MOST_LISTED:,} more")
+    return " and ".join(filter(None, (", ".join(listed[:-1]), *listed[-1:])))
+
+
+def _quoted(text: str) -> str:
+    """Return a YAML string in double quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Declarations in the forms that others ask for: a paper, a model card, SCI."""
+"""Declarations in the forms that others ask for: a paper, a model card, SCI; their texts are templates."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from greenlove_tracker import format as fmt
@@ -15,6 +15,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, contribution
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
+from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import gpu_hours
@@ -27,7 +28,6 @@ _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINAT
 _FINAL, _OTHER, _EXPLORATORY, _UNDONE = ("final", "preliminary", "exploratory", "failed or interrupted")
 _OUTSIDE = "outside the trackers"  # of a script: no runs of its own
 _GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE, _OUTSIDE)
-_MAX_LISTED = 4  # names in a sentence
 _MAX_RUN_IDS = 3  # in an error
 _MAX_LEFT_OUT = 10  # by name in a declaration
 _AT_ONCE = 1000  # runs that are added up together
@@ -47,18 +47,16 @@ def model_card(aggregate: Aggregate, training_type: str = "", *, needs_all: bool
     Raises:
         UsageError: where the emissions of a run are not known.
     """
-    facts = Facts.of(aggregate, needs="emissions", needs_all=needs_all)
-    grams = _emissions_kgco2e(facts) * GRAMS_PER_KG
-    places, hardware = sorted(facts.places - {""}), sorted(facts.hardware - {""})
-    fields = {
-        "emissions": f"{grams:.6g}",
-        "source": _quoted("; ".join(filter(None, [_tools(facts), _period(aggregate, facts), *_mocked(facts)]))),
-        "training_type": _quoted(training_type) if training_type else "",
-        "geographical_location": _quoted(", ".join(places)) if places else "",
-        "hardware_used": _quoted(", ".join(hardware)) if hardware else "",
-    }
-    lines = ["co2_eq_emissions:", *(f"  {name}: {text}" for name, text in fields.items() if text)]
-    return "\n".join([*lines, *(f"  # {left_out}" for left_out in _left_out(aggregate, facts))])
+    facts = _Facts("emissions").read(aggregate, leaves_out=not needs_all)
+    parts = [", ".join(facts.tools), _period(aggregate, facts), *_mocked(facts)]
+    return fill(
+        "model-card.txt",
+        facts=facts,
+        grams=_emissions_kgco2e(facts) * GRAMS_PER_KG,
+        source="; ".join(filter(None, parts)),
+        training_type=training_type,
+        left_out=tuple(_left_out(aggregate, facts)),
+    )
 
 
 def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *, needs_all: bool = False) -> str:
@@ -82,25 +80,22 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
         if KEYS["kind"](run) == TRAINING:  # others are emitted for, not counted
             count += _n_units(run, unit)
 
-    facts = Facts.of(aggregate, add_units, needs="emissions", needs_all=needs_all)
-    operational_g = _emissions_kgco2e(facts) * GRAMS_PER_KG
-    energy = fmt.energy(facts.sums.totals.energy_kwh)
+    facts = _Facts("emissions").read(aggregate, add_units, leaves_out=not needs_all)
+    operational_kg = _emissions_kgco2e(facts)
     if not count:
         raise UsageError(f"none of the runs did a whole {unit}: choose another --unit")
-    rate_g = (operational_g + (embodied_gco2e or 0.0)) / count
-    embodied = "not declared" if embodied_gco2e is None else fmt.mass(embodied_gco2e / GRAMS_PER_KG)
-    return "\n".join(
-        [
-            f"SCI = {fmt.significant(rate_g, 4)} gCO2e per {unit}"
-            + (", operational emissions only" if embodied_gco2e is None else ""),
-            f"  E × I   {energy} emitted {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
-            f"{wording.runs_text(facts.kinds)}",
-            f"  M       embodied emissions {embodied}",
-            f"  R       {_units_text(count, unit, facts.kinds[TRAINING])}",
-            *([f"  period  {period}"] if (period := _period(aggregate, facts)) else []),
-            *(f"  {text}" for text in (*_mocked(facts), *_left_out(aggregate, facts))),
-            "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
-        ]
+    return fill(
+        "sci.txt",
+        facts=facts,
+        totals=facts.sums.totals,
+        unit=unit,
+        count=count,
+        rate_g=(operational_kg * GRAMS_PER_KG + (embodied_gco2e or 0.0)) / count,
+        operational_kg=operational_kg,
+        embodied_kg=None if embodied_gco2e is None else embodied_gco2e / GRAMS_PER_KG,
+        runs=wording.runs_text(facts.kinds),
+        period=_period(aggregate, facts),
+        notes=(*_mocked(facts), *_left_out(aggregate, facts)),
     )
 
 
@@ -118,20 +113,15 @@ def _n_units(run: Run, unit: str) -> int:
     return int(count)
 
 
-def _emissions_kgco2e(facts: Facts) -> float:
-    totals = facts.sums.totals
-    _check_is_known(facts, totals.emissions_kgco2e, totals.n_unknown_emissions, "emissions are")
-    return totals.emissions_kgco2e or 0.0
-
-
-def _check_is_known(facts: Facts, value: float | None, n_unknown: int, what: str) -> None:
-    """Refuse to declare a sum that lacks runs.
+def _emissions_kgco2e(facts: _Facts) -> float:
+    """Return the sum that is declared; refuse one that lacks runs.
 
     Raises:
         UsageError: where it does, or there is no training.
     """
-    run_ids, n = facts.unknown, n_unknown
-    if not facts.sums.totals.n_runs and facts.n_left_out:
+    totals, run_ids = facts.sums.totals, facts.unknown
+    n = totals.n_unknown_emissions
+    if not totals.n_runs and facts.n_left_out:
         run_ids, n = facts.left_out, facts.n_left_out  # nothing else is there
     elif not facts.kinds.total():
         raise UsageError("no run could be read: there is nothing to declare")
@@ -139,25 +129,23 @@ def _check_is_known(facts: Facts, value: float | None, n_unknown: int, what: str
         which = "only comparisons" if facts.kinds[COMPARISON] else "only explorations"
         which = "what a script did outside its trackers" if facts.kinds[OVERHEAD] else which
         raise UsageError(f"these runs are {which}: there is no training to declare")
-    elif value is not None and not n_unknown:
-        return
-    name, verb = what.split()
+    elif totals.emissions_kgco2e is not None and not n:
+        return totals.emissions_kgco2e
     more = f" and {n - len(run_ids):,} more" if n > len(run_ids) else ""
     raise UsageError(
-        f"the {name} of {fmt.plural(n, 'run')} {verb} not known ({', '.join(run_ids)}{more}): what they took would be "
+        f"the emissions of {fmt.plural(n, 'run')} are not known ({', '.join(run_ids)}{more}): what they took would be "
         "missing. Declare the directories of single runs, or move these elsewhere"
     )
 
 
-def _left_out(aggregate: Aggregate, facts: Facts) -> Iterator[str]:
+def _left_out(aggregate: Aggregate, facts: _Facts) -> Iterator[str]:
     """Yield what is missing from a declaration; nothing where all runs are in it."""
     if n := facts.n_left_out:
         more = f" and {n - len(facts.left_out):,} more" if n > len(facts.left_out) else ""
         are, its = ("is", "its") if n == 1 else ("are", "their")
-        known = "is" if facts.needs == "energy" else "are"
         yield (
-            f"{fmt.plural(n, 'run')} that did not finish well {are} not in it, {its} {facts.needs} {known} not "
-            f"known: {', '.join(facts.left_out)}{more}"
+            f"{fmt.plural(n, 'run')} that did not finish well {are} not in it, {its} emissions are not known: "
+            f"{', '.join(facts.left_out)}{more}"
         )
     yield from _unknown_overhead(facts)
     if left := wording.left_out(aggregate.n_left_out):
@@ -167,12 +155,7 @@ def _left_out(aggregate: Aggregate, facts: Facts) -> Iterator[str]:
         yield f"{fmt.plural(n, 'part')} of the logs could not be read and {'is' if n == 1 else 'are'} not in it"
 
 
-def _units_text(count: int, unit: str, n_runs: int) -> str:
-    runs = fmt.plural(n_runs, "training run")
-    return runs if unit == "run" else f"{fmt.plural(count, unit)} in {runs}"
-
-
-def _mocked(facts: Facts) -> Iterator[str]:
+def _mocked(facts: _Facts) -> Iterator[str]:
     """Yield that runs are simulated, and that emissions are of an invented carbon intensity; nothing where none are."""
     if n := facts.sums.totals.n_simulated:
         yield f"SIMULATED: {fmt.plural(n, 'run')} of simulated hardware or an invented carbon intensity in it"
@@ -180,24 +163,13 @@ def _mocked(facts: Facts) -> Iterator[str]:
         yield f"MOCK: the carbon intensity of {fmt.plural(n, 'run')} is invented, and so is the CO2e"
 
 
-def _unknown_overhead(facts: Facts) -> Iterator[str]:
+def _unknown_overhead(facts: _Facts) -> Iterator[str]:
     """Yield what scripts did outside their trackers without its energy being known; nothing where all is known."""
     if n := facts.n_unknown_overhead:
-        whose, time = "a script" if n == 1 else f"{n:,} scripts", fmt.duration(facts.unknown_overhead_s)
-        theirs, needs = "its" if n == 1 else "their", facts.needs or "energy"
-        verb = "is" if needs == "energy" else "are"
-        yield f"what {whose} did outside {theirs} trackers, {time}, is not in it: the {needs} of that {verb} not known"
-
-
-def _tools(facts: Facts) -> str:
-    names = {f"greenlove_tracker {version}" for version in facts.versions if version}
-    return ", ".join([*sorted(names), *sorted(facts.meters - {"", "none"})])
-
-
-def _quoted(text: str) -> str:
-    """Return a YAML string in double quotes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+        whose, theirs = ("a script", "its") if n == 1 else (f"{n:,} scripts", "their")
+        known = "energy of that is" if facts.needs == "energy" else "emissions of that are"
+        time = fmt.duration(facts.unknown_overhead_s)
+        yield f"what {whose} did outside {theirs} trackers, {time}, is not in it: the {known} not known"
 
 
 def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
@@ -212,7 +184,7 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         latex: a paragraph, a table and BibTeX entries for a LaTeX paper instead.
     """
     by_group: defaultdict[str, _GroupSums] = defaultdict(_GroupSums)
-    facts = Facts.of(aggregate, lambda run: by_group[_group(run)].add(contribution(run)))
+    facts = _Facts().read(aggregate, lambda run: by_group[_group(run)].add(contribution(run)))
     if not facts.sums.totals.n_runs:
         return "No run could be read: there is nothing to cite."
     groups = [(name, by_group[name].sums) for name in _GROUPS if name in by_group]
@@ -229,7 +201,7 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     more = [f"{text[0].upper()}{text[1:]}." for text in (*_mocked(facts), *_unknown_overhead(facts))]
     left = wording.left_out(aggregate.n_left_out)
     hints = [note, problems if n_problems else "", f"{left}." if left else ""]  # to who writes the paper
-    text = " ".join(_sentences(aggregate, facts, groups))
+    text = _paragraph(aggregate, facts, groups)
     if latex:
         return _in_latex(facts, text, rows, [*marks, *more], hints)
     shown = "\n".join(["| " + " | ".join(in_markdown(cell) for cell in row) + " |" for row in rows])
@@ -242,17 +214,16 @@ _HEADS = ("group", "runs", "time", "GPU-hours", "energy", "CO2e")
 
 
 def _in_latex(
-    facts: Facts, text: str, rows: Sequence[Sequence[str]], notes: Sequence[str], hints: Sequence[str]
+    facts: _Facts, text: str, rows: Sequence[Sequence[str]], notes: Sequence[str], hints: Sequence[str]
 ) -> str:
     """Return a paragraph that cites the tools, a table, and BibTeX entries behind a line of comment."""
     from greenlove_tracker.rendering.latex import bibtex, in_latex, tabular
 
-    versions, meters = sorted(facts.versions - {""}), sorted(facts.meters - {"", "none"})
-    codecarbon = [meter.partition(" ")[2] for meter in meters if meter.startswith("codecarbon")]
+    codecarbon = [meter.partition(" ")[2] for meter in sorted(facts.meters) if meter.startswith("codecarbon")]
     ours = {
         "title": "greenlove_tracker: what a training run costs in hours, kWh, dollars and CO2",
         "author": "greenlove_tracker developers",
-        "version": ", ".join(versions),
+        "version": ", ".join(sorted(facts.versions)),
         "year": facts.days[1][:4] if facts.days else "",
     }
     theirs = {
@@ -296,30 +267,37 @@ class _GroupSums:
         return Sums(ExactTotals.merged([self._partial, ExactTotals.of(self._latest)]))
 
 
-def _sentences(aggregate: Aggregate, facts: Facts, groups: Sequence[tuple[str, Sums]]) -> list[str]:
+def _paragraph(aggregate: Aggregate, facts: _Facts, groups: Sequence[tuple[str, Sums]]) -> str:
     totals = facts.sums.totals
-    counts = _listed([f"{sums.totals.n_runs:,} {name}" for name, sums in groups if name not in ("runs", _OUTSIDE)])
-    detail = f" ({counts})" if counts else ""
-    compute = f" and {gpu_hours(totals.gpu_hours)}" if totals.gpu_hours else ""
-    hardware = _listed(_sorted(facts.hardware)) or "hardware that the logs do not name"
     scale = fmt.time_scale(totals.duration_s)
-    period = _joined_period(aggregate, facts)
-    sentences = [
-        f"The experiments comprise {fmt.plural(facts.n_runs, 'run')}{detail} on {hardware}, "
-        f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit} of wall time{compute}{period}.",
-        _energy_sentence(facts),
-        _intensity_sentence(facts),
-        *_measured_sentences(facts),
-        _tool_sentence(facts),
-    ]
-    return [sentence for sentence in sentences if sentence]
+    bounds = {name: wording.measured_bounds(name, totals.bounds(name)) for name in MEASURED}
+    mixed = "mixing direct and lifecycle intensities" if len(totals.intensity_coverages) > 1 else ""
+    energy = (*bounds["energy_kwh"], f"{facts.pue_text} included", _unknown_for(totals.n_unknown_energy))
+    emissions = (*bounds["emissions_kgco2e"], mixed, _unknown_for(totals.n_unknown_emissions))
+    intensities = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
+    text = fill(
+        "citation.txt",
+        facts=facts,
+        totals=totals,
+        has_pue=bool(facts.pues - {1.0}),
+        compute=gpu_hours(totals.gpu_hours),
+        counts=[f"{s.totals.n_runs:,} {name}" for name, s in groups if name not in ("runs", _OUTSIDE)],
+        wall_time=f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit}",
+        period=_period(aggregate, facts),
+        energy_notes=tuple(filter(None, energy)),
+        emissions_notes=tuple(filter(None, emissions)),
+        intensities=list(dict.fromkeys(intensities)),
+        not_counted=wording.NOT_COUNTED,
+        tools=facts.tools,
+    )
+    return " ".join(text.split())
 
 
-def _joined_period(aggregate: Aggregate, facts: Facts) -> str:
-    return f", {text}" if (text := _period(aggregate, facts)) else ""
+def _unknown_for(n_runs: int) -> str:
+    return f"unknown for {fmt.plural(n_runs, 'run')}" if n_runs else ""
 
 
-def _period(aggregate: Aggregate, facts: Facts) -> str:
+def _period(aggregate: Aggregate, facts: _Facts) -> str:
     """Return the time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
     period = aggregate.selection.period
     if not period.is_everything:
@@ -330,97 +308,26 @@ def _period(aggregate: Aggregate, facts: Facts) -> str:
     return f"on {first} (UTC)" if first == last else f"from {first} to {last} (UTC)"
 
 
-def _energy_sentence(facts: Facts) -> str:
-    totals = facts.sums.totals
-    if totals.energy_kwh is None:
-        return "Their energy is unknown, and so are their emissions."
-    ranges = {name: wording.measured_bounds(name, totals.bounds(name)) for name in MEASURED}
-    beside = (*ranges["energy_kwh"], f"{facts.pue_text} included", _unknown_for(totals.n_unknown_energy))
-    energy = f"{fmt.energy(totals.energy_kwh)} ({'; '.join(filter(None, beside))})"
-    if totals.emissions_kgco2e is None:
-        return f"They used {energy}; the emissions are unknown."
-    mixed = "mixing direct and lifecycle intensities" if len(totals.intensity_coverages) > 1 else ""
-    beside = (*ranges["emissions_kgco2e"], mixed, _unknown_for(totals.n_unknown_emissions))
-    noted = "; ".join(filter(None, beside))
-    emitted = f"emitted {fmt.mass(totals.emissions_kgco2e)} of CO2e{f' ({noted})' if noted else ''}"
-    return f"They used {energy} and {emitted}."
-
-
-def _unknown_for(n_runs: int) -> str:
-    return f"unknown for {fmt.plural(n_runs, 'run')}" if n_runs else ""
-
-
-def _intensity_sentence(facts: Facts) -> str:
-    if not facts.intensities:
-        return "No carbon intensity is in the logs."
-    texts = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
-    names = list(dict.fromkeys(texts))
-    return f"Carbon intensity: {'; '.join(names[:_MAX_LISTED])}{'; and others' if len(names) > _MAX_LISTED else ''}."
-
-
-def _measured_sentences(facts: Facts) -> list[str]:
-    """Say how much of the energy hardware measured, and what is in no figure; nothing where the logs do not say."""
-    totals = facts.sums.totals
-    share, n_silent = totals.measured_share, totals.n_unknown_measured
-    if share is None:
-        return []
-    runs = f" of the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
-    how_much = "all" if share >= 1 else "none" if share <= 0 else fmt.percent(share)
-    rest = f"; {'the rest' if share > 0 else 'it'} is modelled or estimated{facts.assumed}" if share < 1 else ""
-    missing = [f"{component} of some runs, which could not be measured" for component in sorted(facts.unmeasured)]
-    left_out = ", ".join([*missing, *wording.NOT_COUNTED])
-    return [f"Hardware measured {how_much} of the energy{runs}{facts.before_pue}{rest}.", f"Not counted: {left_out}."]
-
-
-def _tool_sentence(facts: Facts) -> str:
-    versions = [f"greenlove_tracker {version}" for version in _sorted(facts.versions)]
-    tools = _listed([*versions, *_sorted(facts.meters - {"none"})])
-    return f"Recorded with {tools}." if tools else ""
-
-
-def _sorted(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if name)
-
-
-def _listed(names: Sequence[str]) -> str:
-    listed = list(names[:_MAX_LISTED])
-    if len(names) > _MAX_LISTED:
-        listed.append(f"{len(names) - _MAX_LISTED:,} more")
-    return " and ".join([", ".join(listed[:-1]), listed[-1]]) if len(listed) > 1 else "".join(listed)
-
-
 def _cells(name: str, sums: Sums, n_runs: int | None) -> tuple[str, ...]:
     time, energy, emissions, _ = sums.cells
     return (name, "–" if n_runs is None else f"{n_runs:,}", time, sums.gpu_hours, energy, emissions)
 
 
 @dataclass(slots=True)
-class Facts:
+class _Facts:
     """The facts of many runs that a declaration states; each run is read once, and nothing of a single one stays.
 
     Attributes:
-        sums: of all of them.
-        kinds: the number of trainings, of explorations and of scripts around trackers.
-        hardware: GPUs, or where there is none CPUs.
-        places: countries, as given.
-        pues: of those whose energy is known.
-        intensities: those known, in the order of the runs.
-        versions: of this package.
-        meters: that measured.
-        unmeasured: components that could not be, in one of them at least.
-        needs: ``energy`` or ``emissions``, where only runs count of which it is known.
+        needs: ``energy`` or ``emissions``, what must be known of a run.
         unknown: the first few runs of which it is not known.
-        left_out: the first few of those that are in none of the facts: what is needed is not known of them, and they
-            did not come to a good end; with their status.
-        n_left_out: how many these are.
+        left_out: the first few, with their status, of those that are in none of the facts: what is needed is not known
+            of them, and they did not come to a good end.
         n_unknown_overhead: scripts of which it is not known what they took outside their trackers; they are counted
             in ``kinds`` alone.
-        unknown_overhead_s: how long that was.
-        days: the first and the last day, UTC, ISO 8601, on which a run began; None where no log says.
+        days: the first and the last day, UTC, ISO 8601, on which a run began.
     """
 
-    needs: str = ""
-
+    needs: str = "energy"
     sums: Sums = field(default_factory=lambda: Sums(ExactTotals()))
     kinds: Counter[str] = field(default_factory=Counter)
     hardware: set[str] = field(default_factory=set)
@@ -437,49 +344,41 @@ class Facts:
     unknown_overhead_s: float = 0.0
     days: tuple[str, str] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        aggregate: Aggregate,
-        visit: Callable[[Run], None] | None = None,
-        *,
-        needs: str = "",
-        needs_all: bool = False,
-    ) -> Facts:
-        """Read the runs; ``visit`` is called with each that is not left out, too.
+    def read(
+        self, aggregate: Aggregate, visit: Callable[[Run], None] | None = None, *, leaves_out: bool = False
+    ) -> _Facts:
+        """Read the runs, without those that crashed before anything was known of them if so asked.
 
-        Args:
-            aggregate: the runs.
-            visit: called with each.
-            needs: what must be known of a run.
-            needs_all: leave no training out.
+        ``visit`` is called with each of the others.
         """
-        facts, without = cls(needs), _GroupSums()
+        without = _GroupSums()
 
         def add(run: Run) -> None:
-            is_known = (run.emissions_kgco2e if needs == "emissions" else run.summary.energy_kwh) is not None
+            is_known = (run.emissions_kgco2e if self.needs == "emissions" else run.summary.energy_kwh) is not None
             if not is_known and KEYS["kind"](run) == OVERHEAD:  # often too short to be measured at all
-                facts.kinds[OVERHEAD] += 1
-                facts.n_unknown_overhead += 1
-                facts.unknown_overhead_s += run.summary.duration_s
+                self.kinds[OVERHEAD] += 1
+                self.n_unknown_overhead += 1
+                self.unknown_overhead_s += run.summary.duration_s
                 without.add(contribution(run))
                 return
-            is_known = is_known or not needs
-            if not (is_known or needs_all) and run.summary.status in INCOMPLETE:
-                facts.n_left_out += 1
-                if len(facts.left_out) < _MAX_LEFT_OUT:
-                    facts.left_out.append(f"{run.run_id} ({run.summary.status})")
+            if not is_known and leaves_out and run.summary.status in INCOMPLETE:
+                self.n_left_out += 1
+                if len(self.left_out) < _MAX_LEFT_OUT:
+                    self.left_out.append(f"{run.run_id} ({run.summary.status})")
                 without.add(contribution(run))
                 return
-            if not is_known and len(facts.unknown) < _MAX_RUN_IDS:
-                facts.unknown.append(run.run_id)
-            facts._add(run)
+            if not is_known and len(self.unknown) < _MAX_RUN_IDS:
+                self.unknown.append(run.run_id)
+            self._add(run)
             if visit is not None:
                 visit(run)
 
         aggregate.visit(add)
-        facts.sums = Sums(aggregate.exact_totals.without([without.sums.partial]))
-        return facts
+        self.sums = Sums(aggregate.exact_totals.without([without.sums.partial]))
+        for names in (self.hardware, self.places, self.versions, self.meters):
+            names.discard("")
+        self.meters.discard("none")
+        return self
 
     def _add(self, run: Run) -> None:
         if day := fmt.shortened(run.started_at, 30)[:10]:
@@ -502,22 +401,12 @@ class Facts:
         return self.kinds[TRAINING] + self.kinds[EXPLORATION] + self.kinds[COMPARISON]
 
     @property
-    def before_pue(self) -> str:
-        """`` before PUE``, of a share measured, where a PUE adds to it; empty where none does."""
-        return " before PUE" if self.pues - {1.0} else ""
-
-    @property
-    def assumed(self) -> str:
-        """Say how much is an assumption for the rest of nodes, before PUE; empty where nothing is."""
-        assumed_kwh = self.sums.totals.node_assumed_kwh
-        return (
-            f", {fmt.energy(assumed_kwh)} of it for the rest of nodes (assumed node_overhead, or a wall meter)"
-            if assumed_kwh
-            else ""
-        )
+    def tools(self) -> list[str]:
+        """The package and the meters that recorded them, with their versions."""
+        return [*(f"greenlove_tracker {version}" for version in sorted(self.versions)), *sorted(self.meters)]
 
     @property
     def pue_text(self) -> str:
         """``PUE 1.2``, or from the least to the greatest."""
-        least, greatest = min(self.pues), max(self.pues)
+        least, greatest = min(self.pues, default=1.0), max(self.pues, default=1.0)
         return f"PUE {least}" if least == greatest else f"PUE {least} to {greatest}"
