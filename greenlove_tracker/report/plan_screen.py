@@ -128,10 +128,6 @@ def remarks(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, 
         found.append(("waiting", _waiting_text(advice, now, zone)))
     if advice.probability_of_saving is not None and (advice.wait_s > 0 or _is_elsewhere(advice)):
         found.append(("chance", f"of any saving at all: {fmt.chance(advice.probability_of_saving)}"))
-    pausing, whole = advice.saving_if_interruptible, advice.saving
-    if pausing is not None and pausing.point > 0 and (whole is None or pausing.point >= whole.point):
-        text = f"a run that pauses between epochs and computes in the best hours alone: {saving_text(pausing, 'CO2e')}"
-        found.append(("pausing", text))
     return found
 
 
@@ -431,7 +427,6 @@ def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
         "region": advice.region or None,
         "saving": _estimate(advice.saving),
         "probability_of_saving": advice.probability_of_saving,
-        "saving_if_interruptible": _estimate(advice.saving_if_interruptible),
         "emissions_kgco2e": advice.emissions_kgco2e,
         "emissions_now_kgco2e": advice.emissions_now_kgco2e,
         "cost_usd": advice.cost_usd,

@@ -61,7 +61,6 @@ class StartAdvice:
         is_worth_waiting: the expected saving is large enough, and any saving probable enough; else start now.
         reason: of that, in a sentence.
         probability_of_saving: of any saving at all; None where it cannot be forecast.
-        saving_if_interruptible: of a run that pauses whenever that is better, within the same deadline.
         by: what is to be least: ``co2e`` or ``cost``.
         now_utc: when the advice was given.
         deadline_utc: by which the run is to end.
@@ -86,7 +85,6 @@ class StartAdvice:
     is_worth_waiting: bool
     reason: str
     probability_of_saving: float | None = None
-    saving_if_interruptible: Estimate | None = None
     by: str = "co2e"
     now_utc: datetime | None = None
     deadline_utc: datetime | None = None

@@ -380,7 +380,6 @@ class _Search:
         return replace(
             self._advice(names[there], start, saving, probability, "CO2e", is_here=there == 0),
             **self._emitted(now * (1.0 - saving.point), now),
-            saving_if_interruptible=self._saving_with_pauses(found[there], found[0]),
         )
 
     def _expected(self, forecast: IntensityForecast) -> Array:
@@ -391,33 +390,6 @@ class _Search:
     def _promised(self, then: float, now: float, here: IntensityForecast) -> float:
         """Return the share of running now and here that another start promises to save, of sums over the run."""
         return float(share_saved(then, now, _mean_known(here.past_expected) * float(self.length.hours.mean())))
-
-    def _saving_with_pauses(self, there: IntensityForecast, here: IntensityForecast) -> Estimate | None:
-        """Return what a run saves that computes in the best hours before the deadline alone; None where all are needed.
-
-        The hours are chosen once, of whole ones; a run that chooses anew each hour saves somewhat more.
-        """
-        needed = max(1, round(float(self.length.hours.mean())))
-        end = math.floor(float(self.starts[-1]) + self.length.reserved_h)
-        hours = slice(math.ceil(float(self.starts[0])), min(end, len(there.expected)))
-        if hours.stop - hours.start <= needed:
-            return None
-        usual = _mean_known(here.past_expected)
-        promised, _ = self._with_pauses(
-            there.expected[None, hours], there.expected[None, hours], here.expected[None, :], needed, usual
-        )
-        came = there.past_actual[:, hours]
-        past = self._with_pauses(there.past_expected[:, hours], came, here.past_expected, needed, usual)
-        now = self.length.expected_sum(WindowMeans(here.past_actual), self.starts[:1])[:, 0] / self.length.hours.mean()
-        saved = share_saved(past[1], now, _mean_known(now))
-        return PastChoices(past[0], saved[:, None], here.weights).saving(float(promised[0]))[0]
-
-    def _with_pauses(self, expected: Array, came: Array, here: Array, needed: int, usual: float) -> tuple[Array, Array]:
-        """Return the saving that the best hours of each path promise, and the mean of what came in them."""
-        best = np.argpartition(expected, needed - 1, axis=1)[:, :needed]
-        now = self.length.expected_sum(WindowMeans(here), self.starts[:1])[:, 0] / self.length.hours.mean()
-        promised = share_saved(np.take_along_axis(expected, best, 1).mean(axis=1), now, usual)
-        return promised, np.take_along_axis(came, best, 1).mean(axis=1)
 
     def cheapest(self, known: _Known) -> StartAdvice:
         """Return the start whose electricity costs least; of equal ones that which emits least, as far as is known."""

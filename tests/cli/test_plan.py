@@ -29,7 +29,7 @@ NOW = datetime(2026, 11, 22, 15, 3, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 FIELDS = {
     *("says", "about", "is_worth_waiting", "reason", "by", "now_utc", "start_utc", "wait_s", "deadline_utc"),
-    *("duration_s", "energy_kwh", "region", "saving", "probability_of_saving", "saving_if_interruptible"),
+    *("duration_s", "energy_kwh", "region", "saving", "probability_of_saving"),
     *("emissions_kgco2e", "emissions_now_kgco2e", "cost_usd", "cost_now_usd", "intensity_gco2e_per_kwh"),
     *("intensity_now_gco2e_per_kwh", "is_mock", "hours", "regions", "sources", "notes"),
 }

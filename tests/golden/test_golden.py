@@ -27,7 +27,7 @@ from golden.cases import CASES, NOW
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "recorded"
 LONG_AGO_S = 1_577_836_800.0  # no file that is given belongs to a run that goes on
-OF_THE_MACHINE = {"command", "greenlove_version", "host", "os", "pid", "python", "version", "versions"}
+OF_THE_MACHINE = {"command", "greenlove_version", "host", "os", "pid", "python", "torch_version", "version", "versions"}
 MOST_WORDS = 4  # what is longer is a sentence
 WIDTH = 120
 SENTENCE = object()

@@ -54,7 +54,6 @@ WORTH = StartAdvice(
     is_worth_waiting=True,
     reason="Worth waiting: waiting 8 h saves 47% of the CO2e expected (46% to 48%).",
     probability_of_saving=1.0,
-    saving_if_interruptible=saving(0.49, 0.48, 0.5),
     now_utc=NOW,
     deadline_utc=NOW + 16 * HOUR,
     duration_s=4 * 3600.0,
@@ -85,8 +84,6 @@ Start at 00:00 tomorrow (in 8 h): 47% less CO2e (46% to 48%)
   waiting    it ends at 04:00 tomorrow instead of 20:00, 4 h before the deadline; electricity costs
              $0.12 less
   chance     of any saving at all: over 99%
-  pausing    a run that pauses between epochs and computes in the best hours alone: 49% less CO2e
-             (48% to 50%)
 
     504 ░░░
         ▃▅▃░░

@@ -147,12 +147,6 @@ def test_a_run_of_weeks_gains_little_and_that_is_said():
     assert found.saving.upper < 0.05
 
 
-def test_a_run_that_can_pause_saves_more():
-    found = advice(duration=20, slack_h=46)
-    assert found.saving_if_interruptible.point > found.saving.point + 0.05
-    assert advice(duration=4, slack_h=4).saving_if_interruptible is None
-
-
 def test_too_little_history_is_no_error_but_no_reason_to_wait():
     found = advice(now=BEGIN + timedelta(days=2), deadline=BEGIN + timedelta(days=3))
     assert (found.is_worth_waiting, found.wait_s, found.saving, found.intensity_gco2e_per_kwh) == (
@@ -250,14 +244,13 @@ def test_hours_of_0_g_in_the_past_make_no_saving_without_bounds(seed):
     values = windy(seed=seed)
     assert (values == 0).mean() > 0.1
     found = advice(values, energy_kwh=3.0)
-    for saving in (found.saving, found.saving_if_interruptible):
-        assert -10 < saving.lower <= saving.point <= saving.upper <= 1.0
+    assert -10 < found.saving.lower <= found.saving.point <= found.saving.upper <= 1.0
     assert 0 <= found.emissions_kgco2e < 2 * values.max() * 3.0 / 1000
 
 
 def test_where_all_hours_are_at_0_g_nothing_is_saved():
     found = advice(np.zeros(24 * 60), energy_kwh=3.0)
-    assert (found.saving.point, found.saving_if_interruptible.point, found.emissions_kgco2e) == (0.0, 0.0, 0.0)
+    assert (found.saving.point, found.emissions_kgco2e) == (0.0, 0.0)
     assert not found.is_worth_waiting and found.wait_s == 0
 
 
