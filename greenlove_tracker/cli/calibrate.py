@@ -45,19 +45,20 @@ def calibrate(
     from greenlove_tracker.logs.writer import timestamp
     from greenlove_tracker.records import SystemClock
 
-    wall = wall_kwh if pdu is None else calibration.read_wall_meter(pdu)
-    if wall is None or (wall_kwh is not None and pdu is not None):
+    if (wall_kwh is None) == (pdu is None):
         raise UsageError("say what the meter saw: --wall-kwh KWH, or --pdu FILE with its readings")
     logs = logs_of(run_dir)
     if len(logs.runs) != 1 or logs.runs[0].path != logs.path:
         raise UsageError(f"{run_dir} is not the directory of one run: a calibration needs the run that was measured")
     (run,) = logs.runs
-    source = "; ".join(filter(None, (note, wall.source if isinstance(wall, calibration.WallReadings) else "given")))
+    source = "given"
+    if pdu is not None:
+        wall_kwh, source = calibration.read_wall_meter(pdu, *run.began_and_ended_s)
     measurement = calibration.measured_at_the_wall(
         run,
-        wall,
+        wall_kwh or 0.0,
         meter_error=calibration.METER_ERROR if meter_error is None else meter_error,
-        source=source,
+        source="; ".join(filter(None, (note, source))),
         added_at=timestamp(SystemClock().utc_s()),
         valid_from=valid_from or "",
     )

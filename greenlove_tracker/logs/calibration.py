@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -186,15 +185,6 @@ def metered_before_pue_kwh(summary: RunSummary) -> float | None:
     return None if metered_kwh is None else metered_kwh + (summary.unmetered_estimate_kwh or 0.0)
 
 
-def uncalibrated_kwh(summary: RunSummary, calibration: Calibration | None, run_id: str) -> float | None:
-    """Return what was metered of a run or of a part of it, before PUE, from its calibrated totals."""
-    kwh = metered_before_pue_kwh(summary)
-    if kwh is None or calibration is None or calibration.factor(run_id) >= 1:
-        return kwh
-    measured_kwh, of_models = counted_kwh(summary), calibration.model_factor(run_id)
-    return measured_kwh + (kwh - measured_kwh) / of_models if of_models > 0 else None
-
-
 def counted_kwh(summary: RunSummary) -> float:
     """Return the energy of the components that hardware measured alone."""
     energy = summary.energy
@@ -335,66 +325,17 @@ def add_measurement(directory: LogPath, measurement: WallMeasurement, *, replace
 # -- What a wall meter saw of a run --
 
 
-@dataclass(frozen=True, slots=True)
-class WallReadings:
-    """The readings of a wall meter.
+def read_wall_meter(path: str | Path, begin_s: float, end_s: float) -> tuple[float, str]:
+    """Return the energy that a metered power strip's export shows between two times, in kWh, and the file's SHA-256.
 
-    Attributes:
-        times_s: seconds since the Unix epoch, rising.
-        values: power in W, or a counter in kWh.
-        is_counter: True of a counter.
-        source: the file with the beginning of its SHA-256.
-    """
-
-    times_s: tuple[float, ...]
-    values: tuple[float, ...]
-    is_counter: bool
-    source: str
-
-    def kwh_between(self, begin_s: float, end_s: float) -> float:
-        """Return the energy of a stretch of time: the trapezoidal rule over powers, or the difference of a counter.
-
-        Raises:
-            UsageError: where the readings do not cover it.
-        """
-        self._check_cover(begin_s, end_s)
-        if self.is_counter:
-            return self._at(end_s) - self._at(begin_s)
-        inside = [t for t in self.times_s if begin_s < t < end_s]
-        points = [(t, self._at(t)) for t in (begin_s, *inside, end_s)]
-        return kwh_from_w_s(1.0, math.fsum((v + w) / 2 * (u - t) for (t, v), (u, w) in pairwise(points)))
-
-    def _at(self, utc_s: float) -> float:
-        """Return the value at a time, between two readings in proportion."""
-        import numpy as np
-
-        return float(np.interp(utc_s, self.times_s, self.values))
-
-    def _check_cover(self, begin_s: float, end_s: float) -> None:
-        most_s = max(_MOST_HOLE_S, _MOST_HOLE_SHARE * (end_s - begin_s))
-        times_s = [t for t in self.times_s if begin_s < t < end_s]
-        before, after = self.times_s[0] <= begin_s, self.times_s[-1] >= end_s
-        if not before or not after:
-            raise UsageError(
-                f"{self.source}: its readings {'end before' if before else 'begin after'} the run "
-                f"{'ended' if before else 'began'}; they must cover it, in UTC"
-            )
-        holes = [later - earlier for earlier, later in pairwise((begin_s, *times_s, end_s))]
-        if max(holes) > most_s:
-            raise UsageError(
-                f"{self.source}: it has no reading for {fmt.duration(max(holes))} of the run; at most "
-                f"{fmt.duration(most_s)} may lie between two"
-            )
-
-
-def read_wall_meter(path: str | Path) -> WallReadings:
-    """Read what a metered power strip exports: a column ``time`` and one of ``power_w`` or ``energy_kwh``.
-
-    Times are ISO 8601, in UTC unless they say otherwise, or seconds since the Unix epoch. ``energy_kwh`` is a counter.
+    It has a column ``time`` and one of ``power_w``, or of ``energy_kwh``, which is a counter. Times are ISO 8601, in
+    UTC unless they say otherwise, or seconds since the Unix epoch.
 
     Raises:
-        UsageError: where the file cannot be read, or a line of it cannot be meant.
+        UsageError: where the file cannot be read, a line of it cannot be meant, or it does not cover the time.
     """
+    import numpy as np
+
     try:
         data = Path(path).read_bytes()
         columns, lines = read_table(data)
@@ -404,16 +345,24 @@ def read_wall_meter(path: str | Path) -> WallReadings:
     if "time" not in columns or len(kinds) != 1:
         raise UsageError(f"{path} must have the columns time,power_w or time,energy_kwh; it has {', '.join(columns)}")
     readings = [_reading(row, kinds[0], f"{path}, line {number}") for number, row in lines]
-    if len(readings) < 2:
-        raise UsageError(f"{path} holds fewer than two readings")
-    for (earlier, value), (later, next_value) in pairwise(readings):
-        if later <= earlier:
-            raise UsageError(f"{path}: its times do not rise")
-        if kinds[0] == "energy_kwh" and next_value < value:
-            raise UsageError(f"{path}: its counter falls from {value:g} to {next_value:g} kWh; was it reset?")
-    times_s, values = zip(*readings, strict=True)
-    source = f"{Path(path).name}, SHA-256 {hashlib.sha256(data).hexdigest()[:16]}…"
-    return WallReadings(times_s, values, kinds[0] == "energy_kwh", source)
+    times_s, values = np.array(readings).reshape(-1, 2).T
+    if len(readings) < 2 or (np.diff(times_s) <= 0).any():
+        raise UsageError(f"{path}: it must hold two readings or more, whose times rise")
+    if kinds[0] == "energy_kwh" and (np.diff(values) < 0).any():
+        raise UsageError(f"{path}: its counter falls; was it reset?")
+    if begin_s < times_s[0] or times_s[-1] < end_s:
+        raise UsageError(f"{path}: its readings begin after the run or end before it; they must cover it, in UTC")
+    points_s = np.array([begin_s, *times_s[(begin_s < times_s) & (times_s < end_s)], end_s])
+    hole_s, most_s = float(np.diff(points_s).max()), max(_MOST_HOLE_S, _MOST_HOLE_SHARE * (end_s - begin_s))
+    if hole_s > most_s:
+        raise UsageError(
+            f"{path}: it has no reading for {fmt.duration(hole_s)} of the run; at most {fmt.duration(most_s)} may lie "
+            "between two"
+        )
+    at = np.interp(points_s, times_s, values)
+    by_counter, by_power_w_s = at[-1] - at[0], float(((at[1:] + at[:-1]) / 2 * np.diff(points_s)).sum())
+    kwh = float(by_counter) if kinds[0] == "energy_kwh" else kwh_from_w_s(1.0, by_power_w_s)
+    return kwh, f"{Path(path).name}, SHA-256 {hashlib.sha256(data).hexdigest()[:16]}…"
 
 
 def _reading(row: Mapping[str, str], kind: str, where: str) -> tuple[float, float]:
@@ -429,13 +378,13 @@ def _reading(row: Mapping[str, str], kind: str, where: str) -> tuple[float, floa
 
 
 def measured_at_the_wall(
-    run: Run, wall: float | WallReadings, *, meter_error: float, source: str, added_at: str, valid_from: str = ""
+    run: Run, wall_kwh: float, *, meter_error: float, source: str, added_at: str, valid_from: str = ""
 ) -> WallMeasurement:
     """Return the measurement of a run that has ended.
 
     Args:
         run: of one host.
-        wall: the energy from its beginning to its end, in kWh; or the readings of a meter that cover it.
+        wall_kwh: the energy from its beginning to its end.
         meter_error: of the wall's meter, as a share.
         source: which meter that is, or the file of its readings.
         added_at: the time now, in UTC.
@@ -451,22 +400,21 @@ def measured_at_the_wall(
             f"{{argument}} must be a date such as 2026-11-01, not {valid_from!r}", argument="valid_from"
         ) from error
     summary = run.metered_summary
-    metered_kwh = metered_before_pue_kwh(summary)
-    if len(run.hosts) != 1:
-        hosts = ", ".join(sorted(run.hosts)) or "no host"
-        raise UsageError(f"{run.run_id} ran on {hosts}: a calibration is of one host that the run names")
-    if not run.has_summary:
-        raise UsageError(f"{run.run_id} has not ended, or was cut off: its time at the wall is not known")
-    if not metered_kwh:
-        raise UsageError(f"{run.run_id} metered no energy: there is nothing to calibrate")
-    if run.is_simulated:
-        raise UsageError(f"{run.run_id} is simulated: there is no machine to calibrate")
-    if (share := run.text("cpu_share")) not in ("", "1", "1.0"):
-        raise UsageError(
-            f"{run.run_id} had a share of its machine (CPU {share}): the wall's meter sees all of it. Measure a run "
-            "that has the machine to itself"
-        )
-    wall_kwh = wall.kwh_between(*run.began_and_ended_s) if isinstance(wall, WallReadings) else wall
+    metered_kwh = metered_before_pue_kwh(summary) or 0.0
+    hosts = ", ".join(sorted(run.hosts)) or "no host"
+    refusals = (
+        (len(run.hosts) != 1, f"ran on {hosts}: a calibration is of one host that the run names"),
+        (not run.has_summary, "has not ended, or was cut off: its time at the wall is not known"),
+        (not metered_kwh, "metered no energy: there is nothing to calibrate"),
+        (run.is_simulated, "is simulated: there is no machine to calibrate"),
+        (
+            run.text("cpu_share") not in ("", "1", "1.0"),
+            "had a share of its machine: the wall's meter sees all of it",
+        ),
+    )
+    for holds, why in refusals:
+        if holds:
+            raise UsageError(f"{run.run_id} {why}")
     (host,) = run.hosts
     measurement = WallMeasurement(
         host=host,

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.calibration import uncalibrated_kwh
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.mapreduce import KEYS
 from greenlove_tracker.logs.run import Run
@@ -93,7 +92,7 @@ def _details(run: Run) -> dict[str, Any]:
         **_interval_cells(run, "energy_kwh"),
         **_interval_cells(run, "emissions_kgco2e", "location_kgco2e"),
         "calibration": run.calibration.text(run.run_id) if run.calibration else "",
-        "calibration_factor": _calibration_factor(run),
+        "calibration_factor": run.calibration.factor(run.run_id) if run.calibration else None,
         **{f"{name}_kwh": summary.energy.component_kwh(name) for name in COMPONENTS},
         **{f"{name}_method": summary.energy.component_method(name) or "" for name in COMPONENTS},
         "unmetered_estimate_kwh": summary.unmetered_estimate_kwh,
@@ -106,14 +105,6 @@ def _details(run: Run) -> dict[str, Any]:
         "price_source": price.source if price and summary.cost_basis == "electricity" else "",
         "price_table_sha256": price.table_sha256 if price and summary.cost_basis == "electricity" else "",
     }
-
-
-def _calibration_factor(run: Run) -> float | None:
-    """Return the energy of a run before PUE, in that metered; None where it is not calibrated."""
-    if run.calibration is None or not run.summary.before_pue_kwh:
-        return None
-    metered_kwh = uncalibrated_kwh(run.summary, run.calibration, run.run_id)
-    return run.summary.before_pue_kwh / metered_kwh if metered_kwh else None
 
 
 def _interval_cells(run: Run, quantity: str, name: str = "") -> dict[str, float | None]:

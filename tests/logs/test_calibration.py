@@ -14,6 +14,7 @@ from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.totals import utc
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import Energy, Factor, Method
+from greenlove_tracker.report.audit import ledger_row
 
 PRICE = Factor("electricity_price", 0.4, "USD/kWh", "test", "2026")
 GPU = {"gpu_models": "8 × NVIDIA H100 80GB HBM3", "gpu_count": "8", "host": "node1", "pue": "1.2"}
@@ -103,7 +104,7 @@ def test_what_counters_measured_is_never_scaled_down(tmp_path) -> None:
     )
     other = gpu_run(tmp_path, "20261122T000000-aaaa", Energy(0.1, 2.0, None, Method.TDP_MODEL, Method.COUNTER, None))
     assert other.summary.energy.gpu_kwh == 2.0 and other.summary.energy.cpu_kwh == pytest.approx(0.04)
-    assert calibration.uncalibrated_kwh(other.summary, found, other.run_id) == pytest.approx(2.1)
+    assert ledger_row(other)["calibration_factor"] == pytest.approx(0.5 / 1.1)
 
 
 def test_several_measurements_are_one_factor_and_one_of_the_same_run_is_replaced(tmp_path) -> None:
@@ -194,31 +195,33 @@ def test_a_damaged_file_calibrates_nothing_and_is_named(tmp_path, damage, match)
 BEGAN_S = utc(STARTED_AT).timestamp()
 
 
-def readings(tmp_path: Path, text: str) -> calibration.WallReadings:
+def kwh_of(tmp_path: Path, text: str, begin_s: float, end_s: float) -> float:
     path = tmp_path / "pdu.csv"
     path.write_text(text)
-    return read_wall_meter(path)
+    kwh, source = read_wall_meter(path, begin_s, end_s)
+    assert source.startswith("pdu.csv, SHA-256 ")
+    return kwh
 
 
 def test_powers_are_integrated_over_the_time_of_the_run(tmp_path) -> None:
-    lines = [f"{BEGAN_S + s},{1000 + s}" for s in range(-10, 3700, 10)]
-    found = readings(tmp_path, "\n".join(["time,power_w", *lines, ""]))
-    assert found.kwh_between(BEGAN_S, BEGAN_S + 3600) == pytest.approx((1000 + 1800) * 3600 / 3.6e6)
-    assert found.kwh_between(BEGAN_S + 3, BEGAN_S + 7) == pytest.approx(1005 * 4 / 3.6e6)
+    text = "\n".join(["time,power_w", *(f"{BEGAN_S + s},{1000 + s}" for s in range(-10, 3700, 10)), ""])
+    assert kwh_of(tmp_path, text, BEGAN_S, BEGAN_S + 3600) == pytest.approx((1000 + 1800) * 3600 / 3.6e6)
+    assert kwh_of(tmp_path, text, BEGAN_S + 3, BEGAN_S + 7) == pytest.approx(1005 * 4 / 3.6e6)
 
 
 def test_a_counter_is_read_at_both_ends(tmp_path) -> None:
     text = "time,energy_kwh\n2026-11-21T03:40:00Z,100\n2026-11-21T03:40:50+00:00,101\n2026-11-21T03:41:40,102\n"
     begin_s = utc("2026-11-21T03:40:25Z").timestamp()
-    assert readings(tmp_path, text).kwh_between(begin_s, begin_s + 50) == pytest.approx(1.0)
+    assert kwh_of(tmp_path, text, begin_s, begin_s + 50) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
         ("time,watts\n1,2\n", "time,power_w or time,energy_kwh"),
-        ("time,power_w\n1,2\n", "fewer than two"),
-        ("time,power_w\n1,2\n1,3\n", "do not rise"),
+        ("time,power_w\n", "two readings or more"),
+        ("time,power_w\n1,2\n", "two readings or more"),
+        ("time,power_w\n1,2\n1,3\n", "whose times rise"),
         ("time,power_w\n1,2\nsoon,3\n", "line 3"),
         ("time,power_w\n1,2\n2,-3\n", "at least 0"),
         ("time,energy_kwh\n1,2\n2,1\n", "was it reset"),
@@ -226,14 +229,14 @@ def test_a_counter_is_read_at_both_ends(tmp_path) -> None:
 )
 def test_files_that_cannot_be_meant_are_refused(tmp_path, text, match) -> None:
     with pytest.raises(UsageError, match=match):
-        readings(tmp_path, text)
+        kwh_of(tmp_path, text, 1.0, 2.0)
 
 
 def test_readings_must_cover_the_run(tmp_path) -> None:
-    found = readings(tmp_path, "time,power_w\n1000,50\n1010,50\n1200,50\n")
-    for begin_s, end_s, match in ((900, 1005, "begin after"), (1000, 1300, "end before"), (1001, 1199, "no reading")):
+    text = "time,power_w\n1000,50\n1010,50\n1200,50\n"
+    for begin_s, end_s, match in ((900, 1005, "must cover"), (1000, 1300, "must cover"), (1001, 1199, "no reading")):
         with pytest.raises(UsageError, match=match):
-            found.kwh_between(begin_s, end_s)
+            kwh_of(tmp_path, text, begin_s, end_s)
 
 
 # One node of 8 × H100 whose log knows its power limit alone (MLPerf Training v4.0, smc-ac-power, not official scores;
