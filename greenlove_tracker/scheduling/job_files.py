@@ -7,13 +7,14 @@ quoting, and the words of the command arrive as they were given.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from greenlove_tracker.errors import UsageError
 
@@ -244,7 +245,7 @@ def _epoch(when: datetime) -> int:
     return int(when.timestamp())
 
 
-# --- Kubernetes: YAML
+# --- Kubernetes
 
 
 def _kubernetes(job: _Job) -> str:
@@ -259,13 +260,13 @@ def _kubernetes(job: _Job) -> str:
         )
     waits = not job.every and job.start_utc > job.now
     container = {"name": job.name, "image": job.image, "command": [_unexpanded(word) for word in job.command]}
-    pod: dict[str, Yaml] = {"restartPolicy": "Never"}
+    pod: dict[str, Any] = {"restartPolicy": "Never"}
     if waits:
         wait = ["/bin/sh", "-c", _unexpanded(_WAIT_IN_POD), str(_epoch(job.start_utc))]
         pod["initContainers"] = [{"name": "wait-for-start", "image": job.image, "command": wait}]
     pod["containers"] = [container]
-    spec: dict[str, Yaml] = {"backoffLimit": 0, "template": {"spec": pod}}
-    manifest: dict[str, Yaml] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job.unit_name}}
+    spec: dict[str, Any] = {"backoffLimit": 0, "template": {"spec": pod}}
+    manifest: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job.unit_name}}
     if job.every:
         manifest["kind"] = "CronJob"
         spec = {
@@ -292,48 +293,10 @@ def _unexpanded(word: str) -> str:
     return word.replace("$", "$$")
 
 
-Yaml = str | int | Sequence["Yaml"] | Mapping[str, "Yaml"]
-
-
-def _yaml(value: Yaml, indent: str = "") -> str:
-    """Return a value as lines of block YAML; each text is double-quoted, so that it never is anything else."""
-    lines = []
-    if isinstance(value, Mapping):
-        for key, below in value.items():
-            lines.append(f"{indent}{key}:{_yaml_below(below, indent)}")
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for below in value:
-            if isinstance(below, Mapping) and below:
-                lines.append(f"{indent}- {_yaml(below, indent + '  ').lstrip(' ')}")
-            else:
-                lines.append(f"{indent}-{_yaml_below(below, indent)}")
-    return "".join(lines)
-
-
-def _yaml_below(value: Yaml, indent: str) -> str:
-    if isinstance(value, str):
-        return f" {_yaml_text(value)}\n"
-    if isinstance(value, int):
-        return f" {value}\n"
-    if not value:
-        return " {}\n" if isinstance(value, Mapping) else " []\n"
-    return "\n" + _yaml(value, indent + "  ")
-
-
-def _yaml_text(text: str) -> str:
-    """Return a double-quoted scalar (YAML 1.2.2, 7.3.1): what cannot be printed as its number, the rest as it is."""
-
-    def escaped(character: str) -> str:
-        if character in '"\\':
-            return "\\" + character
-        if character == "\n":
-            return "\\n"
-        if character.isprintable():
-            return character
-        number = ord(character)
-        return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
-
-    return f'"{"".join(map(escaped, text))}"'
+def _yaml(manifest: Mapping[str, Any]) -> str:
+    """Return JSON, which YAML reads, with what cannot be printed as its number: no text is ever anything else."""
+    text = json.dumps(manifest, indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else f"\\U{ord(c):08x}" for c in text) + "\n"
 
 
 _WRITERS: Mapping[JobKind, Callable[[_Job], str]] = {

@@ -310,6 +310,7 @@ def test_what_starts_once_does_not_take_every(kind: str) -> None:
         text_of(kind, every="day")
 
 
+@settings(deadline=None)
 @given(
     start=st.datetimes(datetime(2026, 1, 1), datetime(2028, 12, 31), timezones=st.just(UTC)),
     every=st.sampled_from(EVERY),
@@ -348,6 +349,7 @@ def test_the_check_of_kubernetes_would_find_a_mistake() -> None:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40))
 @example("\x85\u2028\u2029\ufeff\U0001f331\x7f\xa0")
 def test_yaml_holds_any_text(word: str) -> None:
