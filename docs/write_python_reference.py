@@ -78,11 +78,11 @@ def settings_reference() -> str:
         "| setting | variable | type | default | means |",
         "|---|---|---|---|---|",
     ]
-    means = _entries(_sections(inspect.getdoc(Settings) or "")["Attributes"])
     for field in (field for field in fields(Settings) if field.name in setting_names()):
         default = _default(field.default if field.default is not MISSING else ())
         kind = str(field.type).replace("|", "\\|")
-        cells = (f"`{field.name}`", f"`GREENLOVE_{field.name.upper()}`", f"`{kind}`", default, _cell(means[field.name]))
+        names, means = (f"`{field.name}`", f"`GREENLOVE_{field.name.upper()}`"), _cell(field.metadata["means"])
+        cells = (*names, f"`{kind}`", default, means)
         parts.append(f"| {' | '.join(cells)} |")
     return "\n".join(parts) + "\n"
 

@@ -17,11 +17,15 @@ SITE_FILE = Path("/etc/greenlove.toml")
 LOCAL_FILE = Path("greenlove.toml")
 SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a cluster's shared disk
 PREFIX = "GREENLOVE_"
-# Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
 # Settings that were removed: what a person is told who gives one.
 _NO_PAUSES = "a training does not pause between its epochs any more; --start waits before it begins"
-GONE = {"pause_above_gco2e_per_kwh": _NO_PAUSES, "max_pause_hours": _NO_PAUSES}
-
+GONE = {
+    "pause_above_gco2e_per_kwh": _NO_PAUSES,
+    "max_pause_hours": _NO_PAUSES,
+    "budgets": "those of teams are gone; max_energy_kwh and the like are budgets of a run",
+    "locked": "nothing locks a setting; greenlove config show says where each comes from",
+}
+# Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
 _NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT"}
 _NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
 

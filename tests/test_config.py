@@ -57,7 +57,7 @@ def test_a_sites_files_are_below_the_users(env, tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", ['locked = ["pue"]', "[budgets.project.thesis]\nkwh = 100"])
 def test_a_setting_of_before_is_said_to_be_gone(env, tmp_path, text):
     (tmp_path / "cluster.toml").write_text(text)
-    with pytest.raises(SettingError, match=r"cluster.toml: (locked|budgets) is no setting any more"):
+    with pytest.raises(SettingError, match=r"cluster.toml: no such setting: (locked|budgets); .*(gone|nothing locks)"):
         load_settings(env={**env, "GREENLOVE_CONFIG": str(tmp_path / "cluster.toml")})
 
 
