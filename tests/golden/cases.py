@@ -1,5 +1,7 @@
 """The golden cases, one line each: a command, or a function of public names, run in a copy of ``given/``.
 
+``CASES`` are numbers and codes. ``SCREENS`` are what a person reads, one command for each screen or page.
+
 ``given/`` holds logs and checkpoints as the tool wrote them before, in the log format that stays: they are never
 written anew. Beside them lie ``foreign/`` (carbontracker, CodeCarbon) and ``recorded/`` (six trainings) of
 ``tests/recorded``. What a case returns is kept in ``expected/``, which ``make golden`` writes.
@@ -42,13 +44,19 @@ def invoked(command: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
+def printed(command: str, place: Path) -> tuple[int, str]:
+    """Return the exit code of a command, and what it prints or writes to the file after ``-o``."""
+    code, text = invoked(command)
+    if " -o " in command:
+        text = (place / command.split(" -o ")[1].split()[0]).read_text("utf-8-sig")
+    return code, text
+
+
 def verb(command: str, only: str = "") -> Case:
     """A command: its exit code and the data that it prints, or that it writes to the file after ``-o``."""
 
     def case(place: Path) -> dict[str, Any]:
-        code, text = invoked(command)
-        if " -o " in command:
-            text = (place / command.split(" -o ")[1].split()[0]).read_text("utf-8-sig")
+        code, text = printed(command, place)
         data = parsed(text)
         return {"exit_code": code, "data": data[only] if only else data}
 
@@ -237,4 +245,30 @@ CASES: dict[str, Case] = {
     "explore": trainings.explored,
     "compare-techniques": trainings.compared,
     "checkpointer": trainings.resumed,
+}
+
+SCREENS: dict[str, str] = {
+    "summary": "summary several",
+    "summary-ranks": "summary ranks",
+    "forecast": "forecast tracked",
+    "project": 'project --gpu "RTX 4090" --hours 20 --country DE',
+    "project-log": "project gpu",
+    "project-limits": "project explored --within 30min --max-cost 5 --all",
+    "spot": "project explored --spot --preemptions 0.05 --spot-price 1.2 --price 3 --checkpoint-s 5 --restart-s 60",
+    "speedup": 'speedup "RTX 3090" L40S',
+    "gpus": "gpus H100",
+    "compare-runs": "compare gpu cpu",
+    "plan": "plan --hours 4 --kwh 3 --deadline +36h --intensity grid.csv",
+    "plan-cost": 'plan --hours 4 --kwh 3 --deadline +24h --by cost --tariff "base 0.20; peak 0.32 17-21"',
+    "checkpoints": "checkpoints saved",
+    "cite": "report gpu --format cite",
+    "model-card": "report gpu --format model-card",
+    "sci": "report several --format sci",
+    "report-run": "report gpu -o report.md",
+    "report-cpu-run": "report cpu -o report.md",
+    "report-forecasts": "report tracked -o report.md",
+    "report-exploration": "report explored -o report.md",
+    "report-comparison": "report compared -o report.md",
+    "report-directory": "report several -o report.md",
+    "report-ranks": "report ranks -o report.md",
 }

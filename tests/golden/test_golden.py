@@ -1,4 +1,4 @@
-"""Each case of ``cases.py`` against the golden file that it wrote before: numbers and codes, no sentences.
+"""Each case of ``cases.py`` against the golden file that it wrote before: numbers and codes; of screens the text.
 
 ``make golden`` writes the files anew; what changed is read as a diff. A case runs in a copy of ``given/``, in UTC and
 without the machine's settings. Numbers are kept with 9 digits and compared to a millionth: processors differ beyond.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import time
 import zipfile
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from golden.cases import CASES, NOW
+from golden.cases import CASES, NOW, SCREENS, printed
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "recorded"
@@ -31,6 +32,7 @@ OF_THE_MACHINE = {"command", "greenlove_version", "host", "os", "pid", "python",
 MOST_WORDS = 4  # what is longer is a sentence
 WIDTH = 120
 SENTENCE = object()
+TODAYS = re.compile(r"\d+(?= days old)|(?<=greenlove-tracker )\d+\.\d+\.\d+")
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +57,7 @@ def place(given, tmp_path, no_settings, monkeypatch) -> Path:
         os.utime(path, (LONG_AGO_S, LONG_AGO_S))
     monkeypatch.chdir(directory)
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr("greenlove_tracker.cli.plan._utc_now", lambda: NOW)
     time.tzset()
     yield directory
@@ -75,13 +78,24 @@ def test_golden(name: str, place: Path, pytestconfig) -> None:
         pytest.fail(f"{path.name}: {'; '.join(differences[:5])} ({len(differences)} in all)", pytrace=False)
 
 
-def test_every_golden_file_has_its_case(pytestconfig) -> None:
-    kept = {path.stem for path in (HERE / "expected").glob("*.json")}
+@pytest.mark.parametrize("name", SCREENS)
+def test_screen(name: str, place: Path, pytestconfig) -> None:
+    found = TODAYS.sub("N", printed(SCREENS[name], place)[1])
+    path = HERE / "expected" / f"{name}.txt"
     if pytestconfig.getoption("--golden-update"):
-        for name in kept - set(CASES):
-            (HERE / "expected" / f"{name}.json").unlink()
+        path.write_text(found, "utf-8")
     else:
-        assert kept == set(CASES)
+        assert found == path.read_text("utf-8")
+
+
+def test_every_golden_file_has_its_case(pytestconfig) -> None:
+    kept = {path.name for path in (HERE / "expected").iterdir()}
+    known = {f"{name}.json" for name in CASES} | {f"{name}.txt" for name in SCREENS}
+    if pytestconfig.getoption("--golden-update"):
+        for name in kept - known:
+            (HERE / "expected" / name).unlink()
+    else:
+        assert kept == known
 
 
 def plain(value: Any) -> Any:
