@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 TOOLS := .venv/.tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast golden check bench docs format clean
+.PHONY: help demo test test-all golden check bench docs format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -13,11 +13,11 @@ help:  ## show this list
 demo: $(INSTALLED)  ## the whole story in a minute: explore, train, compare, report; without torch and development tools
 	@$(BIN)/greenlove demo
 
-test: $(TOOLS)  ## run the whole test suite, on up to four cores
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+test: $(TOOLS)  ## each promise once, in some five minutes on two cores
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
 
-test-fast: $(TOOLS)  ## the tests without processes, real explorations and Chromium
-	$(BIN)/python -m pytest -m "not real and not slow"
+test-all: $(TOOLS)  ## all tests: every technique, fault and shape of loop too
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 golden: $(TOOLS)  ## write the golden files of tests/golden anew: read their diff before you commit it
 	$(BIN)/python -m pytest tests/golden --golden-update

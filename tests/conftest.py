@@ -38,6 +38,17 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all cases but the first of a test with ``slow_cases`` as slow."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("slow_cases"):
+            name = item.nodeid.partition("[")[0]
+            if name in seen:
+                item.add_marker("slow")
+            seen.add(name)
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()

@@ -222,6 +222,7 @@ def fuzzer(monkeypatch):
     return importlib.import_module("fuzz_logs")
 
 
+@pytest.mark.slow
 def test_damaged_logs_neither_crash_nor_hang_nor_give_numbers_that_nobody_doubts(fuzzer):
     tallies = fuzzer.fuzz(1500, seed=3)
     assert set(tallies) == {"ours", "carbontracker", "CodeCarbon"}
@@ -247,6 +248,7 @@ def test_the_fuzzer_judges_by_a_grammar_of_its_own(fuzzer, tmp_path, tool, old, 
     assert fuzzer.unnoticed(seed, name, data, before, fuzzer.read(directory)) == verdict
 
 
+@pytest.mark.slow
 def test_the_fuzzer_finds_a_reader_that_believes_everything(fuzzer, monkeypatch):
     from greenlove_tracker.logs import schema
 

@@ -97,6 +97,7 @@ def test_cells_count_where_the_oracle_saves_a_tenth(bench):
     assert bench.kept(bench.counted(cells), "ours, once") == pytest.approx((0.05 + 0.27) / 0.40)
 
 
+@pytest.mark.slow
 def test_what_comes_later_changes_no_decision(bench, tmp_path):
     values = windy(24 * DAYS, seed=3)
     changed_at = 24 * 42 + 5
@@ -121,6 +122,7 @@ def test_what_comes_later_changes_no_decision(bench, tmp_path):
     assert differs  # what came is looked at, as soon as it is known
 
 
+@pytest.mark.slow
 def test_a_forecast_from_the_changed_hour_on_differs(bench, tmp_path):
     values = windy(24 * DAYS, seed=3)
     other = values.copy()

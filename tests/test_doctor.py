@@ -20,7 +20,6 @@ from greenlove_tracker.grid.live import own_place
 from greenlove_tracker.grid.live.places import grid_place
 
 
-@pytest.mark.real
 def test_the_doctor_says_what_a_run_would_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     diagnosis = examine(Settings(log_dir=str(tmp_path / "logs")))

@@ -18,8 +18,6 @@ import greenlove_tracker
 from greenlove_tracker import aggregate, read_logs
 from greenlove_tracker.logs.run import Run
 
-pytestmark = pytest.mark.real
-
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 TIME_LIMIT_S = 120  # far above what any takes: this is no measurement
@@ -152,6 +150,7 @@ RUN: list[tuple[str, Sequence[str], Sequence[str], Callable[[Shown], None]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "before", "after", "check"), RUN, ids=[name for name, *_ in RUN])
 def test_an_example_runs_and_shows_what_it_says(name, before, after, check, no_settings, tmp_path) -> None:
     if name == "huggingface_callback.py":

@@ -18,8 +18,6 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.ranks import rank_times
 
-pytestmark = pytest.mark.real
-
 GPU_W = 360.0
 LIMIT_S = 240  # four ranks that import torch at once, on a machine that does other things too
 
@@ -85,6 +83,7 @@ def torchrun(*words: str, n_processes: int = 4) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.slow
 def test_four_ranks_see_their_epochs_and_count_the_nodes_energy_once():
     pytest.importorskip("torch")
     Path("train.py").write_text(PLAIN_DDP)
@@ -127,6 +126,7 @@ with Tracker(epochs=3, verbose=0) as tracker:
 """
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_leaves_a_run_that_can_be_read_and_says_so():
     pytest.importorskip("torch")
     Path("rank.py").write_text(RANK)
@@ -213,6 +213,7 @@ for task in range(int(sys.argv[1]), int(sys.argv[2])):
 """
 
 
+@pytest.mark.slow
 def test_a_job_array_of_500_runs_in_one_directory_adds_up_and_forecasts_more_of_a_project():
     Path("sweep.py").write_text(ARRAY)
     tasks = [

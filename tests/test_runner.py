@@ -15,8 +15,6 @@ from greenlove_tracker import read_logs
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.report import declarations
 
-pytestmark = pytest.mark.real
-
 RUN = [sys.executable, "-m", "greenlove_tracker"]
 
 
@@ -98,6 +96,7 @@ def test_a_traceback_is_as_python_prints_it():
     assert tracked.stderr == plain.stderr
 
 
+@pytest.mark.slow
 def test_a_traceback_through_a_loader_that_is_watched_has_none_of_our_frames():
     write(
         "train.py",
@@ -112,6 +111,7 @@ def test_a_traceback_through_a_loader_that_is_watched_has_none_of_our_frames():
     assert "boom" in plain.stderr and tracked.stderr == plain.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_before_its_first_step_is_said_to():
     write("train.py", "import torch\nraise SystemExit('no data')\n")
     assert "the script ended before its first optimizer step" in " ".join(greenlove("train.py").stderr.split())
@@ -259,6 +259,7 @@ def test_a_command_that_says_that_a_signal_ended_it_was_terminated():
     assert (done.returncode, only_run().summary.status) == (138, "terminated")
 
 
+@pytest.mark.slow
 def test_a_commands_own_trackers_write_epochs_and_count_no_energy_twice():
     write("train.py", TRACKED.replace("country='DE'", "country='DE', verbose=0"))
     write("both.sh", f"{sys.executable} train.py\n{sys.executable} train.py\n")
@@ -412,6 +413,7 @@ def test_a_tracker_with_a_bad_setting_leaves_the_job_as_it_was():
     assert only_run().summary.duration_s > 0.3 and not only_run().has_parts
 
 
+@pytest.mark.slow
 def test_a_runner_inside_a_run_and_a_childs_tracker_count_nothing_twice():
     write("inner.py", TRACKED)
     greenlove("run", "--", *RUN, "inner.py")
@@ -460,6 +462,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["spawn", "processes"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_processes_that_train_together_are_one_run_with_one_energy(when, how):
@@ -492,6 +495,7 @@ def test_workers_of_a_pool_train_each_for_themselves():
     assert [run.summary.epochs_done for run in read_logs("greenlove_logs").runs] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_command_of_several_ranks_has_in_its_summary_what_the_screen_says():
     pytest.importorskip("torch")
     write(
@@ -511,6 +515,7 @@ def test_a_command_of_several_ranks_has_in_its_summary_what_the_screen_says():
     assert float(written["duration_s"]) == run.summary.duration_s
 
 
+@pytest.mark.slow
 def test_forecasts_of_every_training_of_a_command_are_read_and_scored():
     write(
         "train.py",
@@ -570,6 +575,7 @@ def test_a_directory_is_run_as_python_runs_it():
     assert "__main__" in greenlove("empty").stderr
 
 
+@pytest.mark.slow
 def test_options_before_a_verb_are_the_verbs_or_settings():
     write("train.py", TRACKED.replace("country='DE'", ""))
     assert greenlove("--country", "FR", "--quiet", "run", "train.py").returncode == 0
@@ -591,6 +597,7 @@ def test_a_scripts_builtins_are_a_module():
     assert greenlove("--quiet", "b.py").stdout == "module\n"
 
 
+@pytest.mark.slow
 def test_the_log_directory_of_the_settings_is_read_too(monkeypatch):
     monkeypatch.setenv("GREENLOVE_LOG_DIR", "mine")
     write("train.py", "")
@@ -598,6 +605,7 @@ def test_the_log_directory_of_the_settings_is_read_too(monkeypatch):
     assert greenlove("summary").stdout.splitlines()[2].startswith("p ")
 
 
+@pytest.mark.slow
 def test_secrets_of_what_is_run_are_masked_and_the_line_can_be_left_out(monkeypatch):
     write("train.py", "import sys; assert sys.argv[2] == 'Zq9secretX'\n")
     done = greenlove("run", "train.py", "--password", "Zq9secretX")
@@ -610,6 +618,7 @@ def test_secrets_of_what_is_run_are_masked_and_the_line_can_be_left_out(monkeypa
         assert "Zq9secretX" not in text and ("command," in text) is (log_dir == "greenlove_logs")
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("what", ["script", "module", "command"])
 @pytest.mark.parametrize("broken", ["GREENLOVE_PUE", "GREENLOVE_COUNTRY", "toml", "log_dir", "--log-dir"])
 def test_what_is_wrong_outside_the_command_line_keeps_nothing_from_running(monkeypatch, broken, what):
@@ -635,6 +644,7 @@ def test_what_is_wrong_on_the_command_line_is_an_error():
         assert done.returncode != 0 and done.stdout == "" and "Error: " in done.stderr
 
 
+@pytest.mark.slow
 def test_the_options_of_python_hold_where_a_script_is_run_untracked():
     write(
         "train.py", "import sys\nprint(sys.flags.optimize, sys.warnoptions, sys._xoptions, sys.stdout.write_through)\n"

@@ -16,7 +16,6 @@ from greenlove_tracker.report import wording
 from greenlove_tracker.runner import _planned_length
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.real
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +94,7 @@ def only_run() -> Run:
     return run
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_plain_script_is_seen_and_does_what_it_does_without_us(workers):
     write(PLAIN)
@@ -112,6 +112,7 @@ def test_a_plain_script_is_seen_and_does_what_it_does_without_us(workers):
     assert Path("greenlove_logs").is_dir() and len(list(Path("greenlove_logs").glob("*/run*.csv"))) == 1
 
 
+@pytest.mark.slow
 def test_the_number_of_epochs_comes_from_the_scripts_arguments_and_the_whole_is_forecast():
     write(PLAIN)
     done = greenlove("train.py", "--epochs", "6", "--sleep", "0.06")
@@ -122,6 +123,7 @@ def test_the_number_of_epochs_comes_from_the_scripts_arguments_and_the_whole_is_
     assert "PyTorch loop; 6 epochs planned by its argument --epochs 6" in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_our_own_option_counts_more_and_a_module_is_seen_too():
     write(PLAIN, "package/train.py")
     Path("package/__init__.py").write_text("")
@@ -131,6 +133,7 @@ def test_our_own_option_counts_more_and_a_module_is_seen_too():
     assert (run.summary.epochs_done, run.summary.epochs_planned, run.text("plan_source")) == (2, 3, "--epochs")
 
 
+@pytest.mark.slow
 def test_nothing_is_looked_for_where_that_is_asked():
     write(PLAIN)
     done = greenlove("--no-auto", "train.py")
@@ -141,6 +144,7 @@ def test_nothing_is_looked_for_where_that_is_asked():
     assert greenlove("run", "--epochs", "0", "train.py").returncode == 1
 
 
+@pytest.mark.slow
 def test_a_script_with_a_tracker_of_its_own_is_left_to_it():
     tracker = "    from greenlove_tracker import Tracker\n    t = Tracker(3, verbose=0)\n    n_batches = 0\n"
     tracked = PLAIN.replace("    n_batches = 0\n", tracker)
@@ -153,6 +157,7 @@ def test_a_script_with_a_tracker_of_its_own_is_left_to_it():
     assert [(epoch.steps, epoch.is_complete) for epoch in part.epochs] == [(None, True)] * 3
 
 
+@pytest.mark.slow
 def test_a_budget_stops_the_script_between_two_batches():
     write(PLAIN)
     done = greenlove("--max-energy-kwh", "1e-9", "--on-overrun", "stop", "train.py", "--sleep", "0.5")
@@ -160,6 +165,7 @@ def test_a_budget_stops_the_script_between_two_batches():
     assert only_run().summary.status == "stopped"
 
 
+@pytest.mark.slow
 def test_an_epoch_that_an_error_cuts_off_is_unfinished():
     failing = "            n_batches += 1\n            1 / (n_batches - 10)\n"
     write(PLAIN.replace("            n_batches += 1\n", failing))
@@ -170,6 +176,7 @@ def test_an_epoch_that_an_error_cuts_off_is_unfinished():
     assert run.summary.status == "failed"
 
 
+@pytest.mark.slow
 def test_a_training_in_steps_of_planned_length():
     write("    batch = next(iter(train))\n    for _ in range(args.epochs):\n        step(batch)\n")
     Path("steps.py").write_text(Path("train.py").read_text().replace('"--epochs"', '"--max_steps", dest="epochs"'))
@@ -182,6 +189,7 @@ def test_a_training_in_steps_of_planned_length():
     assert "; 400 steps planned by its argument --max_steps 400" in said
 
 
+@pytest.mark.slow
 def test_a_number_of_epochs_is_none_of_a_training_whose_epochs_cannot_be_seen():
     body = "    batch = next(iter(train))\n    for _ in range(args.epochs):\n        step(batch)\n"
     write(body)
@@ -195,6 +203,7 @@ def test_a_number_of_epochs_is_none_of_a_training_whose_epochs_cannot_be_seen():
     assert (run.summary.epochs_done, run.summary.epochs_planned) == (2, 2)
 
 
+@pytest.mark.slow
 def test_scripts_without_pytorch_or_steps_say_what_was_seen_and_load_nothing():
     Path("plain.py").write_text("import sys\nprint('torch' in sys.modules, 'numpy' in sys.modules)\n")
     done = greenlove("--log-dir", "a", "plain.py")
@@ -206,6 +215,7 @@ def test_scripts_without_pytorch_or_steps_say_what_was_seen_and_load_nothing():
     assert not run.epochs and run.summary.epochs_planned is None
 
 
+@pytest.mark.slow
 def test_each_rank_of_a_job_sees_its_own_epochs():
     write(PLAIN)
     done = call(
@@ -261,6 +271,7 @@ UNSEEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNSEEN)
 def test_of_a_framework_that_shows_no_epochs_the_screen_says_what_to_do(name):
     if name in ("fastai", "jax"):
@@ -276,6 +287,7 @@ def test_of_a_framework_that_shows_no_epochs_the_screen_says_what_to_do(name):
     assert "no epochs were seen: " in said and advice in said
 
 
+@pytest.mark.slow
 def test_a_callback_that_the_screen_names_is_what_is_missing():
     pytest.importorskip("xgboost")
     line = "xgboost.DMatrix(x, y), 3, callbacks=[GreenloveCallback(verbose=0)]"
@@ -307,6 +319,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracks", [True, False])
 def test_processes_that_are_spawned_need_a_tracker_and_the_screen_says_so(tracks):
     Path("train.py").write_text(SPAWNS)

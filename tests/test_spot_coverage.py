@@ -23,6 +23,7 @@ def simulation(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 TOLERANCE = 4 * math.sqrt(0.9 * 0.1 / N) + 0.01
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("case", range(8))
 def test_time_and_cost_fall_into_their_90_percent_intervals(simulation: ModuleType, case: int) -> None:
     _, held, error, standard = simulation.tally(list(simulation.CASES.values())[case], N, seed=5)

@@ -248,6 +248,7 @@ def test_all_damaged_ones_are_passed_over(disk):
     assert disk.newest_whole()[0] is None and len(disk.newest_whole()[1]) == 4
 
 
+@pytest.mark.slow
 def test_every_bit_of_a_manifest_counts(disk):
     """A flip is seen, or changes nothing that is read, as in the spaces between."""
     whole = save(disk, 1)
@@ -425,7 +426,7 @@ KILLED = """
 """
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_kill_at_any_moment_of_writing_and_pruning_leaves_the_last_whole_one(tmp_path):
     script, rng = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parent)), random.Random(5)
     last = 0
@@ -477,7 +478,6 @@ def filled(directory, *, limit="", size, before=()):
     return done.stdout.strip().split("|")
 
 
-@pytest.mark.real
 @pytest.mark.skipif(sys.platform != "linux", reason="a small disk is mounted in a name space of its own")
 def test_a_full_disk_keeps_the_last_whole_one(tmp_path):
     script = 'mount -t tmpfs -o size=2m tmpfs "$0" && exec "$@"'
@@ -489,7 +489,6 @@ def test_a_full_disk_keeps_the_last_whole_one(tmp_path):
     assert left == "[]"  # what was half written is gone, so that the disk has room again
 
 
-@pytest.mark.real
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of this kind there")
 def test_a_limit_of_file_sizes_keeps_the_last_whole_one(tmp_path):
     save(CheckpointStore(tmp_path), 0)

@@ -113,6 +113,7 @@ def runs(log_dir: Path) -> list[Run]:
 # -- Going on, bit for bit --
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 5, 6, 7, 12, 17])
 @pytest.mark.parametrize("in_background", [False, True])
 def test_goes_on_bit_for_bit(tmp_path: Path, steps: int, in_background: bool) -> None:
@@ -129,6 +130,7 @@ def test_goes_on_bit_for_bit(tmp_path: Path, steps: int, in_background: bool) ->
     torch.manual_seed(0)  # the states after the loop are also those of the checkpoint, whatever came between
 
 
+@pytest.mark.slow
 def test_goes_on_after_several_kills_and_within_accumulation(tmp_path: Path) -> None:
     unbroken = Training(tmp_path / "a")
     unbroken.run(accumulate=4)
@@ -139,6 +141,7 @@ def test_goes_on_after_several_kills_and_within_accumulation(tmp_path: Path) -> 
     assert resumed.bits == unbroken.bits
 
 
+@pytest.mark.slow
 def test_steps_of_the_optimizer_are_counted_with_the_batches_of_each_across_a_resume(tmp_path: Path) -> None:
     log = {"log_dir": tmp_path / "logs", "verbose": 0}
     first = Training(tmp_path / "b", every_steps=1)
@@ -152,6 +155,7 @@ def test_steps_of_the_optimizer_are_counted_with_the_batches_of_each_across_a_re
     assert counts == [(1, 4), (3, 12)]  # 18 batches make 4 steps of 4; the first run's last batches are of a later one
 
 
+@pytest.mark.slow
 def test_goes_on_between_two_epochs(tmp_path: Path) -> None:
     unbroken = Training(tmp_path / "a")
     unbroken.run()
@@ -165,6 +169,7 @@ def test_goes_on_between_two_epochs(tmp_path: Path) -> None:
     assert resumed.losses == unbroken.losses[N_BATCHES:]
 
 
+@pytest.mark.slow
 def test_more_epochs_later_are_as_if_planned_at_once(tmp_path: Path) -> None:
     unbroken = Training(tmp_path / "a")
     unbroken.run(3)
@@ -175,6 +180,7 @@ def test_more_epochs_later_are_as_if_planned_at_once(tmp_path: Path) -> None:
     assert longer.bits == unbroken.bits
 
 
+@pytest.mark.slow
 def test_a_finished_training_does_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     Training(tmp_path).run()
     before = names(tmp_path)
@@ -197,6 +203,7 @@ def test_early_stopping_is_an_end(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-0000000012-final"]
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_is_passed_over_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     left(tmp_path, 4)
     file = tmp_path / "step-0000000004" / "model.pt"
@@ -257,6 +264,7 @@ def test_persistent_workers_are_not_identical_between_epochs_either(tmp_path: Pa
     assert "persistent_workers" in between.manifest.not_identical[0]
 
 
+@pytest.mark.slow
 def test_once_not_identical_stays_so(tmp_path: Path) -> None:
     left(tmp_path, N_BATCHES + 2)
     newest = CheckpointStore(tmp_path).checkpoints()[0]
@@ -339,6 +347,7 @@ def test_batches_of_an_epoch_that_is_over_are_refused(tmp_path: Path) -> None:
         next(batches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_background", [True, False])
 def test_nothing_keeps_a_model_that_was_trained_or_a_state_that_was_loaded(tmp_path: Path, in_background: bool) -> None:
     left(tmp_path, 2)
@@ -366,6 +375,7 @@ for epoch in checkpointer.epochs(3, tracker={"log_dir": sys.argv[1] + "/logs", "
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("error", "status"), [("ValueError", "failed"), ("KeyboardInterrupt", "interrupted")])
 def test_error_in_the_body_ends_the_run_as_one(tmp_path: Path, error: str, status: str) -> None:
     script = [sys.executable, "-c", _ENDS.replace("{error}", error), str(tmp_path)]
@@ -472,6 +482,7 @@ def test_skipped_while_one_is_being_written(tmp_path: Path, monkeypatch: pytest.
     assert names(tmp_path / "c")[0] == "step-0000000002"
 
 
+@pytest.mark.slow
 def test_failed_save_never_ends_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -504,6 +515,7 @@ def quiet_signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.usefixtures("quiet_signals")
 def test_signal_saves_and_ends_the_training(tmp_path: Path, number: signal.Signals) -> None:
@@ -573,6 +585,7 @@ def test_budget_ends_a_training_that_is_saved(tmp_path: Path) -> None:
 # -- The tracker --
 
 
+@pytest.mark.slow
 def test_tracker_of_ones_own_counts_saving_as_a_gap(tmp_path: Path) -> None:
     log = tmp_path / "logs"
     left(tmp_path / "c", 8)
@@ -666,6 +679,7 @@ print("finished", flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after_notice", "what", "code"), [("stop", "long-step", 143), ("go-on", "long-after", 0)], ids=["step", "after"]
 )

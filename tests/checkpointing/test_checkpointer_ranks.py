@@ -147,6 +147,7 @@ def test_another_number_of_ranks_goes_on(tmp_path: Path, kind: str, kind_again: 
             assert "running" in name or value == after[0]["weights"][name]
 
 
+@pytest.mark.slow
 def test_torchrun_goes_on_bit_for_bit(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")

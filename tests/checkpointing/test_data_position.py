@@ -215,6 +215,7 @@ def resumed(make, epoch, epochs, checkpoint, train=trained):
     return steps, first
 
 
+@pytest.mark.slow_cases
 @pytest.mark.filterwarnings("ignore:.*pin_memory.*no accelerator")
 @pytest.mark.parametrize("kind", EXACT)
 def test_a_resume_goes_on_as_an_unbroken_training(kind) -> None:
@@ -289,6 +290,7 @@ class OwnLoader:
             yield torch.from_numpy(np.random.rand(2))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("kind", LAZY)
 def test_an_order_that_is_drawn_on_the_way_is_named_and_the_epoch_begun_anew(kind) -> None:
     make, owner, source = LAZY[kind]
@@ -303,6 +305,7 @@ def test_an_order_that_is_drawn_on_the_way_is_named_and_the_epoch_begun_anew(kin
     assert resumed(make, 1, 2, saved[1, 0])[0] == steps[1:]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("kind", LAZY)
 def test_an_order_that_is_drawn_on_the_way_is_replayed_where_the_training_draws_nothing(kind) -> None:
     make, _, _ = LAZY[kind]
@@ -453,6 +456,7 @@ def test_fewer_batches_than_before_begin_anew() -> None:
 # -- it does not disturb --
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("kind", ["shuffled", "weighted", "iterable", "workers", "a sampler that counts"])
 def test_a_training_draws_what_it_would_draw_without_us(kind) -> None:
     seed_all(1)

@@ -155,7 +155,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_signal_to_all_processes_of_the_job_ends_the_workers_and_the_training_is_saved(tmp_path):
     (tmp_path / "train.py").write_text(WITH_WORKERS)
     training = subprocess.Popen(

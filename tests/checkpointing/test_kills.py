@@ -15,10 +15,7 @@ import pytest
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
 
 pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="forks and waits as Linux does"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="forks and waits as Linux does")
 
 # 52 kills in all that a training goes on from a checkpoint after: of each loader, in one process and in two.
 KILLS = [
@@ -146,6 +143,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_training_goes_on_from_the_o
     assert_same(directory, whole, 1)
 
 
+@pytest.mark.slow
 def test_a_kill_after_the_last_save_changes_nothing_that_follows_the_loop(nursery, unbroken, tmp_path):
     whole = unbroken("plain", 1)
     directory = tmp_path / "training"

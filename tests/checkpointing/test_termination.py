@@ -255,7 +255,6 @@ def _child(tmp_path, grace_s, does):
     return child
 
 
-@pytest.mark.real
 def test_a_training_that_saves_in_time_goes_its_own_way(tmp_path):
     child = _child(tmp_path, 60.0, "save")
     child.send_signal(signal.SIGTERM)
@@ -263,14 +262,12 @@ def test_a_training_that_saves_in_time_goes_its_own_way(tmp_path):
     assert child.wait(20) == 143
 
 
-@pytest.mark.real
 def test_at_the_deadline_the_process_ends_by_the_signal(tmp_path):
     child = _child(tmp_path, 0.2, "wait")
     child.send_signal(signal.SIGTERM)
     assert child.wait(20) == -signal.SIGTERM
 
 
-@pytest.mark.real
 def test_a_sigterm_that_no_saving_point_follows_is_not_lost(tmp_path):
     child = _child(tmp_path, 600.0, "break")
     child.send_signal(signal.SIGTERM)
@@ -278,7 +275,6 @@ def test_a_sigterm_that_no_saving_point_follows_is_not_lost(tmp_path):
     assert child.wait(20) == -signal.SIGTERM
 
 
-@pytest.mark.real
 def test_a_second_sigterm_ends_it_at_once(tmp_path):
     child = _child(tmp_path, 600.0, "print")
     child.send_signal(signal.SIGTERM)

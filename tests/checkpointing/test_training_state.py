@@ -128,6 +128,7 @@ def test_tied_weights_are_copied_once() -> None:
     assert saved["a.weight"].data_ptr() != layer.weight.data_ptr()
 
 
+@pytest.mark.slow
 def test_compiled_and_plain_models_read_each_other() -> None:
     model, _ = make()
     other, _ = make(1)

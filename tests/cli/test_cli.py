@@ -318,6 +318,7 @@ def test_an_option_of_before_is_said_to_be_gone(words):
     assert done.exit_code == 2 and "gone" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("doctor",), ("summary",)])
 def test_a_terminal_whose_encoding_lacks_signs_shows_question_marks(logs, arguments):
     """Windows prints in cp1252, which has neither the ticks nor the lines of tables."""

@@ -238,7 +238,7 @@ def test_ctrl_c_after_some_blocks_shows_them_and_its_code(monkeypatch, folder: P
     assert done.exit_code == 130 and "fused-optimizer: no measurable difference in time" in done.stdout
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_tiny_training_end_to_end(folder: Path, monkeypatch):
     """Two names for ways that do the same work: nothing but the words of the verdict is open."""
     own = "greenlove_tracker.techniques.same_work"

@@ -16,8 +16,6 @@ pytest.importorskip("sklearn")
 from greenlove_tracker import demo, read_logs
 from greenlove_tracker.cli import cli
 
-pytestmark = pytest.mark.real
-
 STORY = """
 import sys
 from greenlove_tracker import demo

@@ -40,7 +40,6 @@ def call(monkeypatch):
     return invoked
 
 
-@pytest.mark.real
 def test_a_run_shows_the_result_and_writes_the_report(tmp_path, call):
     result = call(make_experiment(tmp_path, seeds=(0,)), "run")
     assert result.exit_code == 0
@@ -50,7 +49,6 @@ def test_a_run_shows_the_result_and_writes_the_report(tmp_path, call):
     assert "name: digits  # as it was written" in page
 
 
-@pytest.mark.real
 def test_a_failure_is_exit_code_1_and_is_in_the_report(tmp_path, call):
     result = call(make_experiment(tmp_path, seeds=(0,)), "run", **{"optimised-0": "fail:ValueError: nonsense"})
     assert result.exit_code == 1
@@ -58,7 +56,6 @@ def test_a_failure_is_exit_code_1_and_is_in_the_report(tmp_path, call):
     assert "ValueError: nonsense" in (tmp_path / "outputs" / "report.html").read_text()
 
 
-@pytest.mark.real
 def test_a_used_budget_is_exit_code_3(tmp_path, call):
     experiment = make_experiment(tmp_path, seeds=(0,), budget=ExperimentBudget(hours=1.0))
     result = call(experiment, "run", "--json", "--quiet")
@@ -228,7 +225,7 @@ def test_a_bad_option_of_a_technique_is_said_with_its_line_before_anything_train
     assert not (tmp_path / "greenlove_experiments").exists()
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_one_command_makes_the_report(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))

@@ -32,6 +32,7 @@ def run(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.CompletedPr
     return subprocess.run([*before, *RUN, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_what_is_not_worth_waiting_for_runs_at_once_and_says_why(script):
     options = ["--start", "best", "--deadline", "+2h", "--hours", "1.99", "--intensity", "mock"]
     done = run(*options, "train.py", "a b", "$x")
@@ -45,6 +46,7 @@ def test_what_is_not_worth_waiting_for_runs_at_once_and_says_why(script):
     assert found.time_limit_s is not None and found.time_limit_s < 2 * 3600
 
 
+@pytest.mark.slow
 def test_a_start_at_a_time_is_waited_for(script):
     start = datetime.now(UTC) + timedelta(seconds=3)
     done = run("--start", start.isoformat(), "--intensity", "mock", "train.py")
@@ -83,6 +85,7 @@ def test_ctrl_c_during_the_wait_runs_nothing(script):
     assert not Path("started").exists() and not Path("greenlove_logs").exists()
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "arguments, says",
     [
@@ -102,6 +105,7 @@ def test_what_cannot_be_meant_is_said_before_the_wait(script, arguments, says):
     assert done.returncode == 1 and says in done.stderr and done.stdout == "", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_unshare(), reason="NOT TESTED: this user may not make a network namespace (unshare -rn)")
 def test_without_any_network_it_runs_at_once(script):
     options = ["--country", "GB", "--start", "best", "--deadline", "+9h", "--hours", "1"]

@@ -131,6 +131,7 @@ def test_the_command_has_the_signals_that_it_had_without_us(here):
     assert run("--intensity", "mock", "--threshold", "1000", "--", *show).stdout == bare.stdout
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "arguments, says",
     [
@@ -166,6 +167,7 @@ def can_unshare() -> bool:
     return subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_unshare(), reason="NOT TESTED: this user may not make a network namespace (unshare -rn)")
 @pytest.mark.parametrize("arguments", [["--threshold", "100", "--", "true"], ["--threshold", "100", "--dry-run"]])
 def test_without_any_network_the_table_answers_within_two_seconds(here, arguments):
@@ -184,6 +186,7 @@ def test_without_any_network_the_table_answers_within_two_seconds(here, argument
     assert min(took_s) < 2.0 or (min(took_s) < 4.0 and min(computed_s) < 1.0)
 
 
+@pytest.mark.slow
 def test_a_run_behind_it_has_the_wait_in_its_log(here):
     Path("train.py").write_text(
         "from greenlove_tracker import Tracker\n"
@@ -199,6 +202,7 @@ def test_a_run_behind_it_has_the_wait_in_its_log(here):
     assert "waited" in done.stderr.split("starting", 1)[1]
 
 
+@pytest.mark.slow
 def test_a_run_without_a_wait_says_nothing_of_one(here, monkeypatch):
     handed = {"wait_s": 60.0, "reason": "best start", "ended_utc_s": time.time() - 2 * 3600}
     handed |= {f"intensity_at_{when}_gco2e_per_kwh": None for when in ("request", "start")}

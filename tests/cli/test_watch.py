@@ -106,7 +106,6 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
 
 
 @needs_pty
-@pytest.mark.real
 def test_on_a_terminal_it_shows_what_begins_and_ends_until_ctrl_c(tmp_path: Path, terminal) -> None:
     logs = tmp_path / "logs"
     shown = terminal([*WATCH, str(logs), "--every", "0.2"])
@@ -126,7 +125,6 @@ def test_on_a_terminal_it_shows_what_begins_and_ends_until_ctrl_c(tmp_path: Path
 
 
 @needs_pty
-@pytest.mark.real
 def test_a_narrow_terminal_without_colour(tmp_path: Path, terminal) -> None:
     write_run(tmp_path, demo_rows(3), "20261121T000001-a", status=None, fields={**HERE, "epochs_planned": "9"})
     shown = terminal([*WATCH, str(tmp_path), "--every", "0.2"], columns=60, NO_COLOR="1")
@@ -140,7 +138,6 @@ def test_a_narrow_terminal_without_colour(tmp_path: Path, terminal) -> None:
 
 
 @needs_pty
-@pytest.mark.real
 def test_a_terminal_that_cannot_be_drawn_over_gets_it_once(tmp_path: Path, terminal) -> None:
     demo_run(tmp_path)
     shown = terminal([*WATCH, str(tmp_path)], TERM="dumb")

@@ -98,7 +98,6 @@ tracker.stop()
 """
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("arguments", "loops", "expected"),
     [
@@ -174,7 +173,7 @@ def test_what_is_not_known_is_printed_as_nan_and_a_closed_stdout_hurts_nothing(l
     assert only_run(log_dir / "b").summary.epochs_done == 1
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_psutil_of_the_scripts_own_costs_neither_the_training_nor_what_is_printed(tmp_path):
     (tmp_path / "psutil.py").write_text("OWNER = 'script'")
     script = SCRIPT.format(
@@ -449,7 +448,7 @@ def test_5_device_names_and_arrays_are_whole(tmp_path):
     np.testing.assert_allclose(gpu["avg_energy_usages (J)"], np.array(expected) * 10)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_6_the_command_keeps_its_options_and_its_exit_code(tmp_path):
     (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
     options = ["--log_dir", "runs", "--sim-cpu", "Xeon", "--sim-cpu-tdp", "150"]
@@ -509,7 +508,6 @@ def test_10_the_network_is_not_asked(log_dir, monkeypatch):
     assert only_run(log_dir).summary.emissions_kgco2e is not None and asked == []
 
 
-@pytest.mark.real
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to a child there")
 def test_11_ctrl_c_keeps_the_totals(tmp_path):
     script = tmp_path / "train.py"

@@ -34,8 +34,6 @@ from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
 from greenlove_tracker.records import Energy, Field, Method  # noqa: E402
 from greenlove_tracker.report.projection_text import projection_text  # noqa: E402
 
-pytestmark = pytest.mark.real
-
 N, WIDTH = 3200, 16
 REQUIRED = inspect.Parameter.empty
 PARAMETERS = {  # of green_love.GreenLoveEstimator 0.2.2, in its order
@@ -172,7 +170,6 @@ def make(tmp_path, *, data=None, epochs=50, **arguments):
     )
 
 
-@pytest.mark.real
 def test_a_script_of_the_original_runs_with_nothing_but_its_import_changed(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("from green_love import", "from greenlove_tracker.compat.green_love import"))
@@ -231,6 +228,7 @@ def test_the_originals_names_are_all_there():
     )
 
 
+@pytest.mark.slow
 def test_results_agree_with_one_another_and_with_the_log(tmp_path):
     estimator = make(tmp_path, gpu_name="RTX 4090", benchmark_task="resnet50", precision="fp32", pue=1.5)
     assert estimator.results is None and not estimator.user_chose_continue
@@ -279,18 +277,21 @@ def test_what_is_not_known_is_none(tmp_path, monkeypatch):
     assert "world average" in results.carbon_intensity_source
 
 
+@pytest.mark.slow
 def test_the_users_figures_are_counted_with(tmp_path):
     results = make(tmp_path, carbon_intensity=332, electricity_price=0.4).estimate()
     assert (results.carbon_intensity_gco2_kwh, results.electricity_price_kwh) == (332, 0.4)
     assert results.carbon_intensity_source == results.electricity_price_source == "given by the user"
 
 
+@pytest.mark.slow
 def test_a_gpu_that_cannot_be_measured_is_counted_with_the_power_that_the_user_gives(tmp_path):
     results = make(tmp_path, manual_tdp_watts=350, manual_gpu_utilization=0.75, sim_cpu_tdp_w=None).estimate()
     assert results.mean_power_w == pytest.approx(262.5, rel=0.1) and results.gpu_tdp_w == 350
     assert results.gpu_efficiency == 0.75
 
 
+@pytest.mark.slow
 def test_a_gpu_that_can_be_measured_is_not_overruled(tmp_path, monkeypatch):
     gpus = tuple(Gpu(i, f"GPU-{i}", f"H100 {i}", 80.0, 700.0, True) for i in range(2))
     monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: gpus)
@@ -301,6 +302,7 @@ def test_a_gpu_that_can_be_measured_is_not_overruled(tmp_path, monkeypatch):
         make(tmp_path, gpu_index=2)
 
 
+@pytest.mark.slow
 def test_the_draw_of_a_gpu_is_shown_against_its_limit(tmp_path, monkeypatch):
     gpu = Gpu(0, "GPU-0", "H100", 80.0, 700.0, True)
     monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: (gpu,))
@@ -339,6 +341,7 @@ def test_a_key_in_the_environment_is_not_passed_over_in_silence(tmp_path, monkey
         make(tmp_path, carbon_intensity=300)  # to the original, too, the key is nothing then
 
 
+@pytest.mark.slow
 def test_the_originals_schedule_takes_its_own_numbers(tmp_path):
     own = {
         "exploration_epochs": 5,
@@ -359,6 +362,7 @@ def test_the_originals_schedule_takes_its_own_numbers(tmp_path):
     assert results.steady_epoch_estimate == pytest.approx(sum(results.epoch_times) / len(results.epoch_times))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warmup, epochs, n_kept_apart", [(1, 50, 1), (0, 50, 0), (4, 2, 2)])
 def test_the_originals_warm_up_is_as_many_epochs_as_the_user_says(tmp_path, warmup, epochs, n_kept_apart):
     own = {"exploration_epochs": 5, "target_benchmark_time": 0.1, "initial_sample_size": 128}
@@ -377,6 +381,7 @@ def test_the_originals_warm_up_is_as_many_epochs_as_the_user_says(tmp_path, warm
 # -- the comparison with Crusoe's GPUs ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_training_on_crusoes_gpus_agrees_with_the_results_and_with_itself(tmp_path):
     results = make(tmp_path, gpu_name="RTX 4090", manual_tdp_watts=450, precision="fp32", sim_cpu_tdp_w=None).estimate()
     found = results.crusoe_estimates
@@ -403,6 +408,7 @@ def test_the_training_on_crusoes_gpus_agrees_with_the_results_and_with_itself(tm
     assert phone.value == pytest.approx(results.co2_savings_kg / 0.0124) and phone.icon == "📱"
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_comparison_of_the_results(tmp_path):
     estimator = make(tmp_path, gpu_name="H100 HGX 80GB", manual_tdp_watts=700, custom_speedup={"L40S 48GB": 0.5})
     results = estimator.estimate()
@@ -419,6 +425,7 @@ def test_the_page_shows_the_comparison_of_the_results(tmp_path):
     assert "given" in text and rows["L40S"].speedup.estimate.point == 0.5
 
 
+@pytest.mark.slow
 def test_a_comparison_that_the_user_asks_for_goes_before_ours(tmp_path):
     estimator = make(tmp_path, gpu_name="RTX 4090", comparison=ProjectionOptions(local_gpu="L40S"))
     estimator.estimate()
@@ -519,6 +526,7 @@ class IdleGpu(NullMeter):
         return Energy(gpu_kwh=1e-3, gpu_method=Method.COUNTER)
 
 
+@pytest.mark.slow
 def test_the_gpus_beside_a_training_on_the_cpu_are_not_compared(tmp_path, monkeypatch):
     calls = asked(monkeypatch)
     gpu = Gpu(0, "GPU-0", "NVIDIA H100 PCIe", 80.0, 700.0, True)
@@ -533,12 +541,14 @@ def test_the_gpus_beside_a_training_on_the_cpu_are_not_compared(tmp_path, monkey
     assert {name: found[name] for name in unknown} == dict.fromkeys(unknown)
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_not_in_the_energy_is_counted_with_an_assumed_draw(tmp_path):
     results = make(tmp_path, gpu_name="RTX 4090").estimate()  # a CPU of 50 W is all that is measured
     assert results.crusoe_estimates
     assert all(e.cloud_power_w > 50 and e.est_energy_kwh > 0 for e in results.crusoe_estimates)
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_comparison_is_rough_and_says_so(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         results = make(tmp_path).estimate()
@@ -547,6 +557,7 @@ def test_without_a_gpu_the_comparison_is_rough_and_says_so(tmp_path, caplog):
     assert results.crusoe_estimates and results.gpu_benchmark_key is None
 
 
+@pytest.mark.slow
 def test_a_speedup_of_the_users_goes_by_the_originals_names(tmp_path):
     custom = {"MI300X 192GB": 3.0, "L40S 48GB": 0.5}
     results = make(tmp_path, gpu_name="Unheard Of 9000", custom_speedup=custom).estimate()
@@ -555,6 +566,7 @@ def test_a_speedup_of_the_users_goes_by_the_originals_names(tmp_path):
     assert found["L40S 48GB"].value_score == math.inf and not found["L40S 48GB"].is_best_value  # it saves no time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["unknown", "ours"])
 def test_an_exploration_is_not_lost_for_a_comparison(tmp_path, monkeypatch, caplog, capsys, error):
     def broken(rows):
@@ -576,6 +588,7 @@ def test_an_exploration_is_not_lost_for_a_comparison(tmp_path, monkeypatch, capl
     assert list((tmp_path / "reports").glob("*.html"))
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_users_and_the_report_is_there_before_the_question(tmp_path, monkeypatch):
     pages = []
 
@@ -590,6 +603,7 @@ def test_the_answer_is_the_users_and_the_report_is_there_before_the_question(tmp
     estimator.cleanup()
 
 
+@pytest.mark.slow
 def test_an_interrupted_question_is_a_no(tmp_path, monkeypatch):
     def interrupt(question, default):
         raise KeyboardInterrupt
@@ -599,6 +613,7 @@ def test_an_interrupted_question_is_a_no(tmp_path, monkeypatch):
     assert estimator.estimate() is estimator.results and not estimator.user_chose_continue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer, goes_on", [("stop", False), ("continue", True)])
 def test_without_a_terminal_the_answer_is_given_in_advance(tmp_path, answer, goes_on):
     estimator = make(tmp_path, on_no_terminal=answer)
@@ -606,6 +621,7 @@ def test_without_a_terminal_the_answer_is_given_in_advance(tmp_path, answer, goe
     assert estimator.user_chose_continue is goes_on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_at_terminal, opens, n_opened", [(True, True, 1), (False, True, 0), (True, False, 0)])
 def test_a_page_opens_only_before_somebody(tmp_path, monkeypatch, is_at_terminal, opens, n_opened):
     opened = []
@@ -615,6 +631,7 @@ def test_a_page_opens_only_before_somebody(tmp_path, monkeypatch, is_at_terminal
     assert [url.startswith("file:///") and url.endswith(".html") for url in opened] == [True] * n_opened
 
 
+@pytest.mark.slow
 def test_a_list_is_a_data_set_and_a_batch_may_hold_more_than_two(tmp_path):
     samples = [(torch.randn(WIDTH), 1, "ignored") for _ in range(640)]
     results = make(tmp_path, data=samples).estimate()

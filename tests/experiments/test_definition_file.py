@@ -392,7 +392,6 @@ def test_what_a_variable_holds_is_in_nothing_that_reading_gives(write, refused, 
         assert "hunter2" not in output
 
 
-@pytest.mark.real
 def test_reading_loads_no_torch(write):
     code = (
         "import sys; from greenlove_tracker.experiments.definition_file import read_experiment as r; "

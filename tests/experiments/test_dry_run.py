@@ -219,7 +219,7 @@ def explored(tmp_path):
     return found
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_training_is_explored_at_the_length_that_the_file_gives(explored):
     found = explored(epochs=50, batch_size=64)
     assert found["plan"] == "640 samples · batch 64 · 50 epochs"
@@ -228,12 +228,12 @@ def test_a_training_is_explored_at_the_length_that_the_file_gives(explored):
     assert found["checkpoint_bytes"] == 3 * 4 * weights + 4 * 4  # Adam: two copies, and a counter for each of four
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_training_in_steps_is_explored(explored):
     assert explored(steps=500)["plan"] == "640 samples · batch 32 · 500 steps"
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.parametrize(("stops", "middle"), [((), 21), ((8, 9, 8), 8)])
 def test_early_stopping_is_in_the_forecast(explored, monkeypatch, stops, middle):
     from greenlove_tracker.exploration.exploration_run import Estimation
@@ -247,7 +247,7 @@ def test_early_stopping_is_in_the_forecast(explored, monkeypatch, stops, middle)
     assert found["stop"].startswith(f"stops after about {middle} of 40 epochs (")
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_curriculum_is_explored_with_all_samples_and_its_phases(explored):
     found = explored(TechniqueChoice("curriculum=linear", {}), epochs=20)
     assert found["plan"].startswith("640 samples · batch 32 · 20 epochs in ")

@@ -16,7 +16,7 @@ from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.real, pytest.mark.skipif(not hasattr(os, "fork"), reason="forks its processes")]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks its processes")
 
 KEY = "0123456789ab"
 
@@ -195,6 +195,7 @@ def test_what_cannot_be_trained_is_said(nursery, tmp_path, command, code, outcom
     assert reason in said["reason"]
 
 
+@pytest.mark.slow
 def test_the_module_is_a_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "greenlove_tracker.experiments.one_run", "experiment.yaml"],

@@ -161,7 +161,6 @@ def test_one_process_at_a_time(tmp_path):
         pass  # it is free again
 
 
-@pytest.mark.real
 def test_the_lock_of_a_dead_process_is_free(tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from greenlove_tracker.experiments.progress import OutputsLock; "

@@ -58,7 +58,6 @@ def seen(experiment, name):
 # -- what is trained --
 
 
-@pytest.mark.real
 def test_all_trainings_run_in_order_and_none_of_them_again(tmp_path, capfd):
     experiment = make_experiment(tmp_path)
     outcome = run(experiment)
@@ -73,13 +72,13 @@ def test_all_trainings_run_in_order_and_none_of_them_again(tmp_path, capfd):
     assert "4 trainings, 4 of them finished before" in capfd.readouterr().err
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_quiet_says_nothing(tmp_path, capfd):
     assert run(make_experiment(tmp_path), quiet=True).exit_code == 0
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_fresh_moves_what_was_there_aside(tmp_path):
     experiment = make_experiment(tmp_path, seeds=(0,))
     run(experiment)
@@ -89,7 +88,6 @@ def test_fresh_moves_what_was_there_aside(tmp_path):
     assert len(begun(experiment)) == 2
 
 
-@pytest.mark.real
 def test_fresh_where_nothing_is_moves_nothing(tmp_path):
     experiment = make_experiment(tmp_path, seeds=(0,))
     assert run(experiment, is_fresh=True).exit_code == 0
@@ -106,7 +104,7 @@ def test_fresh_moves_no_file_of_the_users(tmp_path):
 # -- what ends one training ends no other --
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
@@ -126,7 +124,7 @@ def test_the_others_go_on_and_the_next_call_tries_again(tmp_path, how, reason, c
     assert begun(experiment)[4:] == ["optimised-0"]
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["not-run:this CPU has no bf16 instructions", "fail:out of memory"])
 def test_what_would_end_alike_is_left_out_of_this_call(tmp_path, how):
     experiment = make_experiment(tmp_path)
@@ -137,7 +135,6 @@ def test_what_would_end_alike_is_left_out_of_this_call(tmp_path, how):
     assert outcome.exit_code == 1
 
 
-@pytest.mark.real
 def test_a_command_that_cannot_start_is_a_failure(tmp_path):
     experiment = make_experiment(tmp_path, seeds=(0,), arms=("baseline",))
     outcome = run_experiment(experiment, command=(str(tmp_path / "none"),), quiet=True)
@@ -159,7 +156,7 @@ def test_how_a_process_ended_stands_for_what_it_did_not_say(written, code, outco
     assert reason in result.reason
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_training_that_somebody_else_ended_ends_all_as_that_did(tmp_path, started):
     experiment = make_experiment(tmp_path)
     ended = started(experiment, how={"optimised-0": "wait-once"})
@@ -171,7 +168,7 @@ def test_a_training_that_somebody_else_ended_ends_all_as_that_did(tmp_path, star
 # -- the budget --
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_budget_that_is_used_begins_no_other(tmp_path, capfd):
     experiment = make_experiment(tmp_path, budget=ExperimentBudget(energy_kwh=2.0))
     outcome = run(experiment)
@@ -184,7 +181,6 @@ def test_a_budget_that_is_used_begins_no_other(tmp_path, capfd):
     assert run(larger).exit_code == 0
 
 
-@pytest.mark.real
 def test_a_training_is_given_what_is_left_and_ends_all_where_that_stops_it(tmp_path):
     budget = ExperimentBudget(hours=1.5, energy_kwh=3.0, kgco2e=2.0)
     experiment = make_experiment(tmp_path, budget=budget)
@@ -202,7 +198,6 @@ def test_a_training_is_given_what_is_left_and_ends_all_where_that_stops_it(tmp_p
     assert outcome.progress.of_key("optimised-0").state is PlannedRunState.INTERRUPTED
 
 
-@pytest.mark.real
 def test_a_limit_of_the_users_own_ends_one_training_and_not_the_experiment(tmp_path):
     experiment = make_experiment(tmp_path, seeds=(0,))
     outcome = run(experiment, how={"baseline-0": "stop-by-budget"})
@@ -264,7 +259,6 @@ def test_a_full_disk_is_said_before_anything_trains(tmp_path, monkeypatch):
     assert begun(experiment) == []
 
 
-@pytest.mark.real
 def test_the_file_itself_may_lie_in_the_outputs(tmp_path):
     experiment = make_experiment(tmp_path, seeds=(0,), arms=("baseline",))
     inside = fake_trainings.replace_outputs(experiment, tmp_path, path=tmp_path / "experiment.yaml")
@@ -328,7 +322,7 @@ def assert_goes_on(experiment, started):
     assert (second.text("continues"), second.first_epoch) == (first.run_id, 2)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_killed_with_all_its_processes_it_goes_on(tmp_path, started):
     experiment = make_experiment(tmp_path)
     killed = started(experiment, how={"optimised-0": "wait-once"})
@@ -338,7 +332,7 @@ def test_killed_with_all_its_processes_it_goes_on(tmp_path, started):
     assert_goes_on(experiment, started)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_ctrl_c_saves_the_training_and_says_how_to_go_on(tmp_path, started):
     experiment = make_experiment(tmp_path)
     interrupted = started(experiment, how={"optimised-0": "wait-once"})
@@ -350,7 +344,7 @@ def test_ctrl_c_saves_the_training_and_says_how_to_go_on(tmp_path, started):
     assert_goes_on(experiment, started)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_sigterm_to_us_alone_is_passed_on(tmp_path, started):
     experiment = make_experiment(tmp_path)
     ended = started(experiment, how={"optimised-0": "wait-once"})
@@ -361,7 +355,7 @@ def test_sigterm_to_us_alone_is_passed_on(tmp_path, started):
     assert_goes_on(experiment, started)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_training_whose_command_was_killed_is_waited_for(tmp_path, started):
     experiment = make_experiment(tmp_path)
     killed = started(experiment, how={"optimised-0": "until-told"})
@@ -377,7 +371,6 @@ def test_a_training_whose_command_was_killed_is_waited_for(tmp_path, started):
     assert sorted(begun(experiment)) == ["baseline-0", "baseline-1", "optimised-0", "optimised-1"]
 
 
-@pytest.mark.real
 def test_a_second_ctrl_c_ends_a_training_that_hangs(tmp_path, started):
     experiment = make_experiment(tmp_path)
     hung = started(experiment, how={"optimised-0": "hang"}, insisted_s=0.1)
@@ -392,7 +385,7 @@ def test_a_second_ctrl_c_ends_a_training_that_hangs(tmp_path, started):
     assert begun(experiment) == ["baseline-0", "optimised-0"]
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_two_commands_at_once_are_one_too_many(tmp_path, started):
     experiment = make_experiment(tmp_path)
     first = started(experiment, how={"optimised-0": "until-told"})
@@ -433,7 +426,6 @@ def waits(monkeypatch):
     return found
 
 
-@pytest.mark.real
 def test_each_run_has_the_wait_before_it_in_its_log(tmp_path, waits):
     experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy("below", 250.0, each="run"))
     run(experiment)
@@ -443,7 +435,6 @@ def test_each_run_has_the_wait_before_it_in_its_log(tmp_path, waits):
     assert WAIT_VARIABLE not in os.environ
 
 
-@pytest.mark.real
 def test_a_wait_before_all_is_of_the_first_run_alone_and_not_waited_again(tmp_path, waits):
     experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy("below", 250.0, each="experiment"))
     run(experiment, how={"optimised-0": "fail:ValueError"})

@@ -118,6 +118,7 @@ data = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(loop=loops, **data)
 @example(loop=Loop(40.0), samples=10**6, batch_size=64, epochs=3, budget_s=30.0)
@@ -130,6 +131,7 @@ def test_the_budget_holds_whatever_the_loop(loop, samples, batch_size, epochs, b
     assert all(t.batches <= -(-samples // batch_size) for t in scheduler.trials(batch_size))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     step_s=powers(1e-6, 0.3),

@@ -91,7 +91,7 @@ def test_an_error_of_the_fit_stays_the_users_and_the_run_is_failed(tmp_path):
     assert read_logs(tmp_path).runs[0].summary.status == "failed"
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_neither_torch_nor_a_terminal_is_needed(tmp_path):
     code = (
         "import sys, time\nfrom greenlove_tracker import explore_callable\n"

@@ -22,8 +22,6 @@ from greenlove_tracker import Estimator, read_logs  # noqa: E402
 from greenlove_tracker.cli import cli  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 
-pytestmark = pytest.mark.real
-
 N, WIDTH = 6400, 16
 
 
@@ -66,6 +64,7 @@ def busy(seconds):
         continue
 
 
+@pytest.mark.slow
 def test_it_forecasts_and_writes_what_it_timed(tmp_path):
     estimation = explore(*pieces(), tmp_path)
     forecast = estimation.forecast
@@ -79,6 +78,7 @@ def test_it_forecasts_and_writes_what_it_timed(tmp_path):
     assert "6,400 samples · batch 64 · 50 epochs" in page and "<svg" in page and "prediction interval" in page
 
 
+@pytest.mark.slow
 def test_training_on_is_bit_for_bit_as_if_it_had_never_explored(tmp_path):
     runs = []
     for explores in (False, True):
@@ -93,6 +93,7 @@ def test_training_on_is_bit_for_bit_as_if_it_had_never_explored(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(weights, explored_weights, strict=True))
 
 
+@pytest.mark.slow
 def test_a_loop_of_known_cost_is_recovered(tmp_path):
     model, optimizer, criterion, _ = pieces(64)
     took = SimpleQueue()  # a list would be put back
@@ -109,6 +110,7 @@ def test_a_loop_of_known_cost_is_recovered(tmp_path):
     assert forecast.per_batch_s.point == pytest.approx(sum(took_s) / len(took_s), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step_s, budget_s", [(0.001, 3.0), (0.05, 3.0), (0.4, 3.0), (4.0, 3.0)])
 def test_the_budget_is_overrun_by_one_step_at_most(tmp_path, step_s, budget_s):
     model, optimizer, criterion, data = pieces(64 * 1000)
@@ -118,6 +120,7 @@ def test_the_budget_is_overrun_by_one_step_at_most(tmp_path, step_s, budget_s):
     assert overrun_s < step_s + 1.0  # and what is done once: the session, the snapshot, the last forecast
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_part_of_the_forecast(tmp_path):
     arguments = {"eval_fn": lambda model: busy(0.05), "epochs": 40}
     forecast = explore(*pieces(), tmp_path, **arguments).forecast
@@ -145,6 +148,7 @@ def test_a_failing_step_leaves_no_trace_and_stays_the_users_error(tmp_path):
     assert read_logs(tmp_path).runs[0].summary.status == "failed"
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_is_named(tmp_path):
     def step(*arguments):
         return math.nan
@@ -186,6 +190,7 @@ def test_batches_of_another_shape_need_a_train_step(tmp_path):
         explore(model, optimizer, criterion, batches, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_screen_says_what_was_found_and_goes_on_without_a_terminal(tmp_path, capsys):
     estimation = explore(*pieces(), tmp_path, budget_s=2.0, verbose=1, on_no_terminal="stop")
     err = capsys.readouterr().err
@@ -194,6 +199,7 @@ def test_the_screen_says_what_was_found_and_goes_on_without_a_terminal(tmp_path,
     assert "95% prediction" in err and "made of" in err and f"greenlove forecast {estimation.run_dir}" in err
 
 
+@pytest.mark.slow
 def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
     from click.testing import CliRunner
 
@@ -237,7 +243,7 @@ def slow_to_begin(worker_id):
     time.sleep(0.7)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_that_begin_slowly_stay_within_the_budget(tmp_path, persistent):
     model, optimizer, criterion, data = pieces()
@@ -301,7 +307,7 @@ def amp_run(tmp_path, *, explores, fails):
     return losses, [*model.state_dict().values()], scaler.get_scale(), scheduler.get_last_lr()
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
 def test_amp_accumulation_a_scheduler_and_persistent_workers_go_on_bit_for_bit(tmp_path, fails):
     losses, weights, *rest = amp_run(tmp_path, explores=False, fails=fails)
@@ -329,6 +335,7 @@ def test_nothing_holds_the_training_once_it_is_explored(tmp_path, fails):
         gc.enable()
 
 
+@pytest.mark.slow
 def test_samples_are_those_of_the_data_though_the_last_batch_is_partial(tmp_path):
     assert explore(*pieces(6390), tmp_path, budget_s=1.5).forecast.plan.samples == 6390
     model, optimizer, criterion, data = pieces(6390)
@@ -336,6 +343,7 @@ def test_samples_are_those_of_the_data_though_the_last_batch_is_partial(tmp_path
     assert explore(model, optimizer, criterion, loader, tmp_path, budget_s=1.5).forecast.plan.samples == 99 * 64
 
 
+@pytest.mark.slow
 def test_the_comparison_with_other_gpus_joins_it(tmp_path):
     estimation = explore(*pieces(), tmp_path, budget_s=2.0)
     here = estimation.projections[0]
@@ -344,6 +352,7 @@ def test_the_comparison_with_other_gpus_joins_it(tmp_path):
     assert "Here and on other machines" in estimation.page.read_text()
 
 
+@pytest.mark.slow
 def test_peak_memory_is_kept_for_the_projection(tmp_path):
     estimation = explore(*pieces(), tmp_path, budget_s=2.0)
     assert 0.05 < estimation.peak_memory_gb < 64 and estimation.gpu_power_w is None
@@ -360,6 +369,7 @@ def reading_step(model, batch, optimizer, criterion, device):
     return loss.item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train_step", [None, reading_step])
 def test_on_a_cpu_the_peak_on_a_gpu_is_estimated_for_the_projection(tmp_path, train_step, monkeypatch):
     monkeypatch.setattr("greenlove_tracker.exploration.estimator._MEMORY_SHARE", 0.6)  # it loads torch's tools once
@@ -374,6 +384,7 @@ def test_on_a_cpu_the_peak_on_a_gpu_is_estimated_for_the_projection(tmp_path, tr
     assert "goes by an estimated peak of memory" in estimation.page.read_text()
 
 
+@pytest.mark.slow
 def test_an_estimate_that_fails_leaves_no_word_and_no_trace(tmp_path, monkeypatch, recwarn):
     def fail(*arguments, **options):
         raise RuntimeError("no such kernel")
@@ -386,7 +397,7 @@ def test_an_estimate_that_fails_leaves_no_word_and_no_trace(tmp_path, monkeypatc
     assert "no peak of GPU memory is known" in estimation.page.read_text()
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_processes_that_train_together_are_refused_instead_of_hanging(tmp_path):
     code = f"""
 import os, sys, torch
@@ -444,6 +455,7 @@ def kind_of(run):
     return [run.text(name) for name in ("precision", "precision_basis", "workload", "workload_basis")]
 
 
+@pytest.mark.slow
 def test_precision_and_workload_are_seen_and_no_hook_stays(tmp_path, capsys):
     model, *others = reading()
     explore(model, *others, tmp_path, train_step=step_in_bf16, budget_s=1.0, verbose=1, asks=False)

@@ -23,8 +23,6 @@ from greenlove_tracker.projection.comparison import compare_log  # noqa: E402
 from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
 from greenlove_tracker.stopping import StoppingRule, unknown_stop  # noqa: E402
 
-pytestmark = pytest.mark.real
-
 
 class Numbers(Dataset):
     """As many numbers as one likes, none of them stored."""
@@ -81,6 +79,7 @@ def explored(
     return estimation, clock.now_s, step_s * (1 + noise) + start_s + cold_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget_s", [1.0, 30.0, 300.0])
 @pytest.mark.parametrize(
     "loop",
@@ -121,6 +120,7 @@ def test_a_model_that_takes_the_budget_to_be_kept_is_explored_by_a_step(tmp_path
     assert [t.epoch_durations_s for t in estimation.trials] == [(2.0,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start_s, step_s", [(0.005, 0.001), (0.02, 0.002), (0.5, 0.01)])
 def test_costs_that_are_known_are_recovered_within_five_per_cent(tmp_path, start_s, step_s):
     forecast = explored(tmp_path, step_s=step_s, start_s=start_s, noise=0.05)[0].forecast
@@ -195,6 +195,7 @@ def test_a_wide_forecast_names_the_next_budget_to_try(tmp_path, n, says):
     assert says in advice
 
 
+@pytest.mark.slow
 def test_an_estimator_explores_as_often_as_it_is_asked(tmp_path):
     clock, model = FakeClock(), nn.Linear(1, 1)
     estimator = Estimator(
@@ -230,6 +231,7 @@ def test_inside_an_open_run_it_neither_ends_that_run_nor_counts_twice(tmp_path):
     assert len(read_logs(tmp_path).runs) == 1 and read_logs(estimation.run_dir).runs[0].trials == estimation.trials
 
 
+@pytest.mark.slow
 def test_a_forecast_from_the_log_is_the_one_that_was_told(tmp_path):
     for name, arguments in (
         ("a", {"cold_s": 12.0}),
@@ -248,6 +250,7 @@ def test_the_comparison_from_memory_is_that_from_the_log(tmp_path):
     assert estimation.projections and estimation.projections == logged.projections
 
 
+@pytest.mark.slow
 def test_evaluations_come_after_trials_and_within_the_budget_but_for_one(tmp_path):
     clock, model = FakeClock(), nn.Linear(1, 1)
     clock.calls = calls = []  # the clock is not the training's, and is not put back
@@ -348,6 +351,7 @@ def test_another_plan_keeps_its_evaluations(tmp_path):
     assert in_steps.with_length(epochs=100) == epochs
 
 
+@pytest.mark.slow
 def test_an_exploration_is_a_prior_of_any_length(tmp_path):
     estimation, _, _ = explored(tmp_path / "explored", step_s=1e-3)
 
@@ -396,6 +400,7 @@ def test_ctrl_c_keeps_the_trials_and_puts_everything_back(tmp_path):
     assert forecast_from_log(run).duration_s.point == pytest.approx(1_000.0, rel=0.02)
 
 
+@pytest.mark.slow
 def test_an_estimation_is_printed_in_a_line(tmp_path):
     estimation, _, _ = explored(tmp_path, step_s=0.01)
     text = str(estimation)
@@ -466,6 +471,7 @@ def test_evaluations_of_the_phases_are_timed(tmp_path):
     assert estimation.forecast.between_s.point == pytest.approx(10.0)
 
 
+@pytest.mark.slow
 def test_a_training_is_said_to_fit_its_time_limit_or_not(tmp_path, capsys, monkeypatch):
     """100 epochs of 100 steps of 10 ms, 100 s in all."""
     monkeypatch.setenv("SLURM_JOB_END_TIME", "1")  # this job's: the training may be another
@@ -485,6 +491,7 @@ def test_a_training_is_said_to_fit_its_time_limit_or_not(tmp_path, capsys, monke
     assert [run.time_limit_s for run in read_logs(tmp_path).runs] == [None] * 5
 
 
+@pytest.mark.slow
 def test_with_early_stopping_any_epoch_may_be_the_last_and_the_log_says_so_too(tmp_path):
     rule = StoppingRule("val_loss", patience=5)
     estimation, *_ = explored(tmp_path, step_s=0.01, stopping=rule)

@@ -157,6 +157,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("explore_before", [0, 2])
 @pytest.mark.parametrize("parts", PARTS)
 def test_training_goes_on_as_if_it_had_never_explored(parts, explore_before):
@@ -167,6 +168,7 @@ def test_training_goes_on_as_if_it_had_never_explored(parts, explore_before):
     assert same(explored[1], reference[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("explore_before", [0, 1])
 @pytest.mark.parametrize("has_generator", [True, False])
 @pytest.mark.parametrize("loading", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])

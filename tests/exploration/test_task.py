@@ -144,6 +144,7 @@ def test_a_file_that_trains_when_it_is_imported_is_named_and_not_explored(tmp_pa
         load_task("training_for_a_test.py:task", TAKES)
 
 
+@pytest.mark.slow
 def test_explore_says_that_evaluations_are_missing(monkeypatch):
     monkeypatch.setenv("GREENLOVE_SIM_CPU_TDP_W", "50")
     arguments = ["explore", "training_for_a_test.py:task", "--epochs", "2000", "--budget", "4", "--", "--own"]

@@ -34,6 +34,7 @@ def above(value: float, mixture: Mixture, probability: float) -> float:
     return reference_cdf(mixture, value) - probability
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, repeats", [(1, 20), (2, 20), (7, 10), (60, 2)])
 def test_probabilities_and_quantiles_are_those_of_scipy_stats(n, repeats):
     rng = np.random.default_rng(n)

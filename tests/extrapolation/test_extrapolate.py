@@ -140,6 +140,7 @@ def test_bad_input_says_what_to_do(make, says):
         make()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.floats(1e-5, 1.0), st.floats(0.0, 2.0), st.integers(1, 10_000), st.integers(2, 100))
 def test_forecasts_are_finite_ordered_and_scale(batch_s, fixed_share, epochs, ratio):

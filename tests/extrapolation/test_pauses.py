@@ -141,6 +141,7 @@ def unplanned(done, *, every=5, first=None, eval_s=8.0, is_inside=False, noise=0
     return Progress(EPOCHS, done, blocks, 0.0, elapsed_s), float(epochs.sum() + gaps.sum())
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize(("every", "first", "done"), [(5, 5, 11), (5, 1, 7), (10, 10, 22), (2, 2, 5), (15, 30, 46)])
 def test_what_came_twice_at_one_interval_goes_on_so(every, first, done, is_inside):

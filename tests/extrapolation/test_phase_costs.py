@@ -69,6 +69,7 @@ def test_the_second_level_of_work_tells_the_share_that_does_not_grow():
         assert WarningCode.WORK not in codes(second)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.4])
 def test_intervals_hold_where_each_phase_has_an_effect_of_its_own(share):
     held, rng = [], np.random.default_rng(3)

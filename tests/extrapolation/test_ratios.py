@@ -166,6 +166,7 @@ def test_an_arm_that_scatters_more_is_named() -> None:
     assert note.startswith("The trials of arm2 scatter more")
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("n_arms", [1, 4])
 @pytest.mark.parametrize("drift", [0.0, 0.3])
 def test_intervals_of_equal_arms_contain_1_as_often_as_they_say(n_arms: int, drift: float) -> None:

@@ -32,6 +32,7 @@ GROWING = TrainingPlan(
 )
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("limit_h", [0.02, 0.1, 0.22, 0.23, 5.0, 1000.0])
 @pytest.mark.parametrize("plan", [IN_EPOCHS, EVALUATED, IN_STEPS, GROWING], ids=["epochs", "eval", "steps", "phases"])
 def test_the_longest_that_fits_is_the_greatest_length_whose_forecast_does(plan, limit_h):

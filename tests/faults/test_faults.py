@@ -11,12 +11,11 @@ from faults.matrix import FAULTS, Ending, Fault, UnavailableError, run_fault
 
 def rows():
     for fault in FAULTS:
-        marks = [pytest.mark.real]
-        if fault.xfail:
-            marks.append(pytest.mark.xfail(reason=fault.xfail, strict=True))
+        marks = [pytest.mark.xfail(reason=fault.xfail, strict=True)] if fault.xfail else []
         yield pytest.param(fault, id=fault.name.replace(" ", "-"), marks=marks)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("fault", list(rows()))
 def test_the_training_is_as_without_us_and_no_finished_epoch_is_lost(fault):
     try:

@@ -14,7 +14,8 @@ def _no_wait_is_handed_on(monkeypatch):
     monkeypatch.setenv(WAIT_VARIABLE, "")
 
 
-@pytest.mark.parametrize("fault", [pytest.param(f, id=f.name, marks=pytest.mark.real) for f in FAULTS])
+@pytest.mark.slow_cases
+@pytest.mark.parametrize("fault", [pytest.param(f, id=f.name) for f in FAULTS])
 def test_the_start_is_neither_early_nor_late(fault):
     try:
         outcome = fault.meet()

@@ -19,8 +19,6 @@ from greenlove_tracker.integrations.automatic import AutomaticCallbacks, lightni
 from greenlove_tracker.integrations.import_watcher import ImportWatcher
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 
-pytestmark = pytest.mark.real
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -205,6 +203,7 @@ def test_a_lightning_trainer_is_tracked_unless_the_script_does_so():
     assert done.stderr.count("   finished   ") == 3, done.stderr  # screens of the first two, and of the script
 
 
+@pytest.mark.slow
 def test_a_budget_of_the_command_line_ends_a_lightning_training_and_the_script_goes_on():
     pytest.importorskip("lightning")
     script = LIGHTNING.format(library="pytorch_lightning") + "    fit(max_epochs=100_000)\n    print('after it')\n"
@@ -215,6 +214,7 @@ def test_a_budget_of_the_command_line_ends_a_lightning_training_and_the_script_g
     assert part.summary.status == "stopped" and 0 < part.summary.epochs_done < 100_000
 
 
+@pytest.mark.slow
 def test_ranks_of_torchrun_are_one_training_and_a_budget_only_warns_them():
     pytest.importorskip("lightning")
     script = LIGHTNING.format(library="lightning.pytorch") + "    fit(devices=2, strategy='ddp')\n"
@@ -229,6 +229,7 @@ def test_ranks_of_torchrun_are_one_training_and_a_budget_only_warns_them():
     assert (part.summary.n_ranks, part.summary.epochs_done) == (2, 2)
 
 
+@pytest.mark.slow
 def test_nothing_is_given_where_that_is_asked():
     pytest.importorskip("lightning")
     greenlove(LIGHTNING.format(library="lightning.pytorch") + "    assert fit() == []\n", "--no-auto")
@@ -286,6 +287,7 @@ for n in range(2):  # no callback is told that a training raised
     assert counts(parts[5]) == [epoch] * 2 and parts[5].text("epochs_planned") == "2"
 
 
+@pytest.mark.slow
 def test_accelerates_loops_are_the_scripts_own_and_counted_as_plain_ones():
     pytest.importorskip("accelerate")
     greenlove("""

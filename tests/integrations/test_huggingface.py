@@ -31,8 +31,6 @@ from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.tracker.state import Plan, RunMode
 
-pytestmark = pytest.mark.real
-
 N_SAMPLES, N_TOKENS, BATCH = 12, 8, 4  # 3 batches an epoch
 EVALUATION_S = 0.05
 
@@ -142,6 +140,7 @@ def is_trained_at(run, moment):
     return any(start < moment < start + row.duration_s for start, row in zip(starts, trained, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [{"max_steps": 4}, {"num_train_epochs": 2}, {"num_train_epochs": 1}])
 @pytest.mark.parametrize("when", ["steps", "epoch"])
 def test_evaluations_and_checkpoints_are_gaps(plan, when):
@@ -182,6 +181,7 @@ def test_the_trainer_tells_the_steps_of_an_epoch_which_forecasts_begin_with(monk
     assert only_run().text("total_steps_planned") == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "steps"), [(1, 3), (1.5, 5)])
 def test_one_epoch_or_a_fraction_counts_in_steps(epochs, steps):
     make_trainer(make_callback(), num_train_epochs=epochs).train()
@@ -196,6 +196,7 @@ def test_accumulated_batches_are_counted_as_they_were():
     assert counts == [(2, 3, 12), (2, 3, 12)]  # two batches, and the one that is left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "planned", "steps"),
     [({"max_steps": 6}, ("2", ""), [2]), ({"num_train_epochs": 3}, ("", "2"), [2, 3])],
@@ -213,6 +214,7 @@ def test_a_resumed_training_plans_the_rest_and_names_the_run_it_continues(plan, 
     assert len(aggregate("greenlove_logs").by("training")) == 1
 
 
+@pytest.mark.slow
 def test_phases_are_those_of_the_whole_training_and_a_resumed_one_has_the_rest(monkeypatch):
     saving = {"save_strategy": "steps", "save_steps": 4, "max_steps": 6}
     make_trainer(make_callback(phases="3x32 3x64"), At(5, "should_training_stop"), **saving).train()
@@ -223,6 +225,7 @@ def test_phases_are_those_of_the_whole_training_and_a_resumed_one_has_the_rest(m
     assert [run.text("phases") for run in runs()] == ["3x32 3x64", "2x64", "2x64"]
 
 
+@pytest.mark.slow
 def test_phases_of_epochs_and_of_the_steps_of_epochs():
     make_trainer(make_callback(phases="1epochs 1epochs,eval_every=1"), num_train_epochs=2).train()
     make_trainer(make_callback(phases="4 2"), num_train_epochs=2).train()
@@ -232,6 +235,7 @@ def test_phases_of_epochs_and_of_the_steps_of_epochs():
     ]
 
 
+@pytest.mark.slow
 def test_phases_of_another_length_are_refused_and_those_of_a_file_cost_a_warning(monkeypatch, caplog):
     for phases, message in [("3x32 4x64", "add up to 7 steps"), ("2epochs", "this trainer counts in steps")]:
         with pytest.raises(UsageError, match=message):
@@ -243,6 +247,7 @@ def test_phases_of_another_length_are_refused_and_those_of_a_file_cost_a_warning
     assert "add up to 7 steps" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_written_without_us_resumes_and_saves_on():
     saving = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
     make_trainer(**saving).train()
@@ -259,6 +264,7 @@ def test_a_training_stopped_early_leaves_its_last_epoch_unfinished():
     assert (run.summary.status, run.summary.epochs_done) == ("finished", 1)
 
 
+@pytest.mark.slow
 def test_a_training_that_raises_and_the_next_one_are_two_runs():
     trainer = make_trainer(make_callback(), num_train_epochs=2)
     trainer.model.breaks_at = 5
@@ -273,6 +279,7 @@ def test_a_training_that_raises_and_the_next_one_are_two_runs():
     assert [run.summary.status for run in runs()] == ["superseded", "finished", "finished"]
 
 
+@pytest.mark.slow
 def test_a_tracker_of_the_callers_is_the_callers_to_stop():
     with pytest.raises(RuntimeError, match="out of luck"), Tracker(sim_cpu_tdp_w=50, verbose=0) as tracker:
         trainer = make_trainer(GreenloveCallback(tracker), max_steps=2)
@@ -305,6 +312,7 @@ def test_bad_arguments_are_said_before_anything_is_loaded():
         GreenloveCallback(tracker, country="DE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["GREENLOVE_PUE", "GREENLOVE_COUNTRY", "log_dir"])
 def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(monkeypatch, caplog, broken):
     if broken == "log_dir":
@@ -316,6 +324,7 @@ def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(monkey
     assert caplog.text.count("this training is not tracked") == 1
 
 
+@pytest.mark.slow
 def test_transformers_own_codecarbon_tracker_is_removed_before_it_is_made(monkeypatch, caplog):
     made = []
     fake = SimpleNamespace(start=lambda: made.append("started"), stop=lambda: None)
@@ -351,6 +360,7 @@ def test_what_the_tracker_raises_for_the_user_ends_the_training(monkeypatch):
         make_trainer(make_callback(), max_steps=2).train()
 
 
+@pytest.mark.slow
 def test_under_greenlove_run_a_training_and_its_continuation_are_runs_of_their_own():
     settings = load_settings({"sim_cpu_tdp_w": 50})
     led = Session(settings, Plan(), Ranks(), mode=RunMode.RUNNER)
@@ -389,6 +399,7 @@ import greenlove_tracker.integrations.huggingface
     )
 
 
+@pytest.mark.slow
 def test_nobody_else_loads_transformers():
     done = run_python(
         "import sys; from greenlove_tracker import *; import greenlove_tracker.integrations, greenlove_tracker.cli\n"
@@ -397,6 +408,7 @@ def test_nobody_else_loads_transformers():
     assert done.stdout == "False\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [{"max_steps": 200}, {"num_train_epochs": 60}])
 def test_a_budget_stops_the_training_with_a_checkpoint_and_without_an_exception(plan, caplog):
     soon = datetime.now(UTC) + timedelta(seconds=1.5)
@@ -410,6 +422,7 @@ def test_a_budget_stops_the_training_with_a_checkpoint_and_without_an_exception(
     assert only_run().summary.status == "stopped"
 
 
+@pytest.mark.slow
 def test_the_loss_and_what_evaluations_find_are_metrics_of_the_run():
     logged = {"logging_strategy": "steps", "logging_steps": 2, "label_names": ["labels"]}
     trainer = make_trainer(make_callback(), num_train_epochs=2, eval_strategy="epoch", **logged)
@@ -423,6 +436,7 @@ def test_the_loss_and_what_evaluations_find_are_metrics_of_the_run():
     assert trainer.evaluate()["eval_loss"] == run.metrics["eval_loss"].last  # the run is over: no warning, no row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "precision"),
     [({}, ("fp32", "32 bits, without autocast")), ({"bf16": True}, ("bf16", "autocast"))],

@@ -27,7 +27,6 @@ from tests.integrations.by_hand import assert_equal_totals, bare_environment, im
 if keras.backend.backend() != "torch":
     pytest.skip("Keras runs on another backend in this process", allow_module_level=True)
 
-pytestmark = pytest.mark.real
 _ = bare_environment
 
 BATCH, STEP_S, TEST_S = 32, 2.0, 0.5
@@ -284,6 +283,7 @@ def test_bad_arguments_are_said_at_once():
             GreenloveCallback(**arguments)
 
 
+@pytest.mark.slow
 def test_the_backend_is_the_users_to_choose_after_the_import():
     code = (
         "import os, sys; os.environ.pop('KERAS_BACKEND', None)\n"

@@ -20,7 +20,6 @@ from tests.integrations import boosting
 from tests.integrations.boosting import EVALUATION_S, ROUND_S, ROUNDS, X, Y, squared_error
 from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
 
-pytestmark = pytest.mark.real
 _ = bare_environment
 
 PARAMETERS = {"num_threads": 1, "num_leaves": 4, "verbose": -1, "objective": "regression"}

@@ -27,7 +27,7 @@ from greenlove_tracker.records import Flag, RunStatus
 from greenlove_tracker.tracker.session import open_run
 from greenlove_tracker.tracker.shutdown import guard
 
-pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # Lightning warns of few workers, and much else
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns of few workers, and much else
 
 N_BATCHES = 6  # of an epoch
 
@@ -461,6 +461,7 @@ NEW = "from lightning.pytorch import LightningModule, Trainer"
 OLD = "from pytorch_lightning import LightningModule, Trainer"
 
 
+@pytest.mark.slow
 def test_a_callback_of_the_new_name_tracks_a_trainer_of_the_old_one():
     imports = f"import greenlove_tracker.integrations.lightning\n{OLD}"
     done = run_python(SCRIPT.format(imports=imports, arguments="max_epochs=2", settings=""))
@@ -469,6 +470,7 @@ def test_a_callback_of_the_new_name_tracks_a_trainer_of_the_old_one():
     assert counts(only_run()) == [(6, 6, 22, True)] * 2
 
 
+@pytest.mark.slow
 def test_pytorch_lightning_alone_is_enough():
     hidden = "import sys\nsys.modules['lightning'] = None\nimport greenlove_tracker.integrations.lightning\n" + OLD
     done = run_python(SCRIPT.format(imports=hidden, arguments="max_epochs=2", settings=""))
@@ -481,6 +483,7 @@ def test_without_lightning_the_line_that_installs_it_is_said():
     assert 'the Lightning callback needs lightning: pip install "greenlove-tracker[lightning]"' in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
 def test_processes_of_one_training_are_one_run_with_one_meter(strategy):
     arguments = f"max_epochs=2, devices=2, strategy={strategy!r}"
@@ -495,6 +498,7 @@ def test_processes_of_one_training_are_one_run_with_one_meter(strategy):
     assert has_energy == [True, False]
 
 
+@pytest.mark.slow
 def test_a_budget_stops_all_processes_of_a_job():
     settings = ", on_overrun='stop', max_energy_kwh=1e-9"
     arguments = "max_epochs=200, devices=2, strategy='ddp_spawn'"

@@ -31,8 +31,6 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
-pytestmark = pytest.mark.real
-
 N, SIZE = 50, 8  # 7 batches, the last of 2 samples
 N_BATCHES = 7
 
@@ -199,6 +197,7 @@ def test_validation_between_and_within_epochs(watched):
     assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 3
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "fused"])
 def test_every_optimizer_makes_one_step_a_batch(watched, name):
     if name == "fused":
@@ -448,6 +447,7 @@ def test_a_cycle_a_generator_that_stays_and_a_nested_loop(watched):
     assert (epochs, steps, n_batches) == (3 + N_BATCHES, 2 * N_BATCHES + 3 + N_BATCHES**2, steps)
 
 
+@pytest.mark.slow
 def test_an_iterator_in_a_cycle_of_references(watched):
     training = Training()
     for _ in range(3):
@@ -607,6 +607,7 @@ else:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_that_imports_torch_itself_writes_nothing_into_the_run(tmp_path):
     (tmp_path / "train.py").write_text(CHILD)
@@ -617,6 +618,7 @@ def test_a_forked_child_that_imports_torch_itself_writes_nothing_into_the_run(tm
     assert not run.epochs and not run.summary.counts.steps and run.text("loops_seen") == "no torch"
 
 
+@pytest.mark.slow
 def test_a_compiled_step(watched):
     training = Training()
     compiled = torch.compile(training.optimizer.step, backend="eager")

@@ -22,7 +22,6 @@ from greenlove_tracker.integrations.sklearn import GreenloveCallback
 from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
 from tests.integrations.slow_estimators import FIT_S, SleepingClassifier, SlowClassifier
 
-pytestmark = pytest.mark.real
 _ = bare_environment
 
 X = np.random.default_rng(0).random((200, 5))
@@ -132,6 +131,7 @@ def test_bad_arguments_are_said_at_once():
         GreenloveCallback(country="Germny")
 
 
+@pytest.mark.slow
 def test_without_callbacks_in_scikit_learn_the_version_that_has_them_is_said():
     said = import_without("sklearn.callback", "import greenlove_tracker.integrations.sklearn")
     assert 'needs sklearn.callback: pip install "scikit-learn>=1.9"' in said

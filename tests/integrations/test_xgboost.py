@@ -22,7 +22,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations import training_adapter
 from greenlove_tracker.integrations.xgboost import GreenloveCallback
 
-pytestmark = pytest.mark.real
 _ = bare_environment
 
 PARAMETERS = {"nthread": 1, "max_depth": 2, "base_score": 0.5}

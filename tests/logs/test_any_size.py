@@ -185,6 +185,7 @@ def test_runs_of_other_tools_state_no_totals_that_could_differ():
     assert told in summary_table(found, ["project"])
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_logs(tmp_path):
     source = write_run(tmp_path / "one", [epoch_row(n, 2.0, cpu_energy(2.0)) for n in range(1, 101)])
     directory = tmp_path / "logs"
@@ -339,6 +340,7 @@ def test_forecasts_are_scored_over_all_runs(tmp_path):
     assert "held in 3 of 8, 38% (14% to 69%) of the runs (nominal 95%); median |error| 3.5%" in text
 
 
+@pytest.mark.slow
 def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):
     source = write_run(tmp_path / "one", gpu_rows(2), "x", fields={**GPU_FIELDS, "account": "lab"}, intensity=WORLD)
     failed = write_run(tmp_path / "one", gpu_rows(2), "y", status="failed", exit_code=1)
@@ -449,7 +451,7 @@ def test_dask_that_is_not_installed_is_told_with_how_to_get_it(logs, monkeypatch
         aggregate(logs, engine="dask")
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_dask_gives_the_same_answer_from_several_processes(logs, monkeypatch):
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(mapreduce, "_PART", 3)
@@ -466,14 +468,12 @@ def test_dask_gives_the_same_answer_from_several_processes(logs, monkeypatch):
     assert not (logs.parent / "dask-worker-space").exists()
 
 
-@pytest.mark.real
 def test_dask_counts_a_copy_once(copied):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(processes=False, dashboard_address=None) as cluster:
         check_copies(copied, aggregate(copied, engine="dask", scheduler=cluster.scheduler_address))
 
 
-@pytest.mark.real
 def test_dask_reads_a_store(store):
     distributed = pytest.importorskip("distributed")
     # in this process: another one has a memory of its own
@@ -482,13 +482,12 @@ def test_dask_reads_a_store(store):
         assert there.rows("project") == aggregate(store).rows("project")
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_dask_starts_processes_of_its_own(logs):
     pytest.importorskip("distributed")
     assert aggregate(logs, engine="dask").rows("project") == aggregate(logs).rows("project")
 
 
-@pytest.mark.real
 def test_a_scheduler_that_does_not_answer_is_told(logs, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr(mapreduce, "_CONNECT_S", 0.3)

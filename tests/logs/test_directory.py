@@ -324,6 +324,7 @@ TOLD = {
 }
 
 
+@pytest.mark.slow_cases
 @pytest.mark.skipif(sys.platform == "win32", reason="no named pipes, and links need a privilege there")
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("name", ["run.csv", "epochs-0.csv", "summary.csv", "forecasts.csv", "trials.csv"])

@@ -246,6 +246,7 @@ def _at_once(target, arguments):
     assert [p.exitcode for p in processes] == [0] * len(processes)
 
 
+@pytest.mark.slow
 def test_runs_that_begin_at_once_never_collide(tmp_path):
     _at_once(_create, [(str(tmp_path / "logs"),)] * 30)
     runs = read_logs(tmp_path / "logs").runs
@@ -253,6 +254,7 @@ def test_runs_that_begin_at_once_never_collide(tmp_path):
     assert all(list(run.rows[0]) == ROWS[:1] for run in runs)
 
 
+@pytest.mark.slow
 def test_all_ranks_of_a_launch_agree_and_the_next_launch_is_another_run(tmp_path):
     context = multiprocessing.get_context("fork")
     launches = []

@@ -22,8 +22,6 @@ from greenlove_tracker.meter import codecarbon as module
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
 from greenlove_tracker.records import Method, sum_energies
 
-pytestmark = pytest.mark.real
-
 
 def make(**arguments) -> CodeCarbonMeter:
     return CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=458.0, **arguments)

@@ -194,6 +194,7 @@ def test_more_compute_or_bandwidth_is_never_slower(name, workload, precision, co
     assert means[1] >= means[0] - 1e-12
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("workload", [None, *WORKLOADS])
 def test_none_that_has_more_of_both_is_slower_by_data_sheet(workload, precision):

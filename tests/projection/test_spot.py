@@ -64,6 +64,7 @@ def test_a_short_training_whose_restart_outlasts_the_machine_does_not_get_on() -
         assert advice.spot is None and "stated rate" in advice.reason
 
 
+@pytest.mark.slow
 def test_at_the_break_even_rate_and_price_nothing_is_saved() -> None:
     advice = advised(**PRICES)
     there = advised(**{**PRICES, "preemptions_per_hour": advice.break_even_per_hour})

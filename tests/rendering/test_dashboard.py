@@ -97,6 +97,7 @@ def test_of_many_points_neighbours_stand_together_with_their_range(n):
     assert spoken_of > 0.75 * n  # what lies between the last kept point of one and the first of the next is in none
 
 
+@pytest.mark.slow
 def test_a_page_of_many_epochs_stays_small(tmp_path):
     rows = [epoch_row(i, 1.0 + i % 13 / 10, cpu_energy(1.0)) for i in range(1, 10_001)]
     page = html.render(document(write_run(tmp_path, rows).path))
@@ -134,7 +135,6 @@ def test_the_name_of_a_line_is_data(hostile):
 # -- in a real browser -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.real
 def test_sections_fold_without_a_script(show, tmp_path):
     gpu_run(tmp_path)
     page = show(html.render(document(tmp_path)), java_script_enabled=False)
@@ -149,7 +149,7 @@ def test_sections_fold_without_a_script(show, tmp_path):
     assert chart.is_visible()
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_what_is_folded_is_printed(show, tmp_path):
     gpu_run(tmp_path)
     page = show(html.render(document(tmp_path)))
@@ -165,7 +165,6 @@ def test_what_is_folded_is_printed(show, tmp_path):
     assert "epoch: 3 ·" not in " ".join(before)  # what is said where somebody points is not
 
 
-@pytest.mark.real
 def test_a_point_shows_its_numbers_to_pointer_and_keys(show, tmp_path):
     gpu_run(tmp_path)
     page = show(html.render(document(tmp_path)), java_script_enabled=False)
@@ -189,7 +188,6 @@ def test_a_point_shows_its_numbers_to_pointer_and_keys(show, tmp_path):
     assert said() == ["epoch: 21 · 76.9 s"]  # one at a time
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("width", [320, 1000])
 def test_what_a_point_shows_stays_within_its_chart(show, width):
     long = LineChart(
@@ -204,7 +202,6 @@ def test_what_a_point_shows_stays_within_its_chart(show, width):
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-@pytest.mark.real
 def test_a_live_page_loads_itself_anew_and_keeps_what_was_folded(show, tmp_path):
     def blocks(n: int) -> tuple:
         long = tuple(Paragraph(f"line {i}") for i in range(60))
@@ -233,7 +230,6 @@ def test_a_live_page_loads_itself_anew_and_keeps_what_was_folded(show, tmp_path)
     assert "What 3.5 g" in page.text_content("main") and page.seen == []  # the last page does not load itself anew
 
 
-@pytest.mark.real
 def test_a_page_that_was_left_behind_says_so(show):
     page = show(page_of(Paragraph("x"), live=LiveState("Live.", "2026-11-21T10:00:00Z", 3.0, 60.0)))
     page.locator("#stale:not([hidden])").wait_for(state="attached")
@@ -242,14 +238,13 @@ def test_a_page_that_was_left_behind_says_so(show):
     )
 
 
-@pytest.mark.real
 def test_without_scripts_a_live_page_loads_itself_anew_too(show, tmp_path):
     page = show(page_of(Paragraph("before"), live=LiveState("Live.", "x", 1.0, 1e9)), java_script_enabled=False)
     (tmp_path / "page.html").write_text(page_of(Paragraph("after")), encoding="utf-8")
     page.get_by_text("after").wait_for(timeout=15_000)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_live_page_runs_no_script_but_its_own(show):
     injected = page_of(Paragraph("x"), live=LIVE).replace("<h1>", "<h1><script>pwned = 1</script>")
     page = show(injected)

@@ -191,6 +191,7 @@ def test_text_is_data(hostile: str) -> None:
     assert svg.visible(hostile) in found.text
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(codec=None), min_size=1))
 def test_any_text_is_data(text: str) -> None:
@@ -334,7 +335,7 @@ def show(browser, tmp_path: Path) -> Iterator:
         context.close()
 
 
-@pytest.mark.real
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("width", [375, 1200])
 @pytest.mark.parametrize("make", [demo_run, gpu_run, many_runs])
 def test_it_fits_the_screen_and_asks_for_nothing(show, logs: Path, make, width: int) -> None:
@@ -347,7 +348,6 @@ def test_it_fits_the_screen_and_asks_for_nothing(show, logs: Path, make, width: 
     assert page.seen == []
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_nothing_in_a_text_runs(show, harmless: list[str], hostile: str) -> None:
     """With scripts allowed and the page's own policy against them switched off: escaping alone has to do."""
@@ -361,14 +361,12 @@ def test_nothing_in_a_text_runs(show, harmless: list[str], hostile: str) -> None
     assert page.evaluate(SKELETON) == harmless
 
 
-@pytest.mark.real
 def test_the_policy_stops_what_would_get_through(show) -> None:
     page = show(html.render(everything("x")).replace("<h1>", "<h1><script>pwned = 1</script><img src='/x.png'>"))
     assert page.evaluate("typeof pwned") == "undefined"
     assert sum("Content Security Policy" in seen for seen in page.seen) == 2
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast(show, logs: Path, scheme: str) -> None:
     gpu_run(logs)
@@ -380,7 +378,6 @@ def test_text_has_contrast(show, logs: Path, scheme: str) -> None:
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(18, 23, 21)")
 
 
-@pytest.mark.real
 def test_looks_are_told_apart_without_colour(show) -> None:
     page = show(html.render(everything("x")))
     style = "e => { const s = getComputedStyle(e); return [s.fill, s.strokeDasharray].join() }"
@@ -401,7 +398,6 @@ def test_looks_are_told_apart_without_colour(show) -> None:
     ]
 
 
-@pytest.mark.real
 def test_it_can_be_read_aloud(show, logs: Path) -> None:
     gpu_run(logs)
     page = show(html.render(document(logs)))
@@ -421,7 +417,6 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
     assert page.eval_on_selector_all("th:not([scope])", "all => all.length") == 0
 
 
-@pytest.mark.real
 def test_it_prints(show, logs: Path) -> None:
     many_runs(logs)
     page = show(html.render(document(logs)), scheme="dark")
@@ -441,7 +436,6 @@ def test_it_prints(show, logs: Path) -> None:
     assert page.evaluate("getComputedStyle(document.documentElement).color") == "rgb(28, 37, 33)"
 
 
-@pytest.mark.real
 def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
     hostile = '"} @page { size: 1cm } </style><script>pwned = 1</script> \\22 ☃'
     content = Document(hostile, "x", hostile, (Paragraph("x"),) * 60)
@@ -452,6 +446,7 @@ def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
     assert page.seen == []
 
 
+@pytest.mark.slow
 def test_options_do_not_break_between_their_dashes_and_hostile_text_stays_text() -> None:
     text = 'give --gpu-memory; not a--b, <b onclick="x">--within</b>'
     page = html.render(Document("t", "", "f", (Paragraph(text),)))

@@ -129,6 +129,7 @@ def test_the_emissions_so_far_end_at_the_total(tmp_path: Path) -> None:
         assert emitted_gco2e == pytest.approx((run.summary.emissions_kgco2e or 0) * 1e3)
 
 
+@pytest.mark.slow
 def test_the_contents_name_the_page_of_every_section(logs: Path, tmp_path: Path) -> None:
     gpu_run(logs)
     titles = [block.text for block in document(logs).blocks if isinstance(block, Heading)]
@@ -161,6 +162,7 @@ def test_one_epoch(logs: Path) -> None:
     assert "One epoch was finished: there is nothing to plot" in pdf_text(logs, "Letter")
 
 
+@pytest.mark.slow
 def test_an_interrupted_run(logs: Path) -> None:
     rows = [*gpu_rows(3), epoch_row(4, 20.0, gpu_energy(20.0), kind=RowKind.SEGMENT)]
     run = write_run(logs, rows, status=None, fields=GPU_FIELDS)
@@ -233,6 +235,7 @@ def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
         write_pdf(logs, logs)
 
 
+@pytest.mark.slow
 def test_ten_thousand_epochs_are_thinned(logs: Path) -> None:
     rows = [epoch_row(i, 9.0 if i == 7777 else 1.0, cpu_energy(1.0)) for i in range(1, 10_001)]
     run = write_run(logs, rows)

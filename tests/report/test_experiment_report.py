@@ -162,6 +162,7 @@ def test_of_one_training_each_the_best_may_be_chance(tmp_path):
     assert "With one training each this may be chance" in " ".join(texts(sweep(tmp_path, (0,))))
 
 
+@pytest.mark.slow
 def test_no_chance_is_invented_where_the_ranges_are_apart(tmp_path):
     runs = {
         name: [training(tmp_path, s, best=best) for s in (0, 1)] for name, best in (("a", 0.8), ("b", 0.9), ("c", 0.7))

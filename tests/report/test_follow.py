@@ -209,7 +209,7 @@ def test_the_command_writes_the_page_of_a_run_that_has_ended(tmp_path):
     assert result.exit_code == 0 and "the run has ended (finished)" in result.stderr and result.stdout == ""
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_ends_the_command_quietly(tmp_path, number, code):
@@ -240,7 +240,7 @@ with Tracker(16, log_dir={logs!r}, project="real", verbose=0) as tracker:
 """
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_real_training_is_followed_from_before_it_begins(tmp_path):
     logs, page = tmp_path / "logs", tmp_path / "live.html"
     command = [sys.executable, "-m", "greenlove_tracker", "report", str(logs), "--follow", "--every", "0.3"]

@@ -58,7 +58,7 @@ def test_a_summary_says_how_much_was_measured(tmp_path):
     assert "92% measured by hardware" in html and "<td>120 Wh</td>" in html and "&lt;b&gt;x" in html
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_ipython_shows_them_by_itself(tmp_path):
     pytest.importorskip("IPython")
     code = """

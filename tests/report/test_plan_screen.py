@@ -210,6 +210,7 @@ def test_a_report_in_every_format(tmp_path: Path, suffix: str) -> None:
 browser = pytest.fixture(scope="module")(chromium_browser)
 
 
+@pytest.mark.slow
 def test_the_page_in_a_real_browser(browser, tmp_path: Path) -> None:
     mock = replace(WORTH, sources=(replace(SOURCE, is_mock=True),), region="<b>DE</b>")
     path = write_document(plan_document(mock, "<script>alert(1)</script>", BERLIN), tmp_path / "plan.html")

@@ -97,6 +97,7 @@ def test_machines_stand_by_how_they_are_obtained_and_then_by_cost():
     assert {"whole machines only", "reserved only, for a minimum term"} <= of_three
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(("hours", "half_width"), [(20.0, 0.03), (2e4, 0.03), (3.3e5, 0.1), (1.2e6, 0.5)])
 @pytest.mark.parametrize("here", ["NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 3060 Laptop GPU"])
 @pytest.mark.parametrize("width", [80, 100])
@@ -176,6 +177,7 @@ def test_embodied_emissions_are_shown_apart():
     assert on_a_cpu[0].embodied_kgco2e is None and " here, " not in note
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "options",
     [
@@ -333,6 +335,7 @@ def test_the_report_of_a_run_says_what_its_samples_cost_elsewhere(tmp_path):
     assert any(text.startswith("A thousand samples cost $") for text in texts_of(beside))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_a_hostile_name_is_data(hostile: str):
     rows = projected(local_gpu=hostile or "x", custom_speedup=2.0)
@@ -345,6 +348,7 @@ def test_a_hostile_name_is_data(hostile: str):
     assert all(c.isprintable() or c == "\n" for c in text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_prices_are_data(tmp_path, hostile: str):
     prices = tmp_path / "prices.csv"

@@ -90,6 +90,7 @@ def test_it_beats_persistence_and_the_usual_day():
     assert np.mean(ours) < 0.95 * np.mean(usual) < np.mean(yesterday)
 
 
+@pytest.mark.slow
 def test_the_mean_over_a_window_lies_in_its_interval_as_often_as_stated():
     values = windy(300, seed=4)
     inside, naive = [], []

@@ -241,6 +241,7 @@ def test_a_bug_stops_the_chain_with_the_second_job(cluster: Cluster) -> None:
     assert len(cluster.started) == 2
 
 
+@pytest.mark.slow
 def test_a_failure_between_jobs_that_got_on_does_not_stop_it(cluster: Cluster) -> None:
     cluster.submit(script())
     cluster.plan("sys.exit(1)", INTERRUPTED, "sys.exit(1)", "sys.exit(143)", "sys.exit(75)")
@@ -329,7 +330,7 @@ for epoch in checkpointer.epochs(3, tracker=False):
 """
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_training_with_a_checkpointer_goes_through_the_chain(cluster: Cluster) -> None:
     """Slurm's signal reaches the training, for no shell stands between; it saves, and the next job does the rest."""
     (cluster.path / "train.py").write_text(CHECKPOINTED)

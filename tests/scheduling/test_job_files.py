@@ -180,7 +180,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=1
 ).map("".join)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", JOB_KINDS)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(WORD, max_size=6))
@@ -193,7 +193,7 @@ def test_each_word_arrives_unchanged(machine: Machine, kind: str, words: list[st
     assert machine.arrived == words
 
 
-@pytest.mark.real
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("kind", JOB_KINDS)
 @pytest.mark.parametrize("program", ["a b", "it's $HOME", "if", "echo", "FOO=1", "!", "%1\\"])
 def test_so_does_the_program(machine: Machine, kind: str, program: str) -> None:
@@ -207,7 +207,6 @@ def test_so_does_the_program(machine: Machine, kind: str, program: str) -> None:
         path.unlink()
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("kind", JOB_KINDS)
 def test_a_command_line_of_a_shell_is_one_word(machine: Machine, kind: str) -> None:
     lines = """set -- "a  b" 'c"d'\nexport X="$1 $((6 * 7))% \\\\"\nshow "$X" "$@" && :"""
@@ -328,6 +327,7 @@ def test_a_schedule_is_that_of_the_first_minute_from_the_start_on(start: datetim
 # --- what it is written in
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("version", ["1.27", "1.31", kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("every", [None, *EVERY])
 def test_kubernetes_accepts_the_manifest(version: str, every: str | None) -> None:

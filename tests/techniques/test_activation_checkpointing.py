@@ -92,6 +92,7 @@ def arm_after(task, name, steps=4):
     return arm, gradients, losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [resnet_task, repeated_digits_task, transformer_task, chain_task])
 def test_a_training_stays_the_same(task):
     plain, plain_gradients, plain_losses = arm_after(task, "")
@@ -124,6 +125,7 @@ def saved_bytes(arm):
     return at_end[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "most"), [(resnet_task, 0.6), (repeated_digits_task, 0.55), (transformer_task, 0.3)])
 def test_fewer_activations_are_kept(task, most):
     arm = build_arm(task, technique_named("activation-checkpointing"))
@@ -136,6 +138,7 @@ def test_the_most_blocks_are_found_within_wider_ones_and_across_stages():
     assert "6 blocks of ResidualConvolution" in arm.parts["technique_notes"][0]()
 
 
+@pytest.mark.slow
 def test_looking_leaves_no_trace():
     arm, untouched = build_arm(resnet_task, technique_named("activation-checkpointing")), build_arm(resnet_task)
     state = arm.parts["model"].state_dict()
@@ -238,6 +241,7 @@ def test_it_composes_with_autocast_and_a_graph():
     assert all(torch.equal(ours.grad, theirs.grad) for ours, theirs in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [chain_task, resnet_task])
 def test_a_compiled_model_trains_the_same(task):
     def stripped():

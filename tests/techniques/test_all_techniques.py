@@ -21,7 +21,7 @@ NOT_ON = {
 }
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU cannot")
 @pytest.mark.parametrize("task", [digits_task, transformer_task])
 @pytest.mark.parametrize("name", TECHNIQUES)
@@ -47,6 +47,7 @@ def test_each_runs_or_says_why_not(name, task):
         assert not note().endswith(".")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("greenlove_tracker.techniques.activation_checkpointing") is None, reason="not in this version"
 )

@@ -126,6 +126,7 @@ def test_the_bound_counts_what_is_made_and_held_not_what_was_there_nor_what_was_
         assert len(held) == 4
 
 
+@pytest.mark.slow
 def test_a_step_that_hides_the_error_of_the_bound_does_not_fit_and_the_next_one_is_tried_as_before():
     calls = itertools.count()
 
@@ -138,6 +139,7 @@ def test_a_step_that_hides_the_error_of_the_bound_does_not_fit_and_the_next_one_
     assert [fits(parts, size, bound) for size in (64, 128, 64, 128)] == [True, False, True, False]
 
 
+@pytest.mark.slow
 def test_the_largest_within_a_bound_of_memory_is_found_on_a_cpu(monkeypatch):
     bound_bytes = 16e6
     monkeypatch.setattr(batch_size, "free_host_bytes", lambda: 2 * bound_bytes)
@@ -152,6 +154,7 @@ def test_the_largest_within_a_bound_of_memory_is_found_on_a_cpu(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_the_whole_data_set_is_the_most():
     arm = build_arm(transformer_task, technique_named("batch-size=max"))
     assert arm.source.batch_size == 512 and arm.source.batches_per_epoch == 1
@@ -177,6 +180,7 @@ def out_of_memory_above(limit, error):
     return task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [torch.cuda.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
 )
@@ -196,11 +200,13 @@ def test_what_a_gpu_refuses_is_larger_than_the_largest_and_leaves_no_trace(error
     assert torch.equal(state[1], torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_another_error_is_not_taken_for_a_lack_of_memory():
     with pytest.raises(RuntimeError, match="shapes"):
         build_arm(out_of_memory_above(333, RuntimeError("shapes do not fit")), technique_named("batch-size=max"))
 
 
+@pytest.mark.slow
 def test_no_sample_that_fits_is_said():
     with pytest.raises(NotApplicableError, match="not even a batch of one sample"):
         build_arm(out_of_memory_above(0, torch.cuda.OutOfMemoryError("no")), technique_named("batch-size=max"))

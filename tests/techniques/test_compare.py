@@ -87,6 +87,7 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
+@pytest.mark.slow
 def test_ratios_of_time_and_energy_with_their_intervals_and_verdicts(tmp_path):
     bench = Bench(tmp_path, noise=0.1)
     comparison = bench.compare([bench.taking("slower", 1.3), same(), bench.taking("faster", 0.7)])
@@ -101,6 +102,7 @@ def test_ratios_of_time_and_energy_with_their_intervals_and_verdicts(tmp_path):
     assert comparison.spent_s <= 120 + 0.1
 
 
+@pytest.mark.slow
 def test_a_machine_with_a_price_costs_by_its_time(bench):
     comparison = bench.compare([bench.taking("faster", 0.5)], price_usd_per_gpu_hour=2.0, meter=NullMeter())
     (row,) = comparison.rows
@@ -110,6 +112,7 @@ def test_a_machine_with_a_price_costs_by_its_time(bench):
     assert row.cost_ratio == row.time_ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget_s", [2.0, 20.0, 120.0])
 @pytest.mark.parametrize("step_s", [0.05, 0.3, 4.0])
 def test_the_budget_is_overrun_by_one_step_of_each_arm_at_most(tmp_path, budget_s, step_s):
@@ -121,6 +124,7 @@ def test_the_budget_is_overrun_by_one_step_of_each_arm_at_most(tmp_path, budget_
     assert len(counts) == len(comparison.trials) == 3 * len({t.block for t in comparison.trials})
 
 
+@pytest.mark.slow
 def test_too_short_says_which_budget_would_do(tmp_path):
     bench = Bench(tmp_path, step_s=4.0)
     comparison = bench.compare([same()], budget_s=20.0)
@@ -130,6 +134,7 @@ def test_too_short_says_which_budget_would_do(tmp_path):
     assert bench.compare([same()], budget_s=row.budget_s).rows[0].verdict is Verdict.NO_DIFFERENCE
 
 
+@pytest.mark.slow
 def test_every_arm_begins_with_the_same_weights_and_the_same_data(bench):
     seen = {}
 
@@ -152,6 +157,7 @@ def test_every_arm_begins_with_the_same_weights_and_the_same_data(bench):
     assert all(torch.equal(weights_a[name], weights_b[name]) for name in weights_a)
 
 
+@pytest.mark.slow
 def test_equal_arms_have_equal_losses_after_equal_samples(bench):
     comparison = bench.compare([same("a"), same("b")])
     losses = [[t.loss for t in comparison.trials if t.arm == arm] for arm in (BASELINE, "a", "b")]
@@ -160,6 +166,7 @@ def test_equal_arms_have_equal_losses_after_equal_samples(bench):
     assert not any(row.notes for row in comparison.rows)
 
 
+@pytest.mark.slow
 def test_a_live_model_and_what_goes_with_it_stay_as_they_were(bench):
     model, data = nn.Linear(1, 1), DataLoader(TensorDataset(bench.inputs, bench.inputs), 64, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters())
@@ -204,6 +211,7 @@ def test_a_live_model_and_what_goes_with_it_stay_as_they_were(bench):
     assert (states[2] == np.random.get_state()[1]).all()
 
 
+@pytest.mark.slow
 def test_a_live_part_of_a_new_model_is_copied_too(bench):
     backbone = nn.Linear(1, 8)
     before, trained = copy.deepcopy(backbone.state_dict()), {}
@@ -221,6 +229,7 @@ def test_a_live_part_of_a_new_model_is_copied_too(bench):
     assert not torch.equal(trained["model"][0].weight, before["weight"])
 
 
+@pytest.mark.slow
 def test_an_arm_that_cannot_run_says_why_and_the_others_go_on(bench):
     def refuses(parts):
         raise NotApplicableError("this CPU has no bf16 instructions")
@@ -255,6 +264,7 @@ def test_an_arm_that_cannot_run_says_why_and_the_others_go_on(bench):
     assert comparison.rows[0].time_ratio.point == pytest.approx(1, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_what_changes_the_length_of_a_training_is_not_tried(bench):
     def never(parts):
         raise AssertionError("applied")
@@ -303,6 +313,7 @@ def test_settings_of_the_task_count_unless_the_call_has_others(bench):
     assert comparison.rows[0].cost_ratio == comparison.rows[0].time_ratio
 
 
+@pytest.mark.slow
 def test_a_technique_is_inside_its_own_switches_and_nowhere_else(bench):
     seen = []
 
@@ -335,6 +346,7 @@ def test_a_technique_is_inside_its_own_switches_and_nowhere_else(bench):
     assert not torch.backends.cudnn.benchmark and torch.get_default_dtype() is torch.float32
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_whole_blocks(bench):
     def interrupted(after_s):
         def apply(parts):
@@ -359,6 +371,7 @@ def test_ctrl_c_keeps_whole_blocks(bench):
     assert {str(run.summary.status) for run in read_logs(bench.path).runs} == {"interrupted"}
 
 
+@pytest.mark.slow
 def test_what_is_spent_once_is_kept_apart_and_in_the_whole_run(bench):
     bench.more = {"total_epochs": 100}
     comparison = bench.compare([bench.taking("compiled", 0.5, first_s=8.0)])
@@ -372,6 +385,7 @@ def test_what_is_spent_once_is_kept_apart_and_in_the_whole_run(bench):
     assert whole.emissions_kgco2e.point > 0 and whole.cost_usd.point > 0
 
 
+@pytest.mark.slow
 def test_a_loss_that_drifts_and_one_that_is_no_number_are_said(bench):
     def learning(name, rate):
         def apply(parts):
@@ -396,6 +410,7 @@ def test_an_arm_too_slow_to_catch_up_has_no_loss_to_compare_and_the_others_have(
     assert any("No loss is compared" in note for note in rows["crawling"].notes) and not rows["same"].notes
 
 
+@pytest.mark.slow
 def test_batches_of_another_size_train_on_as_many_samples(bench):
     def larger(parts):
         return parts | {"batch_size": 100}
@@ -406,6 +421,7 @@ def test_batches_of_another_size_train_on_as_many_samples(bench):
     assert comparison.rows[0].time_ratio.point == pytest.approx(1, rel=0.01)
 
 
+@pytest.mark.slow
 def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench):
     """A lower load alone makes a model's energy less."""
     comparison = bench.compare([bench.taking("slower", 1.2)])
@@ -417,6 +433,7 @@ def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench):
         assert found.others[0].verdict is verdict
 
 
+@pytest.mark.slow
 def test_a_budget_without_energy_says_which_one_would_hold_it(bench):
     comparison = bench.compare([same()], budget_s=12)
     assert all(t.energy_kwh is None for t in comparison.trials) and comparison.rows[0].energy_ratio is None
@@ -425,6 +442,7 @@ def test_a_budget_without_energy_says_which_one_would_hold_it(bench):
     assert not any("Energy" in note for note in unmetered.notes)
 
 
+@pytest.mark.slow
 def test_its_energy_is_apart_from_that_of_trainings_and_its_report_is_written(bench):
     comparison = bench.compare([same()])
     logs = read_logs(bench.path)
@@ -440,6 +458,7 @@ def test_its_energy_is_apart_from_that_of_trainings_and_its_report_is_written(be
     assert {name: group.n_runs for name, group in groups.items()} == {(COMPARISON,): 1}
 
 
+@pytest.mark.slow
 def test_the_log_reads_back_as_it_was_and_damage_is_refused_by_name(bench):
     comparison = bench.compare([bench.taking("slower", 1.2), same('odd, "named"')], price_usd_per_gpu_hour=1.0)
     assert read_comparison(comparison.run_dir) == comparison

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from fakes import FakeClock
 
 from greenlove_tracker.exploration.task import load_task_function
@@ -11,6 +12,7 @@ from greenlove_tracker.techniques.full_training import train_fully
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_digits.py"
 
 
+@pytest.mark.slow
 def test_the_example_trains_an_epoch(tmp_path) -> None:
     task = load_task_function(f"{EXAMPLE}:task")
     made = []

@@ -189,7 +189,6 @@ def test_a_loader_takes_an_epoch_after_the_other(is_set, options):
         assert taken == (expected[: len(expected) // 16 * 16] if options else expected)
 
 
-@pytest.mark.real
 def test_workers_that_persist_take_an_epoch_after_the_other():
     curriculum = hundred(4)
     loader = loader_of(curriculum, batch_size=16, num_workers=2, persistent_workers=True)
@@ -209,6 +208,7 @@ def test_the_length_is_that_of_a_full_epoch_whichever_it_is():
     assert curriculum.n_batches(0, 30) == 1
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize("stop_at", [0, 3, 9, 12, 13])  # batches of 3, 6, 10 and 10: begin, end and middle of epochs
 def test_a_resume_takes_the_samples_of_an_unbroken_training(tmp_path, is_set, stop_at):

@@ -180,7 +180,6 @@ def test_several_things_are_restored_together():
         assert (bits_of(first), bits_of(second)) == before
 
 
-@pytest.mark.real
 def test_a_compiled_module_is_restored_as_what_is_inside():
     inner = nn.Linear(2, 2)
     stopping = EarlyStopping(restore=torch.compile(inner))
@@ -425,7 +424,6 @@ def _ranks_that_disagree(rank):
     return ends, stopping.note, ends_by_rank_0
 
 
-@pytest.mark.real
 def test_the_value_of_rank_0_decides_for_all(tmp_path):
     first, second = run_ranks(_ranks_that_disagree, 2, tmp_path)
     assert first == second
@@ -445,7 +443,6 @@ def _sharded_model(rank):
     return ""
 
 
-@pytest.mark.real
 def test_a_sharded_model_is_refused(tmp_path):
     for said in run_ranks(_sharded_model, 2, tmp_path):
         assert said.startswith("model is sharded (FSDP)")

@@ -106,6 +106,7 @@ def failing(error: BaseException, at_batch: int = 4) -> Technique:
     return Technique("failing", apply)
 
 
+@pytest.mark.slow
 def test_each_arm_is_a_run_of_its_own(tmp_path) -> None:
     training = Training()
     groups = training.fully(tmp_path, [faster(training)], country="DE", project="thesis")
@@ -127,6 +128,7 @@ def test_each_arm_is_a_run_of_its_own(tmp_path) -> None:
     assert fast.text("technique_note") == "it is an invention; 3 steps were skipped"
 
 
+@pytest.mark.slow
 def test_evaluation_lies_outside_the_epochs(tmp_path) -> None:
     training = Training()
     ((_, [run]),) = training.fully(tmp_path)
@@ -135,6 +137,7 @@ def test_evaluation_lies_outside_the_epochs(tmp_path) -> None:
     assert run.summary.energy_kwh == pytest.approx(360 * run.summary.duration_s / 3.6e6)
 
 
+@pytest.mark.slow
 def test_arms_begin_with_the_same_weights_and_see_the_same_data(tmp_path) -> None:
     training = Training()
     training.fully(tmp_path, [faster(training)], seed=7)
@@ -144,6 +147,7 @@ def test_arms_begin_with_the_same_weights_and_see_the_same_data(tmp_path) -> Non
     assert first[:24] != first[24:48]  # shuffled anew each epoch
 
 
+@pytest.mark.slow
 def test_repeats_take_turns_with_other_seeds(tmp_path) -> None:
     training = Training()
     arms = [faster(training), failing(ValueError("after a while"), at_batch=4)]
@@ -158,6 +162,7 @@ def test_repeats_take_turns_with_other_seeds(tmp_path) -> None:
     assert first != second
 
 
+@pytest.mark.slow
 def test_metrics_are_logged_for_each_epoch(tmp_path) -> None:
     training = Training(eval_fn=lambda model: {"f1": torch.tensor(0.5), "train_loss": 3.0})
     ((_, [run]),) = training.fully(tmp_path)
@@ -169,6 +174,7 @@ def test_metrics_are_logged_for_each_epoch(tmp_path) -> None:
     assert run.metrics["eval_train_loss"].last == 3.0
 
 
+@pytest.mark.slow
 def test_the_mean_loss_is_that_of_the_steps(tmp_path) -> None:
     losses = iter([1.0, 2.0, 6.0])
     training = Training(train_step=lambda *_: {"loss": torch.tensor(next(losses))}, total_epochs=1)
@@ -176,18 +182,21 @@ def test_the_mean_loss_is_that_of_the_steps(tmp_path) -> None:
     assert run.metrics["train_loss"].last == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_a_step_without_a_loss_logs_none(tmp_path) -> None:
     training = Training(train_step=lambda *_: None, eval_fn=None)
     ((_, [run]),) = training.fully(tmp_path)
     assert list(run.metrics) == ["learning_rate"]
 
 
+@pytest.mark.slow
 def test_evaluations_come_as_often_as_asked_and_at_the_end(tmp_path) -> None:
     training = Training(eval_every=3)
     ((_, [run]),) = training.fully(tmp_path)
     assert [v.epoch for v in run.metric_values[0] if v.name == "accuracy"] == [3, 4]
 
 
+@pytest.mark.slow
 def test_an_evaluation_leaves_the_modes_of_layers(tmp_path) -> None:
     seen = []
 
@@ -200,6 +209,7 @@ def test_an_evaluation_leaves_the_modes_of_layers(tmp_path) -> None:
     assert len(seen) == 12
 
 
+@pytest.mark.slow
 def test_a_training_in_steps_ends_after_as_many_samples(tmp_path) -> None:
     def halved(parts: Parts) -> Parts:
         loader = parts["train_dataset"]
@@ -218,6 +228,7 @@ def test_a_training_in_steps_ends_after_as_many_samples(tmp_path) -> None:
     assert baseline.summary.duration_s == pytest.approx(10 * STEP_S + 3 * EVAL_S)
 
 
+@pytest.mark.slow
 def test_steps_that_accumulate_are_counted_by_the_optimizer(tmp_path) -> None:
     calls = 0
 
@@ -234,6 +245,7 @@ def test_steps_that_accumulate_are_counted_by_the_optimizer(tmp_path) -> None:
     assert run.summary.counts.batches == 10
 
 
+@pytest.mark.slow
 def test_a_failing_arm_is_named_and_the_others_go_on(tmp_path) -> None:
     training = Training()
 
@@ -253,6 +265,7 @@ def test_a_failing_arm_is_named_and_the_others_go_on(tmp_path) -> None:
     assert sorted(run.summary.status for run in Logs(tmp_path).runs) == ["failed", "finished", "finished"]
 
 
+@pytest.mark.slow
 def test_out_of_memory_of_the_baseline_is_no_end(tmp_path, capsys) -> None:
     training = Training()
     training.more["train_step"] = _raises(MemoryError())
@@ -262,6 +275,7 @@ def test_out_of_memory_of_the_baseline_is_no_end(tmp_path, capsys) -> None:
     assert "baseline did not finish: out of memory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_baselines_own_error_is_the_tasks(tmp_path) -> None:
     training = Training(train_step=_raises(KeyError("pixels")))
     with pytest.raises(KeyError, match="pixels"):
@@ -275,6 +289,7 @@ def _raises(error: BaseException) -> Any:
     return step
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done(tmp_path, capsys) -> None:
     training = Training()
     groups = training.fully(tmp_path, [failing(KeyboardInterrupt()), faster(training)])
@@ -285,6 +300,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, capsys) -> None:
         Training(train_step=_raises(KeyboardInterrupt())).fully(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_nobody_steps_is_stepped_each_epoch(tmp_path) -> None:
     found: list[Any] = []
 
@@ -306,6 +322,7 @@ def test_a_scheduler_that_nobody_steps_is_stepped_each_epoch(tmp_path) -> None:
     assert run.text("technique_note") == ""
 
 
+@pytest.mark.slow
 def test_a_chain_of_schedulers_is_stepped_once_an_epoch(tmp_path) -> None:
     made: list[Any] = []
 
@@ -323,6 +340,7 @@ def test_a_chain_of_schedulers_is_stepped_once_an_epoch(tmp_path) -> None:
     assert run.text("technique_note") == ""
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_the_step_steps_is_left_alone(tmp_path) -> None:
     kept: list[Any] = []
 
@@ -344,6 +362,7 @@ def test_a_scheduler_that_the_step_steps_is_left_alone(tmp_path) -> None:
     assert run.text("technique_note") == ""
 
 
+@pytest.mark.slow
 def test_schedulers_that_are_not_followed_are_noted(tmp_path) -> None:
     def task() -> dict[str, Any]:
         parts = Training().task()
@@ -389,6 +408,7 @@ def test_bad_arguments_are_said_before_anything_trains(tmp_path) -> None:
         Training(total_epochs=None).fully(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_model_that_lives_on_is_copied_for_each_arm(tmp_path) -> None:
     training = Training(train_step=None)
     parts = training.task()
@@ -402,6 +422,7 @@ def test_a_model_that_lives_on_is_copied_for_each_arm(tmp_path) -> None:
     assert losses[0][0] > losses[0][-1]
 
 
+@pytest.mark.slow
 def test_the_callers_random_states_and_switches_are_left_alone(tmp_path) -> None:
     def deterministic(parts: Parts) -> Parts:
         torch.use_deterministic_algorithms(True)
@@ -416,6 +437,7 @@ def test_the_callers_random_states_and_switches_are_left_alone(tmp_path) -> None
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+@pytest.mark.slow
 def test_a_stream_without_a_length_has_no_epochs(tmp_path) -> None:
     class Stream(IterableDataset):  # type: ignore[type-arg]
         def __iter__(self) -> Any:
@@ -430,12 +452,14 @@ def test_a_stream_without_a_length_has_no_epochs(tmp_path) -> None:
     assert run.summary.counts.steps == 7  # three batches a pass: the stream was begun anew
 
 
+@pytest.mark.slow
 def test_the_runs_length_can_be_given(tmp_path) -> None:
     training = Training(phases="4x8")
     ((_, [run]),) = training.fully(tmp_path, epochs=2)
     assert run.summary.epochs_done == run.summary.epochs_planned == 2
 
 
+@pytest.mark.slow
 def test_settings_of_the_task_hold_and_those_of_the_call_before_them(tmp_path) -> None:
     training = Training(country="FR", pue=1.5)
     ((_, [run]),) = training.fully(tmp_path, country="DE")
@@ -443,6 +467,7 @@ def test_settings_of_the_task_hold_and_those_of_the_call_before_them(tmp_path) -
     assert run.summary.pue == 1.5
 
 
+@pytest.mark.slow
 def test_peak_memory_of_the_process_is_that_of_each_arm(tmp_path) -> None:
     def hungry(parts: Parts) -> Parts:
         return {**parts, "ballast": None, "train_step": _holding(parts["train_step"])}
@@ -466,6 +491,7 @@ def _holding(step: Any) -> Any:
     return held
 
 
+@pytest.mark.slow
 def test_the_wait_before_it_is_in_the_log_of_every_arm(tmp_path, monkeypatch) -> None:
     from greenlove_tracker.tracker.metadata import WaitFacts
 
@@ -476,6 +502,7 @@ def test_the_wait_before_it_is_in_the_log_of_every_arm(tmp_path, monkeypatch) ->
     assert [runs[0].text("wait_s") for _, runs in groups] == ["600.0", "600.0"]
 
 
+@pytest.mark.slow
 def test_nothing_to_log_into_is_said(tmp_path, caplog) -> None:
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.ERROR), pytest.raises(UsageError, match="nothing can be logged in"):
@@ -488,6 +515,7 @@ def test_inside_greenlove_run_it_is_refused(tmp_path, monkeypatch) -> None:
         Training().fully(tmp_path)
 
 
+@pytest.mark.slow
 def test_digits_learn(tmp_path) -> None:
     clock = FakeClock()
     meter = SimulatedMeter(clock, cpu_tdp_w=10.0)

@@ -45,6 +45,7 @@ def check_equal(task, name="grad-accumulation=4", n_samples=64, n_steps=2, toler
     return arm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_samples", [64, 10])  # 10 in 4: parts of 3, 3, 2 and 2
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("task", TASKS)
@@ -56,6 +57,7 @@ def test_gradients_are_those_of_the_whole_batch(task, reduction, n_samples):
     check_equal(with_reduction, n_samples=n_samples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_model_learns_in_micro_batches(task):
     arm = build_arm(task, technique_named("grad-accumulation=4"))
@@ -96,6 +98,7 @@ def own_task():
     return {**parts, "train_step": step, "also_restore": [scheduler]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["grad-accumulation=4", "grad-accumulation=3"])
 def test_an_own_step_clips_and_schedules_once_a_batch(name):
     arms = [build_arm(own_task, t) for t in (None, technique_named(name))]
@@ -108,6 +111,7 @@ def test_an_own_step_clips_and_schedules_once_a_batch(name):
         assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["amp-bf16", "amp-fp16"])
 @pytest.mark.parametrize("order", [1, -1])
 def test_it_composes_with_mixed_precision_in_either_order(other, order):
@@ -121,6 +125,7 @@ def test_it_composes_with_mixed_precision_in_either_order(other, order):
         assert float((ours.grad - theirs.grad).abs().max()) < 0.1 * float(ours.grad.abs().max()) + 1e-5
 
 
+@pytest.mark.slow
 def test_infinite_gradients_of_one_part_skip_the_step_and_are_emptied():
     def task():
         parts = digits_task(0.0)
@@ -148,6 +153,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("kind", BATCHES)
 def test_batches_are_split_in_their_own_structure(kind):
     seen = []
@@ -204,6 +210,7 @@ def with_closure(model, batch, optimizer, criterion, device):
     optimizer.step(lambda: criterion(model(batch[0]), batch[1]))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("step", "reason"),
     [(emptying, "empties gradients"), (stepping_twice, "makes 2 optimizer steps"), (with_closure, "given a closure")],
@@ -215,6 +222,7 @@ def test_a_step_that_cannot_be_repeated_is_refused_in_the_first_batch(step, reas
         arm.step(next(arm.source.first(1)))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("batch", [SimpleNamespace(x=1), (torch.zeros(6, 2), torch.zeros(3, 6)), {"x": 1}, "abc"])
 def test_a_batch_that_cannot_be_split_is_refused(batch):
     arm = build_arm(lambda: digits_task(), technique_named("grad-accumulation=2"))

@@ -21,7 +21,6 @@ def with_data(data, **more):
     return lambda: {**digits_task(), "train_dataset": data, **more}
 
 
-@pytest.mark.real
 def test_workers_give_the_same_batches_and_are_closed():
     loader = DataLoader(DATA, 6, shuffle=True, collate_fn=stacked, generator=torch.Generator(), drop_last=True)
     arm = build_arm(with_data(loader), technique_named("num-workers=2"))

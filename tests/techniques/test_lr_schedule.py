@@ -70,6 +70,7 @@ def test_torchs_own_closed_form_is_met_to_a_few_ulp(name):
         assert abs(lr - expected) <= 4 * math.ulp(expected), step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "shape"), [(CosineAnnealingLR, "cosine"), (LinearLR, "linear")])
 def test_torchs_own_drifts_where_a_function_of_the_step_does_not(kind, shape):
     torchs = {"T_max": 10_000} if shape == "cosine" else {"start_factor": 1.0, "end_factor": 0.0, "total_iters": 10_000}
@@ -264,6 +265,7 @@ def test_it_works_with_a_step_of_the_users_own_that_steps_every_second_batch():
     assert rates_of_steps(arm) == pytest.approx([0.1, 0.1, 0.2 / 3, 0.2 / 3, 0.1 / 3, 0.1 / 3])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*lr_scheduler.step:UserWarning")
 @pytest.mark.parametrize("other", ["grad-accumulation=4", "sgd-momentum=0.1", "adafactor=0.1", "amp-fp16", "amp-bf16"])
 @pytest.mark.parametrize("order", [1, -1])
@@ -331,6 +333,7 @@ def test_each_of_several_optimizers_has_its_schedule():
     assert [own.param_groups[0]["lr"] for own in arm.parts["optimizer"].values()] == pytest.approx([0.1, 0.05])
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("is_named", [True, False])
 @pytest.mark.parametrize("kind", [partial(CosineAnnealingLR, T_max=5), ReduceLROnPlateau])
 def test_a_schedule_of_the_tasks_own_is_refused(kind, is_named):
@@ -348,6 +351,7 @@ def _stepping(schedule, model, batch, own, criterion, device):
     raise AssertionError("no step is made")
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("changes", "options", "said"),
     [

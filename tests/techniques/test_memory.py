@@ -65,6 +65,7 @@ def step_with(read):
 CHAIN_BYTES = 8 * (WIDTH * WIDTH + WIDTH) * 4  # weights and biases of eight layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model, optimizer", [*itertools.product(MODELS, ("Adam", "SGD")), ("MLP", "Adam foreach"), ("LSTM", "SGD momentum")]
 )
@@ -78,6 +79,7 @@ def test_the_estimate_is_within_a_tenth_of_the_measured_peak(model, optimizer):
     assert as_on_gpu.peak_bytes == pytest.approx(measured, rel=0.1)
 
 
+@pytest.mark.slow
 def test_real_steps_are_followed_to_the_same_peak():
     arm = build_arm(MODELS["LSTM"](OPTIMIZERS["Adam"]))
     training = TrainingStep((arm.parts["model"],), (arm.parts["optimizer"],), arm.step, arm.device)
@@ -104,6 +106,7 @@ def test_on_a_gpu_an_optimizer_takes_all_parameters_at_once():
     assert row.activations_bytes < there.activations_bytes - CHAIN_BYTES / 2
 
 
+@pytest.mark.slow
 def test_recomputed_activations_are_seen_and_a_technique_of_ones_own_is_a_row():
     def recompute(parts):
         layers = parts["model"]
@@ -138,6 +141,7 @@ def test_what_autocast_keeps_is_seen():
     assert cast.method == "meta" and cast.activations_bytes < 0.8 * plain.activations_bytes
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("read", [lambda loss: loss.item(), lambda loss: loss.detach().numpy()])
 def test_a_step_that_reads_a_number_is_made_for_real(read):
     plain, reading = (estimate_memory(chain(step=step_with(r)))[0] for r in (lambda loss: loss, read))
@@ -145,6 +149,7 @@ def test_a_step_that_reads_a_number_is_made_for_real(read):
     assert reading.peak_bytes == pytest.approx(plain.peak_bytes, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_mask_that_torch_reads_takes_a_real_step():
     (row,) = estimate_memory(transformer_task, as_on_gpu=False)
     assert row.method == "measured step"
@@ -264,6 +269,7 @@ def test_random_states_are_left_as_they_were():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_it_gives_up_at_any_operation_and_never_ends_the_process():
     arm = build_arm(MODELS["LSTM"](OPTIMIZERS["Adam"]))
     training = TrainingStep((arm.parts["model"],), (arm.parts["optimizer"],), arm.step, arm.device)

@@ -37,7 +37,6 @@ def test_channels_last_is_for_convolutions_once():
         build_arm(already, technique_named("channels-last"))
 
 
-@pytest.mark.real
 def test_a_compiled_model_gives_the_same_training_with_the_last_batch_smaller():
     names = (None, "compile")
     arms = [build_arm(partial(digits_task, 0.0), name and technique_named(name)) for name in names]
@@ -52,7 +51,7 @@ def test_a_compiled_model_gives_the_same_training_with_the_last_batch_smaller():
     assert set(arms[1].parts["model"].state_dict()) == set(arms[0].parts["model"].state_dict())
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_compiled_model_composes_with_precision_and_accumulation():
     arm = build_arm(transformer_task, technique_named("compile+amp-bf16+grad-accumulation=2"))
     losses = [float(arm.step(batch)) for batch in arm.source.first(8)]

@@ -33,6 +33,7 @@ def weights_after(arm, n_steps=3):
     return [p.detach().clone() for p in arm.parts["model"].parameters()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [digits_task, transformer_task])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_learns_with_each(task, name):
@@ -49,6 +50,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MAKERS)
 def test_fused_is_the_same_optimizer(kind):
     torch.manual_seed(3)
@@ -112,6 +114,7 @@ def test_a_warm_up_keeps_its_shape():
     assert arm.parts["optimizer"].param_groups[0]["lr"] == pytest.approx(0.0006)
 
 
+@pytest.mark.slow
 def test_a_schedule_of_a_momentum_that_is_not_there_is_refused():
     cycle = partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=0.1, total_steps=10)
     with pytest.raises(NotApplicableError, match="OneCycleLR changes betas, which SGD does not have"):
@@ -200,6 +203,7 @@ def test_states_have_8_bits():
     assert arm.parts["optimizer"].param_groups[0]["lr"] == 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adafactor", "fused-optimizer"])
 def test_they_compose_with_fp16_and_accumulation(name):
     arm = build_arm(digits_task, technique_named(f"amp-fp16+grad-accumulation=2+{name}"))

@@ -30,6 +30,7 @@ def notes_of(arm):
     return [text for note in arm.parts["technique_notes"] if (text := note())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("name", ["amp-bf16", "amp-fp16"])
 def test_a_model_learns_in_fewer_bits_with_weights_and_outputs_as_before(task, name):
@@ -68,6 +69,7 @@ def clipped_step(model, batch, optimizer, criterion, device):
     return {"loss": loss}
 
 
+@pytest.mark.slow
 def test_an_own_step_finds_true_gradients_to_clip():
     norms = {}
     for name in (None, "amp-fp16"):
@@ -81,6 +83,7 @@ def test_an_own_step_finds_true_gradients_to_clip():
     assert norms["amp-fp16"] == pytest.approx(norms[None], rel=0.02)
 
 
+@pytest.mark.slow
 def test_gradients_of_several_backward_passes_add_up():
     def twice(model, batch, optimizer, criterion, device):
         optimizer.zero_grad()
@@ -98,6 +101,7 @@ def test_gradients_of_several_backward_passes_add_up():
     assert float((weights[0] - weights[1]).abs().max()) < 0.06 * float(weights[0].abs().max())
 
 
+@pytest.mark.slow
 def test_a_step_with_infinite_gradients_is_skipped_and_counted():
     def task():
         parts = digits_task(0.0)
@@ -134,6 +138,7 @@ def test_backward_is_the_plain_one_between_steps():
     assert torch.autograd.backward is plain
 
 
+@pytest.mark.slow
 def test_two_optimizers_each_step_with_their_own_gradients():
     def task():
         parts = digits_task(0.0)
@@ -273,6 +278,7 @@ assert set_of() == before, (before, set_of())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
 @pytest.mark.parametrize("setting", ["", "torch.backends.cuda.matmul.fp32_precision = 'ieee'"])
 def test_tf32_is_put_back_where_the_newer_switches_are_used(setting):

@@ -7,6 +7,7 @@ from techniques.task_samples import digits_task, transformer_task
 from greenlove_tracker.techniques.arm import build_arm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [digits_task, transformer_task])
 def test_each_task_learns_and_begins_anew_with_the_same_weights(task):
     arm, other = build_arm(task), build_arm(task)

@@ -134,6 +134,7 @@ def assert_same(training: Training, runs: list[Run], whole: Run, model: nn.Modul
     assert by_epoch[0] == by_epoch[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("technique", [None, stops_early(), combined([grows(), stops_early()])])
 def test_a_training_that_was_killed_goes_on_bit_for_bit(tmp_path, often, technique) -> None:
     training = Training()
@@ -144,6 +145,7 @@ def test_a_training_that_was_killed_goes_on_bit_for_bit(tmp_path, often, techniq
     assert not (tmp_path / "broken" / "saved").exists()
 
 
+@pytest.mark.slow
 def test_saving_it_changes_nothing(tmp_path, often) -> None:
     training = Training()
     plain, model = training.trained(tmp_path / "a", seed=1), training.model
@@ -162,6 +164,7 @@ def test_saving_it_changes_nothing(tmp_path, often) -> None:
     assert_same(training, [full], plain, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("technique", [None, stops_early(patience=3)])
 def test_a_training_in_steps_goes_on_bit_for_bit(tmp_path, often, technique) -> None:
     training = Training(total_epochs=None, total_steps=20, eval_every=3)
@@ -177,6 +180,7 @@ def test_a_training_in_steps_goes_on_bit_for_bit(tmp_path, often, technique) -> 
     assert runs[-1].is_complete
 
 
+@pytest.mark.slow
 def test_mixed_precision_goes_on_with_its_scale(tmp_path, often) -> None:
     technique = technique_named("amp-fp16")
     training = Training()
@@ -189,6 +193,7 @@ def test_mixed_precision_goes_on_with_its_scale(tmp_path, often) -> None:
     assert scaling.note() == "2 of 9 optimizer steps were skipped, as their gradients were infinite"
 
 
+@pytest.mark.slow
 def test_techniques_together_go_on_and_steps_skipped_at_first_are_none_of_the_schedule(tmp_path, often) -> None:
     class Unscheduled(Training):
         def task(self) -> dict[str, Any]:
@@ -208,6 +213,7 @@ def test_techniques_together_go_on_and_steps_skipped_at_first_are_none_of_the_sc
     assert_same(training, broken(training, tmp_path / "broken", technique), whole, model)
 
 
+@pytest.mark.slow
 def test_schedulers_that_nobody_named_and_generators_go_on_too(tmp_path, often) -> None:
     def task_of(training: Training) -> Any:
         def task() -> dict[str, Any]:
@@ -233,6 +239,7 @@ def test_schedulers_that_nobody_named_and_generators_go_on_too(tmp_path, often) 
     assert_same(training, broken(training, tmp_path / "broken"), whole, model)
 
 
+@pytest.mark.slow
 def test_a_training_that_is_done_is_only_closed(tmp_path, often, monkeypatch, stops) -> None:
     """As if it had been killed behind its last checkpoint, before its run was closed."""
     training = Training()
@@ -250,6 +257,7 @@ def test_a_training_that_is_done_is_only_closed(tmp_path, often, monkeypatch, st
     assert not (tmp_path / "saved").exists()
 
 
+@pytest.mark.slow
 def test_a_failed_training_keeps_its_checkpoints(tmp_path, often) -> None:
     training = Training()
     with pytest.raises(KilledError):
@@ -260,6 +268,7 @@ def test_a_failed_training_keeps_its_checkpoints(tmp_path, often) -> None:
 # -- stopping early --
 
 
+@pytest.mark.slow
 def test_early_stopping_ends_it_and_puts_the_best_weights_back(tmp_path, stops) -> None:
     losses = iter([3.0, 1.0, 2.0, 2.5, 9.0])
     kept = []
@@ -278,6 +287,7 @@ def test_early_stopping_ends_it_and_puts_the_best_weights_back(tmp_path, stops) 
     assert [v.value for v in run.metric_values[0] if v.name == "val_loss"] == [3.0, 1.0, 2.0, 2.5]
 
 
+@pytest.mark.slow
 def test_without_an_end_the_last_weights_stay(tmp_path, stops) -> None:
     losses = iter([3.0, 1.0, 2.0, 1.5, 9.0])
     training = Training(eval_fn=lambda model: {"val_loss": next(losses), "checksum": checksum(model)})
@@ -287,6 +297,7 @@ def test_without_an_end_the_last_weights_stay(tmp_path, stops) -> None:
     assert checksum(training.model) == run.metrics["checksum"].last
 
 
+@pytest.mark.slow
 def test_the_epochs_of_its_values_are_those_of_the_evaluations(tmp_path, stops) -> None:
     losses = iter([3.0, 1.0, 2.0])
     training = Training(eval_fn=lambda model: {"val_loss": next(losses)}, eval_every=2)
@@ -302,6 +313,7 @@ def test_the_loss_of_training_can_be_looked_at(tmp_path, stops) -> None:
     assert stops == ["train_loss", 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "metric", "message"),
     [
@@ -318,6 +330,7 @@ def test_a_metric_that_never_comes_is_said(tmp_path, more, metric, message) -> N
 # -- curricula, learning rates, lengths --
 
 
+@pytest.mark.slow
 def test_a_curriculum_is_told_each_epoch_and_its_phases_reach_the_tracker(tmp_path) -> None:
     phases = (Phase(epochs=2, data_share=0.5), Phase(epochs=3))
     seen: list[Any] = []
@@ -333,6 +346,7 @@ def test_a_curriculum_is_told_each_epoch_and_its_phases_reach_the_tracker(tmp_pa
     assert run.text("phases")
 
 
+@pytest.mark.slow
 def test_the_learning_rate_of_each_epoch_is_the_largest_of_its_groups(tmp_path) -> None:
     def several(parts: Parts) -> Parts:
         first, *others = parts["model"].parameters()
@@ -346,6 +360,7 @@ def test_the_learning_rate_of_each_epoch_is_the_largest_of_its_groups(tmp_path) 
     assert run.metrics["learning_rate"].best is None
 
 
+@pytest.mark.slow
 def test_techniques_see_the_length_and_the_batch_size_that_are_asked_for(tmp_path) -> None:
     seen: list[Any] = []
 
@@ -368,6 +383,7 @@ def test_techniques_see_the_length_and_the_batch_size_that_are_asked_for(tmp_pat
         Training(train_dataset=[(torch.ones(8, 4), torch.ones(8, 1))] * 3).trained(tmp_path / "d", batch_size=4)
 
 
+@pytest.mark.slow
 def test_fields_are_written_from_the_beginning(tmp_path) -> None:
     fields = [Field("experiment", "digits"), Field("arm", "baseline")]
     run = Training().trained(tmp_path / "a", fields=fields, seed=4)

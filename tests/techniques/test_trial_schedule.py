@@ -115,6 +115,7 @@ def test_the_budget_is_kept_up_to_one_block_of_noise(budget_s, sample_s, n_arms)
     assert all(blocks.count(block) == n_arms + 1 for block in set(blocks))
 
 
+@pytest.mark.slow
 def test_intervals_of_equal_arms_contain_one_as_often_as_they_say():
     n, held = 2000, 0
     for seed in range(n):

@@ -67,6 +67,7 @@ def test_after_twenty_seconds_there_is_a_forecast_of_the_whole_run(clock, tmp_pa
     assert text.startswith("epoch 0/3 ") and "forecast 5 min " in text
 
 
+@pytest.mark.slow
 def test_the_log_has_it_in_epochs_and_it_is_scored_and_read_as_any_other(clock, tmp_path):
     with make_tracker(clock, tmp_path, **PLAN) as tracker:
         epochs(tracker, clock, 3, gap_s=3.0)
@@ -151,6 +152,7 @@ def test_a_budget_is_judged_by_it(clock, tmp_path, caplog):
     assert "almost certainly" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_job_without_a_terminal_is_told_after_a_minute(clock, tmp_path, capsys):
     with make_tracker(clock, tmp_path, **PLAN, verbose=1) as tracker:
         tracker.epoch_start()
@@ -159,6 +161,7 @@ def test_a_job_without_a_terminal_is_told_after_a_minute(clock, tmp_path, capsys
     assert len(lines) == 1 and "forecast 5 min " in lines[0]
 
 
+@pytest.mark.slow
 def test_who_wants_to_hear_of_it_later_does(clock, tmp_path, capsys):
     with make_tracker(clock, tmp_path, **PLAN, verbose=1, epochs_before_pred=2) as tracker:
         tracker.epoch_start()
@@ -166,6 +169,7 @@ def test_who_wants_to_hear_of_it_later_does(clock, tmp_path, capsys):
     assert "epoch 0/3" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_power_is_known_early_and_without_a_meter_the_epoch_is_not_cut(clock, tmp_path):
     for meter, n_segments in ((None, 1), (NullMeter("none"), 0)):
         with make_tracker(clock, tmp_path, **PLAN, meter=meter) as tracker:
@@ -178,6 +182,7 @@ def test_the_power_is_known_early_and_without_a_meter_the_epoch_is_not_cut(clock
 # -- the switch to whole epochs --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 @pytest.mark.parametrize(("eval_s", "gap_s"), [(0.0, 0.0), (8.0, 0.0), (0.0, 8.0), (5.0, 5.0)])
 def test_what_is_said_behind_the_first_epoch_does_not_contradict_what_was_said_before(
@@ -203,6 +208,7 @@ def test_what_is_said_behind_the_first_epoch_does_not_contradict_what_was_said_b
     assert by_epochs[1].relative_width < 0.15 and by_epochs[4].relative_width < 0.06
 
 
+@pytest.mark.slow
 def test_the_gap_behind_the_first_epoch_is_known_once_the_second_begins(clock, tmp_path):
     with make_tracker(clock, tmp_path, **PLAN) as tracker:
         tracker.epoch_start()
@@ -218,6 +224,7 @@ def test_the_gap_behind_the_first_epoch_is_known_once_the_second_begins(clock, t
     assert seen.duration_s.point == pytest.approx(3 * 120.0, rel=0.01) and seen.duration_s.relative_width < 0.15
 
 
+@pytest.mark.slow
 def test_an_epoch_with_other_steps_than_planned_is_said_and_the_forecast_goes_by_what_it_took(clock, tmp_path, caplog):
     with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, **PLAN) as tracker:
         epochs(tracker, clock, 1, n_steps=800)
@@ -228,6 +235,7 @@ def test_an_epoch_with_other_steps_than_planned_is_said_and_the_forecast_goes_by
     assert caplog.text.count("are 1,000 steps an epoch, and the first one had 800") == 1
 
 
+@pytest.mark.slow
 def test_an_epoch_that_goes_on_beyond_what_was_planned_leaves_the_last_forecast(clock, tmp_path):
     with make_tracker(clock, tmp_path, **PLAN) as tracker:
         tracker.epoch_start()
@@ -251,6 +259,7 @@ def test_an_epoch_that_was_cut_off_is_no_measure(clock, tmp_path):
         assert tracker.forecast.duration_s.point == pytest.approx(330.0, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_loop_that_counts_nothing_but_steps_is_forecast_to_its_end(clock, tmp_path):
     with make_tracker(clock, tmp_path, **PLAN) as tracker:
         steps(tracker, clock, 2500)
@@ -258,6 +267,7 @@ def test_a_loop_that_counts_nothing_but_steps_is_forecast_to_its_end(clock, tmp_
         assert last_run(tmp_path).forecasts[-1].steps_done > 2400
 
 
+@pytest.mark.slow
 def test_an_epoch_that_ends_with_the_run_is_not_done(clock, tmp_path):
     with make_tracker(clock, tmp_path, **PLAN) as tracker:
         epochs(tracker, clock, 1)
@@ -328,6 +338,7 @@ def test_evaluations_that_the_exploration_timed_are_in_it(clock, tmp_path):
     assert "GAPS" not in {w.name for w in forecast.warnings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("eval_s", "gap_s"), [(0.0, 0.0), (15.0, 0.0), (0.0, 15.0)])
 def test_an_earlier_run_knows_the_steps_and_what_comes_at_the_end_of_an_epoch(clock, tmp_path, eval_s, gap_s):
     with make_tracker(clock, tmp_path, epochs=6) as tracker:

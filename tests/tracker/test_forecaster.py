@@ -377,6 +377,7 @@ def test_a_cold_first_epoch_does_not_put_off_the_next_forecast_where_epochs_are_
     assert log[-1].estimates["duration_s"].point == pytest.approx(80_029, rel=0.02)
 
 
+@pytest.mark.slow
 def test_many_epochs_are_forecast_as_often_as_few(clock, tmp_path):
     counts = []
     for epochs in (80, 4000):

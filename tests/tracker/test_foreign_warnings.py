@@ -101,7 +101,6 @@ def test_who_takes_our_place_meanwhile_gets_every_warning():
     assert [str(warning.message) for warning in seen] == ["the training's own"]  # and not in a circle
 
 
-@pytest.mark.real
 def test_nothing_on_stderr_though_the_training_shows_all_warnings(tmp_path):
     """A filter that the training sets again and again takes away the one by which requests hides its own warning."""
     script = (

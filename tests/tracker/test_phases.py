@@ -30,6 +30,7 @@ def take_steps(tracker, clock, until, *, tells=False):
             tick()
 
 
+@pytest.mark.slow
 def test_a_batch_that_grows_by_plan_is_foreseen(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=None, phases=PHASES) as tracker:
         take_steps(tracker, clock, 90)
@@ -96,6 +97,7 @@ def test_a_variable_gives_the_plan_of_a_script_that_says_none(clock, tmp_path, m
         assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
 
 
+@pytest.mark.slow
 def test_phases_in_steps_beside_epochs_are_forecast_in_steps(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=3, phases=PHASES) as tracker:
         tracker.epoch_start()
@@ -178,6 +180,7 @@ def test_work_in_a_tensor_is_not_waited_for(clock, tmp_path):
         assert tracker.forecast.duration_s.point == pytest.approx(10.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_an_earlier_run_is_a_prior(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=None, phases=PHASES) as tracker:
         take_steps(tracker, clock, 890)
@@ -201,6 +204,7 @@ def test_a_forecast_of_a_plan_without_phases_is_no_prior_for_one_with(clock, tmp
         assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
 
 
+@pytest.mark.slow
 def test_a_forecast_with_phases_is_made_quickly_enough_to_be_made_often(clock, tmp_path, caplog):
     with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, epochs=None, phases=PHASES) as tracker:
         take_steps(tracker, clock, 850)

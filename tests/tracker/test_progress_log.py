@@ -212,6 +212,7 @@ def test_steps_beside_which_we_were_loading_are_cold():
     assert [block.is_cold for block in log.in_steps(100).blocks] == [False, True, False]
 
 
+@pytest.mark.slow
 def test_a_forecast_costs_the_same_after_80_000_epochs_as_after_80():
     rng = np.random.default_rng(5)
     seconds = {}

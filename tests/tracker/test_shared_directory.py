@@ -108,6 +108,7 @@ def run_script(script: str, logs: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @needs_root
 def test_fifty_users_write_to_one_directory_and_none_is_harmed(tmp_path):
     logs = shared_directory(tmp_path)

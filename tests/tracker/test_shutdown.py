@@ -15,8 +15,6 @@ import pytest
 from greenlove_tracker import read_logs
 from greenlove_tracker.records import Flag
 
-pytestmark = pytest.mark.real
-
 HEAD = """
 import os, signal, sys, time
 from greenlove_tracker import Tracker
@@ -118,6 +116,7 @@ def test_a_foreign_sigterm_handler_still_runs(here):
     assert only_run().has_summary and only_run().summary.epochs_done == 3
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("ending", "code", "status"),
     [
@@ -158,6 +157,7 @@ def test_a_forked_child_writes_nothing_and_ends_as_it_would(here):
     assert [e.epoch for e in only_run().epochs] == [1]
 
 
+@pytest.mark.slow
 def test_a_hundred_writers_share_a_directory(here):
     script = (
         "import multiprocessing as mp, sys\n"
@@ -330,6 +330,7 @@ shutdown.HANG_S = 0.5
 """
 
 
+@pytest.mark.slow_cases
 @pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="NOT TESTED: Linux tells who woke the thread")
 @pytest.mark.parametrize(
     ("script", "status", "flags"),
@@ -370,6 +371,7 @@ def test_sigterm_ends_a_process_that_hangs_in_c(here, script, status, flags):
         assert run.added_up() == run.summary and run.problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="NOT TESTED: Linux tells who woke the thread")
 @pytest.mark.parametrize(
     "answers",

@@ -96,7 +96,7 @@ print(n_raised, n_caught, n_lost, all(signal.getsignal(n) is handle for n in (si
 """
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_no_exception_of_a_handler_is_lost_at_any_instant(no_settings, tmp_path):
     Path("train.py").write_text(STRESS)
     done = subprocess.run([sys.executable, "train.py", "300"], capture_output=True, text=True, timeout=240, check=False)

@@ -45,6 +45,7 @@ def test_in_a_slurm_job_the_line_names_the_time_to_ask_for(clock, tmp_path, caps
         assert "--time=00:0" in lines(capsys)[-1]
 
 
+@pytest.mark.slow
 def test_a_long_jobs_log_tells_the_good_forecast_as_soon_as_it_is_known(clock, tmp_path, capsys, monkeypatch):
     """24 h, 1.7 million steps, of which the first are cold, on virtual time: the first six hours."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -81,6 +82,7 @@ def test_no_time_is_advised_from_one_epoch_that_may_be_cold(clock, tmp_path, cap
     assert later
 
 
+@pytest.mark.slow
 def test_a_forecast_that_was_contradicted_is_corrected_in_the_log(clock, tmp_path, capsys):
     with make_tracker(clock, tmp_path, verbose=1, epochs=400) as tracker:
         train(tracker, clock, 70)
@@ -91,6 +93,7 @@ def test_a_forecast_that_was_contradicted_is_corrected_in_the_log(clock, tmp_pat
     assert re.search(r"forecast 1 h( \d min)? \[", before[-1]) and re.search(r"forecast [3-4] h", after[-1])
 
 
+@pytest.mark.slow
 def test_a_change_of_the_verdict_on_a_deadline_is_told(clock, tmp_path, capsys, caplog):
     ends = datetime.fromtimestamp(clock.utc_s() + 4500, UTC).isoformat()
     with make_tracker(clock, tmp_path, verbose=1, epochs=400, deadline_utc=ends) as tracker:
@@ -102,6 +105,7 @@ def test_a_change_of_the_verdict_on_a_deadline_is_told(clock, tmp_path, capsys, 
     assert re.search(r"\] · fits with 5%; \d+ epochs fit with 95% · ", missed[-1])
 
 
+@pytest.mark.slow
 def test_a_log_has_no_more_than_fifty_lines_however_often_a_verdict_changes(clock, tmp_path, capsys):
     ends = datetime.fromtimestamp(clock.utc_s() + 40_000, UTC).isoformat()
     with make_tracker(clock, tmp_path, verbose=1, epochs=400, deadline_utc=ends) as tracker:

@@ -67,9 +67,7 @@ def told(tmp_path: Path, code: str, *, uri: str = "", **variables: str) -> tuple
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
-pytestmark = pytest.mark.real
-
-
+@pytest.mark.slow
 def test_into_a_run_of_its_own(tmp_path):
     code = """
 tracker = make_tracker(clock, "logs", epochs=4, country="DE", project="thesis", export="mlflow=costs")
@@ -100,6 +98,7 @@ print(json.dumps([runs(), s.run_id, s.energy_kwh, s.emissions_kgco2e, s.cost_usd
     assert run["report"] == ["greenlove/report.html"]
 
 
+@pytest.mark.slow
 def test_into_the_active_run_which_is_left_open(tmp_path):
     code = """
 with mlflow.start_run() as active:
@@ -120,6 +119,7 @@ print(json.dumps([during, runs(), active.info.run_id]))
     assert "failed" not in stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_is_begun_behind_the_tracker_is_found_and_two_trackers_in_one_run_do_no_harm(tmp_path):
     code = """
 os.environ["GREENLOVE_EXPORT"] = "mlflow"
@@ -137,6 +137,7 @@ print(json.dumps(runs()))
     assert run["params"]["greenlove/epochs_planned"] == "2" and "failed" not in stderr
 
 
+@pytest.mark.slow
 def test_under_the_runner_the_run_that_the_script_makes_active_is_found(tmp_path):
     (tmp_path / "train.py").write_text(
         "import mlflow, time, torch\n"
@@ -163,6 +164,7 @@ print(json.dumps(runs()))
     assert len(run["metrics"]["loss"]) == 3 and run["report"]
 
 
+@pytest.mark.slow
 def test_a_run_named_by_the_variable_is_the_users(tmp_path):
     code = """
 run_id = mlflow.MlflowClient().create_run("0").info.run_id
@@ -177,6 +179,7 @@ print(json.dumps([runs(), run_id]))
     assert run["id"] == run_id and run["status"] == "RUNNING" and "greenlove/energy_kwh" in run["metrics"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending, status", [("raise ValueError", "FAILED"), ("pass", "FINISHED")])
 def test_the_end_of_the_process_ends_a_run_of_its_own(tmp_path, ending, status):
     code = f"""
@@ -196,6 +199,7 @@ print(json.dumps(runs()))
     assert run["status"] == status and run["report"] and "greenlove/energy_kwh" in run["metrics"]
 
 
+@pytest.mark.slow
 def test_a_service_that_cannot_be_reached_is_one_warning(tmp_path):
     code = """
 with Tracker(2, log_dir="logs", verbose=0, sim_gpu_w=100.0, exporters=[MLflowExporter()]) as tracker:

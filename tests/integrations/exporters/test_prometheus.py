@@ -128,7 +128,6 @@ def test_the_next_run_begins_anew(clock, logs):
     assert values(logs / "greenlove.prom", "greenlove_epochs_total") == {"": 1.0}
 
 
-@pytest.mark.real
 def test_after_kill_9_the_file_is_whole_and_says_that_the_run_goes_on(tmp_path):
     code = """
 import time

@@ -28,8 +28,6 @@ from greenlove_tracker.integrations.exporters.wandb import WandbExporter
 clock = FakeClock()
 """
 
-pytestmark = pytest.mark.real
-
 
 def said(tmp_path: Path, code: str) -> str:
     """Run the script, and return what it says on stderr."""
@@ -120,6 +118,7 @@ loop({shape}, True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["implicit", "explicit", "in_parts"])
 def test_the_history_of_the_script_is_as_without_us_and_has_each_epoch(tmp_path, shape):
     stderr = said(tmp_path, LOOP.format(shape=shape))
@@ -134,6 +133,7 @@ def test_the_history_of_the_script_is_as_without_us_and_has_each_epoch(tmp_path,
     assert any("greenlove/forecast_energy_lower_kwh" in row for row in beside) and "failed" not in stderr
 
 
+@pytest.mark.slow
 def test_the_axis_the_totals_the_table_and_the_report(tmp_path):
     said(tmp_path, LOOP.format(shape="implicit"))
     path = run_files(tmp_path)[1]
@@ -150,6 +150,7 @@ def test_the_axis_the_totals_the_table_and_the_report(tmp_path):
     assert config["greenlove"]["country"] == "DE"
 
 
+@pytest.mark.slow
 def test_a_script_that_never_logs_has_the_table_of_all_epochs(tmp_path):
     code = """
 run = wandb.init(project="mine")
@@ -175,6 +176,7 @@ assert wandb.run is None and tracker.summary.epochs_done == 2
     assert said(tmp_path, code).count("no run of W&B was active") == 1 and not run_files(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_of_its_own_leaves_the_scripts_alone(tmp_path):
     code = """
 tracker = make_tracker(clock, "logs", epochs=3, exporters=[WandbExporter(project="costs")])
@@ -192,6 +194,7 @@ assert wandb.run is None
     assert any(r.HasField("exit") for r in records(path)) and summary(path)["greenlove/epochs.nrows"] == 3
 
 
+@pytest.mark.slow
 def test_beside_a_training_in_the_background(tmp_path):
     code = """
 with wandb.init(project="mine") as run:
@@ -211,6 +214,7 @@ with wandb.init(project="mine") as run:
     assert max(row.get("greenlove/epoch", 0) for row in rows) == 4 and "failed" not in stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_is_finished_before_the_tracker_is_one_warning(tmp_path):
     code = """
 run = wandb.init(project="mine")
