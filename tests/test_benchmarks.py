@@ -272,3 +272,11 @@ def test_hours_that_are_not_known_are_in_no_ratio_of_intensities(monkeypatch):
     log_ratios = importlib.import_module("intensity_persistence").log_ratios
     values = np.array([1.0, 3.0, 4.0, 8.0, np.nan, 1.0, 1.0, 1.0])
     assert log_ratios(values, 2, 1) == pytest.approx([np.log(2.0), np.log(8 / 3.5), 0.0])
+
+
+def test_each_seeded_fault_is_one_line_of_the_package_and_names_tests_that_are_there(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    faults = importlib.import_module("seeded_faults")
+    assert [(fault.file, fault.text) for fault in faults.FAULTS if faults.occurrences(fault) != 1] == []
+    named = {Path(test.partition("::")[0]) for fault in faults.FAULTS for test in fault.tests}
+    assert len(faults.FAULTS) == 60 and all((BENCHMARKS.parent / path).exists() for path in named)

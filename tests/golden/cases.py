@@ -31,6 +31,7 @@ from greenlove_tracker.experiments.definition_file import read_experiment
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 
 NOW = datetime(2026, 11, 30, 15, 3, 20, tzinfo=UTC)
+TARIFF = "base 0.20; peak 0.32 17-21; zone Europe/Berlin"
 Case = Callable[[Path], Any]
 
 
@@ -183,6 +184,8 @@ CASES: dict[str, Case] = {
     "report-gpu": verb("report gpu -o report.md"),
     "report-several": verb("report several -o report.md"),
     "report-compared": verb("report compared -o report.md"),
+    "report-tracked": verb("report tracked/20260921T130000-0001 -o report.md"),
+    "report-ranks": verb("report ranks -o report.md"),
     "report-sci": verb("report several --format sci"),
     "forecast-outcomes": verb("forecast tracked --json"),
     "forecast-of-200-runs": verb("forecast recorded --runs 200 --json"),
@@ -195,12 +198,13 @@ CASES: dict[str, Case] = {
     "gpus": verb("gpus H100 --json"),
     "compare-runs": verb("compare gpu cpu --json"),
     "plan-csv": verb("plan --hours 4 --kwh 3 --deadline +36h --intensity grid.csv --json"),
-    "plan-cost": verb('plan --hours 4 --kwh 3 --deadline +24h --by cost --tariff "base 0.20; peak 0.32 17-21" --json'),
+    "plan-cost": verb(f'plan --hours 4 --kwh 3 --deadline +24h --by cost --tariff "{TARIFF}" --json'),
     "plan-mock": verb("plan explored --deadline +24h --intensity mock --json"),
     "plan-slurm": verb("plan --hours 4 --kwh 3 --deadline +36h --intensity grid.csv --emit slurm -- python train.py"),
     "export-csv": verb("export tracked -o epochs.csv"),
     "export-json": verb("export ranks -o epochs.json"),
     "checkpoints": verb("checkpoints saved --json"),
+    "checkpoints-damaged": verb("checkpoints damaged --json"),
     "exit-codes": exit_codes(
         "report missing",
         "summary missing",
@@ -233,6 +237,7 @@ CASES: dict[str, Case] = {
     "extrapolate-steps": lambda place: forecast_of(plan=greenlove.TrainingPlan(steps=20_000, eval_every=1000)),
     "project": projected,
     "rows-of-a-directory": lambda place: greenlove.read_logs(place / "several").to_frame(),
+    "rows-of-ranks": lambda place: greenlove.read_logs(place / "ranks").to_frame(),
     "aggregate": lambda place: greenlove.aggregate(place / "several").to_frame(),
     "best-start": best_start,
     "tables": tables_of,

@@ -77,7 +77,7 @@ def script(place: Path) -> dict[str, Any]:
 
 
 def explored(place: Path) -> dict[str, Any]:
-    """Explore a training whose steps take 50 ms, and see what is left of it."""
+    """Explore a training whose steps take 50 ms, and the first one 2 s; and see what is left of it."""
     import torch
 
     clock = FakeClock()
@@ -91,10 +91,11 @@ def explored(place: Path) -> dict[str, Any]:
         criterion(model(batch[0]), batch[1]).backward()
         optimizer.step()
         torch.rand(1)
-        clock.pass_s(0.05)
+        clock.pass_s(0.05 if clock.now_s > 2.0 else 2.0)
 
     data = torch.utils.data.TensorDataset(torch.linspace(-1, 1, 6400)[:, None], torch.zeros(6400, 1))
-    settings = {"clock": clock, "meter": SimulatedMeter(clock, gpu_w=360.0), "log_dir": place / "logs", "verbose": 0}
+    meter = SimulatedMeter(clock, gpu_w=360.0, cpu_tdp_w=100.0)
+    settings = {"clock": clock, "meter": meter, "log_dir": place / "logs", "verbose": 0}
     estimation = greenlove.Estimator(
         model, optimizer, torch.nn.MSELoss(), data, 100, train_step=step, budget_s=30, **settings | FACTORS
     ).estimate()

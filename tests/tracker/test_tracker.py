@@ -668,3 +668,12 @@ def test_a_loop_shows_its_precision_and_its_class_of_workload_and_keeps_no_hook(
     with make(clock, epochs=1) as tracker:  # without a step of torch's there is nothing to see
         train(tracker, clock, 1)
     assert len(hooks) == before and "precision" not in only_run().fields
+
+
+def test_rows_are_on_the_disk_with_the_next_tick(clock, monkeypatch):
+    synced, fsync = set(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.add(os.fstat(handle).st_ino), fsync(handle)))
+    with make(clock, epochs=3) as tracker:
+        train(tracker, clock, 1)
+        tick()
+        assert (tracker.run_dir / "epochs-0.csv").stat().st_ino in synced

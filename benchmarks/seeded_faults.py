@@ -1,0 +1,646 @@
+"""Sixty seeded faults: each changes one line of the package, and a test that is named must fail then.
+
+    python benchmarks/seeded_faults.py                  # all of them: which are caught, which are missed
+    python benchmarks/seeded_faults.py --room logs --only 3
+    python benchmarks/seeded_faults.py --golden         # by all golden cases alone, whatever tests are named
+
+The repository is copied to a temporary directory, a fault is applied there, its tests run, and the file is put back.
+The exit code is 1 where a fault is missed, or where its text is not found once in its file.
+
+A fault stands for a promise to users (a sum, a unit, an interval, a file that is whole), not for a line. Where a line
+is rewritten, write its fault anew in the new words, with the same harm; ``tests/test_benchmarks.py`` says which texts
+are gone. Tests at public interfaces are named first, the golden cases above all: they outlive a rewritten room.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "greenlove_tracker"
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "docs", "site", "build", "dist", "*.egg-info")
+GOLDEN = "tests/golden/test_golden.py"
+MOST_S = 300
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A line that is wrong.
+
+    Attributes:
+        room: of docs/architecture.md that it is in.
+        file: below the package.
+        text: found once in the file.
+        instead: the same, wrong.
+        breaks: what users would see.
+        tests: that catch it, as pytest names them.
+    """
+
+    room: str
+    file: str
+    text: str
+    instead: str
+    breaks: str
+    tests: tuple[str, ...]
+
+
+def golden(*cases: str) -> tuple[str, ...]:
+    return tuple(f"{GOLDEN}::test_golden[{case}]" for case in cases)
+
+
+FAULTS = (
+    # -- the root --
+    Fault(
+        "root",
+        "records.py",
+        "return math.fsum(known) if known else None",
+        "return max(known) if known else None",
+        "the energy is that of the largest component",
+        golden("summary-by-project"),
+    ),
+    Fault(
+        "root",
+        "records.py",
+        "return self.highest if self.higher_is_better else self.lowest",
+        "return self.lowest if self.higher_is_better else self.highest",
+        "the worst value of a metric counts as its best",
+        golden("summary-metrics"),
+    ),
+    Fault(
+        "root",
+        "pricing.py",
+        "return energy_kwh * intensity / GRAMS_PER_KG",
+        "return energy_kwh * intensity",
+        "grams of CO2e are called kilograms",
+        golden("run-that-failed"),
+    ),
+    Fault(
+        "root",
+        "pricing.py",
+        'return per_gpu_hour * (gpu_count * h_from_s(duration_s)), "machine"',
+        'return per_gpu_hour * h_from_s(duration_s), "machine"',
+        "a machine of several GPUs costs what one does",
+        golden("summary-by-project"),
+    ),
+    Fault(
+        "root",
+        "phases.py",
+        "return (1.0 / work, 1.0) if is_same_data else (1.0, work)",
+        "return (1.0, work)",
+        "epochs of larger batches are forecast as if they had as many steps",
+        ("tests/test_phases.py",),
+    ),
+    Fault(
+        "root",
+        "format.py",
+        '(1, "kWh"), (1e3, "Wh")',
+        '(1, "kWh"), (1e2, "Wh")',
+        "energies are shown as a tenth of what they are",
+        golden("report-gpu"),
+    ),
+    Fault(
+        "root",
+        "files.py",
+        "draft.replace(path)",
+        "path.write_bytes(draft.read_bytes())",
+        "a report or a summary can be seen half written",
+        ("tests/logs/test_writer.py",),
+    ),
+    Fault(
+        "root",
+        "stopping.py",
+        "return value - other if self.higher_is_better else other - value",
+        "return other - value if self.higher_is_better else value - other",
+        "early stopping follows the metric the wrong way",
+        golden("early-stopping"),
+    ),
+    # -- tables, meter --
+    Fault(
+        "tables",
+        "tables/offers.py",
+        'price = _usd_per_gpu_hour(row["price"], row["unit"], min(sizes, default=1), where)',
+        'price = _usd_per_gpu_hour(row["price"], INSTANCE_HOUR, max(sizes, default=1), where)',
+        "a price per GPU is taken for one of the whole machine",
+        golden("gpus"),
+    ),
+    Fault(
+        "meter",
+        "meter/codecarbon.py",
+        "ram * self._share.ram if ram is not None",
+        "ram if ram is not None",
+        "a job in a quarter of a machine is charged for all of its memory",
+        ("tests/meter/test_codecarbon.py",),
+    ),
+    # -- tracker --
+    Fault(
+        "tracker",
+        "tracker/recorder.py",
+        "self.epoch = self._epochs_before + self.epochs_begun",
+        "self.epoch = self._epochs_before + self.epochs_begun - 1",
+        "epochs are counted from 0",
+        golden("run"),
+    ),
+    Fault(
+        "tracker",
+        "tracker/recorder.py",
+        "self._gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())",
+        "self._gap = gap",
+        "the gap before an epoch counts once for each of its segments",
+        golden("run-in-segments"),
+    ),
+    Fault(
+        "tracker",
+        "tracker/recorder.py",
+        "return replace(whole, **lacking) if lacking else whole",
+        "return whole",
+        "an epoch of which a part was not metered passes for a cheap one",
+        ("tests/tracker/test_recorder.py",),
+    ),
+    Fault(
+        "tracker",
+        "tracker/budgets.py",
+        "if used_now is not None and used_now > limit:",
+        "if used_now is not None and used_now > 1e3 * limit:",
+        "a budget that is used up stops nothing",
+        ("tests/tracker/test_budgets.py",),
+    ),
+    Fault(
+        "tracker",
+        "tracker/progress_log.py",
+        "self._last.between_s += gap_s - wait_s",
+        "pass",
+        "forecasts leave out what lies between epochs",
+        golden("run"),
+    ),
+    # -- logs --
+    Fault(
+        "logs",
+        "logs/totals.py",
+        "(total_kwh + (assumed_kwh or 0.0)) * terms.pue",
+        "(total_kwh + (assumed_kwh or 0.0)) * terms.pue**2",
+        "PUE is counted twice",
+        golden("run-with-machine-price"),
+    ),
+    Fault(
+        "logs",
+        "logs/totals.py",
+        "duration_s = max((total_duration_s(rows) for rows in timed), default=0.0)",
+        "duration_s = min((total_duration_s(rows) for rows in timed), default=0.0)",
+        "a run takes as long as its fastest rank",
+        golden("summary-ranks"),
+    ),
+    Fault(
+        "logs",
+        "logs/totals.py",
+        "_sum(c.steps for c in own)",
+        "_sum(c.steps for c in everyone)",
+        "an optimizer step counts once for each rank",
+        golden("rows-of-ranks"),
+    ),
+    Fault(
+        "logs",
+        "logs/totals.py",
+        "energy_kwh / known_s * max(0.0, total_s - known_s)",
+        "0.0",
+        "time without a meter costs nothing",
+        golden("summary-by-project"),
+    ),
+    Fault(
+        "logs",
+        "logs/accrual.py",
+        "weight *= (utc_s - last.start_s) / (last.end_s - last.start_s)",
+        "weight *= 1.0",
+        "a row across the end of a month counts wholly to the first one",
+        golden("summary-by-day-and-status"),
+    ),
+    Fault(
+        "logs",
+        "logs/uncertainty.py",
+        "return energy_kwh * below, energy_kwh * math.hypot(self.upper - 1, sampling)",
+        "return energy_kwh * below, 0.0",
+        "the upper side of every range is lost",
+        golden("summary-by-project"),
+    ),
+    Fault(
+        "logs",
+        "logs/csvio.py",
+        'if before.endswith("\\n"):',
+        "if before:",
+        "a line that a crash cut off is read as a whole one",
+        golden("summary-by-project"),
+    ),
+    Fault(
+        "logs",
+        "logs/writer.py",
+        "return os.dup(self._handle)",
+        "return None",
+        "a power failure takes rows that were written long before",
+        ("tests/tracker/test_tracker.py::test_rows_are_on_the_disk_with_the_next_tick",),
+    ),
+    Fault(
+        "logs",
+        "logs/foreign/carbontracker.py",
+        "seconds=float(found[4])",
+        "seconds=0.0",
+        "carbontracker's epochs lose their seconds",
+        golden("summary-foreign"),
+    ),
+    # -- extrapolation --
+    Fault(
+        "extrapolation",
+        "extrapolation/regression.py",
+        "plan.n_starts / epochs).times(epochs)",
+        "plan.n_starts / epochs).times(epochs - 1)",
+        "a forecast leaves out an epoch",
+        golden("extrapolate"),
+    ),
+    Fault(
+        "extrapolation",
+        "extrapolation/regression.py",
+        "variance = of_line + within_future + (mean * c.tau) ** 2",
+        "variance = of_line + within_future",
+        "intervals leave out how runs differ from each other",
+        golden("extrapolate"),
+    ),
+    Fault(
+        "extrapolation",
+        "extrapolation/extrapolate.py",
+        "overhead = (between or Mixture.exactly(0.0)).plus(Mixture.exactly(one_off.point))",
+        "overhead = between or Mixture.exactly(0.0)",
+        "a cold start is left out of the forecast",
+        golden("explore"),
+    ),
+    Fault(
+        "extrapolation",
+        "extrapolation/live.py",
+        'return Estimate(used + point, used + lower, used + upper, duration.level, "kWh", Kind.PREDICTION)',
+        'return Estimate(point, lower, upper, duration.level, "kWh", Kind.PREDICTION)',
+        "the energy forecast leaves out what is used already",
+        golden("run"),
+    ),
+    Fault(
+        "extrapolation",
+        "extrapolation/live.py",
+        "lower, point, upper = (max(floor, mixture.quantile(p)) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))",
+        "lower, point, upper = (max(floor, mixture.quantile(p)) for p in (1 - level, 0.5, level))",
+        "95% intervals of live forecasts are 90% ones",
+        golden("run"),
+    ),
+    # -- exploration --
+    Fault(
+        "exploration",
+        "exploration/snapshot.py",
+        "for item in (*reversed(self._items), *self._last):",
+        "for item in self._last:",
+        "the training begins with the weights of its exploration",
+        golden("explore"),
+    ),
+    Fault(
+        "exploration",
+        "exploration/trials.py",
+        "first = source.first(batches)",
+        "first = iter(source)",
+        "a trial trains on a whole epoch and not on its sample",
+        golden("explore"),
+    ),
+    Fault(
+        "exploration",
+        "exploration/trial_session.py",
+        "TrialEnergy(whole.total_kwh if has_all else None,",
+        "TrialEnergy(whole.gpu_kwh if has_all else None,",
+        "of a trial's energy that of the GPU alone is kept",
+        golden("explore"),
+    ),
+    # -- projection --
+    Fault(
+        "projection",
+        "projection/rows.py",
+        ".over(faster.ratio.times(gain))",
+        ".over(faster.ratio)",
+        "eight GPUs are as fast as one",
+        golden("project-log"),
+    ),
+    Fault(
+        "projection",
+        "projection/rows.py",
+        "n_gpus=target.billed_gpus,",
+        "n_gpus=target.wanted_gpus,",
+        "a machine of eight GPUs costs what the one that is wanted does",
+        golden("project"),
+    ),
+    Fault(
+        "projection",
+        "projection/uncertain.py",
+        "up = math.hypot(*(max(above, -below, 0.0)",
+        "up = max(*(max(above, -below, 0.0)",
+        "the range of a projection holds only its largest error",
+        golden("project"),
+    ),
+    Fault(
+        "projection",
+        "projection/preemptions.py",
+        "return math.sqrt(2 * terms.checkpoint_s / terms.per_s)",
+        "return math.sqrt(terms.checkpoint_s / terms.per_s)",
+        "Young's interval between checkpoints is wrong",
+        golden("project-spot"),
+    ),
+    # -- techniques --
+    Fault(
+        "techniques",
+        "techniques/comparison_rows.py",
+        '{"machine": time_ratio, "electricity": energy_ratio}',
+        '{"machine": energy_ratio, "electricity": time_ratio}',
+        "a saving of energy is told as one of rent",
+        ("tests/techniques/test_compare.py::test_a_machine_with_a_price_costs_by_its_time",),
+    ),
+    Fault(
+        "techniques",
+        "techniques/trial_schedule.py",
+        "return tuple(name for name in reversed(self._last) if name in arms)",
+        "return tuple(name for name in self._last if name in arms)",
+        "drift of the machine counts for the technique that runs last",
+        ("tests/techniques/test_trial_schedule.py",),
+    ),
+    Fault(
+        "techniques",
+        "techniques/grad_accumulation.py",
+        "plain([root * weight for root in roots], *_as_sequences(args), **kwargs)",
+        "plain(roots, *_as_sequences(args), **kwargs)",
+        "accumulated gradients are as many times too large",
+        ("tests/techniques/test_grad_accumulation.py",),
+    ),
+    Fault(
+        "techniques",
+        "techniques/lr_schedule.py",
+        "return (step + 1) / (warmup + 1)",
+        "return step / (warmup + 1)",
+        "the first step of a warm-up has no learning rate",
+        ("tests/techniques/test_lr_schedule.py",),
+    ),
+    # -- checkpointing --
+    Fault(
+        "checkpointing",
+        "checkpointing/training_state.py",
+        'restore(unpacked(state["optimizers"][name]))',
+        "pass",
+        "a resume has another optimizer's state",
+        golden("checkpointer"),
+    ),
+    Fault(
+        "checkpointing",
+        "checkpointing/checkpoint_files.py",
+        'return "" if found == file.sha256 else',
+        'return "" if found else',
+        "a damaged checkpoint is resumed from",
+        golden("checkpoints"),
+    ),
+    Fault(
+        "checkpointing",
+        "checkpointing/checkpoint_files.py",
+        "kept_last < self._keep_last",
+        "kept_last <= self._keep_last",
+        "old checkpoints fill the disk",
+        golden("checkpointer"),
+    ),
+    # -- experiments --
+    Fault(
+        "experiments",
+        "experiments/definition.py",
+        "is_reversed = (n_seed + n_combination) % 2 == 1",
+        "is_reversed = False",
+        "one arm is always first, and drift is taken for its effect",
+        golden("experiment"),
+    ),
+    Fault(
+        "experiments",
+        "experiments/definition.py",
+        '"seed": run.seed,',
+        "",
+        "a second seed is taken for done",
+        golden("experiment"),
+    ),
+    # -- scheduling, grid --
+    Fault(
+        "scheduling",
+        "scheduling/windows.py",
+        "return int(np.flatnonzero(sums <= float(sums.min()) * (1 + 1e-9))[0])",
+        "return int(np.flatnonzero(sums >= float(sums.max()) * (1 - 1e-9))[0])",
+        "the advice is to start when the grid is dirtiest",
+        golden("plan-csv"),
+    ),
+    Fault(
+        "scheduling",
+        "scheduling/windows.py",
+        "max(0.0, point + min(0.0, lower)), point + max(0.0, upper))",
+        "max(0.0, point + min(0.0, lower)), point)",
+        "hours ahead are shown as if they were known",
+        golden("plan-csv"),
+    ),
+    Fault(
+        "grid",
+        "grid/tariff.py",
+        "local = at + offset",
+        "local = at",
+        "a tariff's hours are taken for UTC",
+        golden("plan-cost"),
+    ),
+    Fault(
+        "grid",
+        "grid/factors.py",
+        'value = g_per_kwh_from_lb_per_mwh(float(row["emissions"]))',
+        'value = float(row["emissions"])',
+        "pounds are taken for grams in US states",
+        golden("tables"),
+    ),
+    # -- integrations --
+    Fault(
+        "integrations",
+        "integrations/exporters/prometheus.py",
+        "energy_kwh * JOULES_PER_KWH",
+        "energy_kwh",
+        "kilowatt-hours are exported as joules",
+        golden("prometheus"),
+    ),
+    Fault(
+        "integrations",
+        "integrations/training_adapter.py",
+        "self.tracker.step(n_samples=n_samples, n_tokens=n_tokens, n_batches=n_batches, n_steps=n_steps)",
+        "self.tracker.step(n_samples=n_samples, n_tokens=n_tokens, n_batches=n_batches)",
+        "frameworks' accumulated steps are miscounted",
+        ("tests/integrations/test_lightgbm.py", "tests/integrations/test_xgboost.py"),
+    ),
+    # -- report, rendering --
+    Fault(
+        "report",
+        "report/declarations.py",
+        "rate_g = (operational_g + (embodied_gco2e or 0.0)) / count",
+        "rate_g = operational_g + (embodied_gco2e or 0.0)",
+        "the SCI of a run is that of all runs",
+        golden("report-sci"),
+    ),
+    Fault(
+        "report",
+        "report/run_report.py",
+        "mass.value(g / GRAMS_PER_KG)",
+        "mass.value(g)",
+        "a chart's CO2e is a thousand times too much",
+        golden("report-gpu"),
+    ),
+    Fault(
+        "report",
+        "report/ranks.py",
+        "return slowest, slowest.mean_s / median_s - 1.0",
+        "return slowest, 1.0 - slowest.mean_s / median_s",
+        "the slowest rank is said to be ahead",
+        ("tests/report/test_ranks.py",),
+    ),
+    Fault(
+        "rendering",
+        "rendering/html.py",
+        "autoescape=True",
+        "autoescape=False",
+        "a name in a log runs as script in the report",
+        ("tests/rendering/test_html.py",),
+    ),
+    Fault(
+        "rendering",
+        "rendering/document.py",
+        "(value - low) / (high - low)",
+        "(high - value) / (high - low)",
+        "bars are drawn on the wrong side of their baseline",
+        golden("report-compared"),
+    ),
+    Fault(
+        "rendering",
+        "rendering/markdown.py",
+        '"\\\\" + c if c in',
+        "c if c in",
+        "a name in a log is read as Markdown",
+        ("tests/rendering/test_markdown.py",),
+    ),
+    # -- cli, compat --
+    Fault(
+        "cli",
+        "cli/checkpoints.py",
+        "ctx.exit(0 if newest is not None else 1)",
+        "ctx.exit(0)",
+        "a script goes on without a whole checkpoint",
+        golden("checkpoints-damaged"),
+    ),
+    Fault(
+        "cli",
+        "cli/run.py",
+        "sys.exit(outcome.exit_code)",
+        "sys.exit(0)",
+        "a failed training looks finished to the scheduler",
+        golden("run-of-a-script"),
+    ),
+    Fault(
+        "compat",
+        "compat/carbontracker/consumption.py",
+        "grams / GRAMS_PER_KG / _car_kgco2e_per_km()",
+        "grams / _car_kgco2e_per_km()",
+        "carbontracker's kilometres are a thousand times too many",
+        golden("carbontracker"),
+    ),
+)
+
+
+def occurrences(fault: Fault, root: Path = ROOT) -> int:
+    """Return how often its text stands in its file; 0 without the file."""
+    path = root / PACKAGE / fault.file
+    return path.read_text("utf-8").count(fault.text) if path.exists() else 0
+
+
+class Copy:
+    """A copy of the repository in which faults are tried, one after the other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "repository"
+        self._n_written = 0
+        shutil.copytree(ROOT, self.root, ignore=LEFT_OUT)
+
+    def outcome(self, fault: Fault, tests: Sequence[str]) -> str:
+        """Return whether the tests fail with the fault."""
+        if (n := occurrences(fault, self.root)) != 1:
+            return f"text found {n} times"
+        path = self.root / PACKAGE / fault.file
+        whole = path.read_text("utf-8")
+        try:
+            self._write(path, whole.replace(fault.text, fault.instead))
+            return self._run(tests)
+        finally:
+            self._write(path, whole)
+
+    def _write(self, path: Path, text: str) -> None:
+        """Write a file with a time of its own: Python takes one of the same second and length for unchanged."""
+        self._n_written += 1
+        path.write_text(text, "utf-8")
+        os.utime(path, (self._n_written, self._n_written))
+
+    def _run(self, tests: Sequence[str]) -> str:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests]
+        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        try:
+            done = subprocess.run(
+                command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=MOST_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return "caught"
+        if done.returncode in (0, 1):
+            return "caught" if done.returncode else "missed"
+        return f"pytest could not run: {(done.stdout or done.stderr).strip().splitlines()[-1]}"
+
+
+def tried(faults: Sequence[Fault], *, only_golden: bool, jobs: int) -> Iterator[tuple[Fault, str, float]]:
+    """Yield each fault with its outcome and the seconds that it took."""
+    with tempfile.TemporaryDirectory() as directory:
+        copies: SimpleQueue[Copy] = SimpleQueue()
+        for n in range(jobs):
+            copies.put(Copy(Path(directory, str(n))))
+
+        def one(fault: Fault) -> tuple[Fault, str, float]:
+            copy, began_s = copies.get(), time.perf_counter()
+            try:
+                outcome = copy.outcome(fault, (GOLDEN,) if only_golden else fault.tests)
+            finally:
+                copies.put(copy)
+            return fault, outcome, time.perf_counter() - began_s
+
+        with ThreadPoolExecutor(jobs) as pool:
+            yield from pool.map(one, faults)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--room", help="only faults of this room")
+    parser.add_argument("--only", type=int, metavar="N", help="only the N-th of these, from 1")
+    parser.add_argument(
+        "--golden", action="store_true", help="run all golden cases instead of the tests that are named"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="faults at a time; default 1")
+    arguments = parser.parse_args()
+    chosen = [fault for fault in FAULTS if arguments.room in (None, fault.room)]
+    chosen = chosen if arguments.only is None else chosen[arguments.only - 1 : arguments.only]
+    outcomes = []
+    for fault, outcome, seconds in tried(chosen, only_golden=arguments.golden, jobs=arguments.jobs):
+        print(f"{outcome:<8} {seconds:4.0f} s  {fault.room:<14} {fault.file}: {fault.breaks}", flush=True)
+        outcomes.append(outcome)
+    n_caught = outcomes.count("caught")
+    print(f"{n_caught} of {len(outcomes)} caught, {outcomes.count('missed')} missed")
+    return 0 if n_caught == len(outcomes) and outcomes else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
