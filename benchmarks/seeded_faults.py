@@ -484,8 +484,8 @@ FAULTS = (
     Fault(
         "report",
         "report/declarations.py",
-        "rate_g = (operational_g + (embodied_gco2e or 0.0)) / count",
-        "rate_g = operational_g + (embodied_gco2e or 0.0)",
+        "rate_g=(operational_kg * GRAMS_PER_KG + (embodied_gco2e or 0.0)) / count,",
+        "rate_g=(operational_kg * GRAMS_PER_KG + (embodied_gco2e or 0.0)),",
         "the SCI of a run is that of all runs",
         golden("report-sci"),
     ),
