@@ -184,8 +184,6 @@ CASES: dict[str, Case] = {
     "report-gpu": verb("report gpu -o report.md"),
     "report-several": verb("report several -o report.md"),
     "report-compared": verb("report compared -o report.md"),
-    "report-tracked": verb("report tracked/20260921T130000-0001 -o report.md"),
-    "report-ranks": verb("report ranks -o report.md"),
     "report-sci": verb("report several --format sci"),
     "forecast-outcomes": verb("forecast tracked --json"),
     "forecast-of-200-runs": verb("forecast recorded --runs 200 --json"),
