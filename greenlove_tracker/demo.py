@@ -6,6 +6,7 @@ needs; the rest puts the story on one screen. ``examples/`` tells it with PyTorc
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -85,11 +86,13 @@ def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | No
     say(f"A network learns handwritten digits on this machine, in {found.name if found else where}{note}.\n")
     digits = Digits(SAMPLES)
     with threadpool_limits(1):  # several wait for one another: on a machine that others use, many times as long
-        _step(1, "explore", f"an epoch on few digits, on more, and so on, for {BUDGET_S:.0f} s at most")
         exploration = explore_callable(  # <--
             lambda n: next(digits.epochs(n)), samples=SAMPLES, budget_s=BUDGET_S, **settings
         )
         expected = exploration.forecast_for(TrainingPlan(samples=SAMPLES, batch_size=1, epochs=EPOCHS))  # <--
+        sizes = {trial.sample_size for trial in exploration.trials}
+        spent = f"{len(exploration.trials)} trials on {len(sizes)} sizes, {fmt.duration(exploration.spent_s)}"
+        _step(1, "explore", f"an epoch on parts of scikit-learn's digits: {spent}")
         amounts = _amounts(exploration.run_dir, expected.energy_kwh, expected.emissions_kgco2e, expected.cost_usd)
         _step("", "expected", f"{fmt.interval(expected.duration_s, fmt.duration)}   {amounts}")
         tracker = Tracker(EPOCHS, prior=expected, **settings)  # <--
@@ -106,7 +109,7 @@ def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | No
     document = replace(document, blocks=(*document.blocks, *explored, *elsewhere))
     pages = [write_document(document, Path(output).with_suffix(suffix)) for suffix in (".pdf", ".html")]
     _step(4, "report", "   ".join(map(str, pages)))
-    say(f"\nnext  greenlove run --country {where} your_train.py        greenlove explore --help")
+    say(f"\nnext  greenlove run --country {shlex.quote(where)} your_train.py        greenlove explore --help")
 
 
 def _train(digits: Digits, tracker: Tracker) -> float:
