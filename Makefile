@@ -47,7 +47,7 @@ clean:  ## remove what was installed and built
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (half a minute, once)"
+	@echo "installing into .venv (a minute or so, once)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo]"
 	@touch $@
 
