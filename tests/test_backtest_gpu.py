@@ -46,6 +46,7 @@ def test_a_copy_counts_once_and_a_constant_run_is_forecast(gpu, tmp_path):
     assert forecasts[3].duration_s.point == pytest.approx(19.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_plan_begins_at_the_first_step_that_was_logged_and_is_given(gpu, tmp_path):
     write_steps(tmp_path, [100] * 100 + [180] * 100, "100x1000 100x2000")
     (run,) = gpu.step_runs(tmp_path)

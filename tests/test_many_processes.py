@@ -166,6 +166,7 @@ def start_ranks(waits_s: dict[tuple[int, int], float]) -> None:
     assert [rank.wait(timeout=LIMIT_S) for rank in ranks] == [0] * len(ranks)
 
 
+@pytest.mark.slow
 def test_a_rank_that_starts_late_is_of_the_same_run_and_in_its_totals():
     start_ranks({(0, 0): 0.0, (0, 1): 3.0})  # it begins when the first rank has ended
     run = only_run()

@@ -107,6 +107,7 @@ def test_the_limit_is_lowered_within_the_block_and_written_down_before(gpu, stat
     assert gpu.limit_w == 600.0
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, "raise", "end"])
 def test_however_the_training_ends_the_limit_is_put_back(gpu, state, start, how):
     training = start(*(["raise"] if how == "raise" else []))
@@ -249,6 +250,7 @@ def test_a_directory_that_cannot_be_written_refuses_before_the_limit_changes(gpu
     assert not (gpu.directory / "sets").exists()
 
 
+@pytest.mark.slow
 def test_a_limit_that_cannot_be_put_back_stays_written_down_and_is_said(gpu, state, monkeypatch):
     monkeypatch.setattr(power_limits, "_RETRY_S", 0.0)
     with pytest.raises(PowerLimitError, match="needs root"), lowered(UUID, 300.0, directory=state):

@@ -222,6 +222,7 @@ def test_damaged_checkpoint_is_passed_over_and_said(tmp_path: Path, caplog: pyte
     assert restored.action is CheckpointAction.RESTORED and restored.name == "step-0000000003"
 
 
+@pytest.mark.slow
 def test_epoch_begins_anew_where_it_cannot_be_replayed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def begun() -> tuple[Checkpointer, nn.Module, DataLoader[Any]]:
         model = nn.Linear(3, 1)

@@ -117,6 +117,7 @@ def full_weights(model: nn.Module) -> dict[str, Any]:
     return {name: value.tolist() for name, value in state.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp1", "fsdp2"])
 def test_ranks_go_on_bit_for_bit_after_one_was_told_to_end(tmp_path: Path, kind: str) -> None:
     place, directory = tmp_path / "place", str(tmp_path / "interrupted")
@@ -132,6 +133,7 @@ def test_ranks_go_on_bit_for_bit_after_one_was_told_to_end(tmp_path: Path, kind:
         assert whole["weights"] == second["weights"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "kind_again", "n_ranks"), [("fsdp2", "fsdp2", 2), ("ddp", "ddp", 2), ("fsdp1", "plain", 1)]
 )
@@ -199,6 +201,7 @@ def ended_on_one_rank(rank: int, directory: str) -> tuple[str, int]:
     return "", checkpointer.position.steps
 
 
+@pytest.mark.slow
 def test_a_budget_that_ends_one_rank_ends_all_and_is_saved(tmp_path: Path) -> None:
     results = run_ranks(ended_on_one_rank, 2, tmp_path / "place", str(tmp_path))
     assert results == [("TrainingInterrupted", 3), ("BudgetExceeded", 3)]
@@ -225,6 +228,7 @@ def failed_before_shards(rank: int, directory: str) -> tuple[int, str]:
     return checkpointer.position.epoch, checkpointer._writer.problem
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_write_leaves_no_other_waiting_for_its_shards(tmp_path: Path) -> None:
     results = run_ranks(failed_before_shards, 2, tmp_path / "place", str(tmp_path / "c"))
     said = "rank 1: OSError: [Errno 28] No space left on device"
@@ -272,6 +276,7 @@ def accumulated(rank: int, kind: str, directory: str, steps: int) -> tuple[list[
     return [] if steps < 4 else full_weights(model)["weight"][0], reasons
 
 
+@pytest.mark.slow
 def test_gradients_that_each_rank_has_of_its_own_go_on_growing(tmp_path: Path) -> None:
     unbroken = run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "a"), 4)
     run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "b"), 3)
@@ -279,6 +284,7 @@ def test_gradients_that_each_rank_has_of_its_own_go_on_growing(tmp_path: Path) -
     assert run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "b"), 4) == unbroken
 
 
+@pytest.mark.slow
 def test_gradients_of_shards_are_named_as_not_saved(tmp_path: Path) -> None:
     (_, reasons), _ = run_ranks(accumulated, 2, tmp_path / "place", "fsdp2", str(tmp_path / "c"), 3)
     assert reasons == ["gradients that are still growing (gradient accumulation) are not saved of sharded models"]

@@ -157,6 +157,7 @@ def lose_a_rank(rank: int, dies: bool) -> tuple[list[int], str, float]:
     return answers, ranks.problem, time.monotonic() - begun_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies", [True, False])
 def test_loss_of_a_rank_ends_the_agreement_and_not_the_training(tmp_path: Path, dies: bool) -> None:
     answers, problem, took_s = run_ranks(lose_a_rank, 2, tmp_path, dies, lost=1)[0]

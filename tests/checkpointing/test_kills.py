@@ -86,6 +86,7 @@ def assert_same(directory, unbroken, ranks):
         assert learnt == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loader", "ranks", "kills"), KILLS)
 def test_a_kill_at_a_random_moment_changes_nothing(nursery, unbroken, tmp_path, loader, ranks, kills):
     whole, directory = unbroken(loader, ranks), tmp_path / "saved"
@@ -114,6 +115,7 @@ def test_a_kill_at_a_random_moment_changes_nothing(nursery, unbroken, tmp_path, 
         assert CheckpointStore(directory / "checkpoints").checkpoints()[0].manifest.not_identical == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["os.fsync", "rename"])
 def test_a_kill_within_a_save_changes_nothing(nursery, unbroken, tmp_path, call):
     """At every call that puts something on the disk, of the first saves; each job dies a call later than the last."""
@@ -127,6 +129,7 @@ def test_a_kill_within_a_save_changes_nothing(nursery, unbroken, tmp_path, call)
     assert_same(directory, whole, 1)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_and_the_training_goes_on_from_the_one_before(nursery, unbroken, tmp_path):
     whole = unbroken("weighted", 1)
     directory = tmp_path / "training"

@@ -177,6 +177,7 @@ def resume(
     return full_values(model, optimizer), losses, None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer_kind", ["adamw", "momentum", "sgd"])
 @pytest.mark.parametrize("kind", WRAPPERS)
 def test_resume_of_shards_is_bit_identical(tmp_path: Path, kind: str, optimizer_kind: str) -> None:
@@ -202,6 +203,7 @@ def train_and_save(rank: int, kind: str, directory: str) -> dict[str, Any]:
     return full_values(model, optimizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "kind_again"), [("fsdp1", "fsdp1"), ("fsdp2", "fsdp2"), ("fsdp1", "fsdp2"), ("fsdp2", "ddp")]
 )
@@ -229,6 +231,7 @@ def save_before_a_step(rank: int, kind: str, directory: str) -> bool:
     return not optimizer.state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRAPPERS)
 def test_save_before_the_first_step_leaves_the_optimizer_without_a_state(tmp_path: Path, kind: str) -> None:
     directory = str(tmp_path / "checkpoints")
@@ -242,6 +245,7 @@ def test_save_before_the_first_step_leaves_the_optimizer_without_a_state(tmp_pat
 # -- What does not fit, is damaged or is not trusted --
 
 
+@pytest.mark.slow
 def test_shards_of_another_model_are_said(tmp_path: Path) -> None:
     directory = str(tmp_path / "checkpoints")
     run_ranks(train_and_save, 2, tmp_path / "place", "fsdp1", directory)
@@ -312,6 +316,7 @@ def fail_to_write(rank: int, directory: str, is_killed: bool) -> str:
     return "saved"
 
 
+@pytest.mark.slow
 def test_full_disk_of_one_rank_keeps_the_last_whole_one(tmp_path: Path) -> None:
     directory = tmp_path / "checkpoints"
     results = run_ranks(fail_to_write, 2, tmp_path / "place", str(directory), False)
@@ -320,6 +325,7 @@ def test_full_disk_of_one_rank_keeps_the_last_whole_one(tmp_path: Path) -> None:
     assert newest(directory).name == "step-0000000001"
 
 
+@pytest.mark.slow
 def test_rank_that_is_killed_while_it_writes_shards_leaves_the_last_whole_one(tmp_path: Path) -> None:
     directory = tmp_path / "checkpoints"
     begun_s = time.monotonic()
@@ -364,6 +370,7 @@ def describe(rank: int) -> tuple[bool, bool, int, int, int, str]:
     )
 
 
+@pytest.mark.slow
 def test_distributed_data_parallel_is_described(tmp_path: Path) -> None:
     for sharded, inside, reasons_of_3, reasons_of_2, buffers, said in run_ranks(describe, 2, tmp_path):
         assert (sharded, inside, reasons_of_3, reasons_of_2, buffers) == (False, True, 1, 0, 3)

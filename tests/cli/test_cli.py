@@ -64,6 +64,7 @@ def test_summary_of_a_period(logs):
     assert [g["day"] for g in later["groups"]] == [days[1]]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

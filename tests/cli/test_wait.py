@@ -77,6 +77,7 @@ def test_without_a_command_it_only_waits(here):
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_file_whose_next_hour_is_low(here):
     """The figure of the hour is looked at when it begins, not five minutes later."""
     turn = datetime.now(UTC) + timedelta(seconds=4)
@@ -100,6 +101,7 @@ def test_ctrl_c_during_the_wait_starts_nothing(here):
     assert not Path("started").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_another_signal_during_the_wait_ends_it_as_it_is(here, number):
     with waiting("--intensity", "mock", "--threshold", "1", "--", "touch", "started") as child:

@@ -109,6 +109,7 @@ def test_an_exploration_knows_where_trainings_of_its_group_stopped(tmp_path, for
     assert [request["stops"] for request in requests()] == [[3, 2], []]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "reason"),
     [

@@ -86,6 +86,7 @@ def assert_same(directory: Path, whole: Path) -> None:
     assert not list((directory / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_it_is_written_where_the_experiment_began_whatever_the_file_says_by_now(nursery, tmp_path) -> None:
     code, said = nursery.run(tmp_path / "file", outputs=str(tmp_path / "began"))
     assert (code, said["outcome"]) == (0, "finished")
@@ -117,6 +118,7 @@ def test_a_run_is_known_as_one_of_its_experiment(whole) -> None:
     assert logged([run])[best, "digest"] == {float((whole / "digest.txt").read_text())}
 
 
+@pytest.mark.slow
 def test_kills_and_signals_change_nothing(nursery, whole, tmp_path) -> None:
     directory = tmp_path / "broken"
     code, said = nursery.run(directory, ends={"at": 7, "by": "kill"})
@@ -152,6 +154,7 @@ def test_ctrl_c_that_is_ignored_ends_no_training(nursery, whole, tmp_path) -> No
     assert_same(directory, whole)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("by", "reason", "on_stderr"),
     [

@@ -219,6 +219,7 @@ def test_the_steps_of_an_epoch_are_told_so_that_forecasts_begin_within_it():
     assert notes.steps == 5
 
 
+@pytest.mark.slow
 def test_the_forecast_is_in_the_logs_of_each_epoch():
     model = make_model(lambda _: time.sleep(0.1))
     shown = fit(model, make_callback(), epochs=8).history

@@ -79,6 +79,7 @@ def test_a_search_of_an_estimator_with_the_callback_has_a_run_of_each_fit():
     assert callback.tracker.summary == runs()[-1].summary
 
 
+@pytest.mark.slow
 def test_fits_in_other_processes_are_in_the_time_and_not_in_the_steps():
     GridSearchCV(SleepingClassifier(), SIZES, cv=2, n_jobs=2).set_callbacks(make_callback()).fit(X, Y)
     run = only_run()
@@ -114,6 +115,7 @@ def test_a_pickled_estimator_tracks_nothing():
     assert len(runs()) == 1
 
 
+@pytest.mark.slow
 def test_a_budget_is_only_warned_of(monkeypatch, caplog):
     def slowly(seconds):
         time.sleep(0.05)

@@ -98,6 +98,7 @@ def test_the_first_of_parts_are_the_first_of_all(numbers, at, limit):
     assert TopN.merged(parts) == TopN.of(limit, items) == TopN(limit, len(items), tuple(sorted(items)[:limit]))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_an_answer_is_the_same_whatever_the_parts(logs, whole, data):
@@ -171,6 +172,7 @@ def test_a_renamed_run_is_named_and_a_simulated_one_is_verified_though_it_does_n
     assert "\n3 runs verified, 1 differs\n" in summary_table(found, ["project"])
 
 
+@pytest.mark.slow
 def test_the_recorded_runs_are_what_their_epochs_add_up_to(tmp_path):
     shutil.unpack_archive(Path(__file__).parents[1] / "recorded" / "cpu-trainings.zip", tmp_path)
     found = aggregate(tmp_path, verify=True)

@@ -349,6 +349,7 @@ def test_a_file_that_is_no_log_is_not_read_and_costs_no_other(make_run, name, ki
     assert verified.total.duration_s == 60.0 and is_missing == (name == "epochs-0.csv")
 
 
+@pytest.mark.slow
 def test_a_long_file_of_noise_is_told_in_part_and_read_to_its_end(make_run):
     row = (make_run(rows=ROWS) / "epochs-0.csv").read_bytes().splitlines(keepends=True)[-1]
     run = broken(make_run(is_closed=False), "epochs-0.csv", lambda data: data + b"noise\n" * 100_000 + row)

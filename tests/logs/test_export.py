@@ -49,6 +49,7 @@ def export(log_dir: Path, name: str) -> tuple[Path, str]:
     return path, result.output
 
 
+@pytest.mark.slow
 def test_json_has_the_run_its_epochs_and_their_metrics(log_dir):
     path, said = export(log_dir, "epochs.json")
     whole = json.loads(path.read_text(encoding="utf-8"))
@@ -76,6 +77,7 @@ def test_json_has_the_run_its_epochs_and_their_metrics(log_dir):
     assert (unfinished["epoch"], unfinished["is_complete"], unfinished["flags"]) == (2, False, "unfinished")
 
 
+@pytest.mark.slow
 def test_csv_has_the_same_with_a_column_for_each_metric_and_runs_no_formula(log_dir):
     path, _ = export(log_dir, "epochs.csv")
     rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
@@ -86,6 +88,7 @@ def test_csv_has_the_same_with_a_column_for_each_metric_and_runs_no_formula(log_
     assert float(rows[0]["gpu_kwh"]) == pytest.approx(1e-3) and rows[0]["cpu_kwh"] == ""
 
 
+@pytest.mark.slow
 def test_parquet_has_the_same_with_types(log_dir):
     pytest.importorskip("pyarrow")
     import pyarrow.parquet
@@ -108,12 +111,14 @@ def test_parquet_has_the_same_with_types(log_dir):
         assert row == expected
 
 
+@pytest.mark.slow
 def test_one_run_of_a_directory(log_dir):
     run = read_logs(log_dir).runs[0]
     path, _ = export(run.path, "../../one.json")
     assert {e["run_id"] for e in json.loads(path.read_text(encoding="utf-8"))["epochs"]} == {run.run_id}
 
 
+@pytest.mark.slow
 def test_without_pyarrow_parquet_says_what_to_install_and_writes_nothing(log_dir, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     result = CliRunner().invoke(cli, ["export", str(log_dir), "-o", str(log_dir.parent / "x.parquet")])
@@ -121,6 +126,7 @@ def test_without_pyarrow_parquet_says_what_to_install_and_writes_nothing(log_dir
     assert not (log_dir.parent / "x.parquet").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "said"), [("x.xlsx", ".json, .csv and .parquet"), ("no/x.json", "make it first")])
 def test_other_files_are_refused(log_dir, name, said):
     result = CliRunner().invoke(cli, ["export", str(log_dir), "-o", str(log_dir.parent / name)])

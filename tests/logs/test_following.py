@@ -119,6 +119,7 @@ def test_time_alone_makes_a_silent_run_elsewhere_dead(tmp_path, monkeypatch):
     assert (len(followed.look(3).running), followed.look(3).n_dead) == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_shown", [0, 3])
 def test_of_many_runs_only_the_newest_that_ended_are_read(tmp_path, monkeypatch, n_shown):
     for i in range(30):

@@ -72,6 +72,7 @@ def test_the_forecast_at_a_tenth_of_the_run_is_shown_and_else_the_last():
     ).has_held  # the end of an interval belongs to it
 
 
+@pytest.mark.slow
 def test_a_run_scores_its_forecasts_against_its_summary(tmp_path):
     clock = FakeClock()
     with Tracker(

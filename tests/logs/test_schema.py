@@ -108,6 +108,7 @@ def through_csv(lines):
     return list(csv.reader(io.StringIO(log_lines(lines).decode(), newline=""), strict=True))
 
 
+@pytest.mark.slow
 @given(ROWS)
 def test_a_row_reads_back_as_it_was(row):
     (cells,) = through_csv([row_cells(row)])
@@ -121,6 +122,7 @@ def test_a_summary_that_was_written_before_nodes_were_assumed_reads_the_same(sum
     assert summary_from_lines(lines) == older
 
 
+@pytest.mark.slow
 @given(agreeing())
 def test_a_summary_reads_back_as_it_was(summary):
     fields = summary_fields(summary)
@@ -129,6 +131,7 @@ def test_a_summary_reads_back_as_it_was(summary):
     assert read_back({f.name: f for f in fields}) == summary
 
 
+@pytest.mark.slow
 @given(st.builds(Factor, st.just("pue"), POSITIVE, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
 def test_a_factor_reads_back_as_it_was(factor):
     assert factor_from_fields("pue", {f.name: f for f in factor_fields(factor)}) == factor

@@ -176,6 +176,7 @@ gaps_s = st.one_of(st.just(0.0), st.floats(0.01, 900))
 row_values = st.tuples(st.floats(0.5, 4000), gaps_s, energies, energies, rates, st.floats(-0.2, 0.6))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     ranks=st.lists(st.lists(row_values, min_size=1, max_size=6), min_size=1, max_size=3),

@@ -75,6 +75,7 @@ def test_nothing_metered_of_an_instant_says_nothing_about_a_run(gap_s, energy_kw
     assert (found.energy_kwh, found.energy.total_kwh, found.measured_kwh) == (energy_kwh,) * 3
 
 
+@pytest.mark.slow
 @given(rows())
 def test_the_sum_over_rows_is_the_sum_by_component_gaps_included(written):
     found = summary(written)
@@ -90,6 +91,7 @@ def test_the_sum_over_rows_is_the_sum_by_component_gaps_included(written):
     assert found.metered_s <= found.duration_s * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(rows(), st.floats(1, 3))
 def test_pue_multiplies_energy_emissions_and_cost_once(written, pue):
     bare, site = (summary(written, pue=p, electricity_price=PRICE) for p in (1.0, pue))

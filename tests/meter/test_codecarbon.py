@@ -91,6 +91,7 @@ def run_script(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_it_is_silent_and_no_config_file_changes_it(tmp_path):
     (tmp_path / ".codecarbon.config").write_text(
         "[codecarbon]\nemissions_endpoint=http://127.0.0.1:9/\ntracking_mode=process\npue=3\n"
@@ -101,6 +102,7 @@ def test_it_is_silent_and_no_config_file_changes_it(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == [".codecarbon.config"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_scontrol", [False, True])
 def test_a_slurm_job_is_measured_without_ever_calling_scontrol(tmp_path, has_scontrol):
     if has_scontrol:
@@ -144,6 +146,7 @@ def test_a_busy_share_of_a_large_node_is_charged_by_its_own_load(monkeypatch, bu
     assert fields["cpu_tdp_w"] == "17.5" and fields["cpu_method"] == Method.TDP_MODEL
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or (os.cpu_count() or 1) < 2, reason="binds itself to one of several CPUs")
 def test_a_process_that_is_bound_to_one_cpu_and_keeps_it_busy():
     """The whole path, on this machine: without the load of the share alone, it would be charged as half idle."""
@@ -421,6 +424,7 @@ print(fields["cpu_model"], fields.get("cpu_tdp_w"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/cpuinfo")
 def test_it_starts_without_a_second_python_and_without_pandas_and_finds_the_same(tmp_path):
     done = subprocess.run(
@@ -435,6 +439,7 @@ def test_it_starts_without_a_second_python_and_without_pandas_and_finds_the_same
         assert float(done.stdout.split()[-1]) % tdp.tdp == 0  # times its sockets
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/cpuinfo")
 def test_the_name_of_the_cpu_is_that_of_py_cpuinfo():
     import cpuinfo
@@ -461,6 +466,7 @@ def test_a_cpu_is_named_by_proc_cpuinfo_or_by_lscpu(tmp_path, monkeypatch, cpuin
     assert module._cpu_name(str(tmp_path / "cpuinfo")) == name
 
 
+@pytest.mark.slow
 def test_rated_powers_are_those_that_codecarbon_finds_with_pandas():
     from codecarbon.core.cpu import TDP
     from codecarbon.input import DataSource
@@ -509,6 +515,7 @@ print(logging.getLevelName(log.level), file=sys.stdout)
 """
 
 
+@pytest.mark.slow
 def test_codecarbon_is_quiet_while_ours_lives_and_as_before_afterwards(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LOG_LEVEL], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False

@@ -18,11 +18,13 @@ def _memory(row):
     return float(row["memory_gb"]) if row["memory_gb"] else None
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("row", [r for r in SEEN if r["expected"]], ids=lambda r: f"{r['name']} {r['memory_gb']}")
 def test_a_name_that_was_seen_is_its_gpu(row):
     assert recognise(row["name"], _memory(row)).name == row["expected"]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("row", [r for r in SEEN if not r["expected"]], ids=lambda r: f"{r['name']} {r['memory_gb']}")
 def test_a_trap_is_no_gpu_of_the_table(row):
     with pytest.raises(UsageError):

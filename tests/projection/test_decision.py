@@ -43,6 +43,7 @@ def test_the_machine_here_leads_where_it_costs_less_and_the_faster_one_says_for_
     assert made.faster.more_usd > 20
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("gpu", ["T4", "GeForce RTX 3090", "H100 SXM5 80GB"])
 @pytest.mark.parametrize("price", [0.05, 0.419, 2.0, 9.0, None])
 def test_a_machine_is_rented_for_money_alone_only_where_it_is_likely_to_cost_less(gpu: str, price: float | None):

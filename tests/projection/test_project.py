@@ -427,6 +427,7 @@ def test_more_gpus_here_and_there():
     assert sixteen.gain == pytest.approx(16 * 0.85 ** (4 / 3))
 
 
+@pytest.mark.slow
 @given(st.floats(0.5, 500.0), st.floats(0.05, 1.0), st.floats(1.0, 3.0))
 def test_cost_energy_and_emissions_are_in_proportion(local_hours, share, factor):
     def row(h: float, u: float):

@@ -135,6 +135,7 @@ def test_the_name_of_a_line_is_data(hostile):
 # -- in a real browser -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sections_fold_without_a_script(show, tmp_path):
     gpu_run(tmp_path)
     page = show(html.render(document(tmp_path)), java_script_enabled=False)
@@ -202,6 +203,7 @@ def test_what_a_point_shows_stays_within_its_chart(show, width):
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.slow
 def test_a_live_page_loads_itself_anew_and_keeps_what_was_folded(show, tmp_path):
     def blocks(n: int) -> tuple:
         long = tuple(Paragraph(f"line {i}") for i in range(60))
@@ -238,6 +240,7 @@ def test_a_page_that_was_left_behind_says_so(show):
     )
 
 
+@pytest.mark.slow
 def test_without_scripts_a_live_page_loads_itself_anew_too(show, tmp_path):
     page = show(page_of(Paragraph("before"), live=LiveState("Live.", "x", 1.0, 1e9)), java_script_enabled=False)
     (tmp_path / "page.html").write_text(page_of(Paragraph("after")), encoding="utf-8")

@@ -145,6 +145,7 @@ def test_the_page_needs_nothing_else(logs: Path) -> None:
     assert "default-src 'none'" in page
 
 
+@pytest.mark.slow
 def test_a_page_loads_no_reportlab_and_no_statsmodels(logs: Path, tmp_path: Path) -> None:
     demo_run(logs)
     code = f"""
@@ -348,6 +349,7 @@ def test_it_fits_the_screen_and_asks_for_nothing(show, logs: Path, make, width: 
     assert page.seen == []
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_nothing_in_a_text_runs(show, harmless: list[str], hostile: str) -> None:
     """With scripts allowed and the page's own policy against them switched off: escaping alone has to do."""
@@ -417,6 +419,7 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
     assert page.eval_on_selector_all("th:not([scope])", "all => all.length") == 0
 
 
+@pytest.mark.slow
 def test_it_prints(show, logs: Path) -> None:
     many_runs(logs)
     page = show(html.render(document(logs)), scheme="dark")
@@ -436,6 +439,7 @@ def test_it_prints(show, logs: Path) -> None:
     assert page.evaluate("getComputedStyle(document.documentElement).color") == "rgb(28, 37, 33)"
 
 
+@pytest.mark.slow
 def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
     hostile = '"} @page { size: 1cm } </style><script>pwned = 1</script> \\22 ☃'
     content = Document(hostile, "x", hostile, (Paragraph("x"),) * 60)

@@ -127,6 +127,7 @@ def test_runs_are_called_runs():
     assert not any("A B B A" in block.text for block in of_kind(of_runs, Paragraph))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wild", [False, True])
 def test_it_is_written_in_all_formats(tmp_path: Path, wild: bool):
     rows = list(four_arms().rows)

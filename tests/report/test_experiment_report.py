@@ -40,6 +40,7 @@ def experiment(tmp_path_factory) -> ExperimentRecord:
     return two_arms(tmp_path_factory.mktemp("logs"), not_run=not_run, budget={"energy_kwh": (0.06, 0.2)})
 
 
+@pytest.mark.slow
 def test_the_verdict_comes_first_with_interval_and_trade_off(experiment):
     first, second, third, *_ = texts(experiment)
     assert first.startswith("optimised saved 45.5% of the modelled energy, CO2e, cost and time (45.")
@@ -264,6 +265,7 @@ def test_a_run_that_metered_nothing_counts_at_the_mean_of_the_others(interrupted
     assert whole.energy_kwh == pytest.approx(second.summary.energy_kwh * whole.duration_s / second.summary.duration_s)
 
 
+@pytest.mark.slow
 def test_several_arms_are_compared_within_each_combination(tmp_path):
     groups = []
     for size, epoch_s in ((32, 10.0), (64, 5.0)):

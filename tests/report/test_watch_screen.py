@@ -103,6 +103,7 @@ def test_an_exploration_is_no_run_of_epochs(tmp_path):
     assert "    exploring · 25.0 s" in screen(tmp_path) and "forecast" not in screen(tmp_path)
 
 
+@pytest.mark.slow
 def test_of_many_runs_those_that_fit_are_shown_and_the_others_counted(tmp_path):
     for i in range(20):
         running(tmp_path, run_id=f"20261121T0001{i:02d}-a")

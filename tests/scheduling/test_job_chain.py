@@ -231,6 +231,7 @@ def test_jobs_behind_a_finished_training_end_at_once(cluster: Cluster) -> None:
     assert len(cluster.started) == 2
 
 
+@pytest.mark.slow
 def test_a_bug_stops_the_chain_with_the_second_job(cluster: Cluster) -> None:
     cluster.submit(script())
     cluster.plan("sys.exit(1)", "sys.exit(1)")

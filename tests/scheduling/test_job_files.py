@@ -278,6 +278,7 @@ def test_the_time_zone_of_at_is_not_that_of_the_training(machine: Machine, zone:
     assert machine.arrived == ["unset" if zone is None else zone]
 
 
+@pytest.mark.slow
 def test_the_container_waits_until_the_start_by_the_clock(machine: Machine) -> None:
     wait, command = containers(text_of("k8s"))
     assert command == list(COMMAND)
@@ -349,6 +350,7 @@ def test_the_check_of_kubernetes_would_find_a_mistake() -> None:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40))
 @example("\x85\u2028\u2029\ufeff\U0001f331\x7f\xa0")

@@ -358,6 +358,7 @@ def test_garbage_errors_and_slow_answers_leave_the_table_at_once(reply):
     assert steady_s() - begun_s < 20.0
 
 
+@pytest.mark.slow
 def test_garbage_during_the_wait_does_not_hold_up_the_maximum():
     now = datetime.now(UTC)
     good = {

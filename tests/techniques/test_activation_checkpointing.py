@@ -133,6 +133,7 @@ def test_fewer_activations_are_kept(task, most):
     assert share < most
 
 
+@pytest.mark.slow
 def test_the_most_blocks_are_found_within_wider_ones_and_across_stages():
     arm = build_arm(resnet_task, technique_named("activation-checkpointing"))
     assert "6 blocks of ResidualConvolution" in arm.parts["technique_notes"][0]()
@@ -156,6 +157,7 @@ def test_looking_leaves_no_trace():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in arm.parts["model"].modules())
 
 
+@pytest.mark.slow
 def test_evaluation_and_no_gradients_compute_each_block_itself():
     arm = build_arm(chain_task, technique_named("activation-checkpointing"))
     model, plain = arm.parts["model"].eval(), build_arm(chain_task).parts["model"].eval()
@@ -185,6 +187,7 @@ class Twice(Residual):
         return super().forward(x * self.n_runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [DrawsElsewhere, Twice])
 def test_other_gradients_are_refused(block):
     model = None
@@ -209,6 +212,7 @@ class Spectral(nn.Module):
         return torch.tanh(self.linear(x))
 
 
+@pytest.mark.slow
 def test_buffers_that_a_block_uses_and_moves_are_used_as_they_were():
     _, plain, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "")
     _, ours, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "activation-checkpointing")
@@ -217,6 +221,7 @@ def test_buffers_that_a_block_uses_and_moves_are_used_as_they_were():
             torch.testing.assert_close(one[name], other[name], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_model_runs_its_own_blocks():
     arm = build_arm(chain_task, technique_named("activation-checkpointing"))
     model = arm.parts["model"]
@@ -228,6 +233,7 @@ def test_a_copy_of_the_model_runs_its_own_blocks():
     assert model.train()(torch.randn(4, 16)).any()
 
 
+@pytest.mark.slow
 def test_it_composes_with_autocast_and_a_graph():
     arm = build_arm(lambda: transformer_task(dropout=0.0), technique_named("activation-checkpointing"))
     plain = build_arm(lambda: transformer_task(dropout=0.0))
@@ -264,6 +270,7 @@ def test_a_compiled_model_trains_the_same(task):
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.slow
 def test_what_has_no_blocks_or_is_no_plain_model_is_refused_with_the_reason():
     checkpointing = technique_named("activation-checkpointing")
     with pytest.raises(NotApplicableError, match="Sequential has no repeated blocks"):
@@ -285,6 +292,7 @@ def test_a_value_is_refused_early():
         technique_named("activation-checkpointing=2")
 
 
+@pytest.mark.slow
 def test_a_plain_step_that_does_not_fit_is_verified_on_fewer_samples():
     def task():
         parts = chain_task()

@@ -279,6 +279,7 @@ def test_what_changes_the_length_of_a_training_is_not_tried(bench):
     assert not any("budget" in note for note in bench.compare([whole], budget_s=200).notes)
 
 
+@pytest.mark.slow
 def test_the_baselines_own_failure_is_raised_with_a_note(bench):
     bench.more = {"train_step": lambda *arguments: 1 / 0}
     with pytest.raises(ZeroDivisionError) as caught:
@@ -305,6 +306,7 @@ def test_bad_arguments_are_said_before_anything_runs(bench, techniques, message)
     assert not bench.first_weights and not list(bench.path.iterdir())
 
 
+@pytest.mark.slow
 def test_settings_of_the_task_count_unless_the_call_has_others(bench):
     bench.more = {"project": "of the task", "price_usd_per_gpu_hour": 2.0}
     comparison = bench.compare([same()], project="of the call")
@@ -403,6 +405,7 @@ def test_a_loss_that_drifts_and_one_that_is_no_number_are_said(bench):
     assert "not a finite number" in rows["wild"].learns_otherwise
 
 
+@pytest.mark.slow
 def test_an_arm_too_slow_to_catch_up_has_no_loss_to_compare_and_the_others_have(bench):
     bench.step_s = 0.005
     rows = {row.name: row for row in bench.compare([bench.taking("crawling", 400.0), same()], budget_s=60).rows}

@@ -424,6 +424,7 @@ def _ranks_that_disagree(rank):
     return ends, stopping.note, ends_by_rank_0
 
 
+@pytest.mark.slow
 def test_the_value_of_rank_0_decides_for_all(tmp_path):
     first, second = run_ranks(_ranks_that_disagree, 2, tmp_path)
     assert first == second
@@ -443,6 +444,7 @@ def _sharded_model(rank):
     return ""
 
 
+@pytest.mark.slow
 def test_a_sharded_model_is_refused(tmp_path):
     for said in run_ranks(_sharded_model, 2, tmp_path):
         assert said.startswith("model is sharded (FSDP)")

@@ -65,6 +65,7 @@ def test_a_model_learns_in_micro_batches(task):
     assert sum(losses[-4:]) < 0.9 * sum(losses[:4])
 
 
+@pytest.mark.slow
 def test_targets_that_do_not_count_and_weights_of_classes_share_the_mean():
     def task():
         parts = digits_task(0.0)

@@ -295,6 +295,7 @@ def test_a_step_that_mixed_precision_skips_is_none_of_the_schedules():
     assert notes[-1].startswith(f"the schedule stood after {6 - n_skipped} of 6 planned steps")
 
 
+@pytest.mark.slow
 def test_it_plans_for_the_batches_that_there_will_be():
     names = [technique("lr-schedule", "linear"), technique_named("batch-size=max")]
     arm = build_arm(lambda: plain_task(total_epochs=2), combined(names))

@@ -47,6 +47,7 @@ def test_a_model_learns_in_fewer_bits_with_weights_and_outputs_as_before(task, n
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["amp-bf16", "amp-fp16"])
 def test_gradients_are_those_of_the_plain_model_but_for_rounding(name):
     plain, arm = (build_arm(partial(transformer_task, dropout=0.0), t) for t in (None, technique_named(name)))
@@ -312,6 +313,7 @@ def infinite_gradients(arm):
     return torch.equal(weight.detach(), before)
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_ones_own_technique_skips_infinite_gradients_too():
     own = Technique("own", with_another_optimizer)
     arm = build_arm(digits_task, combined([technique_named("amp-fp16"), own]))

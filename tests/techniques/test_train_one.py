@@ -306,6 +306,7 @@ def test_the_epochs_of_its_values_are_those_of_the_evaluations(tmp_path, stops) 
     assert run.summary.epochs_done == 5  # evaluated after 2, 4 and the last
 
 
+@pytest.mark.slow
 def test_the_loss_of_training_can_be_looked_at(tmp_path, stops) -> None:
     losses = iter([3.0] * 3 + [1.0] * 3 + [2.0] * 99)
     training = Training(eval_fn=None, train_step=lambda *_: next(losses))

@@ -126,6 +126,7 @@ def test_intervals_of_equal_arms_contain_one_as_often_as_they_say():
     assert 0.93 <= held / n <= 0.97
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("n_arms", [1, 2, 4])
 def test_an_effect_of_ten_per_cent_is_found_in_nine_of_ten_at_120_s(n_arms):
     n, found = 200, 0

@@ -337,6 +337,7 @@ def test_a_meter_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
         meter.may_start.set()
 
 
+@pytest.mark.slow
 def test_what_forecasts_need_is_loaded_before_the_first_is_due_and_flagged(tmp_path):
     code = (
         "import sys, time\n"

@@ -24,6 +24,7 @@ def told(logs):
     return [f"{p.path.name}: {p.message}" for p in logs.problems]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "text",
     [
@@ -172,6 +173,7 @@ LINES = (
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(LINES), max_size=12))
 def test_lines_in_any_order(tmp_path_factory, lines):
     logs_dir = tmp_path_factory.mktemp("mixed")
