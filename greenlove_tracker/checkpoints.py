@@ -17,6 +17,37 @@ class CheckpointKind(StrEnum):
     FINAL = "final"  # the training has ended
 
 
+class NotIdentical(StrEnum):
+    """A reason why a resume is not bit-identical to a training that was never interrupted: a code and a sentence."""
+
+    OWN_ORDER = "own-order: only a DataLoader with torch's own samplers is known to give the same order again"
+    PERSISTENT_WORKERS = (
+        "persistent-workers: the loader keeps its workers from epoch to epoch, with random "
+        "states that are not known (persistent_workers)"
+    )
+    OUT_OF_ORDER = "out-of-order: the loader yields batches in whatever order its workers end (in_order=False)"
+    DATA_CHANGES = "data-changes: the data set changes during the training, and is not saved"
+    GENERATOR = "generator: nobody can know yet whether the loop seeds a random generator of the data in each epoch"
+    SHARED_GENERATOR = "shared-generator: the training draws from a random generator of the data"
+    LOOP_DRAWS = "loop-draws: the loop draws random numbers outside of its batches, which may order or change the data"
+    ANOTHER_ITERATOR = "another-iterator: another loader or iterator is open beside these batches, and begins anew"
+    NO_STEP = "no-step: a batch of this epoch was followed by no optimizer step: fetched ahead, accumulated or skipped"
+    GRADIENTS = "gradients: gradients wait for the step of an optimizer"
+    STEPS_UNSEEN = "steps-unseen: the steps of the optimizers are not seen; give all of them to the Checkpointer"
+    OTHER_LOADER = "other-loader: the loader or its data is another than it was"
+    RANDOM_STATES = "random-states: some random states could not be put back"
+    OTHER_RANKS = "other-ranks: another number of ranks goes on"
+    OTHER_VERSION = "other-version: another version of torch goes on"
+    DDP_BUCKETS = (
+        "ddp-buckets: DistributedDataParallel with more than 2 ranks adds up the gradients of "
+        "its first step after a start in another order than later"
+    )
+
+    def with_detail(self, detail: str) -> str:
+        """Return the reason with what it is of."""
+        return f"{self} ({detail})"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TrainingPosition:
     """The progress of a training.
@@ -59,8 +90,8 @@ class Manifest:
         files: all other files of it.
         run_id: of the run of ours that wrote it; empty for none.
         epochs: that the training was to have; None where that was not known.
-        not_identical: reasons, in words, why a resume is not bit-identical to a training that was never interrupted;
-            empty where it is.
+        not_identical: reasons why it resumes, but not bit for bit as a training that was never interrupted: a code of
+            ``NotIdentical`` and a sentence each; empty where it does.
         metric: name of the metric that it is the best by; empty for another kind.
         metric_value: of that metric.
         versions: of what wrote it, by name: greenlove_tracker, torch, python.

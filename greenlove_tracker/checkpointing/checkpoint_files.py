@@ -266,7 +266,7 @@ class Draft:
     @property
     def _writer(self) -> Path:
         """The mark of this process in the draft."""
-        started_s = _started_utc_s(os.getpid()) or 0.0
+        started_s = started_utc_s(os.getpid()) or 0.0
         return self.directory / f".writer-{socket.gethostname()}-{os.getpid()}-{started_s:.0f}"
 
     def _remove_all_but(self, names: set[str]) -> None:
@@ -448,7 +448,7 @@ class CheckpointStore:
             return True
         here = socket.gethostname()
         if writers and all(host == here for host, _, _ in writers):
-            return any(_is_running(pid, started_s) for _, pid, started_s in writers)
+            return any(is_running(pid, started_s) for _, pid, started_s in writers)
         return self._utc_s() - touched_s < _SILENT_AFTER_S
 
 
@@ -637,13 +637,13 @@ def _writers(draft: Path) -> list[tuple[str, int, float]]:
     return []
 
 
-def _is_running(pid: int, started_s: float) -> bool:
+def is_running(pid: int, started_s: float) -> bool:
     """Return True where a process lives: a number is given to another one later, with another start."""
-    found_s = _started_utc_s(pid)
+    found_s = started_utc_s(pid)
     return found_s is not None and abs(found_s - started_s) <= _START_TOLERANCE_S
 
 
-def _started_utc_s(pid: int) -> float | None:
+def started_utc_s(pid: int) -> float | None:
     """Return when a process began; None where there is none."""
     import psutil
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import os
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,13 +16,21 @@ from typing import Any, Literal
 from greenlove_tracker import console
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
 from greenlove_tracker.checkpointing.checkpoint_writer import CheckpointWriter, saved_now
-from greenlove_tracker.checkpointing.data_position import PositionedBatches
+from greenlove_tracker.checkpointing.data_position import PositionedBatches, drawn_since
 from greenlove_tracker.checkpointing.distributed import RankAgreement, RanksLostError, check_shared_directory
+from greenlove_tracker.checkpointing.heartbeat import Heartbeat
 from greenlove_tracker.checkpointing.resuming import Resumed, newest_checkpoint, put_back
 from greenlove_tracker.checkpointing.sharded_states import check_supported, rank_buffers, why_not_identical
 from greenlove_tracker.checkpointing.termination import Notice, TerminationNotices
 from greenlove_tracker.checkpointing.training_state import TrainingState, named, plain_copy
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, Manifest, TrainingPosition
+from greenlove_tracker.checkpoints import (
+    CheckpointAction,
+    CheckpointEvent,
+    CheckpointKind,
+    Manifest,
+    NotIdentical,
+    TrainingPosition,
+)
 from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
 from greenlove_tracker.format import plural
@@ -83,9 +93,9 @@ class Checkpointer:
             scheduler.step()
 
     The newest whole checkpoint of the directory is loaded when it is made. The first ``batches()`` of an epoch then
-    begins where the training was, with the random states that it had: the result is the same, bit for bit, as without
-    an interruption, and a checkpoint says so where it is not. Under torchrun every rank makes one, after
-    ``init_process_group()`` and after the model was wrapped.
+    begins where the training was, with the random states that it had: for simple loops the result is the same, bit for
+    bit, as without an interruption; a checkpoint says whether it is known to be. Under torchrun every rank makes one,
+    after ``init_process_group()`` and after the model was wrapped.
 
     Args:
         directory: of the checkpoints of this training, and of no other; or an address such as ``s3://bucket/run``.
@@ -163,8 +173,10 @@ class Checkpointer:
         self._ranks, writing_ranks = RankAgreement(), RankAgreement()
         store = CheckpointStore(directory, keep_last=keep_last)
         self.directory = store.path
+        self._heartbeat: Heartbeat | None = None
         if isinstance(store.path, Path):
             check_shared_directory(store.path, self._ranks)
+            self._heartbeat = Heartbeat(store.path, self._clock) if self._ranks.rank == 0 else None
         self._writer = CheckpointWriter(
             store,
             self._state,
@@ -184,7 +196,14 @@ class Checkpointer:
         self._is_left = False  # the loop, before its end
         self._is_timed = False  # the epoch is open for its tracker
         self._is_batch_open = False  # it is with the loop's body
-        self._pass: PositionedBatches | None = None  # the first one of the epoch
+        self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
+        self._batches: weakref.ref[Generator[Any]] | None = None  # what the loop takes of it
+        self._n_beside = 0  # further batches() that are open
+        self._has_beside = False  # an iterator beside them was open at a save
+        self._has_missed_step = False  # a batch of this epoch
+        self._n_steps_before = 0  # this batch
+        self._loop_draws = False  # outside of its batches
+        self._after_pass: dict[str, Any] | None = None  # random states
         self._optimizer_steps = self._batches_of_step = 0
         self._counts_steps = False  # a tracker of the user's own is told by their loop
         self._seen_notice: Notice | None = None
@@ -222,7 +241,7 @@ class Checkpointer:
                 own, made with ``**checkpointer.resumed``. False: none.
 
         Raises:
-            UsageError: on a bad argument.
+            UsageError: on a bad argument; in the loop: another training is live in the directory.
             TrainingInterrupted: in the loop: it was told to end, and is saved.
             BudgetExceeded: in the loop: as ``Tracker.epoch_start()``; the training is saved.
         """
@@ -301,6 +320,9 @@ class Checkpointer:
                 self._put_back_random(self._left, "random")
                 self._left = None
             return
+        problem = self._ranks.gathered("" if self._heartbeat is None else self._heartbeat.begin())[0]
+        if problem:
+            raise UsageError(problem)
         self._is_looping, self._n_epochs = True, n
         self._notices = self._make_notices()
         with self._notices, self._tracking(n, tracker):
@@ -316,6 +338,8 @@ class Checkpointer:
             finally:
                 self._is_in_epoch = self._is_looping = False
                 self._writer.wait()
+                if self._heartbeat is not None:
+                    self._heartbeat.end()
 
     def _is_finished(self, n: int | None) -> bool:
         if n is not None and self._position.epoch >= n:
@@ -342,7 +366,8 @@ class Checkpointer:
         self.tracker, self._counts_steps = None, False
 
     def _begin_epoch(self) -> None:
-        self._is_pass_begun = False
+        self._is_pass_begun = self._has_missed_step = False
+        self._after_pass = None
         left = self._left
         if left is not None:
             if not self._position.batches:
@@ -360,6 +385,8 @@ class Checkpointer:
         if self._is_batch_open:  # the loop was left by break: its last batch is done all the same
             self._batch_done()
         self._is_in_epoch, self._left = False, None
+        if self._after_pass is not None:  # torch's state is another: each evaluation that begins a loader draws from it
+            self._loop_draws = self._loop_draws or drawn_since(self._after_pass, with_torch=False)
         position = self._position
         self._position = TrainingPosition(position.epoch + 1, 0, position.steps)
         with self._saved_if_it_ends():
@@ -397,29 +424,51 @@ class Checkpointer:
     def _positioned(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with a saving point after each batch."""
         iterator, epoch = self._begin_pass(loader), self._position.epoch
-        while True:
-            try:
-                batch = next(iterator)  # a for loop would begin the pass anew
-            except StopIteration:
-                return
-            except Exception:
-                self._save_if_noticed()
-                raise
-            self._is_batch_open = True
-            yield batch
-            if not self._is_in_epoch or self._position.epoch != epoch:
-                raise UsageError("these batches() are of an epoch that is over: call batches() in each epoch")
-            self._batch_done()
-            code = self._ranks.exchange(self._code(), self._position.steps)
-            if code:
-                self._act(code)
+        try:
+            while True:
+                try:
+                    batch = next(iterator)  # a for loop would begin the pass anew
+                except StopIteration:
+                    return
+                except Exception:
+                    self._save_if_noticed()
+                    raise
+                self._is_batch_open, self._n_steps_before = True, self._state.n_steps
+                yield batch
+                if not self._is_in_epoch or self._position.epoch != epoch:
+                    raise UsageError("these batches() are of an epoch that is over: call batches() in each epoch")
+                self._batch_done()
+                code = self._ranks.exchange(self._code(), self._position.steps)
+                if code:
+                    self._act(code)
+        finally:
+            self._after_pass = random_state_values() if self._position.epoch == epoch else None
+
+    def _beside(self, loader: Iterable[Any]) -> Generator[Any]:
+        """Yield the batches of a further pass, and know that it is open."""
+        self._n_beside += 1
+        try:
+            for batch in loader:
+                self._beat()
+                yield batch
+        finally:
+            self._n_beside -= 1
+
+    def _beat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
 
     def _begin_pass(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
-        left, self._left, self._pass = self._left, None, None
+        left, self._left = self._left, None
+        self._loop_draws = self._loop_draws or drawn_since(self._at_epoch_start)
         resume = left.of_rank["data"] if left is not None and left.is_of_this_rank else None
         positioned = PositionedBatches(
-            loader, resume=resume, after_replay=lambda: self._put_back_after_replay(left), perf_s=self._clock.perf_s
+            loader,
+            resume=resume,
+            before=self._pass,
+            after_replay=lambda: self._put_back_after_replay(left),
+            perf_s=self._clock.perf_s,
         )
         is_within = left is not None and self._position.batches > 0
         if is_within and self.tracker is not None:
@@ -439,10 +488,12 @@ class Checkpointer:
 
     def _batch_done(self) -> None:
         """Count a batch; and the optimizer's steps, with the batches each was accumulated over, for our tracker."""
+        self._beat()
         self._is_batch_open = False
         position = self._position
         self._position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
+        self._has_missed_step = self._has_missed_step or self._state.n_steps == self._n_steps_before
         if self._state.batch_done():
             n_batches, self._batches_of_step = self._batches_of_step, 0
             self._optimizer_steps += 1
@@ -577,9 +628,29 @@ class Checkpointer:
         return left.of_rank["data"] if left is not None and left.is_of_this_rank else None
 
     def _not_identical(self) -> tuple[str, ...]:
-        of_ranks, is_epoch_end = why_not_identical(self._models, self._ranks.world_size), self._position.batches == 0
-        of_data = () if self._pass is None else self._pass.why_not_identical(is_epoch_end=is_epoch_end)
-        return tuple(dict.fromkeys((*self._resume_reasons, *self._state.why_not_identical, *of_ranks, *of_data)))
+        """Return why the training may not go on bit for bit from now; claimed is only what is known."""
+        reasons = [*self._resume_reasons, *self._state.why_not_identical]
+        reasons += why_not_identical(self._models, self._ranks.world_size)
+        if self._pass is not None:
+            reasons += self._pass.why_not_identical(is_epoch_end=self._position.batches == 0)
+            reasons += [NotIdentical.ANOTHER_ITERATOR] if self._is_another_open(self._pass) else []
+        if self._after_pass is not None and drawn_since(
+            self._after_pass, with_torch=False
+        ):  # evaluations begin loaders
+            self._loop_draws = True
+        if self._loop_draws:
+            reasons.append(NotIdentical.LOOP_DRAWS)
+        if self._has_missed_step:
+            reasons.append(NotIdentical.NO_STEP)
+        return tuple(dict.fromkeys(reasons))
+
+    def _is_another_open(self, current: PositionedBatches) -> bool:
+        """Return whether an iterator beside the batches is open, or was at a save before."""
+        own = None if self._batches is None else self._batches()
+        if not self._has_beside and (self._n_beside or current.is_another_open(own)):
+            gc.collect()  # what an error has left may hold some
+            self._has_beside = bool(self._n_beside) or current.is_another_open(own)
+        return self._has_beside
 
     def _note_saved(self) -> None:
         self._saved_s, self._is_asked = self._clock.perf_s(), False
@@ -665,12 +736,13 @@ class Checkpointer:
             return
         missing = put_back_random_state_values(left.of_rank[key])
         if missing:
-            reason = f"random states missing here: {', '.join(missing)}"
+            reason = NotIdentical.RANDOM_STATES.with_detail(", ".join(missing))
             left.not_identical = tuple(dict.fromkeys((*left.not_identical, reason)))
 
     def _tell_restored(self, left: Resumed, replayed: PositionedBatches | None = None) -> None:
         """Tell the log of the resume, once the training is where it was."""
-        reasons = left.not_identical if replayed is None else (*left.not_identical, *replayed.not_identical)
+        of_replay = () if replayed is None else replayed.why_not_identical(is_epoch_end=False)
+        reasons = (*left.not_identical, *of_replay)
         self._resume_reasons = tuple(dict.fromkeys(reasons))
         if self._ranks.rank != 0:
             return
@@ -709,9 +781,11 @@ class _Batches:
     def __iter__(self) -> Iterator[Any]:
         checkpointer = self._checkpointer
         if checkpointer._is_pass_begun:
-            return iter(self._loader)
+            return checkpointer._beside(self._loader)
         checkpointer._is_pass_begun = True
-        return checkpointer._positioned(self._loader)
+        batches = checkpointer._positioned(self._loader)
+        checkpointer._batches = weakref.ref(batches)
+        return batches
 
     def __len__(self) -> int:
         return max(0, len(self._loader) - self._n_before)  # type: ignore[arg-type]  # raises where it has none

@@ -14,6 +14,7 @@ from greenlove_tracker.checkpointing.checkpoint_writer import MODEL_FILE, rank_f
 from greenlove_tracker.checkpointing.distributed import RankAgreement
 from greenlove_tracker.checkpointing.sharded_states import has_shards, load_sharded, put_back_rank_buffers
 from greenlove_tracker.checkpointing.training_state import TrainingState, unpacked
+from greenlove_tracker.checkpoints import NotIdentical
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tracker.state import WarnOnce
 
@@ -26,7 +27,7 @@ class Resumed:
         checkpoint: that was read.
         state: content of ``model.pt``.
         of_rank: content of the file of this rank; of the first rank's, where this one has none.
-        not_identical: reasons, in words, why going on from it is not bit-identical; empty where it is.
+        not_identical: why going on from it is not bit-identical; empty where it is.
         is_of_this_rank: random states and the position in the data are those of this rank.
         passed_over: newer ones that are damaged, in sentences; on the first rank.
     """
@@ -63,13 +64,15 @@ def newest_checkpoint(
     if found is None:
         raise OSError(f"rank {ranks.rank} does not see the checkpoint {name}")
     manifest = found.manifest
-    reasons = list(manifest.not_identical)
+    reasons: list[str] = list(manifest.not_identical)
     is_of_this_rank = manifest.world_size == ranks.world_size
     if not is_of_this_rank:
-        reasons.append(f"{manifest.world_size} ranks wrote it, and {ranks.world_size} go on")
+        reasons.append(
+            NotIdentical.OTHER_RANKS.with_detail(f"{manifest.world_size} wrote it, and {ranks.world_size} go on")
+        )
     here = versions()
     if (wrote := manifest.versions.get("torch")) != here["torch"]:
-        reasons.append(f"torch {wrote} wrote it, and torch {here['torch']} goes on")
+        reasons.append(NotIdentical.OTHER_VERSION.with_detail(f"{wrote} wrote it, and {here['torch']} goes on"))
     rank = ranks.rank if ranks.rank < manifest.world_size else 0
     return Resumed(
         found,

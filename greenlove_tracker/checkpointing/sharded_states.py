@@ -19,7 +19,7 @@ from torch import distributed
 
 from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
-from greenlove_tracker.checkpoints import CheckpointFile
+from greenlove_tracker.checkpoints import CheckpointFile, NotIdentical
 from greenlove_tracker.errors import UsageError
 
 Models = Mapping[str, torch.nn.Module]
@@ -91,17 +91,14 @@ def check_supported(models: Models, optimizers: Optimizers) -> None:
 
 
 def why_not_identical(models: Models, world_size: int) -> tuple[str, ...]:
-    """Return why a resume with as many ranks is not bit-identical to a training that was not interrupted; in words."""
+    """Return why a resume with as many ranks is not bit-identical to a training that was not interrupted."""
     if world_size <= 2:  # a sum of two is the same in any order
         return ()
     kinds = _data_parallel()
     if any(isinstance(model, kinds) and not model.find_unused_parameters for model in models.values()):
         # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
         # order of ranks: torch/csrc/distributed/c10d/reducer.cpp, Reducer::rebuild_buckets.
-        return (
-            "DistributedDataParallel with more than 2 ranks adds up the gradients of its first step after a start in "
-            "another order than later",
-        )
+        return (NotIdentical.DDP_BUCKETS,)
     return ()
 
 

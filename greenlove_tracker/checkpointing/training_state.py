@@ -10,6 +10,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import numpy
@@ -18,11 +19,12 @@ from torch import nn
 
 from greenlove_tracker.checkpointing.distributed import first_line
 from greenlove_tracker.checkpointing.sharded_states import is_sharded, unwrapped
+from greenlove_tracker.checkpoints import NotIdentical
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.random_state import original_value, plain_value
 from greenlove_tracker.exploration.snapshot import free_host_bytes
 
-_FORMAT = 1
+_FORMAT = 2  # of the state of a training; 1 had another position in the data
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device, torch.Size)
 _NUMBERS = "biufc"  # kinds of NumPy's arrays
 _HOST_SHARE = 0.5  # of the host's free memory that a copy may take: the workers and the page cache need the rest
@@ -77,6 +79,11 @@ class TrainingState:
         """
         return self._gradients.batch_done()
 
+    @property
+    def n_steps(self) -> int:
+        """Steps that optimizers have taken here, as far as they are seen."""
+        return self._gradients.n_steps
+
     def capture(self, *, is_copied: bool = True) -> dict[str, Any]:
         """Return the state in plain values.
 
@@ -104,10 +111,8 @@ class TrainingState:
 
     @property
     def why_not_identical(self) -> tuple[str, ...]:
-        """In words, what a resume from now lacks; empty where it lacks nothing."""
-        if self.is_sharded and self._gradients.are_growing:
-            return ("gradients that are still growing (gradient accumulation) are not saved of sharded models",)
-        return ()
+        """Why a resume from now may not be bit-identical; empty where it is."""
+        return self._gradients.why_not_identical
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Put a state back, in place.
@@ -118,6 +123,11 @@ class TrainingState:
         Raises:
             UsageError: where it is of another training, such as of another model; some of it may be loaded then.
         """
+        if state["format"] != _FORMAT:
+            raise UsageError(
+                "the checkpoint was written by another version of greenlove_tracker, and this one cannot read it: use "
+                "that version, or give another directory to begin anew"
+            )
         is_whole = not (self.is_sharded or state["is_sharded"])  # else all ranks load models and optimizers together
         here = {*self._beside, *(self._models if is_whole else ()), *(self._optimizers if is_whole else ())}
         if (there := {*state["models"], *state["optimizers"], *state["beside"]}) != here:
@@ -153,7 +163,7 @@ def _told(name: str) -> Iterator[None]:
 
 
 class _GradientsInWork:
-    """Gradients of batches that no optimizer has used yet, as with gradient accumulation.
+    """Gradients that an optimizer has not used yet, as with gradient accumulation.
 
     After an optimizer's step gradients are used up: the training sets them to zero or None before they grow again. Then
     only those that are there are noted, and come back as zeros: an optimizer skips a parameter without a gradient,
@@ -161,36 +171,43 @@ class _GradientsInWork:
     """
 
     def __init__(self, optimizers: Mapping[str, Any], parameters: Sequence[nn.Parameter]) -> None:
-        self._parameters = parameters
-        self._has_stepped = False
-        self._are_used = True
+        self._optimizers, self._parameters = optimizers, parameters
+        self.n_steps = 0
+        self._now, self._stepped = set[str](), set(optimizers)  # in this batch, in the one before
         self._is_seen = bool(optimizers) and all(hasattr(o, "register_step_post_hook") for o in optimizers.values())
         if self._is_seen:
-            for optimizer in optimizers.values():
-                optimizer.register_step_post_hook(self._on_step)
+            for name, optimizer in optimizers.items():
+                optimizer.register_step_post_hook(partial(self._on_step, name))
 
-    def _on_step(self, *_: object) -> None:
-        self._has_stepped = True
+    def _on_step(self, name: str, *_: object) -> None:
+        self._now.add(name)
+        self.n_steps += 1
 
     def batch_done(self) -> bool:
         """Note and return whether an optimizer has stepped in this batch; True where nobody sees it."""
-        self._are_used, self._has_stepped = self._has_stepped, False
-        return self._are_used or not self._is_seen
+        self._stepped, self._now = self._now, set()
+        return bool(self._stepped) or not self._is_seen
 
     @property
-    def are_growing(self) -> bool:
-        """True where no optimizer took a step in the batch before."""
-        return self._is_seen and not self._are_used
+    def why_not_identical(self) -> tuple[str, ...]:
+        if not self._is_seen:
+            return (NotIdentical.STEPS_UNSEEN,)
+        waiting = [p for name in self._optimizers if name not in self._stepped for p in self._held(name)]
+        return (NotIdentical.GRADIENTS,) if any(p.grad is not None for p in waiting) else ()
 
     def state(self) -> dict[str, Any]:
         """Return the gradients by the number of the parameter; of those that are used up, None."""
-        are_used = self._is_seen and self._are_used
-        present = {n: p.grad for n, p in enumerate(self._parameters) if p.grad is not None}
-        return dict.fromkeys(map(str, present)) if are_used else {str(n): grad for n, grad in present.items()}
+        used = {id(p) for name in self._stepped for p in self._held(name)} if self._is_seen else ()
+        return {
+            str(number): None if id(parameter) in used else parameter.grad
+            for number, parameter in enumerate(self._parameters)
+            if parameter.grad is not None
+        }
 
     def put_back(self, gradients: Mapping[str, Any]) -> None:
         """Put back what ``state`` returned."""
-        self._are_used = all(gradient is None for gradient in gradients.values())
+        growing = {id(p) for n, p in enumerate(self._parameters) if gradients.get(str(n)) is not None}
+        self._stepped = {name for name in self._optimizers if not any(id(p) in growing for p in self._held(name))}
         for number, parameter in enumerate(self._parameters):
             if str(number) not in gradients:
                 parameter.grad = None
@@ -200,6 +217,10 @@ class _GradientsInWork:
                 parameter.grad = torch.zeros_like(parameter)
             else:
                 parameter.grad = saved.to(parameter.device, copy=True)
+
+    def _held(self, name: str) -> Iterator[nn.Parameter]:
+        for group in getattr(self._optimizers[name], "param_groups", ()):
+            yield from group["params"]
 
 
 class _Plain:
