@@ -174,6 +174,7 @@ DIFFERING = [
 IDENTICAL = [plain, generator, workers]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("train", [*DIFFERING, *IDENTICAL])
 def test_only_a_resume_that_gives_the_same_weights_is_called_bit_identical(
     train: Callable[[Loop], None], tmp_path: Path

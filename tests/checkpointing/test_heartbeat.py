@@ -26,6 +26,7 @@ for _ in Checkpointer(sys.argv[1], every_s=None).epochs(1, tracker=False):
 """
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("ends_by", ["its end", "a kill"])
 def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path: Path, ends_by: str) -> None:
     command = [sys.executable, "-c", _LIVE, str(tmp_path)]

@@ -112,7 +112,8 @@ def test_a_kill_at_a_random_moment_changes_nothing(nursery, unbroken, tmp_path, 
         if KILLED in codes:
             assert nursery.run(directory, loader, ranks) == [0] * ranks
         assert_same(directory, whole, ranks)
-        assert CheckpointStore(directory / "checkpoints").checkpoints()[0].manifest.not_identical == ()
+        manifest = CheckpointStore(directory / "checkpoints").checkpoints()[0].manifest
+        assert manifest.is_bit_identical == (loader != "iterable")  # of its order nothing is known
 
 
 @pytest.mark.slow

@@ -209,9 +209,8 @@ def test_the_length_is_that_of_a_full_epoch_whichever_it_is():
 
 
 @pytest.mark.slow_cases
-@pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize("stop_at", [0, 3, 9, 12, 13])  # batches of 3, 6, 10 and 10: begin, end and middle of epochs
-def test_a_resume_takes_the_samples_of_an_unbroken_training(tmp_path, is_set, stop_at):
+def test_a_resume_takes_the_samples_of_an_unbroken_training(tmp_path, stop_at):
     def train(directory, until=None):
         model, curriculum = nn.Linear(1, 1), hundred(4, full_after=0.5)
         loader = loader_of(curriculum, batch_size=10)
@@ -219,8 +218,7 @@ def test_a_resume_takes_the_samples_of_an_unbroken_training(tmp_path, is_set, st
         checkpointer = Checkpointer(directory, model=model, **often)
         seen = {}
         for epoch in checkpointer.epochs(4, tracker=False):
-            if is_set:
-                curriculum.set_epoch(epoch)
+            curriculum.set_epoch(epoch)
             for (batch,) in checkpointer.batches(loader):
                 if checkpointer.position.steps == until:
                     return seen
