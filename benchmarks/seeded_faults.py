@@ -548,7 +548,7 @@ FAULTS = (
     ),
     Fault(
         "compat",
-        "compat/carbontracker/consumption.py",
+        "compat/carbontracker/parser.py",
         "grams / GRAMS_PER_KG / _car_kgco2e_per_km()",
         "grams / _car_kgco2e_per_km()",
         "carbontracker's kilometres are a thousand times too many",

@@ -39,11 +39,10 @@ SHOWN_BY = {
         "tests/integrations/test_automatic.py::test_a_hugging_face_trainer_is_tracked_unless_the_script_does_so",
         "tests/integrations/test_automatic.py::test_a_lightning_trainer_is_tracked_unless_the_script_does_so",
     ),
-    "Keras, XGBoost, LightGBM and scikit-learn need one line": (
+    "Keras, XGBoost and LightGBM need one line": (
         "tests/integrations/test_keras.py::test_totals_are_those_of_a_tracker_placed_by_hand_and_validation_is_a_gap",
         "tests/integrations/test_xgboost.py::test_totals_are_those_of_a_tracker_placed_by_hand",
         "tests/integrations/test_lightgbm.py::test_totals_are_those_of_a_tracker_placed_by_hand",
-        "tests/integrations/test_sklearn.py::test_totals_of_a_search_are_those_of_a_tracker_placed_by_hand",
     ),
     "tells the whole story on one screen": (
         "tests/cli/test_demo.py::test_the_whole_story_is_on_one_screen_without_torch"

@@ -283,7 +283,7 @@ def test_of_a_framework_that_shows_no_epochs_the_screen_says_what_to_do(name):
     run, said = only_run(), " ".join(done.stderr.split())
     assert done.returncode == 0 and not run.epochs
     assert run.text("loops_seen").split()[:2] == ["unseen:", name]
-    advice = "make a Tracker" if name in ("fastai", "jax") else f"greenlove_tracker.integrations.{name}"
+    advice = "make a Tracker" if name in ("fastai", "jax", "sklearn") else f"greenlove_tracker.integrations.{name}"
     assert "no epochs were seen: " in said and advice in said
 
 

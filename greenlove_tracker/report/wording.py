@@ -261,8 +261,7 @@ _OF_UNSEEN = {
     "greenlove_tracker.integrations.lightgbm",
     "xgboost": f"XGBoost shows no rounds to the runner; {_CALLBACK}.xgboost",
     "jax": "JAX shows none to the runner; make a Tracker, and call epoch_start() and epoch_end() around each epoch",
-    "sklearn": "scikit-learn shows none to the runner; explore_callable forecasts a fit, and a search takes "
-    "set_callbacks(GreenloveCallback()) from greenlove_tracker.integrations.sklearn",
+    "sklearn": "scikit-learn shows none to the runner; make a Tracker around each fit; explore_callable forecasts one",
 }
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from greenlove_tracker.errors import UsageError
 
@@ -89,23 +87,3 @@ def monitoring(epochs: int, epochs_before_pred: int, monitor_epochs: int) -> dic
     monitored = epochs if monitor_epochs == -1 else monitor_epochs
     is_forecast = 0 < epochs_before_pred <= monitored
     return {"epochs_before_pred": epochs_before_pred if is_forecast else 0, "monitor_epochs": monitored}
-
-
-def without_effect(
-    api_keys: Mapping[str, Any] | None, *, update_interval: float, devices_by_pid: bool
-) -> Iterator[str]:
-    """Yield a sentence for each argument that was given and has no effect."""
-    if api_keys:
-        yield key_warning(api_keys)
-    if update_interval != 1:
-        yield "update_interval has no effect: energy is read where an epoch begins and ends, and each minute"
-    if devices_by_pid:
-        yield "devices_by_pid has no effect: the GPUs that CUDA_VISIBLE_DEVICES or Slurm gives this process are counted"
-
-
-def key_warning(api_keys: Mapping[str, Any]) -> str:
-    """Return the warning that no service is asked yet."""
-    return (
-        f"api_keys: {', '.join(map(str, api_keys))} cannot be asked yet, so the key has no effect; the mean of a year "
-        "is counted with: country= or GREENLOVE_COUNTRY names the place, carbon_intensity_gco2e_per_kwh= a figure"
-    )

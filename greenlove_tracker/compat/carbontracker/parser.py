@@ -10,24 +10,28 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from math import fsum, isfinite
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS
-from greenlove_tracker.compat.carbontracker.consumption import actual_of, is_stopped_early, predicted_of
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerLog, CarbontrackerRun
+from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerLog, CarbontrackerRun, Consumption
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import Energy
+from greenlove_tracker.pricing import Rates
+from greenlove_tracker.records import Energy, RunSummary
+from greenlove_tracker.report.equivalents import equivalents
 from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
-__all__ = ["aggregate_consumption", "parse_all_logs", "parse_logs", "print_aggregate"]
+__all__ = ["aggregate_consumption", "parse_all_logs", "print_aggregate"]
 
 PathText = str | os.PathLike[str]
 _ENERGY, _GRAMS = "energy (kWh)", "co2eq (g)"
+_CAR_UNIT, _CAR_KEY = "km travelled by car", "car_eu_new_2024_km"
 
 
 def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
@@ -54,29 +58,10 @@ def _entry(run: Run) -> dict[str, Any]:
         "output_filename": output,
         "standard_filename": standard,
         "components": _components(run),
-        "early_stop": is_stopped_early(run),
-        "actual": actual_of(run),
-        "pred": predicted_of(run),
+        "early_stop": _is_stopped_early(run),
+        "actual": _actual_of(run),
+        "pred": _predicted_of(run),
     }
-
-
-def parse_logs(
-    log_dir: PathText, std_log_file: PathText | None = None, output_log_file: PathText | None = None
-) -> dict[str, dict[str, Any]]:
-    """Return the components of one run, the latest of a directory where no log file is named.
-
-    Returns:
-        By ``gpu`` and ``cpu``, which in our logs holds the memory: ``avg_power_usages (W)`` and
-        ``avg_energy_usages (J)``, arrays of epochs × devices with NaN where nothing was measured,
-        ``epoch_durations (s)``, and ``devices``. Devices that are not logged one by one are one column.
-
-    Raises:
-        UsageError: where there is no run.
-    """
-    runs = _readable(std_log_file or output_log_file or log_dir)
-    if not runs:
-        raise UsageError(f"{std_log_file or log_dir} holds no run that can be read")
-    return _components(runs[-1])
 
 
 def _components(run: Run) -> dict[str, dict[str, Any]]:
@@ -148,7 +133,7 @@ def aggregate_consumption(log_dir: PathText) -> tuple[float, float, dict[str, fl
 
 
 def print_aggregate(log_dir: PathText) -> None:
-    """Print the sums of ``aggregate_consumption`` as a sentence for a paper, which says of how many runs they lack.
+    """Print the sums of ``aggregate_consumption`` as a sentence for a paper, which says how many runs they lack.
 
     Raises:
         UsageError: where there is no such directory.
@@ -171,10 +156,10 @@ def _counted(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _counted_of(run: Run) -> dict[str, Any] | None:
-    actual, predicted = actual_of(run), predicted_of(run)
+    actual, predicted = _actual_of(run), _predicted_of(run)
     if actual is None or predicted is None:
         return actual or predicted
-    is_whole = is_stopped_early(run) or actual["epochs"] == predicted["epochs"]
+    is_whole = _is_stopped_early(run) or actual["epochs"] == predicted["epochs"]
     return actual if is_whole else predicted
 
 
@@ -207,3 +192,89 @@ def _readable(path: PathText) -> Sequence[Run]:
     for problem in logs.problems:
         warnings.warn(str(problem), UserWarning, stacklevel=3)
     return runs
+
+
+def _actual_of(run: Run) -> dict[str, Any] | None:
+    """Return the consumption of the run; None where nothing was measured.
+
+    Of carbontracker the figures of its own log, where they agree with the sum over its devices and epochs.
+    """
+    summary = run.measured if isinstance(run, CarbontrackerRun) else run.summary
+    if summary.energy_kwh is None and not summary.epochs_done:
+        return None
+    own = _consumed(summary)
+    if isinstance(run, CarbontrackerRun) and (logged := run.log.actual) and run.agrees:
+        return _amounts(replace(logged, epochs=own.epochs, duration_s=own.duration_s))
+    return _amounts(own)
+
+
+def _consumed(summary: RunSummary) -> Consumption:
+    """Return the totals of a run in carbontracker's units."""
+    grams = None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG
+    return Consumption(summary.epochs_done, summary.duration_s, summary.energy_kwh, grams)
+
+
+def _predicted_of(run: Run) -> dict[str, Any] | None:
+    """Return the prediction of the run; None where none was made."""
+    predicted = run.predicted if isinstance(run, CarbontrackerRun) else _prediction(run)
+    return None if predicted is None else _amounts(predicted)
+
+
+def _prediction(run: Run) -> Consumption | None:
+    """Return what a run of ours is predicted to take after ``epochs_before_pred`` epochs; None where that is off.
+
+    It is the run's own first forecast from then on; where it made none, as in a run that is short, or none of its
+    energy, it is what carbontracker predicts: the mean of the epochs so far, times their number.
+    """
+    text, planned = run.text("epochs_before_pred"), run.terms.epochs_planned
+    n_before = int(text) if text.isdecimal() else 1
+    epochs = [epoch for epoch in run.epochs if epoch.is_complete]
+    if planned is None or n_before < 1 or len(epochs) < n_before:
+        return None
+    for issued in run.forecasts:
+        if issued.epochs_done >= n_before and "energy_kwh" in issued.estimates:
+            duration_s, energy_kwh = (issued.estimates[quantity].point for quantity in ("duration_s", "energy_kwh"))
+            return Consumption(issued.planned, duration_s, energy_kwh, _grams(run, energy_kwh))
+    metered = [(e.duration_s, e.energy.total_kwh) for e in epochs if e.energy.total_kwh is not None]
+    duration_s = fmean(epoch.duration_s for epoch in epochs[:n_before]) * planned
+    if not (metered_s := fsum(duration_s for duration_s, _ in metered)):
+        return Consumption(planned, duration_s)
+    energy_kwh = fsum(kwh or 0.0 for _, kwh in metered) / metered_s * duration_s * run.terms.pue
+    return Consumption(planned, duration_s, energy_kwh, _grams(run, energy_kwh))
+
+
+def _grams(run: Run, energy_kwh: float) -> float | None:
+    intensity = run.carbon_intensity.value
+    kilograms = Rates(intensity if isfinite(intensity) else None).emissions(energy_kwh)
+    return None if kilograms is None else kilograms * GRAMS_PER_KG
+
+
+def _is_stopped_early(run: Run) -> bool:
+    """Return True where no more will be measured, though more was to be."""
+    if isinstance(run, CarbontrackerRun):
+        return run.log.is_stopped_early or not run.log.is_closed
+    planned, text = run.summary.epochs_planned, run.text("monitor_epochs")
+    if planned is None:
+        return False
+    return run.summary.epochs_done < min(planned, int(text) if text.isdecimal() else planned)
+
+
+@cache
+def _car_kgco2e_per_km() -> float:
+    return next(e.kgco2e_per_unit for e in equivalents() if e.key == _CAR_KEY)
+
+
+def _amounts(consumption: Consumption) -> dict[str, Any]:
+    return {
+        "epochs": consumption.epochs,
+        "duration (s)": consumption.duration_s,
+        "energy (kWh)": consumption.energy_kwh,
+        "co2eq (g)": consumption.emissions_gco2e,
+        "equivalents": _as_much(consumption),
+    }
+
+
+def _as_much(consumption: Consumption) -> dict[str, float] | None:
+    grams = consumption.emissions_gco2e
+    as_much = None if grams is None else {_CAR_UNIT: grams / GRAMS_PER_KG / _car_kgco2e_per_km()}
+    return consumption.equivalents or as_much
