@@ -2,28 +2,22 @@
 
 The core schema (https://yaml.org/spec/1.2.2/#103-core-schema): ``NO``, ``yes``, ``10:30``, ``1_000`` and ``2026-11-22``
 are texts, ``017`` is 17, ``1e-3`` a number. ruamel.yaml's own resolver differs from it (``1_000``, ``0b1``, dates), so
-its parser alone is used, and scalars are resolved here. No tag is known, so nothing in a file can make an object; a key
-stands once; aliases are written out, within a bound.
+its nodes alone are used, and scalars are resolved here. No tag is known, so nothing in a file can make an object; a
+key stands once; aliases are written out, within a bound.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    MappingEndEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-)
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, DocumentStartEvent, ScalarEvent
+from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
 
 from greenlove_tracker.errors import UsageError
 
@@ -59,80 +53,33 @@ class YamlMistake(Exception):  # noqa: N818  # the user's, which whoever knows t
         self.mark, self.location, self.message = mark, location, message
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A value of the file before it is resolved: a text, the nodes of a list, or the pairs of a mapping."""
+def _root(text: str) -> Node | None:
+    """Return the node of the only document; None where there is none.
 
-    mark: Mark
-    content: str | list[_Node] | list[tuple[_Node, _Node]]
-    kind: Literal["plain", "quoted", "list", "mapping"]
-
-
-class _Composer:
-    """Makes one tree of nodes from the events of ruamel.yaml's parser.
-
-    Args:
-        text: of the file.
+    Raises:
+        YamlMistake: for what no experiment needs: tags, several documents, another version of YAML, or too much.
     """
-
-    def __init__(self, text: str) -> None:
-        self._events: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
-        self._anchors: dict[str, _Node] = {}
-        self._n_nodes = 0
-
-    def root(self) -> _Node | None:
-        """Return the root of the only document; None where there is none.
-
-        Raises:
-            YamlMistake: for what no experiment needs: tags, several documents, another version of YAML.
-        """
-        next(self._events)  # the stream's start
-        start = next(self._events)
-        if isinstance(start, StreamEndEvent):
-            return None
-        if start.version not in (None, (1, 2)):
-            raise YamlMistake(_mark(start), (), "an experiment is YAML 1.2: leave the line %YAML out")
-        root = self._node(next(self._events), 0)
-        next(self._events)  # the document's end
-        after = next(self._events)
-        if not isinstance(after, StreamEndEvent):
-            raise YamlMistake(_mark(after), (), "a second document begins here: one file is one experiment")
-        return root
-
-    def _node(self, event: Any, depth: int) -> _Node:
-        mark = _mark(event)
-        self._n_nodes += 1
-        if self._n_nodes > _MOST_VALUES:
-            raise YamlMistake(mark, (), _TOO_MANY)
-        if depth > _MOST_DEPTH:
-            raise YamlMistake(mark, (), _TOO_DEEP)
-        if isinstance(event, AliasEvent):
-            if event.anchor not in self._anchors:
-                raise YamlMistake(mark, (), f"no &{event.anchor} stands before *{event.anchor}")
-            return self._anchors[event.anchor]
-        if event.ctag:
+    depth = n_documents = 0
+    for n_values, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        n_documents += isinstance(event, DocumentStartEvent)
+        if n_documents > 1:
+            raise YamlMistake(_mark(event), (), "a second document begins here: one file is one experiment")
+        if isinstance(event, DocumentStartEvent) and event.version not in (None, (1, 2)):
+            raise YamlMistake(_mark(event), (), "an experiment is YAML 1.2: leave the line %YAML out")
+        if getattr(event, "ctag", None):
             tag = shown(f"{event.ctag.handle or ''}{event.ctag.suffix}")
-            raise YamlMistake(mark, (), f"a tag such as {tag} makes nothing here: leave it out")
-        if isinstance(event, ScalarEvent):
-            if found := re.search("[\0\ud800-\udfff]", event.value):
-                raise YamlMistake(mark, (), f"this holds U+{ord(found[0]):04X}, which no text can: take it out")
-            node = _Node(mark, event.value, "plain" if event.style in (None, "") else "quoted")
-        elif isinstance(event, SequenceStartEvent):
-            node = _Node(mark, list(self._children(SequenceEndEvent, depth)), "list")
-        else:
-            children = list(self._children(MappingEndEvent, depth))
-            node = _Node(mark, list(zip(children[::2], children[1::2], strict=True)), "mapping")
-        if event.anchor is not None:  # known from here on: none can hold itself
-            self._anchors[event.anchor] = node
-        return node
-
-    def _children(self, end: type[Any], depth: int) -> Iterator[_Node]:
-        while not isinstance(event := next(self._events), end):
-            yield self._node(event, depth + 1)
+            raise YamlMistake(_mark(event), (), f"a tag such as {tag} makes nothing here: leave it out")
+        if isinstance(event, ScalarEvent) and (found := re.search("[\0\ud800-\udfff]", event.value)):
+            raise YamlMistake(_mark(event), (), f"this holds U+{ord(found[0]):04X}, which no text can: take it out")
+        if depth > _MOST_DEPTH + 1 or n_values > 2 * _MOST_VALUES:  # before the nodes are made, one within the other
+            raise YamlMistake(_mark(event), (), _TOO_DEEP if depth > _MOST_DEPTH + 1 else _TOO_MANY)
+    root: Node | None = YAML(typ="safe", pure=True).compose(text)
+    return root
 
 
 def _mark(thing: Any) -> Mark:
-    """Return the place of an event."""
+    """Return the place of an event or a node."""
     return Mark(thing.start_mark.line + 1, thing.start_mark.column + 1)
 
 
@@ -163,7 +110,7 @@ class YamlDocument:
             message = f"here is the character U+{ord(found[0]):04X}, which no YAML file may hold: take it out"
             raise YamlMistake(_mark_at(text, found.start()), (), message)
         try:
-            root = _Composer(text).root()
+            root = _root(text)
         except YAMLError as error:
             raise _syntax_mistake(error, text) from error
         except (ValueError, OverflowError) as error:  # of \U and a number that is no character
@@ -175,38 +122,38 @@ class YamlDocument:
         document = cls(None, {}, {}, {})
         return cls(document._resolved(root, ()), document.marks, document.key_marks, document.written)
 
-    def _resolved(self, node: _Node, location: Location) -> Any:
+    def _resolved(self, node: Node, location: Location) -> Any:
         """Return the value of a node, and note its place."""
         if len(self.marks) + len(self.key_marks) >= _MOST_VALUES:
-            raise YamlMistake(node.mark, location, _TOO_MANY)
+            raise YamlMistake(_mark(node), location, _TOO_MANY)
         if len(location) > _MOST_DEPTH:  # an alias lies as deep as what it stands for, below its own place
-            raise YamlMistake(node.mark, location, _TOO_DEEP)
-        self.marks[location] = node.mark
-        if isinstance(node.content, str):
-            if node.kind == "quoted":
-                return node.content
-            self.written[location] = node.content
-            return _plain_value(node, node.content, location)
-        if node.kind == "list":
-            return [self._resolved(child, (*location, n)) for n, child in enumerate(node.content)]  # type: ignore[arg-type]
+            raise YamlMistake(_mark(node), location, _TOO_DEEP)
+        self.marks[location] = _mark(node)
+        if isinstance(node, ScalarNode):
+            if node.style:
+                return node.value
+            self.written[location] = node.value
+            return _plain_value(node, node.value, location)
+        if isinstance(node, SequenceNode):
+            return [self._resolved(child, (*location, n)) for n, child in enumerate(node.value)]
         found: dict[str, Any] = {}
-        for key_node, value_node in node.content:  # type: ignore[misc]
+        for key_node, value_node in node.value:
             key = self._key(key_node, location)
             own = (*location, key)
             if key in found:
                 first = self.key_marks[own].line
-                raise YamlMistake(key_node.mark, own, f"stands twice, first in line {first}: leave one out")
-            self.key_marks[own] = key_node.mark
+                raise YamlMistake(_mark(key_node), own, f"stands twice, first in line {first}: leave one out")
+            self.key_marks[own] = _mark(key_node)
             found[key] = self._resolved(value_node, own)
         return found
 
-    def _key(self, node: _Node, location: Location) -> str:
-        if not isinstance(node.content, str):
-            raise YamlMistake(node.mark, location, "a list or mapping cannot be a key")
-        if node.kind == "plain" and _plain_value(node, node.content, location) != node.content:
-            what = f"{shortened(node.content)} is none: put it in quotes" if node.content else "here is none"
-            raise YamlMistake(node.mark, location, f"a key is a text, and {what}")
-        return node.content
+    def _key(self, node: Node, location: Location) -> str:
+        if not isinstance(node, ScalarNode):
+            raise YamlMistake(_mark(node), location, "a list or mapping cannot be a key")
+        if not node.style and _plain_value(node, node.value, location) != node.value:
+            what = f"{shortened(node.value)} is none: put it in quotes" if node.value else "here is none"
+            raise YamlMistake(_mark(node), location, f"a key is a text, and {what}")
+        return str(node.value)
 
     def mark(self, location: Location, *, of_key: bool = False) -> Mark:
         """Return the place of a value, or of the nearest that it would lie in."""
@@ -222,12 +169,12 @@ class YamlDocument:
         return YamlMistake(self.mark(location, of_key=of_key), location, message)
 
 
-def _plain_value(node: _Node, text: str, location: Location) -> Any:
+def _plain_value(node: Node, text: str, location: Location) -> Any:
     """Return what a plain scalar is; a number that cannot be meant is a mistake."""
     try:
         return core_schema_value(text)
     except UsageError as error:
-        raise YamlMistake(node.mark, location, str(error)) from error
+        raise YamlMistake(_mark(node), location, str(error)) from error
 
 
 def core_schema_value(text: str) -> Any:
