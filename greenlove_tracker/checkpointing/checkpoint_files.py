@@ -332,14 +332,6 @@ class CheckpointStore:
         """
         return [found for found in self.listing() if isinstance(found, Checkpoint)]
 
-    def unreadable(self) -> list[UnreadableCheckpoint]:
-        """Return those without a manifest that holds, the furthest first.
-
-        Raises:
-            OSError: where the directory cannot be read.
-        """
-        return [found for found in self.listing() if isinstance(found, UnreadableCheckpoint)]
-
     def newest_whole(self) -> tuple[Checkpoint | None, tuple[str, ...]]:
         """Return the furthest checkpoint all files of which are as they were written, and what was passed over.
 

@@ -160,9 +160,7 @@ class Checkpointer:
         self._stops = after_notice == "stop"
         clouds, names = ((text,) if isinstance(text, str) else tuple(text) for text in (notices, signals))
         self._clock = SystemClock() if clock is None else clock
-        self._make_notices = partial(
-            TerminationNotices, clouds=clouds, signals=names, grace_s=grace_s, utc_s=self._clock.utc_s
-        )
+        self._make_notices = partial(TerminationNotices, clouds=clouds, signals=names, grace_s=grace_s)
         self._notices = self._make_notices()  # which checks what it is given
         self._trust_pickles = trust_pickles
         self._warn_once = WarnOnce()

@@ -123,20 +123,6 @@ class RankAgreement:
             distributed.all_gather_object(things, thing, group=self._group)
         return things
 
-    def barrier(self, timeout_s: float | None = None) -> None:
-        """Wait until every rank is here.
-
-        Args:
-            timeout_s: how long; default: as long as for everything.
-
-        Raises:
-            RanksLostError: where one did not come in time; rank 0 names it.
-        """
-        if self.world_size > 1:
-            with self.together():
-                timeout = timedelta(seconds=self._timeout_s if timeout_s is None else timeout_s)
-                distributed.monitored_barrier(self._group, timeout, wait_all_ranks=True)
-
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """Make an error of the group, for work of all ranks in the block, a RanksLostError.

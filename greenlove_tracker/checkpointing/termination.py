@@ -19,11 +19,8 @@ import logging
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from types import FrameType
 from typing import Any, Self
 
@@ -48,13 +45,11 @@ class Notice:
 
     Attributes:
         source: who says so: ``SIGTERM``, ``AWS instance-action``.
-        deadline_utc_s: when it ends, in seconds since the Unix epoch; None where that is not known.
         signal: its number; None for a cloud's notice.
         is_hint: True where it may not end after all: a checkpoint is worth it, and the training goes on.
     """
 
     source: str
-    deadline_utc_s: float | None = None
     signal: int | None = None
     is_hint: bool = False
 
@@ -66,7 +61,6 @@ class TerminationNotices:
         clouds: to be asked: ``aws``, ``gcp``, ``azure``.
         signals: that are notices; those that this system lacks are passed over.
         grace_s: time from SIGTERM to the end; default: what the cloud gives, or else Slurm's KillWait.
-        utc_s: the clock, in seconds since the Unix epoch.
         metadata_url: of another server than the cloud's.
         poll_s: how often clouds are asked; default: every 5 s.
 
@@ -80,7 +74,6 @@ class TerminationNotices:
         clouds: Sequence[str] = (),
         signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
         grace_s: float | None = None,
-        utc_s: Callable[[], float] = time.time,
         metadata_url: str | None = None,
         poll_s: float | None = None,
     ) -> None:
@@ -94,7 +87,7 @@ class TerminationNotices:
         self.grace_s = grace_s if grace_s is not None else min((GRACE_S[name] for name in names), default=KILL_WAIT_S)
         self._clouds = [_CLOUDS[name](metadata_url or METADATA_URL) for name in names]
         self._numbers = [int(getattr(signal, name)) for name in signals if hasattr(signal, name)]
-        self._utc_s, self._poll_s = utc_s, _POLL_S if poll_s is None else poll_s
+        self._poll_s = _POLL_S if poll_s is None else poll_s
         self._before: dict[int, Any] = {}
         self._ended = threading.Event()
         self._has_sigterm = False
@@ -162,7 +155,7 @@ class TerminationNotices:
             return False  # the deadline; or a second one: somebody insists
         self._has_sigterm = True
         self._ignore_dead_workers()
-        self._take(Notice(signal.Signals(number).name, self._utc_s() + self.grace_s, int(number)))
+        self._take(Notice(signal.Signals(number).name, int(number)))
         threading.Thread(target=self._end_at_deadline, name="greenlove-deadline", daemon=True).start()
         return True
 
@@ -199,7 +192,7 @@ class TerminationNotices:
         is_listening = not self._ended.is_set()
         if is_listening and number != signal.SIGTERM:
             self._ignore_dead_workers()
-            self._take(Notice(signal.Signals(number).name, None, number))
+            self._take(Notice(signal.Signals(number).name, number))
         elif not (is_listening and self.received(number)) and not callable(before):
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -234,7 +227,7 @@ class TerminationNotices:
                         )
 
     def _hear(self, cloud: _Cloud) -> None:
-        for notice in cloud.notices(self._utc_s()):
+        for notice in cloud.notices():
             if notice.source not in self._told and not self._has_sigterm:  # SIGTERM's end is the nearer one
                 self._told.add(notice.source)
                 self._take(notice)
@@ -248,7 +241,7 @@ class _Cloud:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
 
-    def notices(self, now_utc_s: float) -> Iterator[Notice]:
+    def notices(self) -> Iterator[Notice]:
         """Yield the notices that stand now.
 
         Raises:
@@ -285,15 +278,14 @@ class _Aws(_Cloud):
         super().__init__(url)
         self._token = ""
 
-    def notices(self, now_utc_s: float) -> Iterator[Notice]:
+    def notices(self) -> Iterator[Notice]:
         """Yield an interruption, and a recommendation to rebalance, which is a hint."""
         action = self._get("/latest/meta-data/spot/instance-action")
-        if action is not None:
-            when = json.loads(action).get("time", "")
-            yield Notice("AWS instance-action", _utc_s(when) or now_utc_s + GRACE_S["aws"])
+        if action is not None and "action" in json.loads(action):  # some networks answer everything
+            yield Notice("AWS instance-action")
         rebalance = self._get("/latest/meta-data/events/recommendations/rebalance")
         if rebalance is not None:
-            yield Notice("AWS rebalance recommendation", None, is_hint=True)
+            yield Notice("AWS rebalance recommendation", is_hint=True)
 
     def _get(self, path: str) -> str | None:
         from urllib.error import HTTPError
@@ -316,11 +308,11 @@ class _Aws(_Cloud):
 class _Gcp(_Cloud):
     name = "GCP"
 
-    def notices(self, now_utc_s: float) -> Iterator[Notice]:
+    def notices(self) -> Iterator[Notice]:
         """Yield a preemption."""
         answer = self._ask("/computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"})
         if (answer or "").strip().upper() == "TRUE":
-            yield Notice("GCP preempted", now_utc_s + GRACE_S["gcp"])
+            yield Notice("GCP preempted")
 
 
 class _Azure(_Cloud):
@@ -331,15 +323,14 @@ class _Azure(_Cloud):
         self._timeout_s = _FIRST_AZURE_TIMEOUT_S
         self._machine: str | None = None
 
-    def notices(self, now_utc_s: float) -> Iterator[Notice]:
+    def notices(self) -> Iterator[Notice]:
         """Yield the preemption or deletion of this machine."""
         path = "/metadata/scheduledevents?api-version=2020-07-01"
         answer = self._ask(path, {"Metadata": "true"}, timeout_s=self._timeout_s)
         self._timeout_s = _TIMEOUT_S
         for event in json.loads(answer or "{}").get("Events", []):
             if event.get("EventType") in ("Preempt", "Terminate") and self._is_ours(event.get("Resources") or []):
-                when = _utc_s(event.get("NotBefore") or "") or now_utc_s + GRACE_S["azure"]
-                yield Notice(f"Azure {event['EventType']}", when)
+                yield Notice(f"Azure {event['EventType']}")
 
     def _is_ours(self, machines: Sequence[str]) -> bool:
         """Return True where an event is of this machine: a scale set hears of all of its machines."""
@@ -355,11 +346,3 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
 
 
 _CLOUDS: Mapping[str, type[_Cloud]] = {"aws": _Aws, "gcp": _Gcp, "azure": _Azure}
-
-
-def _utc_s(text: str) -> float | None:
-    """Return a time as AWS (ISO 8601) or Azure (RFC 1123) write it; None where it is neither."""
-    for parse in (datetime.fromisoformat, parsedate_to_datetime):
-        with contextlib.suppress(ValueError, TypeError):
-            return parse(text).timestamp()
-    return None

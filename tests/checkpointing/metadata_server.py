@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 AWS_TIME = "2026-11-22T12:02:00Z"
-AWS_UTC_S = 1795348920.0
 INTERRUPTION = "/latest/meta-data/spot/instance-action"
 REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
 PREEMPTED = "/computeMetadata/v1/instance/preempted"

@@ -25,6 +25,10 @@ REGULAR, BEST, FINAL, EMERGENCY = (
 )
 
 
+def unreadable(store):
+    return [found for found in store.listing() if isinstance(found, UnreadableCheckpoint)]
+
+
 def save(store, steps, kind=REGULAR, content=None, *, epoch=0, prune=False):
     """Write a checkpoint of two files as a training does, and return it."""
     position = TrainingPosition(epoch, steps, steps)
@@ -138,7 +142,7 @@ def test_without_a_commit_nothing_is_there(store):
     with store.draft("step-0000000002") as draft:
         draft.write("model.pt", lambda file: file.write(b"x"))
         assert store.newest_whole()[0] == before
-    assert names(store) == [before.name] and not store.unreadable() and not draft.directory.exists()
+    assert names(store) == [before.name] and not unreadable(store) and not draft.directory.exists()
 
 
 def test_an_error_while_writing_leaves_the_one_before(store):
@@ -258,7 +262,7 @@ def test_every_bit_of_a_manifest_counts(disk):
         flipped = bytearray(data)
         flipped[at // 8] ^= 1 << at % 8
         path.write_bytes(flipped)
-        (found,) = (*disk.checkpoints(), *disk.unreadable())
+        (found,) = (*disk.checkpoints(), *unreadable(disk))
         if not isinstance(found, UnreadableCheckpoint):
             assert found.manifest == whole.manifest and not data[at // 8 : at // 8 + 1].strip()
             harmless += 1
@@ -270,7 +274,7 @@ def test_a_manifest_that_was_cut_off_is_seen(disk, length):
     whole = save(disk, 1)
     path = disk.path / whole.name / MANIFEST
     os.truncate(path, min(length, path.stat().st_size - 3))
-    assert disk.checkpoints() == [] and len(disk.unreadable()) == 1
+    assert disk.checkpoints() == [] and len(unreadable(disk)) == 1
 
 
 def test_a_store_sees_damage_too():
@@ -298,7 +302,7 @@ def test_a_manifest_of_somebody_elses_leads_nowhere_else(disk):
     content = json.loads(path.read_text())["checkpoint"]
     for name in ("../../secret", "/etc/passwd", "", ".."):
         path.write_text(with_checksum(content | {"files": [{"name": name, "size_bytes": 1, "sha256": ""}]}))
-        assert disk.checkpoints() == [] and "is no manifest of a checkpoint" in disk.unreadable()[0].problem
+        assert disk.checkpoints() == [] and "is no manifest of a checkpoint" in unreadable(disk)[0].problem
 
 
 def test_what_a_later_version_adds_is_left_out_and_another_format_is_refused(disk):
@@ -308,7 +312,7 @@ def test_what_a_later_version_adds_is_left_out_and_another_format_is_refused(dis
     path.write_text(with_checksum(record["checkpoint"] | {"new_field": 3}))
     assert disk.checkpoints()[0].manifest == whole.manifest
     path.write_text(json.dumps(record | {"format": 2}))
-    assert disk.unreadable()[0].problem == "manifest.json is of format 2, and 1 is known"
+    assert unreadable(disk)[0].problem == "manifest.json is of format 2, and 1 is known"
 
 
 # -- Which are kept --
@@ -523,7 +527,7 @@ def test_an_upload_that_ends_early_is_no_checkpoint(monkeypatch):
         patch.setattr(type(store.path.fs), "info", lambda *_args, **_named: {"size": 10})
         draft.write("model.pt", lambda file: file.write(bytes(5000)))
     draft.abandon()
-    assert store.newest_whole() == (before, ()) and store.unreadable() == []
+    assert store.newest_whole() == (before, ()) and unreadable(store) == []
 
 
 def test_errors_of_a_stores_own_package_are_errors_of_a_disk(monkeypatch):

@@ -20,7 +20,6 @@ from rank_processes import run_ranks
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
 from greenlove_tracker.checkpointing.distributed import (
     RankAgreement,
-    RanksLostError,
     check_shared_directory,
     write_together,
 )
@@ -53,7 +52,6 @@ def test_single_process_agrees_with_itself_at_once(tmp_path: Path) -> None:
     assert [ranks.exchange(code) for code in (0, 3, 1)] == [0, 3, 1]
     assert ranks.decide(2) == 2
     assert ranks.gathered("thing") == ["thing"]
-    ranks.barrier(1.0)
     check_shared_directory(tmp_path / "never-made", ranks)
     assert not (tmp_path / "never-made").exists()
     assert ranks.problem == ""
@@ -166,28 +164,6 @@ def test_loss_of_a_rank_ends_the_agreement_and_not_the_training(tmp_path: Path, 
     assert took_s < 6.0
 
 
-def wait_for_the_others(rank: int) -> str:
-    ranks = RankAgreement(timeout_s=30.0)
-    ranks.barrier()
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    try:
-        ranks.barrier(1.0)
-    except RanksLostError as error:
-        begun_s = time.monotonic()
-        with pytest.raises(RanksLostError):
-            ranks.gathered(1)  # a group that is lost is not waited for again
-        assert time.monotonic() - begun_s < 1.0
-        return str(error)
-    return "no error"
-
-
-def test_barrier_names_who_did_not_come(tmp_path: Path) -> None:
-    problem = run_ranks(wait_for_the_others, 2, tmp_path, lost=1)[0]
-    assert "lost each other" in problem
-    assert "1" in problem.partition("saw")[2]
-
-
 # -- Writing together --
 
 
@@ -215,7 +191,7 @@ def save_together(rank: int, directory: str, fails_at: str) -> tuple[str, list[s
     reasons = ("said by both", *(["of its own"] if rank else []))
 
     def write_shards(draft: Draft) -> list[CheckpointFile]:
-        ranks.barrier()  # as torch.distributed.checkpoint waits for all
+        ranks.gathered(None)  # as torch.distributed.checkpoint waits for all
         return [draft.write(f"shard-{rank}", lambda file: file.write(b"shard"))]
 
     try:

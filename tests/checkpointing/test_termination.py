@@ -13,7 +13,6 @@ from contextlib import contextmanager
 import pytest
 from checkpointing.metadata_server import (
     AWS_TIME,
-    AWS_UTC_S,
     EVENTS,
     INTERRUPTION,
     PREEMPTED,
@@ -47,9 +46,7 @@ class Taken(TerminationNotices):
 
 @contextmanager
 def listening(cloud, server, **arguments):
-    with Taken(
-        clouds=[cloud], signals=(), metadata_url=server.url, utc_s=lambda: 1000.0, poll_s=0.01, **arguments
-    ) as n:
+    with Taken(clouds=[cloud], signals=(), metadata_url=server.url, poll_s=0.01, **arguments) as n:
         yield n
 
 
@@ -57,7 +54,7 @@ def test_aws_interrupts_two_minutes_ahead_and_a_token_that_ends_is_renewed(metad
     metadata.answers[INTERRUPTION] = json.dumps({"action": "terminate", "time": AWS_TIME})
     with listening("aws", metadata) as notices:
         assert notices.came.wait(10)
-        assert notices.notice == Notice("AWS instance-action", AWS_UTC_S)
+        assert notices.notice == Notice("AWS instance-action")
         assert notices.grace_s == 120.0
         before = metadata.n_tokens
         metadata.tokens = {"another"}  # as after six hours
@@ -70,13 +67,13 @@ def test_a_rebalance_recommendation_is_a_hint_told_once_and_an_interruption_behi
     metadata.answers[REBALANCE] = json.dumps({"noticeTime": AWS_TIME})
     with listening("aws", metadata) as notices:
         assert notices.came.wait(10)
-        assert notices.notice == Notice("AWS rebalance recommendation", None, is_hint=True)
+        assert notices.notice == Notice("AWS rebalance recommendation", is_hint=True)
         notices.saved()
         assert notices.notice is None
         notices.came.clear()
         metadata.answers[INTERRUPTION] = json.dumps({"action": "stop", "time": AWS_TIME})
         assert notices.came.wait(10)
-        assert notices.notice == Notice("AWS instance-action", AWS_UTC_S)
+        assert notices.notice == Notice("AWS instance-action")
 
 
 def test_gcp_preempts(metadata):
@@ -86,7 +83,7 @@ def test_gcp_preempts(metadata):
         assert notices.notice is None
         metadata.answers[PREEMPTED] = "TRUE"
         assert notices.came.wait(10)
-        assert notices.notice == Notice("GCP preempted", 1030.0)
+        assert notices.notice == Notice("GCP preempted")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +104,7 @@ def test_azure_schedules_events_of_which_those_of_this_machine_count(metadata, k
     with listening("azure", metadata) as notices:
         if is_ours:
             assert notices.came.wait(10)
-            assert notices.notice == Notice(f"Azure {kind}", AWS_UTC_S)
+            assert notices.notice == Notice(f"Azure {kind}")
         else:
             until(lambda: metadata.asked.count(EVENTS) >= 3)
             assert notices.notice is None
@@ -119,7 +116,7 @@ def test_a_server_that_answers_nonsense_is_warned_of_once_and_asked_on(metadata,
         until(lambda: metadata.asked.count(EVENTS) >= 6)
         metadata.answers[EVENTS] = json.dumps({"Events": [{"EventType": "Preempt", "Resources": []}]})
         assert notices.came.wait(10)
-        assert notices.notice == Notice("Azure Preempt", 1030.0)
+        assert notices.notice == Notice("Azure Preempt")
     assert sum("notices of termination cannot be read" in r.getMessage() for r in caplog.records) == 1
 
 
@@ -140,42 +137,42 @@ def test_bad_arguments_are_said_at_once(arguments):
 
 def test_a_signal_is_a_flag_and_handlers_come_back():
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)]
-    with TerminationNotices(grace_s=60.0, utc_s=lambda: 1000.0) as notices:
+    with TerminationNotices(grace_s=60.0) as notices:
         assert notices.notice is None
         signal.raise_signal(signal.SIGTERM)
-        assert notices.notice == Notice("SIGTERM", 1060.0, signal.SIGTERM)
+        assert notices.notice == Notice("SIGTERM", signal.SIGTERM)
         assert notices.is_pending
         notices.saved()
         assert not notices.is_pending
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)] == before
     with TerminationNotices() as notices:
         signal.raise_signal(signal.SIGUSR1)
-        assert notices.notice == Notice("SIGUSR1", None, signal.SIGUSR1)
+        assert notices.notice == Notice("SIGUSR1", signal.SIGUSR1)
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_sigterm_after_sigusr1_has_its_whole_grace(is_answered):
-    with TerminationNotices(grace_s=60.0, utc_s=lambda: 1000.0) as notices:
+    with TerminationNotices(grace_s=60.0) as notices:
         signal.raise_signal(signal.SIGUSR1)
         assert not notices.is_pending  # no deadline
         if is_answered:
             notices.saved()
         signal.raise_signal(signal.SIGTERM)
-        assert notices.notice == Notice("SIGTERM", 1060.0, signal.SIGTERM)
+        assert notices.notice == Notice("SIGTERM", signal.SIGTERM)
         assert notices.is_pending
         notices.saved()
         assert not notices.is_pending
 
 
 def test_a_cloud_is_heard_after_an_answered_signal_and_told_once(metadata):
-    with Taken(clouds=["gcp"], metadata_url=metadata.url, poll_s=0.01, utc_s=lambda: 1000.0) as notices:
+    with Taken(clouds=["gcp"], metadata_url=metadata.url, poll_s=0.01) as notices:
         signal.raise_signal(signal.SIGUSR1)
         notices.saved()
         notices.came.clear()
         metadata.answers[PREEMPTED] = "TRUE"
         assert notices.came.wait(10)
         first = notices.notice
-        assert first == Notice("GCP preempted", 1030.0)
+        assert first == Notice("GCP preempted")
         notices.saved()
         metadata.asked.clear()
         until(lambda: len(metadata.asked) >= 3)
