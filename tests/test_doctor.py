@@ -223,6 +223,7 @@ def test_a_service_by_its_name_is_asked_alone(server, monkeypatch):
     assert said == ("A run that asks for neso takes the first that answers of neso, table.",)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("reply", [Reply(half_hour(1), delay_s=3.0), Reply(half_hour(1), trickle_s=0.2)])
 def test_services_that_are_slow_take_no_longer_together(server, monkeypatch, reply):
     monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "secret")

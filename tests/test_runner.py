@@ -171,6 +171,7 @@ def job_and_parts(log_dir: str = "greenlove_logs"):
     return job, parts
 
 
+@pytest.mark.slow
 def test_each_tracker_of_a_script_is_a_run_of_its_own():
     write(
         "train.py",
@@ -199,6 +200,7 @@ def test_each_tracker_of_a_script_is_a_run_of_its_own():
     assert len(by_job) == 2 and job.run_id in by_job[1] and ",4," in by_job[1]
 
 
+@pytest.mark.slow
 def test_the_meter_of_the_job_measures_its_trackers_too():
     write(
         "train.py",
@@ -273,6 +275,7 @@ def test_a_commands_own_trackers_write_epochs_and_count_no_energy_twice():
     assert run.problems == []
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_reach_the_command_and_its_end_is_ours(number):
     write("wait.sh", "trap 'echo cleaned; exit 9' TERM INT\necho up\nwhile :; do sleep 0.05; done\n")
@@ -300,6 +303,7 @@ print(*seen)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "send", "has_terminal"),
     [
@@ -566,6 +570,7 @@ def test_a_generator_that_is_left_with_break_has_not_failed():
     assert only_run().summary.status == "finished"
 
 
+@pytest.mark.slow
 def test_a_directory_is_run_as_python_runs_it():
     write("package/__main__.py", "import sys, beside\nprint(sys.argv, __file__, repr(__package__), sys.path[0])\n")
     write("package/beside.py", "")
@@ -665,6 +670,7 @@ def test_the_options_of_python_hold_where_a_script_is_run_untracked():
         assert tracked.stdout == untracked.stdout == "1 ['ignore'] {'faulthandler': True} True\n"
 
 
+@pytest.mark.slow
 def test_a_stop_that_a_command_cannot_have_keeps_it_from_running_on_the_command_line_alone(monkeypatch):
     refused = greenlove("run", "--on-overrun", "stop", "--", "echo", "hi")
     assert refused.returncode == 1 and not refused.stdout and "Error: --on-overrun stop works where" in refused.stderr
@@ -674,6 +680,7 @@ def test_a_stop_that_a_command_cannot_have_keeps_it_from_running_on_the_command_
     assert done.stderr.count("on_overrun stop works where") == 1 and only_run().summary.status == "failed"
 
 
+@pytest.mark.slow
 def test_a_command_that_was_measured_to_its_end_takes_no_time_from_processes_whose_clock_is_ahead():
     ahead = (
         "import os, pathlib, re\n"

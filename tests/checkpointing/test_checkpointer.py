@@ -306,6 +306,7 @@ def test_batch_that_a_loop_is_left_in_by_break_is_done(tmp_path: Path) -> None:
     assert torch.equal(resumed.weight, train(4).weight)  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 def test_loop_that_was_left_is_not_gone_through_again(tmp_path: Path) -> None:
     training = Training(tmp_path)
     with pytest.raises(LeftError):
@@ -375,6 +376,7 @@ def test_error_in_the_body_ends_the_run_as_one(tmp_path: Path, error: str, statu
 # -- When it saves --
 
 
+@pytest.mark.slow
 def test_saves_by_time_steps_and_epochs_and_keeps_the_last(tmp_path: Path) -> None:
     clock = FakeClock()
 
@@ -403,6 +405,7 @@ def test_asked_for(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-0000000002", "step-0000000006-final"]
 
 
+@pytest.mark.slow
 def test_best_is_kept_across_a_resume(tmp_path: Path) -> None:
     def train(values: list[float], n: int) -> None:
         training = Training(tmp_path, best="accuracy")
@@ -419,6 +422,7 @@ def test_best_is_kept_across_a_resume(tmp_path: Path) -> None:
     assert "step-0000000024-best" not in names(tmp_path) and "step-0000000030-best" in names(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_background", [True, False])
 def test_a_best_one_that_could_not_be_written_is_not_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_background: bool
@@ -634,6 +638,7 @@ def test_pickles_are_refused_unless_trusted(tmp_path: Path, caplog: pytest.LogCa
     assert Checkpointer(tmp_path, trust_pickles=True).values == {"path": Path("x")}
 
 
+@pytest.mark.slow
 def test_progress_bar_knows_how_many_are_left(tmp_path: Path) -> None:
     left(tmp_path, 8)
     training = Training(tmp_path)

@@ -56,6 +56,7 @@ def unbroken(tmp_path):
     return train(tmp_path / "unbroken")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number, code", [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGUSR1, 128 + signal.SIGUSR1)]
 )
@@ -75,6 +76,7 @@ def test_a_signal_saves_and_ends_the_training(tmp_path, unbroken, number, code):
     assert torch.equal(train(tmp_path / "ck"), unbroken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cloud", NOTICES)
 def test_a_clouds_notice_saves_and_ends_the_training(tmp_path, unbroken, monkeypatch, cloud):
     path, answer, source = NOTICES[cloud]
@@ -95,6 +97,7 @@ def test_a_clouds_notice_saves_and_ends_the_training(tmp_path, unbroken, monkeyp
     assert torch.equal(train(tmp_path / "ck"), unbroken)
 
 
+@pytest.mark.slow
 def test_a_recommendation_to_rebalance_saves_and_goes_on(tmp_path, unbroken, monkeypatch):
     with serving() as server:
         monkeypatch.setattr(termination, "METADATA_URL", server.url)
@@ -116,6 +119,7 @@ def test_go_on_saves_and_trains_until_the_machine_ends(tmp_path, unbroken):
     assert CheckpointStore(tmp_path / "ck").checkpoints()[-1].manifest.kind is CheckpointKind.EMERGENCY
 
 
+@pytest.mark.slow
 def test_the_log_has_the_notice_the_save_and_the_resume(tmp_path):
     clock = FakeClock()
     settings = {"log_dir": str(tmp_path / "logs"), "meter": SimulatedMeter(clock), "clock": clock, "verbose": 0}

@@ -51,6 +51,7 @@ def test_the_whole_story_is_on_one_screen_without_torch(tmp_path):
         assert section in html
 
 
+@pytest.mark.slow
 def test_a_forecast_that_misses_is_not_hidden(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "EPOCHS", 3)

@@ -94,6 +94,7 @@ def test_it_is_written_where_the_experiment_began_whatever_the_file_says_by_now(
     assert not (tmp_path / "file" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_known_as_one_of_its_experiment(whole) -> None:
     (run,) = runs_in(whole)
     expected = {
@@ -147,6 +148,7 @@ def test_kills_and_signals_change_nothing(nursery, whole, tmp_path) -> None:
     assert_same(directory, whole)
 
 
+@pytest.mark.slow
 def test_ctrl_c_that_is_ignored_ends_no_training(nursery, whole, tmp_path) -> None:
     directory = tmp_path / "background"  # as of nohup, or of a shell's background job
     code, said = nursery.run(directory, ends={"at": 5, "by": "ignored SIGINT"})
@@ -177,6 +179,7 @@ def test_a_task_that_fails_says_why(nursery, whole, tmp_path, by, reason, on_std
         assert_same(directory, whole)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("command", "code", "outcome", "reason"),
     [

@@ -214,6 +214,7 @@ def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
     assert none.exit_code == 1
 
 
+@pytest.mark.slow
 def test_the_originals_schedule_and_formulas_are_there_by_name(tmp_path):
     estimation = explore(*pieces(640), tmp_path, schedule="green-love", epochs=500)
     assert estimation.forecast.method == "green-love" and estimation.forecast.duration_s.point > 0

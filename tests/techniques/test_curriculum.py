@@ -208,7 +208,7 @@ def test_the_length_is_that_of_a_full_epoch_whichever_it_is():
     assert curriculum.n_batches(0, 30) == 1
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_at", [0, 3, 9, 12, 13])  # batches of 3, 6, 10 and 10: begin, end and middle of epochs
 def test_a_resume_takes_the_samples_of_an_unbroken_training(tmp_path, stop_at):
     def train(directory, until=None):

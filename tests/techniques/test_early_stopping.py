@@ -180,6 +180,7 @@ def test_several_things_are_restored_together():
         assert (bits_of(first), bits_of(second)) == before
 
 
+@pytest.mark.slow
 def test_a_compiled_module_is_restored_as_what_is_inside():
     inner = nn.Linear(2, 2)
     stopping = EarlyStopping(restore=torch.compile(inner))

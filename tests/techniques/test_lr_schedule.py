@@ -176,6 +176,7 @@ def test_what_cannot_be_is_refused(options, said):
         lr_schedule(optimizer(), **{"total_steps": 10, **options})
 
 
+@pytest.mark.slow
 def test_a_resumed_training_has_the_rates_of_an_unbroken_one(tmp_path):
     def train(directory, until):
         model = nn.Linear(2, 1)

@@ -37,6 +37,7 @@ def test_channels_last_is_for_convolutions_once():
         build_arm(already, technique_named("channels-last"))
 
 
+@pytest.mark.slow
 def test_a_compiled_model_gives_the_same_training_with_the_last_batch_smaller():
     names = (None, "compile")
     arms = [build_arm(partial(digits_task, 0.0), name and technique_named(name)) for name in names]

@@ -64,6 +64,7 @@ def test_fused_is_the_same_optimizer(kind):
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fused_keeps_groups_their_names_and_what_was_learnt():
     def task():
         parts = digits_task(0.0)

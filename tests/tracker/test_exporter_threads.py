@@ -362,6 +362,7 @@ def test_totals_are_of_the_same_rows_as_the_log(clock, logs):
     assert isinstance(exporter, events.Exporter)
 
 
+@pytest.mark.slow
 def test_a_service_that_hangs_does_not_keep_sigterm_from_ending_the_process(tmp_path):
     code = """
 import time

@@ -395,6 +395,7 @@ def test_each_of_several_answered_sigterms_leaves_the_process_alone(here, answer
     assert (code, out) == (0, "done\n"), err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="NOT TESTED: Linux tells who woke the thread")
 def test_a_sigterm_to_a_child_that_has_not_forgotten_the_wake_up_file_yet_is_not_the_parents(here):
     script = (
