@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fakes import FakeClock
+from hypothesis import HealthCheck, settings
 
 from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
@@ -36,6 +37,9 @@ def pytest_configure() -> None:
     """Let processes that tests start be interrupted: a shell ignores Ctrl-C for what it runs in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # No example fails because the machine is slow.
+    settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any speed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -122,46 +122,35 @@ def test_ranks_out_of_step_write_nothing_any_more(tmp_path: Path) -> None:
         assert "one has done 4 batches and another 3" in problem
 
 
-def many_exchanges(rank: int) -> float:
-    """Return what an exchange costs a step, in seconds."""
+def keeps_random_state(rank: int) -> bool:
     ranks = RankAgreement()
-    a = torch.rand(150, 150)
-    took_s = 0.0
-    n = 300
-    for step in range(n):
-        for _ in range(5):
-            a = (a @ a).tanh()
-        begun_s = time.perf_counter()
-        ranks.exchange(0, step)
-        took_s += time.perf_counter() - begun_s
-    return took_s / n
-
-
-def test_exchange_does_not_touch_random_states_and_is_cheap(tmp_path: Path) -> None:
     before = torch.get_rng_state()
-    assert max(run_ranks(many_exchanges, 2, tmp_path)) < 0.02  # some 0.1 ms where two cores are free
-    assert torch.equal(before, torch.get_rng_state())
+    for step in range(20):
+        ranks.exchange(0, step)
+    return torch.equal(before, torch.get_rng_state())
 
 
-def lose_a_rank(rank: int, dies: bool) -> tuple[list[int], str, float]:
+def test_exchange_does_not_touch_random_states(tmp_path: Path) -> None:
+    assert run_ranks(keeps_random_state, 2, tmp_path) == [True, True]
+
+
+def lose_a_rank(rank: int, dies: bool) -> tuple[list[int], str]:
     ranks = RankAgreement(timeout_s=2.0)
     answers = [ranks.exchange(1, 1)]
     if rank == 1 and dies:
         os._exit(1)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)  # it hangs
-    begun_s = time.monotonic()
     answers += [ranks.exchange(1, step) for step in range(2, 6)]
-    return answers, ranks.problem, time.monotonic() - begun_s
+    return answers, ranks.problem
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dies", [True, False])
 def test_loss_of_a_rank_ends_the_agreement_and_not_the_training(tmp_path: Path, dies: bool) -> None:
-    answers, problem, took_s = run_ranks(lose_a_rank, 2, tmp_path, dies, lost=1)[0]
+    answers, problem = run_ranks(lose_a_rank, 2, tmp_path, dies, lost=1)[0]
     assert answers[-1] == 0
     assert "the ranks lost each other: rank 0 of 2 saw" in problem
-    assert took_s < 6.0
 
 
 # -- Writing together --

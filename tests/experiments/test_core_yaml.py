@@ -150,7 +150,7 @@ PIECES = (
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text(max_size=40))
 def test_of_any_text_only_mistakes_come_out(text):
     with warnings.catch_warnings():

@@ -119,7 +119,7 @@ data = {
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(loop=loops, **data)
 @example(loop=Loop(40.0), samples=10**6, batch_size=64, epochs=3, budget_s=30.0)
 @example(loop=Loop(1e-6), samples=10**9, batch_size=1, epochs=10_000, budget_s=30.0)
@@ -132,7 +132,7 @@ def test_the_budget_holds_whatever_the_loop(loop, samples, batch_size, epochs, b
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     step_s=powers(1e-6, 0.3),
     start_s=st.just(0.0) | powers(1e-5, 10),
@@ -342,7 +342,7 @@ def test_where_an_epochs_start_dominates_the_interval_holds_in_nine_of_ten():
     assert worst < 5  # with the start of an epoch dropped it was 100 times too long and more
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(powers(1, 1e8).map(int), powers(1e-6, 1e3)), min_size=1, max_size=10))
 def test_the_cost_is_the_non_negative_least_squares_of_relative_residuals(points):
     cost = EpochCost.fit(points)

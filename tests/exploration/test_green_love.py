@@ -132,7 +132,7 @@ def powers(low: float, high: float):
     return st.floats(math.log10(low), math.log10(high)).map(lambda x: 10**x)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     step_s=powers(1e-6, 40),
     start_s=st.just(0.0) | powers(1e-5, 20),

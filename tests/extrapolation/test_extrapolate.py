@@ -141,7 +141,7 @@ def test_bad_input_says_what_to_do(make, says):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.floats(1e-5, 1.0), st.floats(0.0, 2.0), st.integers(1, 10_000), st.integers(2, 100))
 def test_forecasts_are_finite_ordered_and_scale(batch_s, fixed_share, epochs, ratio):
     fixed_s = fixed_share * 8 * batch_s
@@ -255,7 +255,7 @@ def any_trials(draw) -> list[Trial]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(
     trials=any_trials(),
     times=st.sampled_from([1, 3, 100, 100_000]),

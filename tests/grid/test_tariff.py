@@ -156,7 +156,7 @@ zones = st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Ho
 moments = st.datetimes(datetime(2024, 1, 1), datetime(2027, 12, 31), timezones=st.just(UTC))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(entries, zones, moments, st.integers(1, 4 * 24 * 60))
 def test_the_mean_is_the_sum_of_its_quarter_hours(rows, zone, since, minutes):
     table = "; ".join(["base 0.2", *(f"{p} {days} {a}:{m:02d}-{b}" for p, days, (a, m, b) in rows)])
@@ -171,7 +171,7 @@ def test_the_mean_is_the_sum_of_its_quarter_hours(rows, zone, since, minutes):
     assert tariff.mean_usd_per_kwh(since, until) == pytest.approx(by_hand, rel=1e-12, abs=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(entries, zones, moments)
 def test_a_price_is_that_of_the_last_entry_that_holds(rows, zone, when):
     table = "; ".join(["base 0.2", *(f"{p} {days} {a}:{m:02d}-{b}" for p, days, (a, m, b) in rows)])

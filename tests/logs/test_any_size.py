@@ -100,7 +100,7 @@ def test_the_first_of_parts_are_the_first_of_all(numbers, at, limit):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_an_answer_is_the_same_whatever_the_parts(logs, whole, data):
     names = data.draw(st.permutations(names_in(logs)))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(names)), max_size=4)))

@@ -177,7 +177,7 @@ row_values = st.tuples(st.floats(0.5, 4000), gaps_s, energies, energies, rates, 
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     ranks=st.lists(st.lists(row_values, min_size=1, max_size=6), min_size=1, max_size=3),
     cuts=st.lists(st.floats(-100, 30_000), min_size=1, max_size=6),

@@ -39,7 +39,7 @@ def test_large_language_models_on_an_h100():
 
 
 @given(NAMES, NAMES, NAMES, CLASSES, FORMATS, METHODS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_by_way_of_a_third_gpu_it_is_the_same(a, b, c, workload, precision, method):
     options = {"workload": workload, "precision": precision, "method": method}
     direct = _point(G[a], G[c], **options)
@@ -47,7 +47,7 @@ def test_by_way_of_a_third_gpu_it_is_the_same(a, b, c, workload, precision, meth
 
 
 @given(NAMES, NAMES, CLASSES, FORMATS, METHODS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_there_and_back_is_one(local, target, workload, precision, method):
     options = {"workload": workload, "precision": precision, "method": method}
     there, back = (speedup(G[x], G[y], **options).estimate for x, y in ((local, target), (target, local)))

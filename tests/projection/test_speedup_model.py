@@ -173,7 +173,7 @@ def test_a_gpu_of_which_nothing_is_known(lost):
 
 
 @given(st.lists(NAMES, min_size=1, max_size=6), CLASSES, FORMATS, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_covariance_is_one(names, workload, precision, data_sheets_only):
     found = log_speeds(
         [G[name] for name in names], workload=workload, precision=precision, data_sheets_only=data_sheets_only
@@ -184,7 +184,7 @@ def test_the_covariance_is_one(names, workload, precision, data_sheets_only):
 
 
 @given(NAMES, CLASSES, FORMATS, st.floats(1, 50), st.floats(1, 50))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_more_compute_or_bandwidth_is_never_slower(name, workload, precision, compute, bandwidth):
     gpu = G[name]
     rates = ("fp32_tflops", "fp16_tflops", "tf32_tflops", "fp8_tflops")

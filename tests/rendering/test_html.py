@@ -193,7 +193,7 @@ def test_text_is_data(hostile: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(st.characters(codec=None), min_size=1))
 def test_any_text_is_data(text: str) -> None:
     page = html.render(everything(text))

@@ -182,7 +182,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=1
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", JOB_KINDS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(words=st.lists(WORD, max_size=6))
 @example(words=AWKWARD[:20])
 @example(words=AWKWARD[20:])
@@ -310,7 +310,6 @@ def test_what_starts_once_does_not_take_every(kind: str) -> None:
         text_of(kind, every="day")
 
 
-@settings(deadline=None)
 @given(
     start=st.datetimes(datetime(2026, 1, 1), datetime(2028, 12, 31), timezones=st.just(UTC)),
     every=st.sampled_from(EVERY),
@@ -351,7 +350,6 @@ def test_the_check_of_kubernetes_would_find_a_mistake() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40))
 @example("\x85\u2028\u2029\ufeff\U0001f331\x7f\xa0")
 def test_yaml_holds_any_text(word: str) -> None:
