@@ -255,6 +255,7 @@ def test_a_real_training_is_followed_from_before_it_begins(tmp_path):
     assert training.wait(30) == 0 and follower.wait(30) == 0
     assert "the run has ended (finished)" in follower.stderr.read()
     live = [text for text in pages if "Live, as of" in text]
-    assert len({re.search(r"\d+ of 16 epochs", text)[0] for text in live}) > 1
+    seen = {found[0] for text in live if (found := re.search(r"\d+ of 16 epochs", text))}  # none before the first
+    assert len(seen) > 1
     assert all(text.endswith(("</html>\n", "</html>")) for text in pages)  # whole, always
     assert "16 of 16 epochs" in page.read_text() and "Final:" in page.read_text()
