@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -34,41 +33,6 @@ def directory(tmp_path):
     (path / "model.pt").write_bytes(bytes(100))
     (save(tmp_path, 4) / MANIFEST).unlink()
     return tmp_path
-
-
-def test_the_screen_says_what_is_whole_and_what_a_training_goes_on_from(directory):
-    result = call(directory)
-    lines = result.stdout.splitlines()
-    assert result.exit_code == 0 and max(map(len, lines)) <= 100
-    rows = [line.split() for line in lines if line.startswith("step-")]
-    assert [row[0] for row in rows] == [
-        *("step-0000001004", "step-0000001003", "step-0000001002-emergency", "step-0000001001")
-    ]
-    assert " ".join(rows[3]) == "step-0000001001 2 of 30 1 2.00 KiB 2026-11-22 21:15:03 bit-identical"
-    assert rows[0][-1] == rows[1][-1] == "damaged" and rows[2][-3:] == ["not", "identical", "*"]
-    text = " ".join(result.stdout.split())
-    assert "! step-0000001003 is damaged: model.pt holds 100 bytes instead of 2,048." in text
-    assert "! step-0000001004 is damaged: it has no manifest.json, so it was never finished." in text
-    assert "* Not bit-identical: the workers of the loader are persistent (1 checkpoint: step-0000001002-emerg" in text
-    assert lines[-1] == "2 of 4 are whole. A training would go on from step-0000001002-emergency."
-
-
-def test_json_holds_the_manifests(directory):
-    found = json.loads(call(directory, "--json").stdout)
-    assert found["newest_whole"] == "step-0000001002-emergency"
-    assert [one["is_whole"] for one in found["checkpoints"]] == [False, False, True, True]
-    torn, truncated, _, first = found["checkpoints"]
-    assert torn["manifest"] is None and torn["size_bytes"] is None and truncated["problem"].startswith("model.pt holds")
-    assert first["manifest"]["position"] == {"epoch": 2, "batches": 1, "steps": 1001} and first["size_bytes"] == 2048
-    assert first["manifest"]["files"][0]["name"] == "model.pt" and first["is_bit_identical"] is True
-
-
-def test_where_none_is_whole_the_exit_code_is_1(directory):
-    for path in directory.glob("step-*/model.pt"):
-        path.unlink()
-    result = call(directory)
-    assert result.exit_code == 1 and result.stdout.endswith("No checkpoint is whole: a training would begin anew.\n")
-    assert json.loads(call(directory, "--json").stdout)["newest_whole"] is None
 
 
 def test_one_checkpoint_is_not_taken_for_a_directory_of_them(tmp_path):

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import click
 import pytest
 from click.testing import CliRunner
 from fakes import FakeClock, make_tracker, train
-from projection_samples import explored
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.cli import cli
@@ -42,26 +40,6 @@ def logs(tmp_path, monkeypatch):
 
 def call(*arguments: str):
     return CliRunner().invoke(cli, list(arguments))
-
-
-def test_summary_as_json_csv_and_text(logs):
-    as_json = json.loads(call("summary", "--json").stdout)
-    assert as_json["problems"] == []
-    assert [(g["project"], g["runs"], round(g["energy_kwh"], 12)) for g in as_json["groups"]] == [
-        ("a", 2, 0.3),
-        ("b", 1, 0.3),
-    ]
-    lines = call("summary", "--csv", "--by", "project,month").stdout.splitlines()
-    assert lines[0].startswith("project,month,runs,") and len(lines) == 3
-    text = call("summary", str(logs)).stdout
-    assert "a" in text and "300 Wh" in text and "600 Wh" in text
-
-
-def test_summary_of_a_period(logs):
-    days = [g["day"] for g in json.loads(call("summary", "--json", "--by", "day").stdout)["groups"]]
-    assert len(days) == len(set(days)) == 3
-    later = json.loads(call("summary", "--json", "--by", "day", "--since", days[1], "--until", days[2]).stdout)
-    assert [g["day"] for g in later["groups"]] == [days[1]]
 
 
 @pytest.mark.slow_cases
@@ -151,12 +129,6 @@ def test_a_mistake_in_a_file_or_a_variable_is_told_by_where_it_stands(logs, monk
     assert "Error: GREENLOVE_PUE: pue must be at least 1" in call("doctor").output
 
 
-def test_report_writes_a_pdf_and_cites(logs):
-    assert call("report", "-o", "r.pdf").exit_code == 0
-    assert (logs.parent / "r.pdf").read_bytes().startswith(b"%PDF")
-    assert "kWh" in call("report", "--format", "cite").stdout or "Wh" in call("report", "--format", "cite").stdout
-
-
 def test_an_unwritable_report_says_so(logs):
     (logs.parent / "file").write_text("")
     result = call("report", "-o", "file/r.pdf")
@@ -215,32 +187,6 @@ def test_a_report_is_what_its_name_says(logs):
     assert "choose one" in call("summary", "--json", "--csv").output
 
 
-def test_resumed_runs_are_one_training(logs):
-    first = sorted(p.name for p in logs.iterdir())[0]
-    clock = FakeClock()
-    Tracker(1, clock=clock, meter=SimulatedMeter(clock, gpu_w=1.0), verbose=0, continues=first).stop()
-    result = call("summary", "--by", "training")
-    assert result.exit_code == 0 and first[:20] in result.stdout
-
-
-def test_help_and_version():
-    assert "run" in call("--help").stdout and "doctor" in call("-h").stdout
-    assert call("--version").stdout.startswith("greenlove, version 0.")
-
-
-def test_the_udev_rule():
-    assert 'SUBSYSTEM=="powercap"' in call("doctor", "--print-udev").stdout
-
-
-def test_logs_of_other_tools_are_read_beside_ours(logs):
-    theirs = Path(__file__).parents[1] / "recorded" / "foreign"
-    shown = call("import", str(theirs))
-    assert shown.exit_code == 0 and "greenlove report" in shown.stderr
-    shutil.copytree(theirs, logs / "theirs")
-    both = json.loads(call("summary", "--json").stdout)
-    assert sum(group["runs"] for group in both["groups"]) > 3
-
-
 # -- does it fit? -------------------------------------------------------------------------------------------------
 
 
@@ -264,39 +210,6 @@ def test_hours_ask_whether_the_run_that_is_not_done_fits(logs):
     found = json.loads(call("forecast", "--hours", "0.0333333", "--json").stdout)["forecasts"]
     (row,) = (row for row in found if row["fits"] is not None)
     assert row["fits"] < 0.01 and row["fits_length"] == 11 and row["time_limit_s"] == pytest.approx(120.0, abs=0.01)
-
-
-def test_hours_ask_whether_the_last_exploration_fits(logs):
-    explored(logs)  # 100 epochs of 391 batches of 60 ms
-    train_in_part(0)  # forecasts nothing
-    kept = call("forecast", "--hours", "24").output
-    assert re.search(r"(?m)^  limit          1 d   fits with over 99%; 3,\d\d0 epochs fit with 95%$", kept)
-    missed = call("forecast", "--epochs", "300", "--hours", "0.5").output
-    assert re.search(r"(?m)^  limit       30 min   fits with under 1%; 7\d epochs fit with 95%$", missed)
-    assert "--time=" in missed
-    assert "  limit" not in call("forecast", "--epochs", "300").output
-
-
-def test_a_limit_of_a_variable_counts_where_an_exploration_is_forecast_again(logs, monkeypatch):
-    explored(logs)
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "1")  # of this job, not of that training
-    assert "  limit" not in call("forecast", "--epochs", "300").output
-    monkeypatch.setenv("GREENLOVE_MAX_HOURS", "0.5")
-    assert "  limit       30 min   fits with" in call("forecast", "--epochs", "300").output
-    assert "  limit          1 h   fits with" in call("forecast", "--epochs", "300", "--hours", "1").output
-    monkeypatch.setenv("GREENLOVE_DEADLINE_UTC", "2020-01-01")
-    assert "  limit         over   the deadline has passed" in call("forecast", "--epochs", "300").output
-
-
-def test_the_latest_question_counts_where_there_is_an_exploration_and_a_run(logs):
-    explored(logs)
-    train_in_part(8)
-    assert call("forecast", "--hours", "1").output.startswith("greenlove explore")  # it is newer than 1790000000
-    assert "time limit of 1 h" in call("forecast", str(max(logs.glob("202610*"))), "--hours", "1").output
-
-
-def test_hours_of_a_sweep_are_refused(logs):
-    assert "leave --hours out" in call("forecast", "--runs", "3", "--hours", "1").output
 
 
 def test_summary_and_report_choose_runs_alike(logs):

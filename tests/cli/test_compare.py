@@ -15,10 +15,7 @@ from comparison_samples import four_arms, one_arm
 from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.cli import compare as compare_module
-from greenlove_tracker.cli.base import changed_task
 from greenlove_tracker.comparisons import Comparison
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.techniques.technique import TECHNIQUES
 
@@ -77,12 +74,6 @@ def refused(*arguments: str) -> str:
 # -- What it asks for --
 
 
-def test_techniques_are_needed_and_named():
-    said = refused("train.py:task")
-    assert said.startswith("--techniques is needed") and all(name in said for name in TECHNIQUES)
-    assert refused("train.py:task", "--techniques", " , ").startswith("--techniques is needed")
-
-
 def test_every_technique_has_its_line():
     assert all(listed.summary for listed in TECHNIQUES.values())
     done = call("--list")
@@ -91,21 +82,6 @@ def test_every_technique_has_its_line():
         TECHNIQUES
     )
     assert refused("--list", "train.py:task").startswith("--list names the techniques")
-
-
-def test_what_is_needed_and_missing_is_said(monkeypatch):
-    from greenlove_tracker import devices
-
-    found = importlib.util.find_spec
-    monkeypatch.setattr(devices, "nvml_gpus", lambda: ())
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name in ("torchao", "bitsandbytes") else found(name)
-    )
-    lines = call("--list").stdout.splitlines()
-    assert next(line for line in lines if line.startswith("tf32")).endswith("(needs an NVIDIA GPU, and none is here)")
-    assert next(line for line in lines if line.startswith("pin-memory")).endswith("none is here)")
-    assert "neither is installed" in next(line for line in lines if line.startswith("adam-8bit"))
-    assert "needs" not in next(line for line in lines if line.startswith("amp-bf16"))
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch):
@@ -140,11 +116,6 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
 )
 def test_what_cannot_be_is_said_before_anything_runs(arguments, said):
     assert said in refused(*arguments)
-
-
-def test_a_technique_that_there_is_none_of():
-    said = refused("train.py:task", "--techniques", "amp-bf61")
-    assert "no technique is called 'amp-bf61': did you mean amp-bf16?" in said
 
 
 # -- Techniques in trials --
@@ -189,21 +160,6 @@ def test_the_task_finds_the_arguments_behind_the_dashes(asked, capsys):
     assert capsys.readouterr().out == "the task says --lr 3\n"
 
 
-def test_a_task_that_returns_something_else_is_refused():
-    with pytest.raises(UsageError, match=r"x\.py:task must return"):
-        changed_task(lambda: 3, "x.py:task", None, None)()
-
-
-def test_it_shows_the_answer_and_where_it_is_written(asked, folder: Path):
-    done = call("train.py:task", "--techniques", "tf32", "-o", "saves.md")
-    assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert lines[0] == "training" and lines[1].startswith("amp-bf16 saves 31% of the energy")
-    assert lines[-2:] == ["  saved      greenlove_logs/one/comparison.html", "             saves.md"]
-    assert "amp-bf16 saves 31%" in (folder / "greenlove_logs/one/comparison.html").read_text()
-    assert (folder / "saves.md").read_text().startswith("# What saves time and energy in this training")
-
-
 def test_a_page_that_cannot_be_written_loses_no_result(asked, folder: Path):
     (folder / "greenlove_logs/one/comparison.html").mkdir()
     done = call("train.py:task", "--techniques", "tf32")
@@ -216,17 +172,6 @@ def test_json_and_csv_have_stdout_to_themselves(asked):
     assert "training" in done.stderr and "wrote greenlove_logs/one/comparison.html" in done.stderr
     done = call("train.py:task", "--techniques", "tf32", "--csv")
     assert [row["name"] for row in csv.DictReader(io.StringIO(done.stdout))][:2] == ["baseline", "amp-bf16"]
-
-
-def test_ctrl_c_before_there_is_a_result(monkeypatch, asked):
-    from greenlove_tracker.techniques import compare as home
-
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(home, "compare", stopped)
-    done = call("train.py:task", "--techniques", "tf32")
-    assert done.exit_code == 130 and "stopped by Ctrl-C" in done.stderr and "Aborted" not in done.output
 
 
 def test_ctrl_c_after_some_blocks_shows_them_and_its_code(monkeypatch, folder: Path, asked):
@@ -285,14 +230,6 @@ def test_directories_of_runs_are_compared(folder: Path):
     assert read["is_of_runs"] and read["rows"][0]["time_ratio"]["point"] == pytest.approx(0.8, rel=0.01)
 
 
-def test_single_runs_are_compared_and_names_stay_apart(folder: Path):
-    before, after = logged(folder, "a", 10.0), logged(folder, "b", 8.0)
-    done = call(str(before / "a-0"), str(after / "b-0"))
-    assert done.exit_code == 0 and "b-0" in done.stdout, done.output
-    assert compare_module._group_names(["x/logs", "y/logs", "z"]) == ["x/logs", "y/logs", "z"]
-    assert compare_module._group_names(["x/a/", "y/b"]) == ["a", "b"]
-
-
 # -- To the end --
 
 
@@ -333,11 +270,6 @@ def test_full_after_ctrl_c_shows_what_is_done(monkeypatch, folder: Path):
     assert "compile did not finish" not in done.output
     assert "compile did not" not in (folder / "full.md").read_text()
     assert (folder / "full.md").exists() and not (folder / "all/all-1/comparison.html").exists()
-
-
-def test_repeats_are_of_whole_trainings():
-    said = refused("train.py:task", "--techniques", "amp-bf16", "--repeats", "3")
-    assert said == "--repeats is of whole trainings: give --full too"
 
 
 def test_full_with_nothing_to_compare(monkeypatch):

@@ -19,8 +19,6 @@ from projection_samples import forecast as forecast_of_20_hours
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli import plan as plan_module
-from greenlove_tracker.cli.plan import parse_share
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.grid.live import fallback, own_place
 from greenlove_tracker.scheduling import intensity_source
@@ -59,25 +57,6 @@ def csv_file(path: Path, level: float = 300.0, swing: float = 100.0) -> Path:
     rows = "".join(f"{h:%Y-%m-%dT%H:%MZ},{v:.2f}\n" for h, v in zip(hours, value, strict=True))
     path.write_text("utc,gco2e_per_kwh\n" + rows)
     return path
-
-
-def test_the_first_line_is_the_advice(tmp_path: Path) -> None:
-    path = csv_file(tmp_path / "grid.csv")
-    result = call("--hours", "4", "--kwh", "3", "--deadline", "tomorrow 12:00", "--intensity", str(path))
-    assert result.exit_code == 0, result.output
-    first = result.stdout.splitlines()[0]
-    assert first.startswith("Start at 04:00 tomorrow (in 13 h): 4") and "less CO2e (" in first
-    assert "g.csv" not in result.stdout and "grid.csv, given by the user · no network used" in result.stdout
-    assert "newest figure 3 min old" in result.stdout and "regression on 1008 known hours" in result.stdout
-    assert "▲━━━" in result.stdout and max(map(len, result.stdout.splitlines())) <= 100
-
-
-def test_where_nothing_is_gained_it_says_not_worth_waiting_here(tmp_path: Path) -> None:
-    path = csv_file(tmp_path / "grid.csv", level=400, swing=8)
-    result = call("--hours", "24", "--deadline", "+48h", "--intensity", str(path))
-    assert result.stdout.startswith("Not worth waiting here: ")
-    eager = call("--hours", "4", "--deadline", "+24h", "--intensity", str(path), "--least-saving", "0.5%")
-    assert eager.stdout.startswith("Start at ")
 
 
 def test_json_holds_everything(tmp_path: Path) -> None:
@@ -183,14 +162,6 @@ def test_what_cannot_be_meant_is_said_in_one_line(arguments: list[str], said: st
     assert result.stdout == ""
 
 
-def test_the_cheapest_hours_need_no_intensity() -> None:
-    arguments = ("--hours", "4", "--kwh", "3", "--deadline", "+24h", "--by", "cost")
-    result = call(*arguments, "--tariff", "zone UTC; base 0.20; peak 0.32 17-21")
-    assert result.stdout.splitlines()[0] == "Start at 21:00 (in 5.9 h): 24% less cost"
-    text = " ".join(result.stdout.split())
-    assert "electricity costs $0.19 less" in text and "458 g/kWh, of a year" in text
-
-
 def test_a_log_says_how_long_it_takes_and_what_it_draws(logs: Path, tmp_path: Path) -> None:
     run = explored(logs, trials_kwh="0.0001")
     path = csv_file(tmp_path / "grid.csv")
@@ -216,13 +187,6 @@ def test_a_schedulers_file_is_all_of_stdout(tmp_path: Path) -> None:
     daily = call(*arguments, "k8s", "--every", "day", "--image", "train:1", "--", "python", "train.py")
     assert '"0 4 * * *"' in daily.stdout
     assert call(*arguments, "at", "--", *words).stdout != slurm.stdout
-
-
-def test_shares_are_per_cent_or_not() -> None:
-    assert parse_share("5%") == parse_share("0.05") == 0.05
-    for text in ("5", "-1%", "nan", "100%", ""):
-        with pytest.raises(UsageError, match="a share such as 5% or"):
-            parse_share(text)
 
 
 def test_help_loads_no_numpy() -> None:
@@ -286,11 +250,6 @@ def test_a_chain_goes_by_the_longest_time_of_a_forecast(monkeypatch) -> None:
     assert record["training_s"] == 47 * 3600.0 and record["jobs"] == 2
     assert record["script"].startswith("#!/bin/sh") and record["times"]["save"]["basis"] == "assumed"
     assert "at most 47 h with a probability of 99%" in call(*[a for a in arguments if a != "--json"]).stderr
-
-
-def test_one_job_may_be_enough() -> None:
-    result = call("--chain", "--hours", "10", "--time", "24:00:00", "--checkpoints", "checks", "--", "x")
-    assert result.stderr.startswith("One job is enough: ") and "only exit codes" not in result.stderr
 
 
 @pytest.mark.parametrize(

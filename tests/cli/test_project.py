@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from projection_samples import LAPTOP, PLAN, explored
+from projection_samples import LAPTOP, explored
 
-from greenlove_tracker.cli import cli, forecast
-from greenlove_tracker.cli.project import parse_speedups, parse_within_s
+from greenlove_tracker.cli import cli
+from greenlove_tracker.cli.project import parse_speedups
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
-from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.projection.types import OPTION_NAMES
 
 pytestmark = pytest.mark.usefixtures("no_settings")
@@ -24,46 +20,11 @@ def call(*arguments: str):
     return CliRunner().invoke(cli, ["project", *arguments])
 
 
-def test_the_command_without_a_log() -> None:
-    result = call("--gpu", "RTX 4090", "--hours", "20", "--country", "DE", "--utilization", "0.82")
-    assert result.exit_code == 0 and "here on 1 × GeForce RTX 4090 · time as given" in result.stdout
-    assert "L40S" in result.stdout and "-o report.html" in result.stdout
-    bare = call("--gpu", "RTX 4090", "--hours", "20").stdout
-    assert "give --electricity-price in USD/kWh" in " ".join(bare.split()) and "manual_gpu" not in bare
-
-
-def test_the_decision_comes_first_and_keeps_the_limits_where_it_can() -> None:
-    arguments = ("--gpu", "T4", "--hours", "20", "--country", "DE")
-    record = json.loads(call(*arguments, "--within", "8h", "--max-cost", "40", "--json").stdout)
-    decision = record["decision"]
-    by_name = {(p["gpu"], p["gpus_billed"]): p for p in record["projections"]}
-    chosen = by_name[decision["recommended"]["gpu"], decision["recommended"]["gpus"]]
-    assert chosen["duration_s"] <= 8 * 3600 and chosen["cost_usd"] <= 40 and 0.5 <= decision["meets_limits"] <= 1
-    shown = call(*arguments, "--within", "8h", "--max-cost", "40").stdout
-    assert " ".join(shown.split()).startswith(" ".join(decision["sentence"].split()))
-    never = json.loads(call(*arguments, "--within", "1s", "--json").stdout)["decision"]
-    assert never["recommended"] is None or never["meets_limits"] < 0.5
-
-
 def test_the_screen_fits_the_terminal(monkeypatch) -> None:
     for columns, most in ((80, 80), (100, 100), (250, 100), (20, 80)):
         monkeypatch.setenv("COLUMNS", str(columns))
         shown = call("--gpu", "8 × A100 SXM4 80GB", "--hours", "20").stdout
         assert most - 20 < max(map(len, shown.splitlines())) <= most
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("48h", 172800), ("1h30m", 5400), ("2026-11-23T08:00+00:00", 7200), ("+3h", 10800)]
-)
-def test_a_limit_is_a_length_of_time_or_a_time(text: str, seconds: float) -> None:
-    assert parse_within_s(text, datetime(2026, 11, 23, 6, tzinfo=UTC)) == seconds
-
-
-def test_options_are_named_before_lines_are_broken() -> None:
-    for arguments in ([], ["--country", "IN"], ["--country", "Cuba"], ["--speedup", "L40S=2", "--gpu", "Voodoo 2"]):
-        text = call("--hours", "20", *(arguments or ["--gpu", "RTX 4090"])).stdout
-        assert text and max(map(len, text.splitlines())) <= 100, arguments
-        assert "electricity_price" not in text and "custom_speedup" not in text
 
 
 def test_embodied_emissions_are_an_option() -> None:
@@ -136,14 +97,6 @@ def test_speedups_that_are_given() -> None:
             parse_speedups(wrong)
 
 
-def test_foresight_forecasts_the_same_again(logs: Path) -> None:
-    run = explored(logs)
-    shown = forecast.exploration_text(read_logs(logs), 200, None, None)
-    made = forecast_from_log(run, replace(PLAN, epochs=200))
-    assert "200 epochs" in shown
-    assert made.duration_s.point == pytest.approx(2 * forecast_from_log(run).duration_s.point, rel=1e-6)
-
-
 def test_options_of_a_projection_are_those_of_the_verb() -> None:
     own = {parameter.name: max(parameter.opts, key=len) for parameter in cli.commands["project"].params}
     assert all(own[name] == option for name, option in OPTION_NAMES.items() if name in own)
@@ -188,12 +141,3 @@ def test_a_mistake_with_spot_is_one_line_that_says_what_to_do(arguments, says) -
     result = call(*arguments)
     assert result.exit_code == 1
     assert says in result.output and result.output.count("\n") == 1, result.output
-
-
-def test_a_page_comes_with_the_decision_on_the_screen(tmp_path: Path) -> None:
-    page = tmp_path / "where.html"
-    result = CliRunner().invoke(
-        cli, ["project", "--gpu", "RTX 4090", "--hours", "20", "--country", "DE", "-o", str(page)]
-    )
-    assert result.exit_code == 0 and result.stdout == "" and page.is_file()
-    assert result.stderr.startswith("Train here: 20 h, $4.57") and f"wrote {page}" in result.stderr

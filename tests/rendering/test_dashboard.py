@@ -13,7 +13,7 @@ from html_samples import HOSTILE, Skeleton
 from pypdf import PdfReader
 from report_samples import cpu_energy, epoch_row, gpu_run, write_run
 
-from greenlove_tracker.rendering import html, markdown, pdf, svg
+from greenlove_tracker.rendering import html
 from greenlove_tracker.rendering.axes import MOST_STRETCHES, stretches, thinned
 from greenlove_tracker.rendering.document import ChartRow, Document, Heading, Line, LineChart, Paragraph
 from greenlove_tracker.rendering.html import LiveState
@@ -58,25 +58,6 @@ def show(browser, tmp_path: Path) -> Iterator:
 # -- what is said where somebody points ----------------------------------------------------------------------------
 
 
-def test_each_of_few_points_is_pointed_at_by_itself():
-    chart = LineChart("x", "epoch", "s", ((1.0, 5.0), (2.0, 10.0), (5.0, 2.5)))
-    found = stretches(chart)
-    assert [part.text for part in found] == ["epoch: 1 · 5 s", "epoch: 2 · 10 s", "epoch: 5 · 2.50 s"]
-    assert [(part.left, part.right, part.x) for part in found] == [(0, 0.125, 0), (0.125, 0.625, 0.25), (0.625, 1, 1)]
-    assert all(0 <= part.y <= 1 for part in found)
-    (alone,) = stretches(LineChart("x", "epoch", "s", ((3.0, 5.0),)))
-    assert alone.text == "epoch: 3 · 5 s"
-
-
-def test_lines_are_told_beside_one_another_where_they_have_a_point():
-    assert [part.text for part in stretches(SIZES)] == [
-        "epoch of the trial: 1 · 64 samples: 4 s · 32 samples: 2 s",
-        "epoch of the trial: 2 · 64 samples: 3 s · 32 samples: 1.50 s",
-        "epoch of the trial: 3 · 64 samples: 3 s",
-    ]
-    assert SIZES.highest == 4.0 and SIZES.is_by_number and set(SIZES.x_values) == {1.0, 2.0, 3.0}
-
-
 @pytest.mark.parametrize("n", [121, 240, 243, 500, 777, 10_000])
 def test_of_many_points_neighbours_stand_together_with_their_range(n):
     every = [(float(i), float(i * 7919 % 1000)) for i in range(1, n + 1)]
@@ -103,24 +84,6 @@ def test_a_page_of_many_epochs_stays_small(tmp_path):
     page = html.render(document(write_run(tmp_path, rows).path))
     assert len(page.encode()) < 200_000
     assert "epoch: 9,8" in page and page.count("<label") <= 4 * (MOST_STRETCHES + 1)
-
-
-def test_lines_are_told_apart_in_every_format():
-    content = Document("x", "", "", (ChartRow((SIZES,)),))
-    drawn = svg.line_chart(SIZES, "c1")
-    assert drawn.count("<polyline") == 2 and drawn.count('class="line-1"') == 1 and drawn.count("<circle") == 5
-    assert "2 lines over epoch of the trial. In s: 64 samples ends at 3; 32 samples ends at 1.50." in drawn
-    page = html.render(content)
-    assert "32 samples</span>" in page
-    text = PdfReader(io.BytesIO(pdf.render(content))).pages[0].extract_text()
-    assert "64 samples" in text and "32 samples" in text
-    assert markdown.render(content).count("| ") and "| 3 | 3 |  |" in markdown.render(content)
-    assert "| epoch of the trial | 64 samples, s | 32 samples, s |" in markdown.render(content)
-    many = LineChart(
-        "x", "x", "s", SIZES.points, name="0", others=tuple(Line(f"{i}", SIZES.points) for i in range(1, 9))
-    )
-    assert svg.line_chart(many, "c1").count('class="line-1"') == 2
-    pdf.render(Document("x", "", "", (ChartRow((many,)),)))
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -15,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypdf import PdfReader
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_rows, gpu_run, write_run
-from reportlab.graphics.shapes import Group, String
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.rendering import html, pdf_charts, svg
-from greenlove_tracker.rendering.axes import change_ticks, y_ticks
+from greenlove_tracker.rendering import html, svg
 from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
@@ -201,40 +199,6 @@ def test_any_text_is_data(text: str) -> None:
     assert all(c.isprintable() or c == "\n" for c in page)
 
 
-@pytest.mark.parametrize("highest", [0.0, 1e-9, 0.1, 99.9, 4200.0, 1e12])
-def test_the_axes_are_those_of_the_pdf(highest: float) -> None:
-    chart = LineChart("x", "epoch", "W", ((1.0, highest), (2.0, highest / 2)))
-    groups = (shape for shape in pdf_charts.line_chart(chart, 400.0).contents if isinstance(shape, Group))
-    texts = ["".join(part.text for part in group.contents if isinstance(part, String)) for group in groups]
-    in_pdf = texts[: texts.index("1")]  # the y axis comes first
-    assert len(in_pdf) > 2
-    assert Skeleton(svg.line_chart(chart, "c1")).text[2 : 2 + len(in_pdf)] == in_pdf
-
-
-def test_a_chart_holds_its_band_and_its_dots():
-    chart = LineChart("x", "samples", "s", ((1.0, 2.0), (3.0, 4.0)), ((5.0, 9.0),), ((1.0, 1.0, 3.0), (3.0, 3.0, 11.0)))
-    assert (chart.highest, max(chart.x_values)) == (11.0, 5.0)
-    drawn = svg.line_chart(chart, "c1")
-    assert '<polygon points="0.0,' in drawn and 'class="measured"' in drawn
-    assert drawn.index("<polygon") < drawn.index("<polyline") < drawn.index('class="measured"')  # the band lies below
-    assert "With 1 single measurement. The band around it ends at 3 to 11." in drawn
-    assert "samples: 5 · 9 s" in drawn
-    plain = svg.line_chart(LineChart("x", "samples", "s", chart.points), "c1")
-    assert "polygon" not in plain and "measured" not in plain and "band" not in plain
-
-
-def test_a_bar_reaches_to_its_share_of_the_longest_interval():
-    chart = BarChart(
-        (Bar("a", 2.0, "2", BarStyle.PROJECTED, (1.0, 4.0)), Bar("b", 1.0, "1"), Bar("c", None, "unknown"))
-    )
-    assert chart.longest == 4.0 and chart.styles == (BarStyle.PROJECTED,)
-    first, second, third = (svg.bar(bar, chart, "b") for bar in chart.bars)
-    assert 'width="50.00%"' in first and 'x1="25.00%"' in first and 'x2="100.00%"' in first
-    assert 'width="25.00%"' in second and "whisker" not in second
-    assert "<rect" not in third and "c: unknown" in third
-    assert BarChart((Bar("a", None, "unknown"),)).longest == 1.0
-
-
 AROUND = BarChart(
     (
         Bar("a", 0.7, "−30%", BarStyle.SAVES, (0.6, 0.8)),
@@ -264,27 +228,6 @@ def test_bars_stand_to_both_sides_of_a_baseline():
     page = html.render(Document("x", "", "", (AROUND,)))
     assert page.count('class="changes"') == 1 and "no difference seen: the interval holds the baseline" in page
     assert "changes" not in html.render(Document("x", "", "", (BarChart(AROUND.bars),)))
-
-
-def test_bars_that_all_save_or_do_not_differ_have_the_baseline_too():
-    saving = BarChart((Bar("a", 0.9, "", range=(0.89, 0.91)),), baseline=1.0)
-    assert 0.88 < saving.extent[0] < 0.89 and 1.0 < saving.extent[1] < 1.01
-    assert change_ticks(saving)[-1][1] == "baseline" and change_ticks(saving)[-1][0] < 1
-    same = BarChart((Bar("a", 1.0, ""),), baseline=1.0)
-    assert same.extent == pytest.approx((0.99, 1.01))
-    assert [label for _, label in change_ticks(same)] == ["−1.0%", "−0.5%", "baseline", "+0.5%", "+1.0%"]
-
-
-def test_an_axis_that_need_not_begin_at_0_shows_small_differences():
-    chart = LineChart("x", "trial, in order", "%", ((1.0, 98.5), (2.0, 101.0)), level=(100.0, "mean"), is_from_0=False)
-    assert y_ticks(chart) == pytest.approx([98.5, 99.0, 99.5, 100.0, 100.5, 101.0])
-    drawn = svg.line_chart(chart, "c1")
-    assert 'class="level"' in drawn and drawn.count('class="dot"') == 2  # the trials are marked one by one
-    (first, second) = re.findall(r"points=\"0.0,([\d.]+) 1000.0,([\d.]+)\"", drawn)[0]
-    assert float(first) == pytest.approx(148) and float(second) == pytest.approx(24)
-    flat = LineChart("x", "trial", "%", ((1.0, 100.0), (2.0, 100.0)), is_from_0=False)
-    assert len(y_ticks(flat)) >= 2 and y_ticks(flat)[0] <= 100 <= y_ticks(flat)[-1]
-    assert y_ticks(LineChart("x", "trial", "%", chart.points))[0] == 0
 
 
 def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
@@ -448,14 +391,3 @@ def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
     assert second.mediabox.width == pytest.approx(595, abs=1)
     assert second.extract_text().count(hostile) == 2
     assert page.seen == []
-
-
-@pytest.mark.slow
-def test_options_do_not_break_between_their_dashes_and_hostile_text_stays_text() -> None:
-    text = 'give --gpu-memory; not a--b, <b onclick="x">--within</b>'
-    page = html.render(Document("t", "", "f", (Paragraph(text),)))
-    assert (
-        'give <span class="option">--gpu-memory</span>; not a--b, '
-        '&lt;b onclick=&#34;x&#34;&gt;<span class="option">--within</span>&lt;/b&gt;'
-    ) in page
-    assert ".option{white-space:nowrap}" in page.replace(" ", "")

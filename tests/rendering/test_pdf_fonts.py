@@ -7,8 +7,7 @@ from pypdf import PdfReader
 
 from greenlove_tracker.rendering import pdf
 from greenlove_tracker.rendering.document import Bar, BarChart, Document, Paragraph
-from greenlove_tracker.rendering.pdf_charts import markup
-from greenlove_tracker.rendering.pdf_fonts import BOLD, REGULAR, Span, spans, text_width_pt, undrawable
+from greenlove_tracker.rendering.pdf_fonts import REGULAR, Span, spans, text_width_pt, undrawable
 
 MODEL = "日本語モデル 模型 모델"
 
@@ -32,10 +31,6 @@ def test_a_character_that_no_font_has_is_spelt_and_said_so() -> None:
     assert "1 character of this report that no font here has" in " ".join(text.split())
 
 
-def test_what_is_drawn_needs_no_note() -> None:
-    assert "no font" not in pages_of(Paragraph("é ß Ω ✓")).pages[0].extract_text()
-
-
 @pytest.mark.parametrize(
     ("text", "font"),
     [("模型", "STSong-Light"), ("モデル", "STSong-Light"), ("ﾓﾃﾞﾙ", "HeiseiMin-W3"), ("모델", "HYSMyeongJo-Medium")],
@@ -51,12 +46,3 @@ def test_a_page_holds_them_as_they_are() -> None:
     used = {font.get_object()["/BaseFont"] for font in page["/Resources"]["/Font"].values()}
     assert {"/STSong-Light", "/HYSMyeongJo-Medium"} <= used
     assert "".join(page.extract_text().split()).count("".join(MODEL.split())) == 4
-
-
-def test_a_width_is_that_of_what_is_drawn() -> None:
-    assert text_width_pt("iiii", REGULAR, 10) < text_width_pt("iiii", BOLD, 10)
-    assert text_width_pt("ab", REGULAR, 10) == text_width_pt("a", REGULAR, 10) + text_width_pt("b", REGULAR, 10)
-
-
-def test_markup_of_the_text_is_text() -> None:
-    assert markup("<b>&amp;</b>") == "&lt;b&gt;&amp;amp;&lt;/b&gt;"

@@ -6,13 +6,11 @@ import pytest
 from fakes import FakeClock, make_tracker, train
 from report.test_metric_report import section
 
-from greenlove_tracker import read_logs
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.rendering.document import Paragraph, Table
 from greenlove_tracker.report.checkpoint_report import lost_work_blocks
 from greenlove_tracker.report.directory_report import directory_document
-from greenlove_tracker.report.screens import end_screen
 
 TITLE = "Checkpoints and restarts"
 
@@ -98,46 +96,3 @@ def test_the_report_of_a_directory_says_what_was_lost(resumed):
     )
     assert "Restarts took 4.00 s." in text.text
     assert [row[1:3] for row in table.rows] == [("20.0 s", "2.00 Wh")]
-
-
-def test_lost_work_whose_energy_is_not_known_says_so(resumed):
-    found = replace(aggregate(resumed.parent).lost_work, energy_kwh=None, n_unknown_energy=1, n_unknown_emissions=1)
-    text = lost_work_blocks(found)[1].text
-    assert "(energy unknown; " in text and "of CO2e, CO2e of 1 run unknown)" in text
-    assert lost_work_blocks(None) == ()
-
-
-def test_the_last_screen_has_it_in_one_sentence(resumed):
-    (run,) = [run for run in read_logs(resumed.parent).runs if run.run_id == resumed.name]
-    screen = " ".join(end_screen(run, exit_code=0).split())
-    assert "1 checkpoint saved, the last at step 50; 1 failed; 1 interruption: 20.0 s of work lost" in screen
-
-
-@pytest.mark.parametrize(
-    ("n_epochs", "replayed", "says"),
-    [
-        (3, 7, "2 × 10.0 s, 10.0 s of one that an earlier run began"),
-        (1, 7, "no whole epoch, 10.0 s of one that an earlier run began"),
-        (3, 0, "3 × 10.0 s, and"),  # the epoch was begun anew
-    ],
-)
-def test_an_epoch_that_an_earlier_run_began_is_no_whole_one(tmp_path, n_epochs, replayed, says):
-    clock = FakeClock()
-    tracker = make_tracker(clock, tmp_path / "logs", first_epoch=3, continues="earlier")
-    clock.pass_s(4.0)
-    position = TrainingPosition(3, 7, 37)
-    event = CheckpointEvent(
-        CheckpointAction.RESTORED, _now(clock), CheckpointKind.REGULAR, position, replayed_batches=replayed
-    )
-    tracker.log_checkpoint(event)
-    train(tracker, clock, n_epochs)
-    tracker.stop()
-    (run,) = read_logs(tmp_path / "logs").runs
-    assert says in " ".join(end_screen(run, exit_code=0).split())
-
-
-def test_runs_without_checkpoints_say_nothing_of_them(tmp_path):
-    clock = FakeClock()
-    with make_tracker(clock, tmp_path / "logs") as tracker:
-        train(tracker, clock, 1)
-    assert section(tracker.run_dir, TITLE) == []

@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import re
-import shutil
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -19,13 +18,10 @@ from report_samples import GERMANY, cpu_energy, epoch_row, write_run
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_report
-from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, RowKind
-from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report import declarations
 from greenlove_tracker.report.audit import ledger_csv, ledger_row
-from greenlove_tracker.report.build import document
 from greenlove_tracker.report.declarations import cite
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
@@ -35,18 +31,6 @@ def written(tmp_path, run_id="20261121T034044-7f3a", *, energy=ONE_KWH, **argume
     """Two epochs of 1 kWh each in Germany: 2 kWh, 762 g."""
     rows = [epoch_row(1, 3600.0, energy), epoch_row(2, 3600.0, energy)]
     return write_run(tmp_path, rows, run_id, **({"intensity": GERMANY} | arguments))
-
-
-def test_a_model_card_holds_grams_and_says_where_they_are_from(tmp_path):
-    written(tmp_path, fields={"country": "DE", "gpu_models": '1 × A "fast" GPU', "meter": "codecarbon 3.3.2"})
-    assert declarations.model_card(aggregate(tmp_path), "fine-tuning").splitlines() == [
-        "co2_eq_emissions:",
-        "  emissions: 762",
-        '  source: "greenlove_tracker 0.1.0, codecarbon 3.3.2; on 2026-11-21 (UTC)"',
-        '  training_type: "fine-tuning"',
-        '  geographical_location: "DE"',
-        '  hardware_used: "1 × A \\"fast\\" GPU"',
-    ]
 
 
 def test_a_model_card_is_yaml(tmp_path):
@@ -101,38 +85,6 @@ def test_a_spreadsheet_runs_nothing_that_a_log_says(tmp_path):
     assert row["project"].startswith("'=cmd") and row["place"].startswith("'@SUM")
 
 
-@pytest.mark.parametrize("style, says", [("model-card", "emissions: 762"), ("sci", "SCI = 762")])
-def test_declarations_on_the_command_line(tmp_path, style, says):
-    written(tmp_path)
-    assert says in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style]).output
-    to = tmp_path / "declaration.txt"
-    assert CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style, "-o", str(to)]).exit_code == 0
-    assert says in to.read_text()
-
-
-def damaged(log_dir):
-    """A run beside the others that nobody can read."""
-    (log_dir / "newer").mkdir()
-    (log_dir / "newer" / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
-
-
-def test_a_declaration_says_that_a_run_could_not_be_read(tmp_path):
-    written(tmp_path)
-    damaged(tmp_path)
-    left_out = "1 part of the logs could not be read and is not in it"
-    added_up = aggregate(tmp_path)
-    assert declarations.model_card(added_up).splitlines()[-1] == f"  # {left_out}"
-    assert f"  {left_out}\n" in declarations.sci(added_up, "epoch")
-    assert (
-        "1 part of the logs could not be read"
-        in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite"]).output
-    )
-    for table in ("--csv", "--ledger"):
-        done = CliRunner().invoke(cli, ["summary", str(tmp_path), table])
-        assert "newer" in done.stderr
-        assert "newer" not in done.stdout
-
-
 def test_a_run_that_crashed_is_left_out_by_name(tmp_path):
     alone = {}
     written(tmp_path)
@@ -154,37 +106,6 @@ def test_a_run_that_crashed_is_left_out_by_name(tmp_path):
     write_run(tmp_path, [epoch_row(1, 10.0)], "whole")  # its end was good: what it took would be missing
     with pytest.raises(UsageError, match=r"of 1 run are not known \(whole\)"):
         declarations.model_card(aggregate(tmp_path))
-
-
-def test_runs_that_all_crashed_declare_nothing(tmp_path):
-    write_run(tmp_path, [epoch_row(1, 10.0)], "crashed", status="failed")
-    with pytest.raises(UsageError, match=r"emissions of 1 run are not known \(crashed \(failed\)\)"):
-        declarations.model_card(aggregate(tmp_path))
-
-
-def test_a_sum_of_direct_and_lifecycle_intensities_is_marked_in_the_table(tmp_path):
-    for name, place in (("a", "US-CA"), ("b", "US-CA"), ("c", "DE")):
-        intensity = carbon_intensity(resolve_place(place))
-        project = "mixed" if name in "bc" else "alike"
-        written(tmp_path, run_id=name, intensity=intensity, fields={"project": project, "country": place})
-    table = CliRunner().invoke(cli, ["summary", str(tmp_path)]).output.splitlines()
-    marked = {line.split()[0] for line in table if "†" in line}
-    assert marked == {"mixed", "total", "†"} and not any("†" in line for line in table if "alike " in line)
-    apart = CliRunner().invoke(cli, ["summary", str(tmp_path), "--by", "intensity"]).output
-    assert apart.count("†") == 2  # the total, and the note
-    cited = cite(aggregate(tmp_path))
-    assert "mixing direct and lifecycle intensities)" in cited and cited.count("†") == 2
-    report = markdown.render(document(tmp_path))
-    rows = {line.split(" | ")[0] for line in report.splitlines() if line.startswith("| ") and "†" in line}
-    assert {"| mixed", "| total"} <= rows and not rows & {"| alike", "| a", "| b", "| c"}
-    by_project = aggregate(tmp_path).rows("project")
-    assert [row["intensity_coverage"] for row in by_project] == ["direct", "direct+lifecycle"]
-
-
-def test_what_was_not_measured_at_all_is_no_measurement(tmp_path):
-    written(tmp_path, fields={"unmeasured": "ram"})
-    cited = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite"]).output
-    assert "Not counted: ram of some runs, which could not be measured, screen" in cited
 
 
 def test_a_run_that_did_nothing_is_counted_as_that(tmp_path):
@@ -215,45 +136,12 @@ def test_an_option_of_another_format_is_refused(tmp_path, arguments):
     assert " is of --format " in done.output
 
 
-def test_a_report_of_a_period(tmp_path):
-    written(tmp_path)
-    started = ["report", str(tmp_path), "--format", "sci"]
-    assert "2.00 kWh" in CliRunner().invoke(cli, [*started, "--since", "2026-11-21", "--until", "2026-11-22"]).output
-    assert "no run could be read" in CliRunner().invoke(cli, [*started, "--since", "2026-11-22"]).output
-    page = ["report", str(tmp_path), "-o", str(tmp_path / "r.md"), "--since", "2026-11-22"]
-    assert "holds no run in the period" in CliRunner().invoke(cli, page).output
-
-
-def test_how_much_was_measured_is_unknown_where_no_log_says_it(tmp_path):
-    (tmp_path / "cc").mkdir()
-    samples = Path(__file__).parents[1] / "recorded" / "foreign" / "codecarbon"
-    shutil.copy(next(samples.rglob("*.csv")), tmp_path / "cc" / "emissions.csv")
-    assert "measured by hardware" not in cite(aggregate(tmp_path))
-    written(tmp_path)
-    assert "Hardware measured all of the energy of the 1 run whose logs say it." in cite(aggregate(tmp_path))
-
-
 @pytest.mark.parametrize("style", ["model-card", "sci"])
 def test_explorations_alone_are_no_training(tmp_path, style):
     written(tmp_path, fields={"plan_samples": "100"})
     done = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style])
     assert done.exit_code == 1
     assert "only explorations" in done.output
-
-
-def test_the_runs_of_unknown_emissions_are_named(tmp_path):
-    written(tmp_path)
-    for i in range(5):
-        write_run(tmp_path, [epoch_row(1, 60.0)], f"silent-{i}", intensity=GERMANY)
-    with pytest.raises(UsageError, match=r"of 5 runs are not known \(silent-0, silent-1, silent-2 and 2 more\)"):
-        declarations.model_card(aggregate(tmp_path))
-
-
-def test_what_is_text_is_not_written_under_the_name_of_a_page(tmp_path):
-    written(tmp_path)
-    done = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite", "-o", str(tmp_path / "cite.pdf")])
-    assert done.exit_code == 1
-    assert "--format cite is text: name it .md or .txt" in done.output
 
 
 def test_a_link_leads_to_its_file_and_a_device_stays_one(tmp_path):
@@ -332,17 +220,6 @@ def test_what_a_script_does_outside_its_trackers_is_no_training(tmp_path, energy
         assert f"  {missing.replace('energy of that is', 'emissions of that are')}\n" in sci
 
 
-def test_a_script_without_its_trainings_declares_nothing(tmp_path):
-    written(tmp_path, fields={"has_parts": "yes"})  # processes of its own trained in it: it is one
-    assert "2 epochs in 1 training run\n" in declarations.sci(aggregate(tmp_path), "epoch")
-    shutil.rmtree(tmp_path)
-    row = replace(epoch_row(1, 0.0, gap_s=3.0, kind=RowKind.TAIL), epoch=None)
-    write_run(tmp_path, [row], fields={"has_parts": "yes"}, intensity=GERMANY)
-    for declare in (declarations.model_card, partial(declarations.sci, unit="run")):
-        with pytest.raises(UsageError, match="what a script did outside its trackers: there is no training to declare"):
-            declare(aggregate(tmp_path))
-
-
 def test_a_paper_in_latex_gets_a_paragraph_a_table_and_entries_that_compile_as_they_stand(tmp_path: Path) -> None:
     fields = {"cpu_model": "Xeon_4 & 50% #1 {x} ^~\\", "meter": "codecarbon 3.3.2"}
     write_run(tmp_path, [epoch_row(1, 60.0, cpu_energy(60.0))], fields=fields)
@@ -358,42 +235,10 @@ def test_a_paper_in_latex_gets_a_paragraph_a_table_and_entries_that_compile_as_t
     assert not unescaped and text.count("{") == text.count("}")
 
 
-def test_the_period_of_a_citation_is_that_asked_for_else_of_the_first_to_the_last_run(tmp_path: Path) -> None:
-    for run_id, began in (("a", "2026-10-30T10:00:00Z"), ("b", "2026-11-03T10:00:00Z")):
-        write_run(tmp_path, [epoch_row(1, 60.0, cpu_energy(60.0))], run_id, fields={"started_at": began})
-    assert "of wall time, from 2026-10-30 to 2026-11-03 (UTC)." in cite(aggregate(tmp_path))
-    assert "of wall time, November 2026 (UTC)." in cite(aggregate(tmp_path, since="2026-11"))
-    assert "  period  from 2026-10-30 to 2026-11-03 (UTC)" in declarations.sci(aggregate(tmp_path), "run")
-
-
 def ledger_rows(log_dir: Path, *arguments: str) -> tuple[list[dict[str, str]], str]:
     shown = CliRunner().invoke(cli, ["summary", str(log_dir), "--ledger", *arguments], catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
     return list(csv.DictReader(io.StringIO(shown.stdout))), shown.stderr
-
-
-def test_the_ledger_says_who_ran_it_on_what_how_sure_it_is_and_by_which_versions(tmp_path):
-    fields = {"user": "ada", "job_id": "77", "gpu_models": "1 × NVIDIA RTX A4000", "gpu_count": "1"}
-    written(tmp_path, fields=fields)
-    (row,), _ = ledger_rows(tmp_path)
-    wanted = {
-        "kind": "training",
-        "status": "finished",
-        "host": "elsewhere",
-        "user": "ada",
-        "job_id": "77",
-        "devices": "1 × NVIDIA RTX A4000",
-        "gpu_count": "1",
-        "greenlove_version": "0.1.0",
-        "meter": "codecarbon 3.3.2",
-        "simulated": "no",
-    }
-    assert {name: row[name] for name in wanted} == wanted
-    energies = [float(row[name]) for name in ("energy_kwh_lower", "energy_kwh", "energy_kwh_upper")]
-    assert energies == sorted(energies) and energies[0] < energies[2]
-    assert float(row["location_kgco2e_upper"]) / float(row["location_kgco2e"]) == pytest.approx(
-        float(row["energy_kwh_upper"]) / float(row["energy_kwh"])
-    )
 
 
 def test_simulated_runs_are_left_out_of_the_ledger_unless_asked_for(tmp_path):

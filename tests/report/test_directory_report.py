@@ -2,7 +2,7 @@ import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.rendering import html, markdown
+from greenlove_tracker.rendering import html
 from greenlove_tracker.rendering.document import BarChart, Paragraph, Table
 from greenlove_tracker.report.build import document, write_html
 
@@ -21,39 +21,6 @@ def logs(tmp_path):
 
 def table_of(content, title):
     return next(b for b in content.blocks if isinstance(b, Table) and b.columns[0].title == title)
-
-
-def test_the_period_and_the_date_of_issue_are_on_the_page(logs):
-    content = document(logs, since="2026-11", issued="2026-12-02")
-    assert content.subtitle == "3 training runs · November 2026 (UTC)"
-    scope = next(block.text for block in content.blocks if isinstance(block, Paragraph))
-    assert scope == (
-        "Period: November 2026 (UTC). 1 run crosses an end of it: only the part inside counts. All times are UTC. "
-        "Issued on 2026-12-02. Scope 2: electricity of an owned machine. Embodied emissions of the hardware "
-        "are not included; upstream ones, in a lifecycle intensity, are scope 3. CO2e is location-based: 101 g. "
-        "Market-based: no contract was given."
-    )
-    assert "November 2026 (UTC)" in content.footer
-    whole = markdown.render(document(logs))
-    assert "Period: all that was logged. All times are UTC. No date of issue was given." in whole
-    with pytest.raises(UsageError, match="issued must be a date such as 2026-12-02"):
-        document(logs, issued="tomorrow")
-
-
-def test_users_and_jobs_have_sums_where_they_are_logged(logs):
-    content = document(logs)
-    assert {row[0] for row in table_of(content, "user").rows} == {"ada", "bob", "(none)", "total"}
-    assert {row[0] for row in table_of(content, "job").rows} == {"11", "12", "13", "(none)", "total"}
-    nobody = document(logs, host="elsewhere", since="2026-11-06")
-    assert not [b for b in nobody.blocks if isinstance(b, Table) and b.columns[0].title in ("user", "job")]
-
-
-def test_the_runs_that_emitted_most_are_named_with_who_and_which_job(logs):
-    table = table_of(document(logs), "run")
-    assert [column.title for column in table.columns[:5]] == ["run", "project", "user", "job", "status"]
-    assert ("run-1", "thesis", "bob", "12", "finished") in [row[:5] for row in table.rows]
-    alone = table_of(document(logs, since="2026-11-06"), "run")
-    assert [column.title for column in alone.columns[:3]] == ["run", "project", "status"]
 
 
 def test_months_are_drawn_the_oldest_first_and_a_run_is_in_both_that_it_crosses(logs):

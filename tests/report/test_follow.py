@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from html_samples import Skeleton
-from report_samples import HERE, cpu_energy, demo_rows, demo_run, epoch_row, issued, write_forecasts, write_run
+from report_samples import HERE, cpu_energy, demo_rows, demo_run, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
@@ -67,10 +66,6 @@ def nothing() -> None:
     pass
 
 
-def text_of(page: str) -> str:
-    return " ".join("".join(Skeleton(page).text).split())
-
-
 def test_it_is_rewritten_as_rows_come_in_until_the_run_has_ended(tmp_path):
     run_dir = begin(tmp_path / "logs").path
     story = Story(
@@ -94,39 +89,6 @@ def test_it_is_rewritten_as_rows_come_in_until_the_run_has_ended(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["live.html"]
 
 
-def test_what_is_done_and_left_stands_first(tmp_path):
-    run_dir = begin(tmp_path / "logs").path
-    write_forecasts(Run(run_dir), issued(3.0, point=1e9, half=1e6))
-    story = Story(tmp_path / "live.html", lambda: end(run_dir, tmp_path))
-    story.follow(run_dir)
-    text = text_of(story.pages[0])
-    assert re.search(r"done 40% 2 of 5 epochs .* so far left .* 95% interval .* in all, forecast power 28\.4 W", text)
-    assert "the latest; the run goes on." in text
-
-
-def test_a_page_is_written_each_minute_though_nothing_happens(tmp_path):
-    run_dir = begin(tmp_path / "logs").path
-    story = Story(tmp_path / "live.html", *[nothing] * 24, lambda: end(run_dir, tmp_path))
-    story.follow(run_dir)
-    assert len(story.pages) == 3
-    written = [re.search(r'data-written="([^"]+)"', page)[1] for page in story.pages]
-    assert len(set(written)) == 3
-
-
-def test_a_page_that_takes_long_is_written_seldom(tmp_path, monkeypatch):
-    run_dir = begin(tmp_path / "logs").path
-    story = Story(tmp_path / "live.html", lambda: add_epoch(run_dir, 3), lambda: end(run_dir, tmp_path))
-    original = LiveReport._write
-
-    def slow(self, *arguments):
-        original(self, *arguments)
-        return 2.0
-
-    monkeypatch.setattr(LiveReport, "_write", slow)
-    story.follow(run_dir)
-    assert story.slept_s == [5.0, 10.0]  # the first one loads libraries
-
-
 def test_of_a_directory_the_newest_that_runs_is_followed_or_the_next_that_begins(tmp_path):
     logs, output = tmp_path / "logs", tmp_path / "live.html"
     begin(logs, "20261121T000001-old")
@@ -141,19 +103,6 @@ def test_of_a_directory_the_newest_that_runs_is_followed_or_the_next_that_begins
     text = waiting.follow(empty)
     assert waiting.said[0] == f"no run of {empty} is running: waiting for one"
     assert "20261121T034044-7f3a" in text  # began and ended between two looks
-
-
-def test_a_directory_that_comes_later_is_waited_for(tmp_path):
-    logs = tmp_path / "logs"
-    story = Story(
-        tmp_path / "live.html", nothing, lambda: begin(logs), lambda: end(logs / "20261121T000001-a", tmp_path)
-    )
-    assert "Final: the run has ended (finished)" in story.follow(logs)
-
-
-def test_a_run_that_had_ended_is_written_once(tmp_path):
-    run = demo_run(tmp_path)
-    assert "Final: the run has ended (finished)" in Story(tmp_path / "live.html").follow(run.path)
 
 
 def test_a_run_that_dies_is_said_to_seem_dead(tmp_path, monkeypatch):
@@ -201,12 +150,6 @@ def test_options_that_do_not_fit_are_refused(tmp_path, monkeypatch, arguments, s
     demo_run(tmp_path / "greenlove_logs")
     result = CliRunner().invoke(cli, ["report", *arguments])
     assert result.exit_code == 1 and says in result.output and result.output.count("\n") == 1
-
-
-def test_the_command_writes_the_page_of_a_run_that_has_ended(tmp_path):
-    run = demo_run(tmp_path)
-    result = CliRunner().invoke(cli, ["report", str(run.path), "--follow", "-o", str(tmp_path / "live.html")])
-    assert result.exit_code == 0 and "the run has ended (finished)" in result.stderr and result.stdout == ""
 
 
 @pytest.mark.slow

@@ -56,13 +56,6 @@ def run(clock, tmp_path, monkeypatch):
     return read_logs(tmp_path / "logs").runs[0]
 
 
-def test_the_screen_names_the_source_and_the_fall_back(run):
-    screen = " ".join(end_screen(run, exit_code=0).split())
-    assert "mean over the energy of what was in force: own.csv given, table lifecycle as fall-back" in screen
-    assert "the offline table (lifecycle) stood in for the carbon intensity that was asked for" in screen
-    assert "the file ends before" in screen
-
-
 def test_the_report_draws_intensity_beside_power_and_marks_the_fall_back(run, tmp_path):
     rows = [block for block in run_document(run).blocks if isinstance(block, ChartRow)]
     power, intensity = next(row.charts for row in rows if row.charts[0].title == "Power, before PUE")
@@ -129,12 +122,3 @@ def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):
     assert "MOCK" in ledger_csv(list(map(ledger_row, total.runs)))
     assert MOCK_NOTE in summary_table(total, ("project",)) and flat_totals(total.total)["mock_intensity"] == 1
     assert "MOCK: invented for 1 run" in str(directory_document(total).blocks)
-
-
-def test_a_run_at_one_intensity_has_no_such_chart(clock, tmp_path):
-    with make_tracker(clock, tmp_path / "logs") as tracker:
-        train(tracker, clock, 3)
-    (plain,) = read_logs(tmp_path / "logs").runs
-    titles = [c.title for block in run_document(plain).blocks if isinstance(block, ChartRow) for c in block.charts]
-    assert "Carbon intensity in force" not in titles and "Power, before PUE" not in titles
-    assert plain.intensity_sources == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from experiment_samples import training
 from fakes import FakeClock, make_tracker, train
 
@@ -12,11 +11,10 @@ from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering.axes import MAX_POINTS
-from greenlove_tracker.rendering.document import ChartRow, Heading, LineChart, Paragraph
+from greenlove_tracker.rendering.document import ChartRow, LineChart, Paragraph
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.full_comparison import run_blocks
-from greenlove_tracker.report.learning_curves import is_learning_rate, learning_blocks
-from greenlove_tracker.report.run_report import run_document
+from greenlove_tracker.report.learning_curves import learning_blocks
 
 
 def charts(run: Run) -> dict[str, LineChart]:
@@ -37,22 +35,6 @@ def logged(tmp_path, values_by_epoch: list[dict[str, float]], **settings: object
             for name, value in values.items():
                 tracker.log_metric(name, value)
     return Run(tracker.run_dir)
-
-
-def test_losses_that_pair_share_a_chart_and_the_learning_rate_has_its_own(tmp_path):
-    run = training(tmp_path, epochs=4)
-    found = charts(run)
-    assert list(found) == ["train_loss, val_loss", "accuracy", "learning_rate"]
-    pair = found["train_loss, val_loss"]
-    assert [line.name for line in pair.lines] == ["train_loss", "val_loss"]
-    assert pair.x_label == "epoch" and [x for x, _ in pair.points] == [1, 2, 3, 4]
-    assert not pair.is_from_0 and found["learning_rate"].is_from_0
-    assert Heading("Learning curves") in run_document(run).blocks
-
-
-def test_a_run_without_two_values_of_a_metric_has_no_section(tmp_path):
-    assert learning_blocks(logged(tmp_path, [{"loss": 1.0}])) == ()
-    assert learning_blocks(logged(tmp_path, [{}, {}])) == ()
 
 
 def test_an_early_stop_is_said_and_its_best_epoch_marked(tmp_path):
@@ -84,20 +66,6 @@ def test_values_that_are_not_finite_have_no_point_and_are_said(tmp_path):
     assert "loss: 2 values not drawn, not finite or not in the log." in text(run)
 
 
-def test_a_learning_rate_that_never_changes_is_a_sentence(tmp_path):
-    run = logged(tmp_path, [{"lr": 0.001, "loss": 1.0 / epoch} for epoch in (1, 2, 3)])
-    assert list(charts(run)) == ["loss"]
-    assert "lr was 0.001000 throughout." in text(run)
-
-
-def test_values_of_many_digits_stand_in_powers_of_ten(tmp_path):
-    run = logged(tmp_path, [{"lr": 3e-5 * epoch, "loss": 10.0**epoch} for epoch in range(1, 13)])
-    found = charts(run)
-    assert found["lr"].y_label == "× 1e-4"
-    assert found["lr"].points[-1][1] == pytest.approx(3.6)
-    assert found["loss"].y_label == "× 1e12"
-
-
 def test_several_ranks_and_long_series(tmp_path):
     run = logged(tmp_path, [{"loss": 1.0}])
     for rank in (0, 1):
@@ -108,22 +76,6 @@ def test_several_ranks_and_long_series(tmp_path):
     assert len(chart.points) <= MAX_POINTS
     assert max(y for _, y in chart.points) == 1.0  # of the first rank
     assert "Several ranks logged values: those of the first are drawn." in text(run)
-
-
-def test_many_metrics_are_not_all_drawn(tmp_path):
-    run = logged(tmp_path, [{f"metric_{i}": float(epoch * i) for i in range(1, 12)} for epoch in (1, 2)])
-    assert len(charts(run)) == 8
-    assert "And 3 more metrics, which are in the log." in text(run)
-
-
-@pytest.mark.parametrize("name", ["lr", "learning_rate", "train/learning_rate", "lr-Adam", "learningRate", "opt/lr"])
-def test_names_of_a_learning_rate(name):
-    assert is_learning_rate(name)
-
-
-@pytest.mark.parametrize("name", ["mlr_score", "slr", "learning_error", "accuracy", "lrap"])
-def test_names_of_none(name):
-    assert not is_learning_rate(name)
 
 
 def test_side_by_side_the_learning_rate_is_drawn_and_never_compared(tmp_path):

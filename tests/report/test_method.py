@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from report_samples import STARTED_AT, epoch_row, write_run
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.calibration import add_measurement, measured_at_the_wall
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import Energy, Factor, Method
@@ -73,26 +72,6 @@ def test_the_factors_are_complete_and_each_has_its_source(tmp_path) -> None:
     by_name = {factor.name: factor for factor in calibrated(gpu_run(tmp_path, "b", **contract), 4.5).factors}
     assert "node_overhead" not in by_name and "PDU 7" in by_name["calibration"].source
     assert by_name["calibration"].value == pytest.approx(1.5)
-
-
-def test_a_directory_lists_the_factors_of_all_its_runs(tmp_path) -> None:
-    calibrated(gpu_run(tmp_path), 4.5)
-    gpu_run(tmp_path, "20261122T000000-aaaa", gpu_models="H200", pue="1.0", **{"pue.source": ""})
-    text = markdown.render(document(tmp_path))
-    table = text[text.index("## Factors") :]
-    for cells in ("| PUE | 1.2 | × | the landlord |", "| PUE | 1 | × | not set", "| calibration | 1.5 | × | node1: "):
-        assert cells in table
-    assert "1 run is calibrated with a wall meter." in text and fmt.energy(5.4) in text
-
-
-def test_a_short_list_of_factors_has_one_of_each_kind(tmp_path) -> None:
-    for number in range(20):
-        intensity = Factor("carbon_intensity", 300.0 + number, "gCO2e/kWh", f"hour {number}")
-        write_run(tmp_path, [epoch_row(1, 60.0, BOTH)], f"run-{number:02}", fields=GPU, intensity=intensity)
-    text = markdown.render(document(tmp_path))
-    table = text[text.index("## Factors") :]
-    assert "| PUE | 1.2 | × | the landlord |" in table and "and 9 more factors" in table
-    assert table.index("hour 0") < table.index("the landlord") < table.index("hour 1")
 
 
 def test_a_part_of_a_calibrated_run_adds_up(tmp_path) -> None:

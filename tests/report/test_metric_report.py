@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from fakes import FakeClock, make_tracker, train
 
 from greenlove_tracker import aggregate, read_logs, track
-from greenlove_tracker.cli import base
 from greenlove_tracker.rendering import html, pdf
 from greenlove_tracker.rendering.document import Heading, Paragraph, Table
 from greenlove_tracker.report.build import document
-from greenlove_tracker.report.metric_report import number_text
-from greenlove_tracker.report.screens import end_screen
 
 
 def section(log_dir: Path, title: str) -> list:
@@ -71,29 +66,6 @@ def test_where_no_metric_is_a_score_there_are_no_points_and_no_best_is_invented(
     assert "No best is given" in section(tmp_path, "Metrics")[-1].text
 
 
-def test_a_run_without_metrics_and_spans_says_nothing_of_them(clock, tmp_path):
-    with make_tracker(clock, tmp_path) as tracker:
-        train(tracker, clock, 2)
-    assert section(tmp_path, "Metrics") == section(tmp_path, "Spans") == []
-
-
-def test_the_report_of_a_directory_ranks_the_runs_by_a_metric_that_several_have(tmp_path):
-    worse, better = make_run(tmp_path, [0.5]), make_run(tmp_path, [0.9], epochs=20)
-    rows = table(tmp_path, "Runs by accuracy, larger is better")
-    assert [(row["run"], row["best"], row["per point"]) for row in rows] == [
-        (better.run_dir.name, "0.9000", "0.222 Wh"),
-        (worse.run_dir.name, "0.5000", "0.200 Wh"),
-    ]
-    assert [row["best"] for row in table(tmp_path, "Runs by loss, smaller is better")] == ["0.1000", "0.5000"]
-
-
-def test_a_metric_of_one_run_of_several_is_not_ranked(clock, tmp_path):
-    make_run(tmp_path, [0.5])
-    with make_tracker(clock, tmp_path) as tracker:
-        train(tracker, clock, 1)
-    assert section(tmp_path, "Runs by accuracy, larger is better") == []
-
-
 def test_the_ranking_is_the_same_however_the_runs_are_split_up(tmp_path):
     for accuracy in (0.1, 0.5, 0.3):
         make_run(tmp_path, [accuracy], epochs=1)
@@ -103,42 +75,6 @@ def test_the_ranking_is_the_same_however_the_runs_are_split_up(tmp_path):
         for run in read_logs(tmp_path).runs
     ]
     assert type(parts[0]).merged(parts).metrics == whole
-
-
-def test_summary_names_the_best_runs_as_text_and_json(tmp_path):
-    worse, better = make_run(tmp_path, [0.5]), make_run(tmp_path, [0.9])
-    import greenlove_tracker.cli  # noqa: F401  # adds the verbs
-
-    shown = CliRunner().invoke(base.cli, ["summary", str(tmp_path), "--metrics"])
-    lines = shown.output.splitlines()
-    assert shown.exit_code == 0 and lines[0] == "accuracy, larger is better"
-    assert better.run_dir.name in lines[3] and worse.run_dir.name in lines[4]
-    as_json = CliRunner().invoke(base.cli, ["summary", str(tmp_path), "--metrics", "--json"])
-    accuracy = json.loads(as_json.output)["metrics"][0]
-    assert (accuracy["metric"], accuracy["n_runs"], accuracy["best_runs"][0]["best"]) == ("accuracy", 2, 0.9)
-
-
-def test_the_screen_at_the_end_has_the_first_metrics(tmp_path):
-    make_run(tmp_path, [0.5, 0.9])
-    (run,) = read_logs(tmp_path).runs
-    assert "accuracy best 0.9000, loss best 0.1000" in end_screen(run, exit_code=None)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.93, "0.9300"),
-        (0.0, "0"),
-        (1e-7, "1.000e-07"),
-        (-12345.678, "-12,346"),
-        (3e9, "3.000e+09"),
-        (float("inf"), "infinite"),
-        (float("-inf"), "-infinite"),
-        (None, ""),
-    ],
-)
-def test_values_are_written_plainly(value, text):
-    assert number_text(value) == text
 
 
 def spans_run(log_dir: Path, clock: FakeClock) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from html import escape
 from types import SimpleNamespace
 
 import pytest
@@ -21,35 +20,11 @@ from greenlove_tracker.report.notebook import (
     register,
     summary_html,
 )
-from greenlove_tracker.report.projection_text import projection_text
 
 
 def forecast():
     trials = [Trial(m * 10, 10, (0.1 * m, 0.1 * m, 0.101 * m)) for m in (10, 20, 40, 80)]
     return extrapolate(trials, TrainingPlan(10_000, 10, 50))
-
-
-def test_a_forecast_has_its_interval_and_what_is_unknown_is_said():
-    html = forecast_html(forecast())
-    assert "<th>95% interval</th>" in html and "<td>time</td>" in html
-    assert "<td>energy</td><td>unknown</td><td></td>" in html
-
-
-def test_machines_are_told_as_on_every_other_face():
-    rows = projected(peak_memory_gb=21.3)
-    html, told = projections_html(rows), projection_text(rows)
-    for line in told.lines:
-        assert f"<td>{escape(line.name)}</td>" in html and f"<td>{escape(line.time.text)}</td>" in html
-    for text in (
-        told.decision,
-        *told.reasons,
-        *told.beside,
-        *told.warnings,
-        *(sentence for _, sentence in told.verdicts),
-    ):
-        assert escape(text) in html
-    aside = next(row for row in rows if row.aside)
-    assert aside.aside in projections_html([aside])
 
 
 def test_a_summary_says_how_much_was_measured(tmp_path):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.plan_report import plan_document
-from greenlove_tracker.report.plan_screen import curve_lines, headline, plan_record, plan_screen, span_text, when_text
-from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
+from greenlove_tracker.report.plan_screen import curve_lines, plan_record, when_text
+from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
 from greenlove_tracker.scheduling.intensity_series import IntensityBasis
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -71,58 +71,6 @@ NOT_WORTH = replace(
     cost_usd=None,
     cost_now_usd=None,
 )
-SCREEN = """\
-Start at 00:00 tomorrow (in 8 h): 47% less CO2e (46% to 48%)
-
-  run        4 h, 3 kWh
-             now, 16:00  at 00:00 tomorrow
-  CO2e          1.20 kg              636 g
-  cost            $0.72              $0.60
-  intensity   400 g/kWh          212 g/kWh
-  ends            20:00     04:00 tomorrow
-
-  waiting    it ends at 04:00 tomorrow instead of 20:00, 4 h before the deadline; electricity costs
-             $0.12 less
-  chance     of any saving at all: over 99%
-
-    504 ░░░
-        ▃▅▃░░
-        ███▓▄░         ░
-        █████▆▁       ▁▆
-    252 ███████▅▃▂▁▂▃▅██
-        ████████████████
-        ████████████████
-        ████████████████
-                ▲━━━
-        16  20  00  04
-        Sun     Mon
-        ▓ and █ expected, from █ to ░ the 90% interval, in g/kWh by local time; ▲ start
-
-  DE         Energy-Charts, DE · average, lifecycle · newest figure 10 min old · regression on 1008
-             hours"""
-
-
-def test_the_screen_where_it_is_worth_waiting() -> None:
-    assert plan_screen(WORTH, "4 h, 3 kWh", BERLIN) == SCREEN
-
-
-def test_the_screen_where_it_is_not() -> None:
-    lines = plan_screen(NOT_WORTH, "", BERLIN).splitlines()
-    assert lines[0].startswith("Not worth waiting here: waiting 8 h saves 2%") and lines[0].count("here") == 1
-    assert "  cost          unknown            unknown" in lines
-    assert not any("electricity costs" in line for line in lines)
-
-
-def test_elsewhere_at_once_is_no_wait() -> None:
-    rows = (RegionAdvice("DE", NOW, 400.0, 1.2, 0.7, saving(0, 0, 0)), RegionAdvice("NO", NOW, 30.0, 0.1, 0.7, None))
-    elsewhere = replace(WORTH, region="NO", start_utc=NOW, wait_s=0.0, alternatives=rows)
-    assert headline(elsewhere) == "Start now in NO: 47% less CO2e (46% to 48%)"
-    text = plan_screen(elsewhere, "", BERLIN)
-    assert "now, NO" in text and "best start" in text and "  waiting" not in text
-    left_out = replace(elsewhere, alternatives=(rows[0], RegionAdvice("GB", problem="neso: HTTP 500")))
-    source = IntensityBasis("GB", problem="neso: HTTP 500")
-    text = plan_screen(replace(left_out, sources=(SOURCE, source)), "", BERLIN)
-    assert "  GB         no service answered · left out: neso: HTTP 500" in text
 
 
 @pytest.mark.parametrize(
@@ -145,28 +93,6 @@ def test_an_hour_that_the_clocks_show_twice_has_its_utc_beside_it() -> None:
     assert twice == ["02:30 (00:30 UTC) tomorrow", "02:30 (01:30 UTC) tomorrow", "03:30 tomorrow"]
     spring = datetime(2026, 3, 28, 18, tzinfo=UTC)
     assert when_text(datetime(2026, 3, 29, 1, tzinfo=UTC), spring, BERLIN) == "03:00 tomorrow"
-
-
-def test_the_curve_of_a_day_of_25_hours_names_each_hour_once() -> None:
-    first = datetime(2026, 10, 24, 22, tzinfo=UTC)  # midnight in Berlin
-    hours = tuple(IntensityHour(first + n * HOUR, 100.0, 90.0, 110.0) for n in range(26))
-    lines = curve_lines(replace(WORTH, hours=hours, start_utc=first + 3 * HOUR), BERLIN)
-    assert "█" * 26 in lines[3]
-    names = lines[-3].split()
-    assert names == ["00", "04", "08", "12", "16", "20", "00"]
-    assert lines[-4].index("▲") - lines[-3].index("00") == 3
-
-
-def test_spans() -> None:
-    spans = {59: "1 min", 3540: "59 min", 3600: "1 h", 5400: "1.5 h", 40_000: "11 h", 400_000: "4.6 d", 0: "0 min"}
-    assert {s: span_text(s) for s in spans} == spans
-
-
-def test_unknown_hours_are_said_to_be_unknown() -> None:
-    unknown = tuple(IntensityHour(NOW + n * HOUR, None, None, None) for n in range(16, 30))
-    lines = curve_lines(replace(WORTH, hours=HOURS + unknown), BERLIN)
-    assert lines[7].endswith("█" + "?" * 14)
-    assert "? unknown" in " ".join(lines)
 
 
 @given(
@@ -193,18 +119,6 @@ def test_json_is_plain_and_unknown_is_null() -> None:
     assert record["start_utc"] == "2026-11-22T23:00:00Z"
     assert record["hours"][0] == {"utc": "2026-11-22T15:00:00Z", "expected": 400.0, "lower": 360.0, "upper": 480.0}
     assert record["says"] == NOT_WORTH.reason.removesuffix(".")
-
-
-@pytest.mark.parametrize("suffix", ["html", "pdf", "md"])
-def test_a_report_in_every_format(tmp_path: Path, suffix: str) -> None:
-    rows = (RegionAdvice("DE", NOW, 400.0, hours=HOURS), RegionAdvice("GB", problem="neso: HTTP 500"))
-    for advice in (WORTH, NOT_WORTH, replace(WORTH, hours=()), replace(WORTH, alternatives=rows)):
-        path = write_document(plan_document(advice, "4 h", BERLIN), tmp_path / f"plan.{suffix}")
-        assert path.stat().st_size > 500
-    if suffix != "pdf":
-        text = path.read_text()
-        assert "Start at 00:00 tomorrow (in 8 h) in DE: 47% less CO2e" in text
-        assert "given 2026-11-22 16:00 CET" in text and "the 90% interval" in text.replace("its 90%", "the 90%")
 
 
 browser = pytest.fixture(scope="module")(chromium_browser)

@@ -54,25 +54,6 @@ def test_ranks_are_compared_over_the_epochs_that_all_finished(tmp_path):
     assert [bar.text for bar in bars.bars] == ["10.0 s · 4 epochs finished", "10.0 s · 3 epochs finished", "11.0 s"]
 
 
-def test_without_an_epoch_in_common_each_has_its_own(tmp_path):
-    run = ranks(tmp_path, [10.0, 10.0], [12.0], first_epochs={1: 3})
-    assert [t.n_compared for t in rank_times(run)] == [2, 1]
-    assert "over its own epochs: none was finished by all of them" in rank_blocks(run)[1].text
-
-
-def test_ranks_that_are_alike_are_said_to_be(tmp_path):
-    run = ranks(tmp_path, [10.0, 10.0], [10.01, 10.02])
-    assert ranks_sentence(run) == ""
-    assert rank_blocks(run)[1].text.startswith("No rank is behind: the mean epochs of 2 ranks, over the 2 epochs")
-
-
-def test_of_many_ranks_the_slowest_are_drawn(tmp_path):
-    run = ranks(tmp_path, *([10.0 + rank / 100] for rank in range(40)))
-    _, text, bars, _ = rank_blocks(run)
-    assert len(bars.bars) == 16 and bars.bars[0].label == "rank 39"
-    assert "The 16 slowest of 40 are drawn." in text.text
-
-
 @pytest.mark.parametrize("finishes", [True, False])
 def test_one_rank_has_nobody_to_be_compared_with(tmp_path, finishes):
     run = demo_run(tmp_path) if finishes else ranks(tmp_path, [10.0], [])

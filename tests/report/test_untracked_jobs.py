@@ -16,8 +16,6 @@ from greenlove_tracker.rendering.document import Paragraph
 from greenlove_tracker.report.build import document
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
-YEAR = "(none set), 2026-01-01 to 2026-12-31"
-HEAD = "country,from,until,gco2e_per_kwh,basis,source\n"
 
 
 @pytest.fixture
@@ -50,12 +48,3 @@ def test_explorations_are_not_training_runs(logs):
     cite = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite"]).output
     assert "comprise 4 runs (1 exploratory) on" in cite
     assert "| exploratory | 1 |" in cite
-
-
-def test_the_command_line_takes_the_number_of_jobs(logs, tmp_path):
-    to = tmp_path / "r.md"
-    assert CliRunner().invoke(cli, ["report", str(logs), "-o", str(to), "--jobs", "12"]).exit_code == 0
-    assert "Of 12 jobs, 10 (83%) left no log" in to.read_text()
-    refused = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite", "--jobs", "12"])
-    assert refused.exit_code == 1
-    assert "--jobs is of --format report: leave it out" in refused.output

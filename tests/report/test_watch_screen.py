@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,6 @@ from report_samples import STARTED_S, demo_rows, demo_run, epoch_row, issued, ru
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import clock_time
 from greenlove_tracker.logs.following import FollowedDirectory
-from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import Counts, Flag
 from greenlove_tracker.rendering.terminal import display_width
 from greenlove_tracker.report.watch_screen import watch_screen
 
@@ -79,30 +76,6 @@ def test_a_run_that_is_overdue_or_may_hang_says_so(tmp_path):
     assert "power now unknown" in text
 
 
-def test_ranks_nodes_and_the_machine_are_named(tmp_path):
-    run = running(tmp_path, host="node7")
-    for rank, slower in ((1, 1.0), (2, 1.2)):
-        writer = RunWriter(run.path, rank, [], on_error=lambda error: None)
-        for row in demo_rows(6):
-            flags = frozenset({Flag.NO_METER})
-            writer.write_row(dataclasses.replace(row, duration_s=row.duration_s * slower, flags=flags))
-        writer.close(None)
-    text = screen(tmp_path)
-    assert "running · on node7 · 3 ranks" in text
-    assert "    rank 2 is behind: 2.23 s an epoch, 20% more than the median rank" in text
-
-
-def test_steps_are_no_epochs(tmp_path):
-    row = dataclasses.replace(epoch_row(1, 20.0), counts=Counts(450, 450, None))
-    running(tmp_path, [row], epochs_planned="", total_steps_planned="1000")
-    assert " 45%  450 of 1,000 steps · 25.0 s so far" in screen(tmp_path)
-
-
-def test_an_exploration_is_no_run_of_epochs(tmp_path):
-    running(tmp_path, [], plan_samples="100", plan_batch_size="10", plan_epochs="3", epochs_planned="")
-    assert "    exploring · 25.0 s" in screen(tmp_path) and "forecast" not in screen(tmp_path)
-
-
 @pytest.mark.slow
 def test_of_many_runs_those_that_fit_are_shown_and_the_others_counted(tmp_path):
     for i in range(20):
@@ -116,18 +89,3 @@ def test_of_many_runs_those_that_fit_are_shown_and_the_others_counted(tmp_path):
     assert 1 <= n_shown < 20 and f"  and {20 - n_shown} more that run" in lines
     assert lines[-1] == "    and 175 more"
     assert sum("   running" in line for line in screen(tmp_path).splitlines()) == 20
-
-
-def test_an_empty_directory_and_none_at_all_are_said_plainly(tmp_path):
-    assert "There is no run in it yet." in screen(tmp_path)
-    assert f"There is no directory {tmp_path / 'x'} yet." in " ".join(screen(tmp_path / "x").split())
-    demo_run(tmp_path)
-    text = screen(tmp_path)
-    assert "  nothing is running" in text and "0 running · 1 ended" in text
-
-
-def test_what_cannot_be_read_is_named(tmp_path):
-    for i in range(5):
-        write_run(tmp_path, [], f"20261121T00000{i}-x", fields={"schema_version": "99"})
-    text = screen(tmp_path)
-    assert text.count("  ! ") == 4 and "  ! and 2 more that cannot be read" in text
