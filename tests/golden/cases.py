@@ -9,6 +9,7 @@ written anew. Beside them lie ``foreign/`` (carbontracker, CodeCarbon) and ``rec
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -31,6 +32,8 @@ from greenlove_tracker.experiments.definition_file import read_experiment
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 
 NOW = datetime(2026, 11, 30, 15, 3, 20, tzinfo=UTC)
+SPOT = "project explored --spot --preemptions 0.05 --spot-price 1.2 --price 3 --checkpoint-s 5 --restart-s 60"
+RUNS = ("tracked/20260921T130000-0001", "tracked/20260921T140000-0002")
 TARIFF = "base 0.20; peak 0.32 17-21; zone Europe/Berlin"
 Case = Callable[[Path], Any]
 
@@ -166,6 +169,20 @@ def experiment(place: Path) -> Any:
     return [(run.name, run.key, run.seed, run.epochs) for run in read_experiment(place / "experiment.yaml").runs]
 
 
+def end_of_a_run(place: Path) -> str:
+    """What is printed below a training whose time is limited: its forecasts, then what it took."""
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        tracker = trainings.tracked(place, verbose=1, pue=1.5, max_hours=0.05, project="demo")
+    _, head, screen = said.getvalue().rpartition("greenlove  demo/")  # below the line that was rewritten
+    return (head + screen).replace(tracker.run_dir.name, "RUN").replace(f"{place}/", "")
+
+
+def page_of_an_experiment(place: Path) -> str:
+    """The screen and the page, made again from the logs."""
+    screen = invoked("experiment report experiment/digits.yaml")[1]
+    return screen + (place / "experiment/outputs/report.md").read_text("utf-8")
+
+
 def prometheus(place: Path) -> Any:
     trainings.tracked(place, export=f"prometheus={place / 'run.prom'}", pue=1.5)
     lines = (place / "run.prom").read_text("utf-8").splitlines()
@@ -250,20 +267,24 @@ CASES: dict[str, Case] = {
     "checkpointer": trainings.resumed,
 }
 
-SCREENS: dict[str, str] = {
+SCREENS: dict[str, str | Callable[[Path], str]] = {
     "summary": "summary several",
     "summary-ranks": "summary ranks",
+    "end-of-a-run": end_of_a_run,
+    "watch": "watch several --once",
     "forecast": "forecast tracked",
     "project": 'project --gpu "RTX 4090" --hours 20 --country DE',
     "project-log": "project gpu",
     "project-limits": "project explored --within 30min --max-cost 5 --all",
-    "spot": "project explored --spot --preemptions 0.05 --spot-price 1.2 --price 3 --checkpoint-s 5 --restart-s 60",
+    "spot": SPOT,
     "speedup": 'speedup "RTX 3090" L40S',
     "gpus": "gpus H100",
     "compare-runs": "compare gpu cpu",
     "plan": "plan --hours 4 --kwh 3 --deadline +36h --intensity grid.csv",
     "plan-cost": 'plan --hours 4 --kwh 3 --deadline +24h --by cost --tariff "base 0.20; peak 0.32 17-21"',
     "checkpoints": "checkpoints saved",
+    "experiment": page_of_an_experiment,
+    "cite-latex": "report gpu --format cite --latex",
     "cite": "report gpu --format cite",
     "model-card": "report gpu --format model-card",
     "sci": "report several --format sci",
@@ -274,4 +295,10 @@ SCREENS: dict[str, str] = {
     "report-comparison": "report compared -o report.md",
     "report-directory": "report several -o report.md",
     "report-ranks": "report ranks -o report.md",
+    "report-learning": "report experiment/outputs/runs/20260921T141320-0b00 -o report.md",
+    "report-period": "report several --since 2026-11 --issued 2026-12-02 --jobs 10 -o report.md",
+    "report-project": "project explored -o report.md",
+    "report-spot": f"{SPOT} -o report.md",
+    "report-plan": "plan --hours 4 --kwh 3 --deadline +36h --intensity grid.csv -o report.md",
+    "report-runs": f"compare {' '.join(RUNS)} -o report.md",
 }
