@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-_LIMIT_S = 60.0  # a hang is a failure
+_LIMIT_S = 180.0  # a hang is a failure
 
 
 class RankFailedError(AssertionError):

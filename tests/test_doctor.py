@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
-import time
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -17,6 +17,7 @@ from greenlove_tracker.devices import CounterState, Gpu
 from greenlove_tracker.doctor import Diagnosis, examine
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live import own_place
+from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.places import grid_place
 
 
@@ -121,6 +122,9 @@ def server(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(doctor, "HttpClient", lambda **options: HttpClient(**options | {"timeout_s": 60.0}))
+    for module, name in ((doctor, "_LONGEST_ASKED_S"), (own_place, "_TRY_S"), (own_place, "LONGEST_WAIT_S")):
+        monkeypatch.setattr(module, name, 60.0)  # no answer comes too late because the machine is slow
     own_place._looked_up.cache_clear()
     with serving() as found:
         yield found
@@ -224,24 +228,29 @@ def test_a_service_by_its_name_is_asked_alone(server, monkeypatch):
 
 
 @pytest.mark.slow_cases
-@pytest.mark.parametrize("reply", [Reply(half_hour(1), delay_s=3.0), Reply(half_hour(1), trickle_s=0.2)])
-def test_services_that_are_slow_take_no_longer_together(server, monkeypatch, reply):
+@pytest.mark.parametrize("reply", [Reply(half_hour(1), delay_s=60.0), Reply(half_hour(1), trickle_s=0.2)])
+def test_services_that_are_slow_are_given_up(server, monkeypatch, reply):
     monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "secret")
     server.always(reply)
-    began_s = time.monotonic()
+    monkeypatch.setattr(doctor, "HttpClient", HttpClient)
     findings, said = doctor._asked(grid_place("GB"), "live", at(server.url, "GB", "neso", "electricity_maps"))
-    assert time.monotonic() - began_s < 5
     assert [f.method for f in findings[:2]] == ["no answer", "no answer"] and "1.5 s" in said[0]
     assert findings[2].value == "table" and findings[2].mark == "–"
 
 
-def test_without_a_network_it_says_so_at_once(server):
+def test_services_are_asked_all_at_once(server, monkeypatch):
+    monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "secret")
+    both_asked = threading.Barrier(2, timeout=60)
+    server.reply = lambda asked: Reply(half_hour(1)) if both_asked.wait() >= 0 else Reply()
+    findings, _ = doctor._asked(grid_place("GB"), "live", at(server.url, "GB", "neso", "electricity_maps"))
+    assert findings[0].method == "1.00 g/kWh"
+
+
+def test_without_a_network_it_says_so(server):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        began_s = time.monotonic()
         findings, said = doctor._asked(grid_place("GB"), "live", at(address, "GB", "neso"))
-    assert time.monotonic() - began_s < 2
     assert (findings[0].value, findings[0].method) == ("neso", "no answer")
     assert "neso: 127.0.0.1 cannot be reached" in said[0]
 

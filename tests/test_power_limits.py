@@ -28,7 +28,7 @@ from greenlove_tracker.power_limits import lowered
 with lowered("GPU-1a2b", 300.0, directory=Path(sys.argv[1])):
     worker = os.fork() if "fork" in sys.argv else None
     if worker == 0:  # it outlives its parent, and holds all that it had open
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print("lowered", flush=True)
     print(worker, flush=True)
@@ -78,7 +78,7 @@ def start(state):
         training.communicate()
 
 
-def eventually(is_so, timeout_s=20.0):
+def eventually(is_so, timeout_s=60.0):
     ends_s = time.monotonic() + timeout_s
     while not is_so():
         if time.monotonic() > ends_s:
@@ -118,7 +118,7 @@ def test_however_the_training_ends_the_limit_is_put_back(gpu, state, start, how)
     else:
         training.stdin.write("\n")
         training.stdin.flush()
-    training.wait(20)
+    training.wait(60)
     assert eventually(lambda: gpu.limit_w == 600.0)
     assert eventually(lambda: not watchdog.is_running())
     assert written_down([state]) == []
@@ -129,7 +129,7 @@ def test_ctrl_c_reaches_the_training_and_not_its_watchdog(gpu, state, start):
     watchdog = lowered_by(training)
     os.killpg(training.pid, signal.SIGINT)
     watchdog.send_signal(signal.SIGINT)  # not even if it is told
-    assert training.wait(20) != 0
+    assert training.wait(60) != 0
     assert eventually(lambda: gpu.limit_w == 600.0) and written_down([state]) == []
 
 
@@ -149,7 +149,7 @@ def test_a_watchdog_that_is_killed_is_stood_in_for_at_the_end(gpu, state, start)
     training = start()
     lowered_by(training).kill()
     assert gpu.limit_w == 300.0
-    training.communicate("\n", timeout=20)
+    training.communicate("\n", timeout=180)
     assert training.returncode == 0 and gpu.limit_w == 600.0 and written_down([state]) == []
 
 
@@ -157,7 +157,7 @@ def test_a_watchdog_that_is_told_to_end_puts_the_limit_back_at_once_and_the_bloc
     training = start()
     lowered_by(training).terminate()
     assert eventually(lambda: gpu.limit_w == 600.0)
-    _, said = training.communicate("\n", timeout=20)
+    _, said = training.communicate("\n", timeout=180)
     assert "put back before its time" in said and training.returncode == 1
 
 
@@ -166,7 +166,7 @@ def killed_with_its_watchdog(start):
     watchdog = lowered_by(training)
     watchdog.suspend()
     training.kill()
-    training.wait(20)
+    training.wait(60)
     watchdog.kill()
     assert eventually(lambda: not watchdog.is_running())
 

@@ -30,7 +30,13 @@ def here(tmp_path, monkeypatch) -> Path:
 
 def greenlove(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RUN, *arguments], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, **options
+        [*RUN, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        **options,
     )
 
 
@@ -285,7 +291,7 @@ def test_signals_reach_the_command_and_its_end_is_ours(number):
     assert child.stdout is not None and child.stdout.readline() == "up\n"
     time.sleep(0.12)  # dash drops a signal that comes while it starts a process, as it does right after "up"
     child.send_signal(number)
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=180)
     assert (child.returncode, out) == (9, "cleaned\n")
     assert only_run().summary.exit_code == 9
 
@@ -326,7 +332,7 @@ def test_a_signal_reaches_the_command_once(number, send, has_terminal):
     )
     assert child.stdout is not None and child.stdout.readline() == "up\n"
     send(child.pid, number)
-    assert (child.communicate(timeout=30)[0], child.returncode) == (f"{number.name}\n", 0)
+    assert (child.communicate(timeout=180)[0], child.returncode) == (f"{number.name}\n", 0)
     for end in terminal:
         os.close(end)
 
@@ -495,7 +501,7 @@ def test_workers_of_a_pool_train_each_for_themselves():
         "if __name__ == '__main__':\n"
         "    with mp.get_context('spawn').Pool(2) as pool:\n        pool.map(work, range(3))\n",
     )
-    subprocess.run([sys.executable, "train.py"], check=True, timeout=60)
+    subprocess.run([sys.executable, "train.py"], check=True, timeout=180)
     assert [run.summary.epochs_done for run in read_logs("greenlove_logs").runs] == [1, 1, 1]
 
 
@@ -566,7 +572,7 @@ def test_a_generator_that_is_left_with_break_has_not_failed():
         "        tracker.epoch_start()\n        yield 1\n        yield 2\n"
         "for batch in batches():\n    break\n",
     )
-    subprocess.run([sys.executable, "train.py"], check=True, timeout=60)
+    subprocess.run([sys.executable, "train.py"], check=True, timeout=180)
     assert only_run().summary.status == "finished"
 
 
@@ -593,7 +599,7 @@ def test_options_before_a_verb_are_the_verbs_or_settings():
 
 def test_nohup_is_respected():
     write("up.sh", f"trap '' HUP\n{' '.join(RUN)} run --quiet -- sh -c 'kill -HUP $$; echo alive'\n")
-    done = subprocess.run(["sh", "up.sh"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["sh", "up.sh"], capture_output=True, text=True, timeout=180, check=False)
     assert done.stdout == "alive\n"
 
 

@@ -89,6 +89,6 @@ def test_what_is_no_secret_stays_as_it_is(command):
     "piece", ["a", "--a ", "-", "a.-", "a:", "a://", "hf_", "sk-", "a\"'", "key=", "password=", "eyJ", "a='\\'", " "]
 )
 def test_a_long_command_takes_no_time(piece):
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     mask_secrets(piece * 20_000)
-    assert time.perf_counter() - began_s < 5  # a pattern that goes back and forth takes minutes
+    assert time.process_time() - began_s < 20  # a pattern that goes back and forth takes minutes

@@ -476,7 +476,7 @@ FILL = """
 def filled(directory, *, limit="", size, before=()):
     script = textwrap.dedent(FILL.format(limit=limit, size=size))
     done = subprocess.run(
-        [*before, sys.executable, "-c", script, str(directory)], capture_output=True, text=True, timeout=60
+        [*before, sys.executable, "-c", script, str(directory)], capture_output=True, text=True, timeout=180
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().split("|")

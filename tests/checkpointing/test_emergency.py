@@ -176,7 +176,7 @@ def test_a_signal_to_all_processes_of_the_job_ends_the_workers_and_the_training_
     assert len(workers) == 2
     os.killpg(training.pid, signal.SIGTERM)  # as Slurm does at the time limit
     until(lambda: all(not w.is_running() or w.status() == psutil.STATUS_ZOMBIE for w in workers))
-    _, errors = training.communicate("x", timeout=60)
+    _, errors = training.communicate("x", timeout=180)
     assert training.returncode == 128 + signal.SIGTERM, errors
     (checkpoint,) = CheckpointStore(tmp_path / "ck").checkpoints()
     assert checkpoint.manifest.position.steps == 4

@@ -585,7 +585,7 @@ def test_a_forked_child_is_not_heard(watched):
     results = context.Queue()
     child = context.Process(target=_train_in_child, args=(results,))
     child.start()
-    assert results.get(timeout=60) == child.pid
+    assert results.get(timeout=180) == child.pid
     child.join()
     train(loader(), epochs=1)
     assert watched.done() == [(N_BATCHES, N_BATCHES, N)]

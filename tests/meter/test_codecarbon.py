@@ -86,7 +86,7 @@ def run_script(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd=cwd,
         env={**os.environ, **env},
-        timeout=60,
+        timeout=180,
         check=False,
     )
 
@@ -115,18 +115,15 @@ def test_a_slurm_job_is_measured_without_ever_calling_scontrol(tmp_path, has_sco
 
 
 def test_a_slice_of_a_machine_is_charged_by_its_share(monkeypatch):
-    whole = make()
-    whole.start()
-    time.sleep(0.3)
-    whole_w = whole.read().ram_kwh
-    whole.stop()
     monkeypatch.setattr(module, "machine_share", lambda env, ranks: Share(0.5, 0.25, "cgroup"))
     slice_ = make()
     fields = {f.name: f.value for f in slice_.start().fields}
-    time.sleep(0.3)
-    slice_w = slice_.read().ram_kwh
+    begun_with = slice_._tracker._total_ram_energy.kWh
+    burn(0.12)
+    ram_kwh = slice_.read().ram_kwh
+    whole_kwh = slice_._tracker._total_ram_energy.kWh - begun_with
     slice_.stop()
-    assert slice_w == pytest.approx(whole_w / 4, rel=0.25)
+    assert whole_kwh > 0 and ram_kwh == pytest.approx(whole_kwh / 4)
     assert (fields["cpu_share"], fields["ram_share"], fields["share_source"]) == ("0.5", "0.25", "cgroup")
 
 
@@ -138,11 +135,11 @@ def test_a_busy_share_of_a_large_node_is_charged_by_its_own_load(monkeypatch, bu
     monkeypatch.setattr(module, "machine_share", lambda env, ranks: share)
     meter = make(cpu_tdp_w=280.0)
     fields = {f.name: f.value for f in meter.start().fields}
-    began_s = time.perf_counter()
     time.sleep(0.3)
-    cpu_kwh, passed_s = meter.read().cpu_kwh, time.perf_counter() - began_s
+    energy = meter.read()
     meter.stop()
-    assert cpu_kwh * 3.6e6 / passed_s == pytest.approx(watts, rel=0.1)
+    passed_s = energy.ram_kwh * 3.6e6 / float(fields["ram_w"])  # the memory's power is constant
+    assert energy.cpu_kwh * 3.6e6 / passed_s == pytest.approx(watts, rel=0.1)
     assert fields["cpu_tdp_w"] == "17.5" and fields["cpu_method"] == Method.TDP_MODEL
 
 
@@ -158,7 +155,7 @@ def test_a_process_that_is_bound_to_one_cpu_and_keeps_it_busy():
         "while time.perf_counter() < began + 1.0: sum(range(1000))\n"
         "print(meter.read().cpu_kwh * 3.6e6 / (time.perf_counter() - began)); meter.stop()\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     assert 85.0 < float(done.stdout) < 110.0
 
@@ -428,7 +425,7 @@ print(fields["cpu_model"], fields.get("cpu_tdp_w"))
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/cpuinfo")
 def test_it_starts_without_a_second_python_and_without_pandas_and_finds_the_same(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", COUNT_CHILDREN], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+        [sys.executable, "-c", COUNT_CHILDREN], capture_output=True, text=True, cwd=tmp_path, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr
     from codecarbon.core.cpu import TDP
@@ -518,7 +515,7 @@ print(logging.getLevelName(log.level), file=sys.stdout)
 @pytest.mark.slow
 def test_codecarbon_is_quiet_while_ours_lives_and_as_before_afterwards(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", LOG_LEVEL], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+        [sys.executable, "-c", LOG_LEVEL], capture_output=True, text=True, cwd=tmp_path, timeout=180, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "DEBUG\n", "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -23,7 +24,7 @@ class HangingMeter(ScriptedMeter):
 
     def read(self):
         self.threads.add(threading.get_ident())
-        self.go.wait(30)
+        self.go.wait(120)
         return super().read()
 
 
@@ -51,20 +52,22 @@ def test_a_reading_that_hangs_is_given_up_and_its_late_answer_discarded(monkeypa
     meter = HangingMeter()
     reader = WatchedMeter(meter)
     reader.start()
-    begun_s = time.monotonic()
     with pytest.raises(MeterError, match="no answer in"):
         reader.read()
     for _ in range(100):
         with pytest.raises(MeterError, match="still hangs"):
             reader.read()
-    assert time.monotonic() - begun_s < 5  # it was waited for once
     meter.go.set()
-    monkeypatch.setattr(watched, "TIMEOUT_S", 10)
-    until_s = time.monotonic() + 10
-    while meter.readings == [gpu_energy(9.0), gpu_energy(1.0)] and time.monotonic() < until_s:
-        time.sleep(0.01)
-    time.sleep(0.05)
-    assert reader.read() == gpu_energy(1.0)  # not the 9 kWh of the time before
+    monkeypatch.setattr(watched, "TIMEOUT_S", 60)
+    found = []
+
+    def answers() -> bool:
+        with contextlib.suppress(MeterError):
+            found.append(reader.read())
+        return bool(found)
+
+    wait_until(answers)
+    assert found == [gpu_energy(1.0)]  # not the 9 kWh of the time before
     assert meter.threads.isdisjoint({threading.get_ident()}) and len(meter.threads) == 1
 
 
@@ -107,7 +110,7 @@ def reader_threads() -> list[threading.Thread]:
 
 
 def wait_until(is_so) -> None:
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until_s
         time.sleep(0.01)
@@ -134,7 +137,7 @@ def test_the_readers_thread_ends_once_the_meter_is_stopped():
 def test_a_meter_that_hangs_when_it_is_stopped_is_released_as_soon_as_it_answers(monkeypatch, hangs_in):
     monkeypatch.setattr(watched, "TIMEOUT_S", 0.05)
     before, meter = reader_threads(), HangingMeter()
-    meter.stop = lambda: setattr(meter, "is_stopped", meter.go.wait(30))
+    meter.stop = lambda: setattr(meter, "is_stopped", meter.go.wait(120))
     reader = WatchedMeter(meter)
     reader.start()
     if hangs_in == "read":

@@ -114,7 +114,7 @@ class Cluster:
             cwd=self.path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
 

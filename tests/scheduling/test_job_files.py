@@ -126,7 +126,7 @@ class Machine:
 
     def run(self, *words: str, **environment: str) -> None:
         (self.path / "arrived").unlink(missing_ok=True)
-        subprocess.run(words, env=self.environment | environment, cwd=self.path, check=True, timeout=60)
+        subprocess.run(words, env=self.environment | environment, cwd=self.path, check=True, timeout=180)
 
     def submit(self, text: str, *options: str, **environment: str) -> dict[str, object]:
         """Run a script as its comment says, and return what the scheduler was given."""
@@ -293,7 +293,7 @@ def test_the_container_waits_until_the_start_by_the_clock(machine: Machine) -> N
     )
     try:
         subprocess.run(
-            [kubernetes_expanded(word, {}) for word in wait], env=machine.environment, check=True, timeout=60
+            [kubernetes_expanded(word, {}) for word in wait], env=machine.environment, check=True, timeout=180
         )
         assert slept.read_text().count("\n") == 12
     finally:

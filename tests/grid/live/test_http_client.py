@@ -1,12 +1,12 @@
 import contextlib
 import copy
 import dataclasses
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
-import time
 import traceback
 
 import pytest
@@ -180,20 +180,18 @@ def test_an_answer_that_is_too_long(client, server, monkeypatch):
 
 def test_a_service_that_is_silent(client, server):
     quick = dataclasses.replace(client, timeout_s=0.15, attempts=1)
-    server.always(Reply({"value": 1}, delay_s=1))
-    started = time.monotonic()
+    server.always(Reply({"value": 1}, delay_s=60))
     with pytest.raises(RequestFailed, match=r"did not answer within 0\.15 s"):
         get(quick, server)
-    assert time.monotonic() - started < 0.9
 
 
 def test_a_service_that_trickles_ends_too(client, server):
-    quick = dataclasses.replace(client, timeout_s=0.2, attempts=1, monotonic_s=time.monotonic)
-    server.always(Reply(b'{"value": "' + b"x" * 100 + b'"}', trickle_s=0.05))  # 6 s in all, never 0.2 s without a byte
-    started = time.monotonic()
-    with pytest.raises(RequestFailed, match=r"did not answer within 0\.2 s"):
+    ten_seconds = itertools.count(0, 10)  # that pass from one byte to the next
+    quick = dataclasses.replace(client, timeout_s=60, attempts=1, monotonic_s=ten_seconds.__next__)
+    server.always(Reply(b'{"value": "' + b"x" * 100 + b'"}', trickle_s=0.01))
+    with pytest.raises(RequestFailed, match=r"did not answer within 60 s"):
         get(quick, server)
-    assert time.monotonic() - started < 2
+    assert next(ten_seconds) < 200
 
 
 def test_nobody_listens(client, fake_time):
@@ -302,7 +300,7 @@ def test_no_older_answer_hides_that_a_token_is_refused(client, server, fake_time
 
 
 def test_a_network_that_drops_everything_is_found_out_before_a_slow_answer(server):
-    quick = HttpClient(timeout_s=8, attempts=1, connect_s=0.4)
+    quick = HttpClient(timeout_s=60, attempts=1, connect_s=0.4)
     server.always(Reply({"slow": "but sure"}, delay_s=0.9))
     assert quick.get_json(server.url, parse=dict, max_age_s=0).data == {"slow": "but sure"}
     with socket.socket() as full, contextlib.ExitStack() as queue:  # Linux drops what a full queue has no room for
@@ -312,15 +310,13 @@ def test_a_network_that_drops_everything_is_found_out_before_a_slow_answer(serve
             waiting = queue.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        began = time.monotonic()
         with pytest.raises(RequestFailed, match=r"did not answer within 0\.4 s"):
             quick.get_json(f"http://127.0.0.1:{full.getsockname()[1]}", parse=dict, max_age_s=0)
-        assert time.monotonic() - began < 4
 
 
 def test_encryption_is_checked_with_a_time_of_its_own_to_connect(server):
     """Over HTTPS the same connection class is used; a server that speaks plain HTTP is refused in words."""
-    quick = HttpClient(timeout_s=5, attempts=1, connect_s=2)
+    quick = HttpClient(timeout_s=60, attempts=1, connect_s=60)
     with pytest.raises(RequestFailed, match="cannot be reached"):
         quick.get_json(server.url.replace("http://", "https://"), parse=dict, max_age_s=0)
 
