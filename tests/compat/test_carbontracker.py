@@ -18,8 +18,7 @@ from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.compat.carbontracker import parser
 from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
 from greenlove_tracker.errors import MeterError, UsageError
-from greenlove_tracker.meter import MeterInfo, SimulatedMeter
-from greenlove_tracker.records import Field
+from greenlove_tracker.meter import SimulatedMeter
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "foreign" / "carbontracker"
 SIM_CPU = {"sim_cpu": "AMD EPYC", "sim_cpu_tdp": 120.0}
@@ -146,14 +145,6 @@ def test_bad_arguments_are_value_errors(log_dir, arguments, message):
     assert not log_dir.exists()
 
 
-def test_what_has_no_effect_is_warned_of_once(log_dir):
-    arguments = {"api_keys": {"electricitymaps": "K"}, "update_interval": 10, "interpretable": False}
-    with pytest.warns(UserWarning, match="update_interval, interpretable, api_keys have no effect") as told:
-        tracker = CarbonTracker(1, log_dir=log_dir, verbose=0, **SIM_CPU, **arguments)
-    assert len(told) == 1 and told[0].filename == __file__
-    tracker.stop()
-
-
 def test_the_usual_arguments_do_not_warn(log_dir):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -178,14 +169,6 @@ def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(log_di
     train(tracker, 3)
     tracker.stop()
     assert caplog.text.count("not tracked: GREENLOVE_PUE: pue must be a number") == 1
-
-
-def test_an_epoch_left_by_continue(log_dir):
-    tracker = CarbonTracker(3, log_dir=log_dir, verbose=0, **SIM_CPU)
-    tracker.epoch_start()
-    train(tracker, 2)
-    tracker.epoch_end()
-    assert only_run(log_dir).summary.epochs_done == 3
 
 
 def test_one_component_of_a_machine(log_dir, monkeypatch):
@@ -249,11 +232,6 @@ def test_what_is_unknown_is_no_zero_in_the_sums(make_run, capsys):
     parser.print_aggregate(unknown.parent)
     assert "0.002 kWh of electricity" in (out := capsys.readouterr().out)
     assert ", without 1 of 2 runs, of which it is unknown" in out
-
-
-def test_4_a_log_without_equivalents_is_read():
-    early = parser.parse_all_logs(RECORDED)[1]
-    assert (early["actual"]["energy (kWh)"], early["pred"]["energy (kWh)"]) == (6.3208472e-05, 0.000158020882)
 
 
 def test_5_device_names_and_arrays_are_whole(tmp_path):
@@ -345,27 +323,3 @@ def test_12_pue_is_set_by_the_user(log_dir):
     meter = ScriptedMeter([gpu_energy(None), gpu_energy(0.001), gpu_energy(None)])
     train(CarbonTracker(1, log_dir=log_dir, verbose=0, clock=clock, meter=meter, pue=1.25), 1, clock)
     assert only_run(log_dir).summary.energy_kwh == pytest.approx(0.00125)
-
-
-class Machine(ScriptedMeter):
-    """Eight GPUs and a CPU, of which the environment can choose."""
-
-    def reselect_gpus(self, env):
-        n = len(env["CUDA_VISIBLE_DEVICES"].split(","))
-        fields = (Field("cpu_model", "EPYC"), Field("gpu_models", f"{n} × H100"), Field("gpu_count", str(n)))
-        return MeterInfo(fields, n)
-
-
-@pytest.mark.parametrize(("component", "n_gpus"), [("gpu", 2), ("cpu", None)])
-def test_gpus_that_the_script_names_later_are_followed_where_gpus_are_measured(log_dir, monkeypatch, component, n_gpus):
-    monkeypatch.setattr("greenlove_tracker.compat.carbontracker.tracker.choose_meter", lambda *_: Machine([]))
-    made = []
-    monkeypatch.setattr(
-        "greenlove_tracker.compat.carbontracker.tracker.Tracker", lambda *_, meter, **__: made.append(meter)
-    )
-    CarbonTracker(1, log_dir=log_dir, components=component)
-    made[0].start()
-    info = made[0].reselect_gpus({"CUDA_VISIBLE_DEVICES": "2,3"})
-    assert (info and info.gpu_count) == n_gpus
-    if info:
-        assert {f.name: f.value for f in info.fields} == {"gpu_models": "2 × H100", "gpu_count": "2"}

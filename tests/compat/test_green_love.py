@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import logging
 import math
 import os
 import subprocess
@@ -20,18 +19,13 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from greenlove_tracker import Estimator, read_logs  # noqa: E402
+from greenlove_tracker import read_logs  # noqa: E402
 from greenlove_tracker.compat import green_love  # noqa: E402
-from greenlove_tracker.compat.green_love import BenchmarkResults, GreenLoveEstimator, crusoe  # noqa: E402
+from greenlove_tracker.compat.green_love import BenchmarkResults, GreenLoveEstimator  # noqa: E402
 from greenlove_tracker.compat.green_love import estimator as estimator_module  # noqa: E402
 from greenlove_tracker.compat.green_love.arguments import CANONICAL  # noqa: E402
 from greenlove_tracker.devices import Gpu  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.exploration.exploration_run import ExplorationRun  # noqa: E402
-from greenlove_tracker.meter import NullMeter  # noqa: E402
-from greenlove_tracker.meter.base import MeterInfo  # noqa: E402
-from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
-from greenlove_tracker.records import Energy, Field, Method  # noqa: E402
 from greenlove_tracker.report.projection_text import projection_text  # noqa: E402
 
 N, WIDTH = 3200, 16
@@ -113,7 +107,7 @@ RESULTS = [  # of green_love.BenchmarkResults 0.2.2
     "benchmark_task",
 ]
 SCRIPT = """
-import json, time
+import json
 import torch
 import torch.nn as nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -127,14 +121,12 @@ dataset = TensorDataset(torch.randn(3200, 16), torch.randint(0, 4, (3200,)))
 estimator = GreenLoveEstimator(
     model=model, optimizer=optimizer, criterion=criterion, train_dataset=dataset, total_epochs=100, batch_size=64,
 )
-began_s = time.perf_counter()
 results = estimator.estimate()
-took_s = time.perf_counter() - began_s
 if estimator.user_chose_continue:
     print("trains")
 estimator.cleanup()
 print(json.dumps({
-    "took_s": took_s, "lower_s": results.est_total_time_lower_s, "time_s": results.est_total_time_s,
+    "lower_s": results.est_total_time_lower_s, "time_s": results.est_total_time_s,
     "upper_s": results.est_total_time_upper_s, "rho": results.spearman_rho, "sizes": results.sample_sizes_used,
     "is_kept": estimator.results is results,
 }))
@@ -185,7 +177,7 @@ def test_a_script_of_the_original_runs_with_nothing_but_its_import_changed(tmp_p
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)  # and nothing else: the answer without a terminal is no
-    assert 0 <= found["lower_s"] < found["time_s"] < found["upper_s"] and found["took_s"] < 32
+    assert 0 <= found["lower_s"] < found["time_s"] < found["upper_s"]
     assert found["sizes"] == sorted(found["sizes"]) and found["is_kept"] and -1 <= found["rho"] <= 1
     (page,) = (tmp_path / "crusoe_reports").glob("green_love_report_*.html")
     assert "3,200 samples · batch 64 · 100 epochs" in page.read_text(encoding="utf-8") and page.name in done.stderr
@@ -278,13 +270,6 @@ def test_what_is_not_known_is_none(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_users_figures_are_counted_with(tmp_path):
-    results = make(tmp_path, carbon_intensity=332, electricity_price=0.4).estimate()
-    assert (results.carbon_intensity_gco2_kwh, results.electricity_price_kwh) == (332, 0.4)
-    assert results.carbon_intensity_source == results.electricity_price_source == "given by the user"
-
-
-@pytest.mark.slow
 def test_a_gpu_that_cannot_be_measured_is_counted_with_the_power_that_the_user_gives(tmp_path):
     results = make(tmp_path, manual_tdp_watts=350, manual_gpu_utilization=0.75, sim_cpu_tdp_w=None).estimate()
     assert results.mean_power_w == pytest.approx(262.5, rel=0.1) and results.gpu_tdp_w == 350
@@ -300,16 +285,6 @@ def test_a_gpu_that_can_be_measured_is_not_overruled(tmp_path, monkeypatch):
     assert (results.gpu_name, results.gpu_tdp_w) == ("H100 1", 700) and results.mean_power_w < 30
     with pytest.raises(UsageError, match="gpu_index"):
         make(tmp_path, gpu_index=2)
-
-
-@pytest.mark.slow
-def test_the_draw_of_a_gpu_is_shown_against_its_limit(tmp_path, monkeypatch):
-    gpu = Gpu(0, "GPU-0", "H100", 80.0, 700.0, True)
-    monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: (gpu,))
-    explore = Estimator.estimate
-    monkeypatch.setattr(Estimator, "estimate", lambda self: dataclasses.replace(explore(self), gpu_power_w=700.0))
-    results = make(tmp_path, sim_gpu_w=600.0, sim_gpu_count=2).estimate()
-    assert results.gpu_efficiency == 0.5 and results.gpu_tdp_w == 700  # of two GPUs
 
 
 @pytest.mark.parametrize(
@@ -330,15 +305,6 @@ def test_what_has_no_effect_is_said_where_it_was_given(tmp_path, argument, messa
     with pytest.warns(UserWarning, match=message) as caught:
         make(tmp_path, **argument)
     assert [w.filename for w in caught] == [__file__] and "s3cret" not in str(caught[0].message)
-
-
-def test_a_key_in_the_environment_is_not_passed_over_in_silence(tmp_path, monkeypatch):
-    monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "s3cret")
-    with pytest.warns(UserWarning, match="Electricity Maps"):
-        make(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make(tmp_path, carbon_intensity=300)  # to the original, too, the key is nothing then
 
 
 @pytest.mark.slow
@@ -425,13 +391,6 @@ def test_the_page_shows_the_comparison_of_the_results(tmp_path):
     assert "given" in text and rows["L40S"].speedup.estimate.point == 0.5
 
 
-@pytest.mark.slow
-def test_a_comparison_that_the_user_asks_for_goes_before_ours(tmp_path):
-    estimator = make(tmp_path, gpu_name="RTX 4090", comparison=ProjectionOptions(local_gpu="L40S"))
-    estimator.estimate()
-    assert estimator.estimation.projections[0].name == "L40S"
-
-
 def asked(monkeypatch) -> list[dict]:
     """What the projection is asked for, by each estimation."""
     calls = []
@@ -507,54 +466,11 @@ def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monke
     assert found["manual_gpu_utilization"] is None and found["energy_kwh"] is not None
 
 
-class IdleGpu(NullMeter):
-    """One that is metered, and draws 60 W beside everything."""
-
-    def start(self):
-        return MeterInfo(
-            (
-                Field("meter", "fake"),
-                Field("gpu_count", "1"),
-                Field("gpu_models", "1 × NVIDIA H100 PCIe"),
-                Field("gpu_power_limit_w", "700"),
-                Field("gpu_method", "counter"),
-            ),
-            1,
-        )
-
-    def read(self):
-        return Energy(gpu_kwh=1e-3, gpu_method=Method.COUNTER)
-
-
-@pytest.mark.slow
-def test_the_gpus_beside_a_training_on_the_cpu_are_not_compared(tmp_path, monkeypatch):
-    calls = asked(monkeypatch)
-    gpu = Gpu(0, "GPU-0", "NVIDIA H100 PCIe", 80.0, 700.0, True)
-    monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: (gpu,))
-    explore = ExplorationRun.__init__
-    monkeypatch.setattr(
-        ExplorationRun, "__init__", lambda self, settings, *rest: explore(self, settings, *rest[:-1], IdleGpu())
-    )
-    make(tmp_path).estimate()
-    (found,) = calls
-    unknown = ("local_gpu", "local_memory_gb", "utilization", "manual_tdp_watts", "peak_memory_gb", "energy_kwh")
-    assert {name: found[name] for name in unknown} == dict.fromkeys(unknown)
-
-
 @pytest.mark.slow
 def test_a_gpu_that_is_not_in_the_energy_is_counted_with_an_assumed_draw(tmp_path):
     results = make(tmp_path, gpu_name="RTX 4090").estimate()  # a CPU of 50 W is all that is measured
     assert results.crusoe_estimates
     assert all(e.cloud_power_w > 50 and e.est_energy_kwh > 0 for e in results.crusoe_estimates)
-
-
-@pytest.mark.slow
-def test_without_a_gpu_the_comparison_is_rough_and_says_so(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING):
-        results = make(tmp_path).estimate()
-    assert [r.getMessage() for r in caplog.records if "rough" in r.getMessage() and "gpu_name=" in r.getMessage()]
-    assert all(e.est_time_upper_s > 4 * e.est_time_s and "rough" in e.scale_note for e in results.crusoe_estimates)
-    assert results.crusoe_estimates and results.gpu_benchmark_key is None
 
 
 @pytest.mark.slow
@@ -564,28 +480,6 @@ def test_a_speedup_of_the_users_goes_by_the_originals_names(tmp_path):
     found = {e.name: e for e in results.crusoe_estimates}
     assert {name: e.speedup / e.scale_factor for name, e in found.items()} == pytest.approx(custom)
     assert found["L40S 48GB"].value_score == math.inf and not found["L40S 48GB"].is_best_value  # it saves no time
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("error", ["unknown", "ours"])
-def test_an_exploration_is_not_lost_for_a_comparison(tmp_path, monkeypatch, caplog, capsys, error):
-    def broken(rows):
-        raise ZeroDivisionError("rank")
-
-    if error == "ours":
-        monkeypatch.setattr(crusoe, "rank", broken)
-    name = "Unheard Of 9000" if error == "unknown" else "RTX 4090"
-    estimator = make(tmp_path, gpu_name=name, manual_tdp_watts=300, sim_cpu_tdp_w=None, verbose=1)
-    with caplog.at_level(logging.WARNING):
-        results = estimator.estimate()
-    told = [r.getMessage() for r in caplog.records]
-    reason = "screen says why" if error == "unknown" else "ZeroDivisionError('rank')"
-    assert len(told) == 1 and "no comparison with" in told[0] and reason in told[0]
-    shown = " ".join(capsys.readouterr().err.split())
-    assert ("no GPU of the table is called 'Unheard Of 9000'" in shown) == (error == "unknown")
-    assert (results.crusoe_estimates, results.co2_savings_kg, results.co2_equivalences) == ([], None, [])
-    assert results is estimator.results and results.est_total_energy_kwh > 0 and results.gpu_name == name
-    assert list((tmp_path / "reports").glob("*.html"))
 
 
 @pytest.mark.slow

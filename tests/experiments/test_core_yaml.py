@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.experiments.core_yaml import YamlDocument, YamlMistake, core_schema_value, location_text, shown
+from greenlove_tracker.experiments.core_yaml import YamlDocument, YamlMistake, core_schema_value
 
 # YAML 1.2.2, section 10.3.2; the first rows are the specification's own example 10.3 with its neighbours.
 CORE_SCHEMA = [
@@ -135,12 +135,6 @@ def test_what_cannot_be_read_is_said_with_its_line(text, line, said):
     with pytest.raises(YamlMistake) as caught:
         YamlDocument.of(text)
     assert caught.value.mark.line == line and said in caught.value.message
-
-
-def test_the_value_of_a_message_is_short_and_harmless():
-    assert [shown(value) for value in (None, True, [], {}, 5)] == ["nothing", "true", "a list", "a mapping", "5"]
-    assert shown("\x1b[31m") == r"'\x1b[31m'" and len(shown("x" * 500)) == 60
-    assert location_text(("arms", "a", 2, "b")) == "arms.a[2].b" and "\x1b" not in location_text(("\x1b",))
 
 
 PIECES = (

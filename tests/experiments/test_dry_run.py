@@ -13,7 +13,7 @@ from fake_trainings import EPOCHS, log_run, make_experiment
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.experiments import dry_run
-from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy, TechniqueChoice
+from greenlove_tracker.experiments.definition import ExperimentBudget, TechniqueChoice
 from greenlove_tracker.experiments.dry_run import forecast_experiment, planned_run_from
 from greenlove_tracker.forecasting import Estimate
 
@@ -80,11 +80,6 @@ def test_all_is_the_sum_of_the_groups_with_errors_of_one_sign(tmp_path, forecast
     assert not any(Path(request["log_dir"]).exists() for request in requests())
 
 
-def test_each_group_has_some_seconds_at_least(tmp_path, forecast, requests):
-    forecast(make_experiment(tmp_path), budget_s=2.0)
-    assert [request["budget_s"] for request in requests()] == [5.0, 5.0]
-
-
 def test_what_is_done_is_not_forecast_again(tmp_path, forecast, requests):
     experiment = make_experiment(tmp_path)
     for number, key in enumerate(("baseline-0", "baseline-1")):
@@ -139,20 +134,6 @@ def test_a_total_of_which_a_part_is_not_known_is_not_known(tmp_path, forecast):
     found = forecast(make_experiment(tmp_path), optimised={"energy_kwh": None})
     assert found.totals["energy_kwh"] is None
     assert found.totals["duration_s"].point == 400.0
-
-
-@pytest.mark.parametrize(
-    ("start", "text"),
-    [
-        (StartPolicy(), "now"),
-        (StartPolicy("below", 250.0, max_wait="3h"), "each training begins when the grid is at or below 250 gCO2e/kWh"),
-        (StartPolicy("+6h", each="experiment"), "Start at "),
-        (StartPolicy("best", deadline="+2d", each="run"), "Each further training is planned again before it begins."),
-    ],
-)
-def test_it_says_when_it_would_begin(tmp_path, forecast, start, text):
-    settings = {"country": "DE", "intensity": "mock"}  # which asks no network
-    assert text in forecast(make_experiment(tmp_path, start=start, settings=settings)).start
 
 
 def test_where_all_is_done_nothing_is_explored(tmp_path, forecast):
@@ -252,13 +233,3 @@ def test_early_stopping_is_in_the_forecast(explored, monkeypatch, stops, middle)
 def test_a_curriculum_is_explored_with_all_samples_and_its_phases(explored):
     found = explored(TechniqueChoice("curriculum=linear", {}), epochs=20)
     assert found["plan"].startswith("640 samples · batch 32 · 20 epochs in ")
-
-
-def test_what_no_total_holds_is_said(tmp_path, forecast, requests):
-    notes = " ".join(forecast(make_experiment(tmp_path)).notes)
-    assert "up to 9.00 s here, which no total holds" in notes
-    assert "MOCK" not in notes and "Waits" not in notes
-    assert all(request["spawned_s"] > 1.7e9 for request in requests())
-    waits = StartPolicy(start="below", below_gco2e_per_kwh=100.0, each="run")
-    notes = " ".join(forecast(make_experiment(tmp_path, start=waits, settings={"intensity": "mock"})).notes)
-    assert "MOCK" in notes and "not mock" in notes and "No total includes waits for a cleaner grid." in notes

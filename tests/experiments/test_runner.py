@@ -16,7 +16,7 @@ from pathlib import Path
 
 import fake_trainings
 import pytest
-from fake_trainings import TRAIN, make_experiment, planned_run, write_experiment
+from fake_trainings import TRAIN, make_experiment, write_experiment
 
 from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
 from greenlove_tracker.experiments import runner
@@ -24,7 +24,6 @@ from greenlove_tracker.experiments.definition import ExperimentBudget, StartPoli
 from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState
 from greenlove_tracker.experiments.runner import (
     ChildOutcome,
-    limit_variables,
     run_experiment,
 )
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, WaitFacts
@@ -73,12 +72,6 @@ def test_all_trainings_run_in_order_and_none_of_them_again(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_quiet_says_nothing(tmp_path, capfd):
-    assert run(make_experiment(tmp_path), quiet=True).exit_code == 0
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.slow
 def test_fresh_moves_what_was_there_aside(tmp_path):
     experiment = make_experiment(tmp_path, seeds=(0,))
     run(experiment)
@@ -86,12 +79,6 @@ def test_fresh_moves_what_was_there_aside(tmp_path):
     (moved,) = tmp_path.glob("outputs.before-*")
     assert (moved / "begun.txt").read_text() == (experiment.outputs / "begun.txt").read_text()
     assert len(begun(experiment)) == 2
-
-
-def test_fresh_where_nothing_is_moves_nothing(tmp_path):
-    experiment = make_experiment(tmp_path, seeds=(0,))
-    assert run(experiment, is_fresh=True).exit_code == 0
-    assert not list(tmp_path.glob("*.before-*"))
 
 
 def test_fresh_moves_no_file_of_the_users(tmp_path):
@@ -205,12 +192,6 @@ def test_a_limit_of_the_users_own_ends_one_training_and_not_the_experiment(tmp_p
     assert (outcome.signal, outcome.exit_code, outcome.not_run) == (None, 1, (("baseline, seed 0", "over its limit"),))
 
 
-def test_a_limit_of_the_users_own_counts_where_it_is_smaller(monkeypatch):
-    monkeypatch.setenv("GREENLOVE_MAX_HOURS", "0.25")
-    assert limit_variables(planned_run(), {"duration_s": 3600.0})["GREENLOVE_MAX_HOURS"] == "0.25"
-    assert limit_variables(planned_run(), {}) == {}
-
-
 # -- what can be checked is checked before anything trains --
 
 
@@ -257,13 +238,6 @@ def test_a_full_disk_is_said_before_anything_trains(tmp_path, monkeypatch):
     with pytest.raises(LogDirError, match="outputs cannot be written: No space left on device"):
         run(experiment)
     assert begun(experiment) == []
-
-
-def test_the_file_itself_may_lie_in_the_outputs(tmp_path):
-    experiment = make_experiment(tmp_path, seeds=(0,), arms=("baseline",))
-    inside = fake_trainings.replace_outputs(experiment, tmp_path, path=tmp_path / "experiment.yaml")
-    assert run(inside).exit_code == 0
-    assert inside.path.read_text().startswith("{")  # it is left as it is
 
 
 # -- pulling the plug --

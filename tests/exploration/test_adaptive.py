@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from greenlove_tracker import Estimate, TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.adaptive import ExplorationScheduler, ladder
+from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.estimator import short_training_advice
 from greenlove_tracker.exploration.scheduler import EpochCost, TrialRequest, TrialResult
 
@@ -212,16 +212,6 @@ def test_a_wide_forecast_uses_the_budget_but_no_more_than_the_time_of_the_run():
     assert budget.now_s <= 30 and len(found) >= 8
 
 
-def test_the_upper_end_of_the_forecast_says_how_short_a_run_is():
-    def spent_s(upper_s: float | None) -> float:
-        loop, scheduler = Loop(1e-3, 5e-3), ExplorationScheduler(995, 75)
-        while (request := scheduler.next(loop.now_s, relative_width=0.2, upper_s=upper_s)) is not None:
-            scheduler.record(loop.run(request))
-        return loop.now_s
-
-    assert spent_s(None) <= spent_s(80.0) < 12 + 1 and spent_s(1000.0) > 25
-
-
 @pytest.mark.parametrize("after", [3, 5, 8])
 def test_a_loop_that_becomes_slower_is_not_explored_for_a_share_of_what_it_was(after):
     loop, scheduler = Loop(5e-4, 1e-3), ExplorationScheduler(157, 100)  # 8 s in all, so it seems
@@ -231,24 +221,6 @@ def test_a_loop_that_becomes_slower_is_not_explored_for_a_share_of_what_it_was(a
             loop.step_s = 2e-2
     assert loop.now_s > 0.7 * 30  # and in truth it is 314 s
     assert scheduler.longest_s > 90 and advice(42.0, scheduler.longest_s) is None
-
-
-def test_slow_steps_give_an_answer_from_ten_of_them():
-    loop = Loop(2.1, cold_s=1.0, run_noise=0.01, noise=0.02)
-    scheduler = explore(loop, 20_000, 3)
-    assert loop.now_s <= 30 + 2.2
-    assert set(sizes(scheduler)) == {1}
-    trials = scheduler.trials(BATCH)
-    assert sum(t.batches * len(t.epoch_durations_s) for t in trials) >= 10
-    forecast = extrapolate(trials, TrainingPlan(samples=20_000 * BATCH, batch_size=BATCH, epochs=3))
-    assert forecast.duration_s.lower < 3 * 20_000 * 2.1 < forecast.duration_s.upper
-    assert not forecast.is_reliable and "FEW" in {w.name for w in forecast.warnings}
-
-
-def test_a_slow_start_of_an_epoch_is_not_taken_for_slow_steps():
-    scheduler = explore(Loop(1e-3, 3.0), 20_000, 30)
-    forecast = extrapolate(scheduler.trials(BATCH), TrainingPlan(samples=20_000 * BATCH, batch_size=BATCH, epochs=30))
-    assert forecast.duration_s.point == pytest.approx(30 * 23.0, rel=0.02)
 
 
 def test_a_long_compilation_leaves_room_for_four_sizes():
@@ -265,12 +237,6 @@ def test_few_batches_mean_few_sizes(batches):
     plan = TrainingPlan(samples=batches * BATCH, batch_size=BATCH, epochs=100_000)
     point_s = extrapolate(scheduler.trials(BATCH), plan).duration_s.point
     assert point_s == pytest.approx(1000 * batches, rel=0.2 if batches == 1 else 1e-3)
-
-
-def test_a_training_of_three_steps_is_answered_by_its_probe():
-    scheduler = explore(Loop(0.5), 3, 1)
-    assert [t.epoch_durations_s for t in scheduler.trials(BATCH)] == [(0.5, 0.5)]
-    assert advice(scheduler.whole_s) == "the whole training takes about 1.5 s: just run it"
 
 
 def test_one_step_that_takes_longer_than_the_budget_is_all_there_is():
@@ -298,16 +264,6 @@ def test_a_loop_that_slows_down_is_cut_back_not_overrun():
             loop.step_s *= 3  # a neighbour arrives
     assert loop.now_s <= 30 + loop.longest_s
     assert len(set(sizes(scheduler))) >= 4
-
-
-def test_energy_goes_with_its_trial():
-    loop, scheduler = Loop(1e-3, 5e-3), ExplorationScheduler(10_000, 100)
-    while (request := scheduler.next(loop.now_s)) is not None:
-        timed = loop.run(request)
-        scheduler.record(replace(timed, energy_kwh=sum(timed.epoch_durations_s) * 360 / 3.6e6 or None))
-    trials = scheduler.trials(BATCH)
-    assert all(t.energy_kwh == pytest.approx(t.total_s * 1e-4) for t in trials)
-    assert all(t.sample_size % BATCH == 0 for t in trials)
 
 
 @pytest.mark.slow
@@ -355,11 +311,6 @@ def test_the_cost_is_the_non_negative_least_squares_of_relative_residuals(points
     assert cost.start_s >= 0 and cost.batch_s >= 0
     reference, _ = nnls(design, np.ones(len(points)))
     assert misfit(cost.start_s, cost.batch_s * most) <= misfit(*reference) + 1e-6
-
-
-def test_the_ladder_has_four_rungs_where_there_are_four_batches():
-    assert [ladder(n) for n in (1, 2, 3, 4, 5)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 5]]
-    assert ladder(1000) == [100, 215, 464, 1000]
 
 
 @pytest.mark.parametrize(

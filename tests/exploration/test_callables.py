@@ -12,7 +12,6 @@ from fakes import FakeClock
 
 from greenlove_tracker import explore_callable, read_logs
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration import callables
 from greenlove_tracker.meter import NullMeter
 
 
@@ -101,23 +100,6 @@ def test_neither_torch_nor_a_terminal_is_needed(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "time grows as n^" in done.stderr and "10,000 samples" in done.stderr
-
-
-def test_a_fit_without_a_gpu_is_projected_onto_none_and_the_screen_says_why(tmp_path, capsys):
-    estimation, _, _ = explored(tmp_path, lambda n: 1e-4 * n, verbose=1)
-    screen = " ".join(capsys.readouterr().err.split())
-    assert estimation.projections == ()
-    assert "no other GPUs: a fit that used no GPU cannot be projected onto one" in screen
-    assert "greenlove project" not in screen
-
-
-def test_cuda_is_seen_by_what_its_contexts_hold_open(tmp_path):
-    (tmp_path / "0").symlink_to("/dev/null")
-    (tmp_path / "1").symlink_to("/dev/nvidiactl")  # asked for its power
-    assert callables._is_without_cuda(tmp_path)
-    (tmp_path / "2").symlink_to("/dev/nvidia-uvm")
-    assert not callables._is_without_cuda(tmp_path)
-    assert not callables._is_without_cuda(tmp_path / "nowhere")  # not to be seen is not without
 
 
 def test_ctrl_c_keeps_the_fits_that_were_timed(tmp_path, capsys):

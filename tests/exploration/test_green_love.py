@@ -93,24 +93,6 @@ def test_the_sizes_of_a_known_cost():
     assert forecast.duration_s.point == pytest.approx(2300)
 
 
-def test_ceil_of_the_samples_over_the_batch_size_runs():
-    loop, scheduler = Loop(1.4e-3), GreenLoveScheduler(60_000, 64)
-    explore(loop, scheduler)
-    assert all(t.request.batches == math.ceil(t.request.samples / 64) for t in scheduler.results)
-    assert {t.sample_size % 64 for t in scheduler.trials(64)} != {0}
-
-
-def test_the_data_end_the_way_up():
-    scheduler = GreenLoveScheduler(20_000, 1)
-    sizes = [n for n, purpose in explore(Loop(2.3e-5), scheduler) if purpose == "run"]
-    assert sizes[:3] == [13_000, 19_500, 8666]
-
-
-def test_a_cold_first_step_sends_the_search_down_as_in_the_original():
-    found = explore(Loop(2.3e-5, cold_s=2.0), GreenLoveScheduler(10**6, 1))
-    assert found[:2] == [(1000, "search"), (100, "search")]
-
-
 def test_its_bound_is_kept_where_the_original_exceeds_it():
     loop, scheduler = Loop(0.29), GreenLoveScheduler(10**6, 1, initial_sample_size=10)
     assert [purpose for _, purpose in explore(loop, scheduler)][-1] == "run"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import random
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from greenlove_tracker.exploration import random_state
 from greenlove_tracker.exploration.random_state import (
     is_same_state,
     original_value,
@@ -60,18 +58,6 @@ def test_what_is_missing_is_said(monkeypatch) -> None:
 
 def _no_device(states):
     raise RuntimeError("no device 0")
-
-
-def test_numpy_is_loaded_where_its_state_was_saved(monkeypatch) -> None:
-    values = random_state_values()
-    expected = np.random.rand()
-    asked = []
-    monkeypatch.delitem(sys.modules, "numpy")
-    monkeypatch.setattr(
-        random_state, "import_module", lambda name: asked.append(name) or sys.modules.setdefault(name, np)
-    )
-    assert put_back_random_state_values(values) == ()
-    assert asked[0] == "numpy" and np.random.rand() == expected
 
 
 GENERATORS = {

@@ -142,12 +142,3 @@ def test_a_file_that_trains_when_it_is_imported_is_named_and_not_explored(tmp_pa
     (tmp_path / "training_for_a_test.py").write_text(TASK + trains)
     with pytest.raises(UsageError, match=r"trains when it is imported.*__main__"):
         load_task("training_for_a_test.py:task", TAKES)
-
-
-@pytest.mark.slow
-def test_explore_says_that_evaluations_are_missing(monkeypatch):
-    monkeypatch.setenv("GREENLOVE_SIM_CPU_TDP_W", "50")
-    arguments = ["explore", "training_for_a_test.py:task", "--epochs", "2000", "--budget", "4", "--", "--own"]
-    done = CliRunner().invoke(cli, arguments)
-    assert done.exit_code == 0, done.output
-    assert "no evaluation was timed" in done.output

@@ -48,13 +48,6 @@ def test_probabilities_and_quantiles_are_those_of_scipy_stats(n, repeats):
             assert value == pytest.approx(root, rel=1e-8, abs=1e-8)
 
 
-def test_levels_far_apart_are_told_apart():
-    mixture = Mixture.of([(0.7, 1.0, 1e-9, math.inf), (0.3, 1e6, 1e-3, 3.0)])
-    assert mixture.quantile(0.5) == pytest.approx(1.0)
-    assert mixture.quantile(0.9) == pytest.approx(1e6)
-    assert Mixture.exactly(5.0).quantile(0.01) == 5.0
-
-
 def test_single_quantiles_and_densities_are_those_of_scipy_stats():
     for probability in PROBABILITIES:
         assert normal_quantile(probability) == pytest.approx(stats.norm.ppf(probability), rel=1e-12, abs=1e-12)
@@ -76,16 +69,3 @@ def test_a_live_forecast_loads_only_the_small_part_of_scipy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-
-
-def test_parts_that_hardly_differ_become_one_of_the_same_weight_mean_and_variance():
-    rng = np.random.default_rng(5)
-    parts = [(1.0, m, s, 30.0) for m, s in zip(rng.normal(10, 1, 500), rng.uniform(0.5, 1.5, 500), strict=True)]
-    whole = Mixture.of([*parts, (2.0, 30.0, 0.1, math.inf)])
-    merged = whole.merged(0.1 * whole.spread())
-    assert len(merged.weights) < 150 and math.inf in merged.freedoms
-    assert merged.spread() == pytest.approx(whole.spread(), rel=1e-9)
-    assert sum(w * m for w, m, *_ in merged.parts()) == pytest.approx(sum(w * m for w, m, *_ in whole.parts()))
-    for probability in (0.01, 0.025, 0.2, 0.5, 0.975, 0.995):
-        assert merged.quantile(probability) == pytest.approx(whole.quantile(probability), abs=0.02 * whole.spread())
-    assert whole.merged(0.0) is whole

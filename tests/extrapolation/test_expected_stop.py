@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.expected_stop import expected_stop, expected_stop_of_runs
 from greenlove_tracker.extrapolation.live import forecast_run
-from greenlove_tracker.extrapolation.time_fit import time_fit
 from greenlove_tracker.forecasting import Block, Estimate, Progress, WarningCode, stop_estimate, stop_within
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
 
@@ -104,14 +102,6 @@ def test_a_rule_that_has_ended_it_is_certain_and_one_that_was_not_obeyed_says_no
     assert ignored.probabilities == ((50, 1.0),) and ignored.probability_of_none == 1.0
 
 
-def test_it_is_fast_beside_a_training():
-    values = curve(7, 50)
-    expected_stop(values, replace(RULE, patience=50), 100)
-    began_s = time.process_time()
-    expected_stop(values, replace(RULE, patience=50), 100)
-    assert time.process_time() - began_s < 0.5  # some 30 ms; the machine of a test may be slow
-
-
 def test_earlier_trainings_give_students_distribution_of_the_logarithm():
     stops = [12, 15, 20, 14]
     logs = np.log(stops)
@@ -178,12 +168,6 @@ def test_the_phases_of_a_curriculum_are_cut_at_the_stop():
     assert first.duration_s.point == pytest.approx(6 * 5.05, rel=1e-3) and first.phases[1].duration_s.point == 0
 
 
-def test_evaluations_that_only_a_later_phase_has_are_no_error():
-    phases = (Phase(epochs=10, data_share=0.5), Phase(epochs=40, data_share=1.0, eval_every=1))
-    forecast = extrapolate(TRIALS, replace(PLAN, phases=phases, stop=certain(6)), eval_durations_s=(1.0, 1.0))
-    assert forecast.duration_s.point == pytest.approx(6 * 5.05, rel=1e-3)
-
-
 def test_what_a_stop_cannot_be_is_refused():
     with pytest.raises(UsageError, match="counts epochs: give the plan in epochs"):
         TrainingPlan(steps=1000, stop=certain(20))
@@ -214,18 +198,3 @@ def test_a_running_training_is_forecast_until_its_stop():
 def test_without_a_stop_nothing_changes():
     assert forecast_run(running()).expected_stop is None and forecast_run(running()).without_stop is None
     assert extrapolate(TRIALS, PLAN).expected_stop is None
-
-
-def test_a_time_limit_counts_with_the_stop():
-    stop = ExpectedStop(((20, 0.5), (50, 0.5)), 50, 0.5, "a test")
-    forecast = forecast_run(running(stop=stop))
-    fit = time_fit(forecast, 400.0, passed_s=105.0)
-    assert fit.probability == pytest.approx(0.5, abs=0.15)  # each side of an interval is half a normal one
-    assert fit.longest in range(36, 40)  # of the epochs that fit, were there no rule
-    assert time_fit(forecast, 50.0, passed_s=105.0).is_over
-
-
-def test_values_whose_range_is_no_number_are_left_out_of_the_curve():
-    values = [1.7e308, -1.7e308] * 5 + [1.0, 0.9, 0.8, 0.75, 0.7]
-    stop = expected_stop(values, StoppingRule("val_loss", patience=20), 40)
-    assert stop.probabilities[0][0] > len(values) and "15 epochs" in stop.basis

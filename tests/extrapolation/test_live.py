@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -107,18 +106,6 @@ def test_what_is_not_known_yet_is_named():
     assert {"FEW", "GAPS", "WIDE"} <= names
     late = forecast_run(progress(noisy(20), 40))
     assert late.warnings == () and late.is_reliable
-
-
-def test_levels_are_nested():
-    known = progress(noisy(10), 40)
-    widths = [forecast_run(known, level=level).duration_s.relative_width for level in (0.5, 0.8, 0.95)]
-    assert widths == sorted(widths) and all(map(math.isfinite, widths))
-
-
-def test_pauses_in_the_newest_epoch_are_not_counted_twice():
-    blocks = (*(Block(1, 100.0, 50.0, 0.0) for _ in range(8)), Block(1, 100.0, 50.0, None))
-    forecast = forecast_run(Progress(10, 9, blocks, 0.0, 9 * 150.0))
-    assert forecast.duration_s.point == pytest.approx(1500.0, rel=1e-3)
 
 
 def test_a_prior_of_another_number_of_epochs_counts_by_the_epoch():

@@ -84,30 +84,6 @@ def test_each_start_is_predicted_as_generalised_least_squares_with_whole_matrice
         assert deviations[i, r, j] == pytest.approx(math.sqrt(relative * squares / fits.freedom[r]), rel=1e-8)
 
 
-def test_curves_of_trends_go_from_0_to_1_and_fade_or_speed_up():
-    straight, fading, growing = local_level._curves(np.linspace(0.0, 1.0, 5))
-    assert straight.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
-    for curve, sign in ((fading, -1.0), (growing, 1.0)):
-        assert (curve[0], curve[-1]) == pytest.approx((0.0, 1.0))
-        assert np.all(sign * np.diff(curve, 2) > 0)
-
-
-def test_trends_have_a_probability_of_1_together():
-    assert np.exp(local_level._TRENDS.log_prior).sum() == pytest.approx(1.0)
-
-
-def test_futures_that_are_alike_become_one_of_the_same_mean_and_variance():
-    rng = np.random.default_rng(7)
-    n = 400
-    futures = np.array([rng.normal(0, 1, n), rng.normal(1, 0.05, n), rng.uniform(0.01, 0.1, n), np.full(n, 20.0)])
-    weights = np.exp(futures[0])
-    likely = local_level._likely(futures)
-    assert likely.shape[1] < n / 2
-    for moment in (lambda m, s: m, lambda m, s: m**2 + s**2):
-        expected = np.average(moment(futures[1], futures[2]), weights=weights)
-        assert np.average(moment(likely[1], likely[2]), weights=likely[0]) == pytest.approx(expected, rel=1e-3)
-
-
 def test_steps_that_are_to_come_move_the_mean_of_what_remains_as_drawn_ones_do():
     rng = np.random.default_rng(8)
     one = np.array([[1.0], [1.0], [0.01], [1e6]])
@@ -212,16 +188,6 @@ def test_a_quiet_machine_gets_a_narrow_interval_and_a_noisy_one_a_wide_one():
     assert widths[0] < 0.05 and widths[0] < widths[1] / 1.5 < widths[2] / 3.0
 
 
-def test_loads_are_seen_alike_from_epochs_and_from_steps_and_not_in_what_alternates():
-    y = 1.0 + 0.05 * np.random.default_rng(6).standard_normal(40)
-    of_epochs = local_level._loads(y, np.ones(40), 100.0)
-    of_steps = local_level._loads(y, np.full(40, 50.0), 5000.0)
-    assert of_epochs == pytest.approx(0.04, rel=0.35)
-    assert of_steps == pytest.approx(of_epochs, rel=0.01)
-    alternating = 1.0 + 0.02 * np.tile([1.0, -1.0], 20) + 0.001 * np.random.default_rng(6).standard_normal(40)
-    assert local_level._loads(alternating, np.ones(40), 100.0) == 0.0
-
-
 def test_late_in_a_run_what_may_still_come_keeps_the_interval_from_closing():
     draws = 1.0 + 1e-5 * np.random.default_rng(2).standard_normal(100)
     for done in (50, 70, 90):
@@ -252,15 +218,3 @@ def test_scale_does_not_matter():
 @pytest.mark.parametrize("values", [[1.0] * 5, [0.0, 0.0, 0.0, 2.0], [0.0, 3.0]])
 def test_constant_and_mostly_empty_series_are_finite(values):
     assert all(math.isfinite(x) for x in interval(values, 20))
-
-
-def test_the_best_split_is_the_least_squares_one():
-    rng = np.random.default_rng(5)
-    y, u = rng.normal(1.0, 0.1, 12), rng.integers(1, 4, 12).astype(float)
-    y[7:] += 0.4
-
-    def squares(k: int) -> float:
-        return sum(float(np.dot(w, (v - np.average(v, weights=w)) ** 2)) for v, w in ((y[:k], u[:k]), (y[k:], u[k:])))
-
-    assert local_level._best_split(y, u) == min(range(3, 11), key=squares)
-    assert next(iter(local_level._regimes(y, u))).start == 0

@@ -162,37 +162,12 @@ def test_an_interval_is_known_far_better_than_noise_of_that_size():
     assert forecast_run(known).duration_s.relative_width < forecast_run(unknown).duration_s.relative_width / 2
 
 
-def test_evaluations_behind_each_epoch_from_one_on_go_on():
-    progress, truth = unplanned(52, every=1, first=50)
-    assert forecast_run(progress).duration_s.point == pytest.approx(truth, rel=0.01)
-    slower, _ = unplanned(52, every=1, first=50, is_inside=True)  # epochs that all are slower are another level
-    assert WarningCode.EVALUATION not in codes(forecast_run(slower))
-
-
 @pytest.mark.parametrize("noise", [0.01, 0.05])
 def test_noise_shows_no_interval(noise):
     for seed in range(8):
         for done in (6, 10, 30):
             progress, _ = unplanned(done, eval_s=0.0, noise=noise, seed=seed)
             assert WarningCode.EVALUATION not in codes(forecast_run(progress))
-
-
-def test_an_interval_that_ended_is_none():
-    progress, _ = unplanned(21)
-    blocks = (*progress.blocks[:10], *(replace(block, between_s=0.1) for block in progress.blocks[10:]))
-    assert WarningCode.EVALUATION not in codes(forecast_run(replace(progress, blocks=blocks)))
-
-
-def test_blocks_of_several_steps_show_an_interval_as_well():
-    rng = np.random.default_rng(2)
-    steps = rng.normal(0.1, 0.001, 4000)
-    steps[499::500] += 4.0
-    ends = list(range(20, 1321, 20))
-    blocks = tuple(Block(20, float(steps[b - 20 : b].sum()), 0.0, 0.0) for b in ends)
-    progress = Progress(4000, 1320, blocks, 0.0, float(steps[:1320].sum()), is_in_steps=True)
-    forecast = forecast_run(progress)
-    assert forecast.duration_s.point == pytest.approx(steps.sum(), rel=0.01)
-    assert "every 500 steps" in codes(forecast)[WarningCode.EVALUATION]
 
 
 @given(

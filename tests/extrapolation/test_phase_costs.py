@@ -158,37 +158,6 @@ def test_epochs_of_other_sample_counts_are_judged_by_their_samples():
     assert any("Phase(epochs=…" in w.advice for w in forecast.warnings)
 
 
-def test_work_that_varies_all_the_time_goes_on_about_its_mean_without_a_word():
-    rng = np.random.default_rng(5)
-    works = rng.uniform(80, 120, 1500)
-    times = (0.2 + 0.008 * works) * rng.normal(1, 0.003, 1500)
-    progress = progress_at(times, 400, phases=(), works=works, block=1)
-    forecast = forecast_run(progress)
-    assert forecast.duration_s.point == pytest.approx(times.sum(), rel=0.01)
-    assert forecast.duration_s.lower < times.sum() < forecast.duration_s.upper
-    assert WarningCode.WORK not in codes(forecast)
-
-
-def test_steps_that_cost_the_same_whatever_their_work_are_seen_to():
-    times, works = np.full(1000, 1.0), np.concatenate([np.full(500, 100.0), np.full(500, 200.0)])
-    times = times * np.random.default_rng(0).normal(1, 0.002, 1000)
-    forecast = forecast_run(progress_at(times, 600, phases=(), works=works))
-    assert forecast.duration_s.point == pytest.approx(times.sum(), rel=0.01)
-
-
-def test_no_time_at_all_is_no_crash():
-    blocks = tuple(Block(10, 0.0, 0.0, 0.0) for _ in range(3))
-    forecast = forecast_run(Progress(1500, 31, blocks, 0.0, 0.0, phases=PHASES, is_in_steps=True))
-    assert forecast.duration_s.point == 0.0
-
-
-def test_hundreds_of_phases_are_forecast():
-    phases = tuple(Phase(5, tokens_per_step=100 + i) for i in range(200))
-    times = times_of(phases)
-    forecast = forecast_run(progress_at(times, 300, phases=phases))
-    assert forecast.duration_s.point == pytest.approx(times.sum(), rel=0.05)
-
-
 # -- before the run: trials of one batch size --
 
 

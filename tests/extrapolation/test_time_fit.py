@@ -12,7 +12,7 @@ import pytest
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.extrapolation.time_fit import run_time_fit, time_fit
-from greenlove_tracker.forecasting import Block, Estimate, PhaseForecast, Position, Progress
+from greenlove_tracker.forecasting import Block, Estimate, Position, Progress
 
 _UNITS = {"epoch": "epochs", "step": "steps", "sample": "samples"}
 
@@ -92,14 +92,6 @@ def test_a_limit_that_is_over_is_certain_and_no_other():
     assert never.probability == pytest.approx(0.0, abs=1e-6) and not never.is_over
 
 
-def test_without_trials_at_hand_the_length_is_in_proportion():
-    forecast = extrapolate(trials(), IN_EPOCHS, cold_start_s=20.0)
-    exact = time_fit(forecast, 360.0, forecast_of=lambda plan: extrapolate(trials(), plan, cold_start_s=20.0))
-    assert time_fit(forecast, 360.0).longest == pytest.approx(exact.longest, abs=1)
-    assert time_fit(forecast, 15.0).longest == 0
-    assert time_fit(forecast, 3600.0).longest is None  # it fits as a whole
-
-
 # -- a running training -------------------------------------------------------------------------------------------
 
 
@@ -143,38 +135,10 @@ def test_a_run_that_fits_needs_no_length_and_one_that_cannot_go_on_says_so():
     assert time_fit(forecast, 300.0, passed_s=305.0).is_over
 
 
-def test_a_time_that_passes_without_an_epoch_makes_a_limit_less_likely():
-    forecast = run_forecast(noisy("iid 10%", random.Random(5)), 30, 100)
-    limit_s = forecast.duration_s.point
-    late_s = forecast.duration_s.quantile(0.4)
-    assert time_fit(forecast, limit_s, passed_s=late_s).probability < time_fit(forecast, limit_s).probability - 0.1
-
-
 def test_steps_are_counted_in_steps_and_told_to_three_digits():
     position = Position(1e6, 12_345, 1000.0, is_in_steps=True)
     fit = run_time_fit(Estimate(80_000.0, 79_000.0, 81_000.0, 0.95, "s"), 50_000.0, position)
     assert (fit.unit, fit.longest) == ("step", 618_000)  # 618,508
-
-
-def test_evaluations_that_begin_late_take_their_time_from_what_fits():
-    """10 epochs of 10 s, of which the second half is followed by an evaluation of 10 s each."""
-    phases = (Phase(epochs=10, eval_every=1, eval_from=6),)
-    whole = PhaseForecast(phases[0], Estimate(100.0, 100.0, 100.0, 0.95, "s"), Estimate(10.0, 9.9, 10.1, 0.95, "s"), 5)
-    duration, position = Estimate(150.0, 149.0, 151.0, 0.95, "s"), Position(10, 2, 20.0)
-    assert run_time_fit(duration, 101.0, position, parts=[whole]).longest == 7  # at 90 s; the eighth ends at 110 s
-    assert run_time_fit(duration, 89.0, position, parts=[whole]).longest == 6  # at 70 s
-    assert run_time_fit(duration, 55.0, position, parts=[whole]).longest == 5
-    assert run_time_fit(duration, 101.0, position).longest == 6  # what proportion would say
-
-
-def test_a_phase_of_larger_work_takes_its_time():
-    parts = [
-        PhaseForecast(Phase(steps=100, tokens_per_step=1), Estimate(100.0, 99.0, 101.0, 0.95, "s")),
-        PhaseForecast(Phase(steps=100, tokens_per_step=3), Estimate(300.0, 299.0, 301.0, 0.95, "s")),
-    ]
-    duration, position = Estimate(400.0, 400.0, 400.0, 0.95, "s"), Position(200, 50, 50.0, is_in_steps=True)
-    assert run_time_fit(duration, 101.0, position, parts=parts).longest == 100
-    assert run_time_fit(duration, 251.0, position, parts=parts).longest == 150
 
 
 def test_a_forecast_of_another_run_has_no_position_here():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from report_samples import (
     epoch_row,
     gpu_rows,
     gpu_run,
-    issued,
-    write_forecasts,
     write_run,
 )
 
@@ -30,7 +27,6 @@ from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, pla
 from greenlove_tracker.projection.power import power_table
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.projection.uncertain import at_level
-from greenlove_tracker.records import Counts
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.projection_screen import projection_screen
 
@@ -137,13 +133,6 @@ def test_a_peak_that_was_estimated_on_a_cpu_leaves_out_what_is_too_small(logs: P
     assert "estimated" not in screen_of(given)
 
 
-def test_an_estimated_peak_near_the_memory_of_a_gpu_decides_nothing(logs: Path) -> None:
-    on_cpu = {"gpu_count": "0", "gpu_models": "", "peak_gpu_memory_gb": "", "peak_memory_gb": "", "used_gpus": "0"}
-    explored(logs, **on_cpu, gpu_memory_estimate_gb="43")
-    row = row_of(compared(logs), L40S)
-    assert row.fits is None and row.duration_s is not None and not row.is_fit_estimated
-
-
 def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> None:
     run = explored(logs, used_gpus="0", gpu_models="1 × NVIDIA L40S", price_usd_per_gpu_hour="2.0", trials_kwh="0.001")
     training = logged(logs)
@@ -160,17 +149,6 @@ def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> N
     assert "here, without a GPU" in head and "L40S" not in head and "1 metered GPU idle" in head
 
 
-def test_a_training_on_the_cpu_alone_keeps_its_energy(logs: Path) -> None:
-    run = explored(logs, used_gpus="0", gpu_count="0", gpu_models="", trials_kwh="0.001", price_usd_per_gpu_hour="2.0")
-    training = logged(logs)
-    energy = forecast_from_log(run).energy_kwh
-    assert energy is not None and training.forecast.energy_kwh == energy and not training.about[-1]
-    local = compared(logs).projections[0]
-    assert local.energy_kwh.point == energy.point
-    assert local.cost_basis == "electricity"  # as the forecast says: no GPU, no price of one
-    assert local.cost_usd.point == pytest.approx(forecast_from_log(run).cost_usd.point)
-
-
 def test_the_time_of_a_cpu_is_not_that_of_a_gpu_by_name(logs: Path) -> None:
     demo_run(logs)
     with pytest.raises(UsageError, match=r"made on a CPU, and its time is not that of RTX 4090: give --hours"):
@@ -180,15 +158,6 @@ def test_the_time_of_a_cpu_is_not_that_of_a_gpu_by_name(logs: Path) -> None:
         logged(logs, local_gpu="L40S")
     explored(logs, run_id="20261123T000000-cccc", used_gpus="1", gpu_count="0", gpu_models="")  # no meter saw it
     assert logged(logs, local_gpu="RTX 4090").options.local_gpu == "RTX 4090"
-
-
-def test_a_tracked_run_on_a_cpu_has_its_own_steps_as_the_least(logs: Path) -> None:
-    demo_run(logs)
-    training = logged(logs)
-    assert training.forecast.plan == TrainingPlan(steps=120) and training.about[0] == "demo/20261121T034044-7f3a"
-    comparison = compared(logs, gpus=("GB200",))
-    assert row_of(comparison, "GB200").duration_s.lower == pytest.approx(120 * 0.3e-3)
-    assert "120 steps take at least 36.0 ms" in " ".join(screen_of(comparison).split())
 
 
 def test_one_of_eight_gpus_is_one(logs: Path) -> None:
@@ -209,12 +178,6 @@ def test_one_of_eight_gpus_is_one(logs: Path) -> None:
     assert given.energy_kwh.point == pytest.approx(hours * 0.350 * (0.5 + power_table().rest.point) * 1.2)  # PUE
     explored(logs, run_id="20261122T000000-bbbb", used_gpus="8", **eight)
     assert logged(logs).options.utilization == pytest.approx(600 / 2800)
-
-
-def test_a_simulated_gpu_is_the_users_word_for_one_of_the_training(logs: Path) -> None:
-    explored(logs, used_gpus="0", meter="simulated", gpu_models="1 × simulated GPU, 350 W at 75%", trials_kwh="0.001")
-    training = logged(logs)
-    assert training.options.local_gpu is None and training.forecast.energy_kwh is not None and not training.about[-1]
 
 
 def test_a_named_gpu_keeps_the_number_and_the_draw_of_the_log(logs: Path) -> None:
@@ -246,12 +209,6 @@ def test_what_is_asked_goes_before_the_log(logs: Path) -> None:
     assert row_of(compared(logs, peak_memory_gb=60.0), L40S).fits is False
     a100 = next(row for row in rows if row.name == "A100 PCIe 80GB")
     assert any("50% (draw given by the user)" in text for text in a100.assumptions)
-
-
-def test_another_pue_replaces_that_of_the_run(logs: Path) -> None:
-    run = gpu_run(logs)  # PUE 1.2
-    energy = logged(logs, pue=1.5).forecast.energy_kwh
-    assert energy.point == pytest.approx(run.summary.energy_kwh * 1.5 / 1.2)
 
 
 def test_gpus_that_were_not_metered_are_counted_with_an_assumed_draw(logs: Path) -> None:
@@ -331,22 +288,6 @@ def test_the_work_of_a_tracked_run_is_what_it_counted_in_proportion_to_its_time(
     made = decide(comparison.projections, work=comparison.work)
     assert made.part.cost_usd.point == pytest.approx(made.recommended.cost_usd.point / 19.2)
     assert made.part.emissions_kgco2e.point == pytest.approx(made.recommended.emissions_kgco2e.point / 19.2)
-
-
-def test_the_work_of_a_run_that_goes_on_is_that_of_its_forecast(logs: Path) -> None:
-    run = write_run(logs, gpu_rows(2), fields=GPU_FIELDS, intensity=GERMANY, price=PRICE, status=None)
-    write_forecasts(run, issued(point=10_800.0, half=300.0))
-    so_far_s = run.added_up().duration_s
-    assert logged(logs).work == Work(round(2 * 640 * 10_800 / so_far_s), "sample")
-
-
-def test_tokens_go_before_samples_and_without_either_steps_are_counted(logs: Path) -> None:
-    rows = [replace(row, counts=Counts(10, 10, 640, 81_920)) for row in gpu_rows(3)]
-    write_run(logs, rows, fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
-    assert logged(logs).work == Work(3 * 81_920, "token")
-    rows = [replace(row, counts=Counts(10, 10)) for row in gpu_rows(3)]
-    write_run(logs, rows, "20261122T000000-bbbb", fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
-    assert logged(logs).work == Work(30, "step")
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,21 @@
 from __future__ import annotations
 
-import inspect
 import math
-import re
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from projection_samples import HERE, TODAY, forecast
+from projection_samples import HERE, forecast
 from projection_samples import projected_by_name as projected
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, node_overhead, power_table, usual_draw
-from greenlove_tracker.projection.project import Projection, project, project_forecast
+from greenlove_tracker.projection.project import Projection, project
 from greenlove_tracker.projection.scaling import scaling_gain
-from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import gpus
@@ -133,13 +129,6 @@ def test_without_a_gpu_here_energy_elsewhere_is_the_targets_at_an_assumed_draw()
     assert not any("power limit" in text for text in given["here"].warnings)
 
 
-def test_a_draw_over_the_limit_is_capped_and_said():
-    rows = projected(forecast(kwh=20.0), utilization=None, custom_speedup=1.0)
-    table = power_table()
-    assert rows[A100].energy_kwh.point == pytest.approx(20 * 0.3 * (table.full[""].point + table.rest.point) * 1.3)
-    assert any("2.2 times what its GPUs may" in text for text in rows["here"].warnings)  # 1000 / 450
-
-
 def test_without_a_measured_energy_the_local_one_is_modelled():
     here = projected(forecast(kwh=None), pue=1.5)["here"]
     assert here.energy_kwh.point == pytest.approx(20 * 0.450 * (0.82 + power_table().rest.point) * 1.5)
@@ -207,15 +196,6 @@ def test_the_greenest_region_is_counted_unless_one_is_asked_for():
     assert in_texas[H100].pue == 1.3 and in_texas[H100].market is None
 
 
-def test_mixed_bases_are_pointed_out():
-    rows = projected()
-    assert any("direct, the local one lifecycle" in text for text in rows[A100].warnings)  # eGRID against OWID
-    assert not any("lifecycle" in text for text in rows[H100].warnings)  # both Our World in Data
-    in_california = projected(country="US-CA")
-    assert not any("lifecycle" in text for text in in_california[A100].warnings)
-    assert any("lifecycle, the local one direct" in text for text in in_california[H100].warnings)
-
-
 @pytest.mark.parametrize(("today", "is_stale"), [(date(2027, 3, 27), False), (date(2027, 3, 28), True)])
 def test_a_price_is_stale_after_180_days(today, is_stale):
     row = projected(today=today)[A100]  # read on 2026-09-28
@@ -273,18 +253,6 @@ def test_a_local_gpu_that_no_table_knows_needs_the_users_figures():
     assert any(H100 in text and "left out" in text for text in rows["here"].warnings)
 
 
-def test_the_memory_tells_cards_of_one_name_apart():
-    with pytest.raises(UsageError, match="GB: say which"):
-        projected(local_gpu="NVIDIA GeForce RTX 3080")
-    assert projected(local_gpu="NVIDIA GeForce RTX 3080", local_memory_gb=9.996)["here"].name == "GeForce RTX 3080 10GB"
-
-
-def test_a_machine_without_a_gpu():
-    rows = project(forecast(), country="DE", today=TODAY)
-    assert rows[0].name == "this machine" and len(rows) == 11
-    assert all("no GPU here" in row.speedup.known_from for row in rows[1:])
-
-
 def on_a_cpu(samples: int, hours: float, **options: Any) -> dict[str, Projection]:
     plan = TrainingPlan(samples=samples, batch_size=10, epochs=5)
     made = replace(forecast(hours, kwh=None), plan=plan)
@@ -316,11 +284,6 @@ def test_several_gpus_take_their_share_of_the_steps_at_the_same_time():
     assert of_three.least_s == pytest.approx(5 * 3334 * 0.3e-3)  # of 10,000 steps an epoch; the last one is not full
 
 
-def test_a_step_that_is_longer_is_not_held_up():
-    rows, without = on_a_cpu(100, 20.0), projected(forecast(20.0, kwh=None), local_gpu=None, utilization=None)
-    assert rows[H200] == without[H200] and rows[H200].least_s is None
-
-
 def test_where_a_speedup_is_known_its_steps_are():
     assert on_a_cpu(100_000, 1 / 3, custom_speedup=1000.0)[H200].duration_s.point < 1.0  # the user's own figure
     plan = TrainingPlan(samples=100_000, batch_size=10, epochs=5)
@@ -336,15 +299,6 @@ def test_a_fit_without_a_gpu_is_projected_by_the_users_figure_alone():
     assert set(rows) == {"here", "L40S"} and rows["L40S"].duration_s.point == pytest.approx(400.0)
     assert sum("used no GPU" in text and H200 in text for text in rows["here"].warnings) == 1
     assert H200 in projected(fit)  # on a GPU it is as any training
-
-
-def test_steps_that_nobody_counted_are_named_where_they_matter():
-    def is_named(rows):
-        return any("how many steps this takes is not known" in text for text in rows["here"].warnings)
-
-    assert is_named(projected(forecast(kwh=None), local_gpu=None, utilization=None))
-    assert not is_named(on_a_cpu(100, 20.0)) and not is_named(projected())
-    assert not is_named(projected(forecast(kwh=None), local_gpu=None, utilization=None, custom_speedup=2.0))
 
 
 @pytest.mark.parametrize(
@@ -391,23 +345,6 @@ def test_bad_input_is_refused(options, message):
         projected(**options)
 
 
-def test_caveats_name_arguments_in_python_and_options_at_the_command_line():
-    caveat = next(c for c in projected(country="Cuba")["here"].caveats if c.arguments == ("electricity_price",))
-    assert str(caveat) == "no open price of electricity is known for Cuba: give electricity_price in USD/kWh"
-    assert caveat.in_options({"electricity_price": "--price"}).endswith("Cuba: give --price in USD/kWh")
-    rows = projected(method="benchmarks")
-    assert any("leave method out, or give custom_speedup" in text for text in rows["here"].warnings)
-
-
-def test_options_are_checked_on_creation_and_on_every_change():
-    options = ProjectionOptions(local_gpu="L40S", carbon_intensity=50.0, scaling=0.85)
-    with pytest.raises(UsageError, match="carbon_intensity must be positive, in gCO2e/kWh, not 0"):
-        replace(options, carbon_intensity=0)
-    assert project_forecast(forecast(), options) == project(
-        forecast(), local_gpu="L40S", carbon_intensity=50.0, scaling=0.85
-    )
-
-
 def test_every_row_names_its_sources_and_units():
     for row in project(forecast(), **HERE):
         assert row.sources and all(row.sources)
@@ -440,17 +377,6 @@ def test_cost_energy_and_emissions_are_in_proportion(local_hours, share, factor)
     # the rest of the node draws what it did, and the GPU no less than when it waits
     assert one.energy_kwh.point / 2 < thriftier.energy_kwh.point <= one.energy_kwh.point
     assert thriftier.cost_usd == one.cost_usd
-
-
-def test_the_docstring_of_project_tells_each_argument_and_names_what_exists():
-    text = inspect.getdoc(project)
-    told = re.findall(r"^    (\w+): ", text.partition("Args:")[2].partition("Returns:")[0], re.MULTILINE)
-    assert told == list(inspect.signature(project).parameters)
-    package = Path(inspect.getfile(project)).parent
-    named = {name.partition(".")[0] for name in re.findall(r"``([a-z_]+(?:\.[a-z_]+)?)``", text)}
-    assert {"speedup_model", "scaling", "uncertain", "ranking"} <= named
-    known = {path.stem for path in package.glob("*.py")} | set(told) | {"explore_callable"}
-    assert named <= known
 
 
 @pytest.mark.parametrize(
@@ -500,9 +426,3 @@ def test_a_target_may_say_how_many_of_it():
 def test_what_is_no_forecast_is_refused_with_what_is_one(wrong):
     with pytest.raises(UsageError, match=r"such as estimation\.forecast or tracker\.forecast, not "):
         project(wrong, local_gpu="GeForce RTX 4090")
-
-
-def test_one_given_speedup_is_of_all_gpus_and_says_so():
-    said = "the given speedup counts for every GPU alike"
-    assert sum(said in text for text in projected(custom_speedup=3.0)["here"].warnings) == 1
-    assert not any(said in text for text in projected(custom_speedup={"L40S": 3.0})["here"].warnings)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from projection_samples import projected_by_name as projected
 
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.ranking import JointDraws, Limits, rank
+from greenlove_tracker.projection.ranking import Limits, rank
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.projection.uncertain import Uncertain, uncertain
 
@@ -70,11 +70,6 @@ def test_an_error_that_two_machines_share_does_not_blur_which_is_cheaper():
     assert verdict.winner.name == A100 and verdict.chances[0].probability == 1.0
 
 
-def test_equal_machines_share_the_first_place():
-    twins = [replace(row(A100, 10, 20, None), joint={"cost_usd": Uncertain(20.0, {"x": (0.1, 0.1)})}) for _ in range(2)]
-    assert [c.probability for c in rank(twins).cheapest.chances] == [0.5, 0.5]
-
-
 def test_reservations_are_not_to_rent_now_and_what_nobody_rents_out_is_never_cheapest():
     unoffered = replace(row(A100, 10, 1, 1.0), offer=None)
     ranking = rank([row("here", 20, 40, 3.5), row(L40S, 12, 45, 1.0), unoffered, row(H100, 1.5, 30, 0.27)])
@@ -106,11 +101,6 @@ def test_savings_against_here_say_what_they_rest_on():
     assert co2e.amount.point == pytest.approx(3.23)
 
 
-def test_a_saving_whose_sign_is_not_certain_has_a_probability():
-    saving = rank([row("here", 20, 21, 3.5), row(A100, 10, 20, 1.0)]).savings[0]
-    assert saving.amount.lower < 0 < saving.amount.upper and 0.6 < saving.probability < 0.9
-
-
 def test_what_does_not_fit_or_stands_aside_or_is_unknown_is_not_ranked():
     rows = [
         row("here", 20, 4, 3.5),
@@ -125,13 +115,6 @@ def test_what_does_not_fit_or_stands_aside_or_is_unknown_is_not_ranked():
     assert without.cheapest is None and without.greenest is None
     assert [s.criterion for s in without.savings] == ["time"]
     assert rank([]).fastest is None
-
-
-def test_no_machine_is_faster_than_the_launches_of_its_kernels():
-    fast, slow = row(A100, 1, 2, None, 0.5, least_s=3600.0), row(L40S, 1.001, 2.5, None, 0.0)
-    drawn = JointDraws([fast, slow])
-    assert drawn.of(fast, "time").min() == pytest.approx(3600.0)
-    assert drawn.of(fast, "cost").min() >= 2 * drawn.of(fast, "cost").min() / drawn.of(fast, "cost").max()
 
 
 @given(st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 0.9)), min_size=2, max_size=5))
@@ -164,14 +147,6 @@ def test_a_pair_has_its_joint_probability():
         expected = NormalDist().cdf(math.log(numbers[pair.second.name] / 40) / (own * math.sqrt(2)))
         assert pair.probability == pytest.approx(expected, abs=0.012)
         assert pair.probability > verdict.chances[0].probability
-
-
-def test_a_winner_is_paired_with_the_next_alone_and_equal_ones_are_even():
-    rows = [row(L40S, 10, 20, None, 0.1), row(A100, 10, 26, None, 0.1), row(H100, 10, 30, None, 0.3)]
-    verdict = rank(rows).cheapest
-    assert verdict.winner.name == L40S and [p.second for p in verdict.pairs] == [verdict.chances[1].machine]
-    twins = [replace(row(A100, 10, 20, None), joint={"cost_usd": Uncertain(20.0, {"x": (0.1, 0.1)})}) for _ in range(2)]
-    assert [p.probability for p in rank(twins).cheapest.pairs] == [0.5]
 
 
 def test_a_gpu_at_several_providers_does_not_share_its_probability_with_itself():

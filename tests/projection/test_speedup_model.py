@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.projection.speedup_model import (
     COVARIANCE_TABLE,
     EFFECTS_TABLE,
@@ -144,29 +144,11 @@ def test_a_format_that_a_gpu_lacks_is_not_used():
     assert log_speeds([G[V100], G[A100]], workload=None, precision="tf32").computes_in == ("fp32", "tf32")
 
 
-def test_cards_that_differ_in_their_memory_alone_are_one_chip():
-    twin = replace(G[V100], name="V100 64GB", memory_gb=64)
-    found = log_speeds([G[V100], twin, G[A100]], workload="vision", precision="bf16")
-    assert found.measured_as == (V100, V100, A100)
-    assert found.means[0] == found.means[1]
-    difference = found.covariance[0, 0] + found.covariance[1, 1] - 2 * found.covariance[0, 1]
-    residual = next(
-        float(row["sd"]) for row in rows(EFFECTS_TABLE) if (row["kind"], row["level"]) == ("residual", "vision")
-    )
-    assert difference == pytest.approx(2 * residual**2)
-
-
 def test_tables_that_contradict_themselves_are_refused():
     with pytest.raises(GreenloveError, match="gpu:T4 is there twice"):
         _model(EFFECTS + "\ngpu,T4,0,0.1,no")
     with pytest.raises(GreenloveError, match="gpu:L4 is no joint effect"):
         _model(EFFECTS, COVARIANCES + "\ngpu:L4,gpu:L4,1")
-
-
-@pytest.mark.parametrize("lost", [{"bandwidth_gb_s": None}, {"fp16_tflops": None, "fp32_tflops": None}])
-def test_a_gpu_of_which_nothing_is_known(lost):
-    with pytest.raises(UsageError, match=r"known of unheard: give custom_speedup"):
-        log_speeds([replace(G["L40S"], name="unheard", **lost)], workload=None, precision="bf16")
 
 
 # -- The tables as they are shipped --

@@ -55,15 +55,6 @@ def test_a_machine_that_is_taken_away_before_it_has_restarted_is_not_worth_it_an
     assert upper.verdict is SpotVerdict.NOT_WORTH_IT and "upper end" in upper.reason
 
 
-def test_a_short_training_whose_restart_outlasts_the_machine_does_not_get_on() -> None:
-    rare = {"preemptions_per_hour": 0.01, **PRICES}
-    assert advised(HOUR, **{**rare, "restart_s": 300.0}).verdict is SpotVerdict.WORTH_IT
-    for hours in (2000.0, 200_000.0):  # e^(λR) is huge, then beyond all numbers
-        advice = advised(HOUR, **{**rare, "restart_s": hours * HOUR})
-        assert advice.verdict is SpotVerdict.NOT_WORTH_IT and "hardly get on" in advice.reason
-        assert advice.spot is None and "stated rate" in advice.reason
-
-
 @pytest.mark.slow
 def test_at_the_break_even_rate_and_price_nothing_is_saved() -> None:
     advice = advised(**PRICES)
@@ -80,17 +71,6 @@ def test_an_interval_of_the_users_own_costs_more_than_the_best_one() -> None:
     assert best.interval_s == best_interval_s(best.terms, 100 * HOUR)
 
 
-def test_an_interval_shorter_than_a_checkpoint_takes_to_be_whole_is_not_kept_to() -> None:
-    own = advised(**PRICES, written_s=100.0, interval_s=10.0)
-    assert own.interval_s == 70.0  # and 30 of saving: then the one before is whole
-    assert any("not every 10 s" in text for text in own.assumptions)
-    assert not any("not every" in text for text in advised(**PRICES, written_s=100.0, interval_s=71.0).assumptions)
-
-
-def test_a_rate_with_its_range_may_be_a_list() -> None:
-    assert advised(preemptions_per_hour=[0.1, 0.05, 0.3]) == advised(preemptions_per_hour=(0.1, 0.05, 0.3))
-
-
 def test_what_is_announced_in_time_loses_nothing() -> None:
     assert advised(**PRICES, announced=1.0, notice_s=120.0).parts.lost_s == 0.0
 
@@ -101,13 +81,6 @@ def test_an_emergency_checkpoint_longer_than_the_notice_saves_nothing() -> None:
     long = advised(announced=0.9, written_s=20.0)
     assert long.terms.announced == 0.0 and any("longer than the notice" in text for text in long.assumptions)
     assert advised(announced=0.9, written_s=20.0, notice_s=120.0).terms.announced == 0.9
-
-
-def test_the_same_advice_twice_and_a_wider_one_of_a_wider_rate() -> None:
-    assert advised(**PRICES) == advised(**PRICES)
-    narrow = advised(preemptions_per_hour=(0.1, 0.1, 0.1)).spot.duration_s
-    wide = advised(preemptions_per_hour=(0.1, 0.02, 0.5)).spot.duration_s
-    assert wide.upper - wide.lower > 1.5 * (narrow.upper - narrow.lower)
 
 
 @pytest.mark.parametrize(

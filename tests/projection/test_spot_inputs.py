@@ -14,9 +14,6 @@ from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.projection.from_log import forecast_of
 from greenlove_tracker.projection.spot_inputs import (
     MeasuredTimes,
     SpotOptions,
@@ -93,35 +90,11 @@ def test_the_command_takes_its_times_from_the_log(logs: Path) -> None:
     assert "a restart takes 2 s, the mean of 1 in the log of" in " ".join(record["basis"])
 
 
-def test_checkpoints_that_the_training_waited_for_do_not_count_beside_regular_ones(logs: Path) -> None:
-    run = write_run(logs, rows(12), FIRST, fields={"started_at": "2026-11-21T12:00:00.000Z"})
-    final = replace(saved("2026-11-21T12:00:39Z", 8.0, None), kind=CheckpointKind.FINAL)
-    write_checkpoints(run.path, saved("2026-11-21T12:00:15Z", 0.2, 6.0), final)
-    measured = measured_in(str(logs))
-    assert (measured.checkpoint_s, measured.written_s, measured.n_saved) == (0.2, 6.0, 1)
-    assert measured.share_of_time == pytest.approx(8.2 / 40.0, rel=0.05)  # all of it is in the log's time
-    write_checkpoints(run.path, final)
-    assert measured_in(str(logs)).checkpoint_s == 8.0
-
-
-def test_the_time_of_a_run_that_went_on_is_said_not_to_be_the_whole_trainings(logs: Path) -> None:
-    preempted(logs)
-    run = next(run for run in read_logs(logs).runs if run.run_id == SECOND)
-    assert forecast_of(run)[1] == "as this run took"
-    (run.path / "run.csv").write_text((run.path / "run.csv").read_text() + "first_epoch,3,\n")
-    assert "without what earlier runs of the training did" in forecast_of(Run(run.path))[1]
-
-
 def test_a_notice_without_announced_preemptions_is_refused() -> None:
     options = SpotOptions(**GIVEN, restart_s=300.0, notice_s=120.0)
     with pytest.raises(UsageError, match="give announced too"):
         spot_advice_for(row(), options, MeasuredTimes())
     assert spot_advice_for(row(), replace(options, announced=0.0), MeasuredTimes())[0].terms.announced == 0.0
-
-
-def test_a_log_without_checkpoints_measures_nothing(logs: Path) -> None:
-    write_run(logs, [epoch_row(1, 10.0)], FIRST)
-    assert measured_in(str(logs)) == MeasuredTimes()
 
 
 def test_what_is_given_goes_before_what_was_measured() -> None:
@@ -166,12 +139,6 @@ def test_prices_of_the_row_and_a_discount() -> None:
             )
     with pytest.raises(UsageError, match="choose one"):
         spot_advice_for(row(), SpotOptions(**GIVEN, spot_discount=0.5, restart_s=9.0), MeasuredTimes())
-
-
-def test_without_a_price_on_demand_it_is_said_that_nothing_is_compared() -> None:
-    options = SpotOptions(0.05, spot_price=1.0, checkpoint_s=5.0, restart_s=300.0)
-    advice, basis = spot_advice_for(row(), options, MeasuredTimes())
-    assert advice.saving is None and "give --on-demand-price" in basis[-1]
 
 
 def test_the_row_is_the_target_or_this_machine() -> None:

@@ -30,13 +30,6 @@ def test_independent_errors_add_in_quadrature_and_shared_ones_cancel():
     assert same.lower == same.point == same.upper == pytest.approx(3.0)
 
 
-def test_an_end_at_zero_counts_as_next_to_nothing():
-    found = uncertain(Estimate(100.0, 0.0, 200.0, 0.90, "s"), "time").estimate("s")
-    assert 0 < found.lower == pytest.approx(0.1) and found.upper == pytest.approx(200.0)
-    with pytest.raises(ValueError, match="no positive estimate"):
-        uncertain(Estimate(0.0, 0.0, 1.0, 0.90, "s"), "time")
-
-
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6), sds, sds, sds)
 def test_a_quotient_of_quotients_is_one_quotient(a, b, x, y, z):
     one, two, three = Uncertain(a, {"x": (x, y)}), Uncertain(b, {"x": (y, x), "z": (z, z)}), Uncertain(2.0)

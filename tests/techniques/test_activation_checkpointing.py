@@ -1,6 +1,5 @@
 """Activation checkpointing: the same gradients, running statistics and random numbers, with fewer activations kept."""
 
-import copy
 import random
 
 import pytest
@@ -134,12 +133,6 @@ def test_fewer_activations_are_kept(task, most):
 
 
 @pytest.mark.slow
-def test_the_most_blocks_are_found_within_wider_ones_and_across_stages():
-    arm = build_arm(resnet_task, technique_named("activation-checkpointing"))
-    assert "6 blocks of ResidualConvolution" in arm.parts["technique_notes"][0]()
-
-
-@pytest.mark.slow
 def test_looking_leaves_no_trace():
     arm, untouched = build_arm(resnet_task, technique_named("activation-checkpointing")), build_arm(resnet_task)
     state = arm.parts["model"].state_dict()
@@ -155,21 +148,6 @@ def test_looking_leaves_no_trace():
     technique_named("activation-checkpointing").apply(resnet_task())
     assert torch.equal(torch.get_rng_state(), after_task) and not torch.equal(before, after_task)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in arm.parts["model"].modules())
-
-
-@pytest.mark.slow
-def test_evaluation_and_no_gradients_compute_each_block_itself():
-    arm = build_arm(chain_task, technique_named("activation-checkpointing"))
-    model, plain = arm.parts["model"].eval(), build_arm(chain_task).parts["model"].eval()
-    x = torch.randn(4, 16)
-    assert torch.equal(model(x), plain(x))
-    seen = []
-    handle = model.blocks[0].register_forward_hook(lambda block, args, output: seen.append(output))
-    with torch.no_grad():
-        model.train()(x)
-    handle.remove()
-    assert len(seen) == 1 and not seen[0].requires_grad
-    torch.testing.assert_close(model.eval().blocks[0](x), plain.blocks[0](x))
 
 
 class DrawsElsewhere(Residual):
@@ -203,73 +181,6 @@ def test_other_gradients_are_refused(block):
     assert not any("forward" in vars(m) for m in model.modules())
 
 
-class Spectral(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16))
-
-    def forward(self, x):
-        return torch.tanh(self.linear(x))
-
-
-@pytest.mark.slow
-def test_buffers_that_a_block_uses_and_moves_are_used_as_they_were():
-    _, plain, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "")
-    _, ours, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "activation-checkpointing")
-    for one, other in zip(ours, plain, strict=True):
-        for name in other:
-            torch.testing.assert_close(one[name], other[name], rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_a_copy_of_the_model_runs_its_own_blocks():
-    arm = build_arm(chain_task, technique_named("activation-checkpointing"))
-    model = arm.parts["model"]
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.zero_()
-    assert not other.train()(torch.randn(4, 16)).any()
-    assert model.train()(torch.randn(4, 16)).any()
-
-
-@pytest.mark.slow
-def test_it_composes_with_autocast_and_a_graph():
-    arm = build_arm(lambda: transformer_task(dropout=0.0), technique_named("activation-checkpointing"))
-    plain = build_arm(lambda: transformer_task(dropout=0.0))
-    batch = next(plain.source.first(1))
-    for one in (arm, plain):
-        one.parts["model"].train()
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = one.parts["criterion"](one.parts["model"](batch[0]), batch[1])
-        loss.backward()
-    pairs = zip(arm.parts["model"].parameters(), plain.parts["model"].parameters(), strict=True)
-    assert all(torch.equal(ours.grad, theirs.grad) for ours, theirs in pairs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", [chain_task, resnet_task])
-def test_a_compiled_model_trains_the_same(task):
-    def stripped():
-        parts = task()
-        for module in parts["model"].modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0  # a compiled graph draws other numbers
-        return parts
-
-    arm, plain = build_arm(stripped, technique_named("activation-checkpointing")), build_arm(stripped)
-    compiled = torch.compile(arm.parts["model"], backend="aot_eager")
-    batch = next(plain.source.first(1))
-    for one, model in ((arm, compiled), (plain, plain.parts["model"])):
-        one.parts["criterion"](model.train()(batch[0]), batch[1]).backward()
-    for (name, ours), theirs in zip(
-        arm.parts["model"].named_parameters(), plain.parts["model"].parameters(), strict=True
-    ):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6, msg=name)
-    for ours, theirs in zip(arm.parts["model"].buffers(), plain.parts["model"].buffers(), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 @pytest.mark.slow
 def test_what_has_no_blocks_or_is_no_plain_model_is_refused_with_the_reason():
     checkpointing = technique_named("activation-checkpointing")
@@ -290,23 +201,3 @@ def test_what_has_no_blocks_or_is_no_plain_model_is_refused_with_the_reason():
 def test_a_value_is_refused_early():
     with pytest.raises(UsageError):
         technique_named("activation-checkpointing=2")
-
-
-@pytest.mark.slow
-def test_a_plain_step_that_does_not_fit_is_verified_on_fewer_samples():
-    def task():
-        parts = chain_task()
-
-        def step(model, batch, optimizer, criterion, device):
-            if len(batch[0]) > 4:
-                raise torch.cuda.OutOfMemoryError("no")
-            optimizer.zero_grad()
-            loss = criterion(model(batch[0]), batch[1])
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        return {**parts, "train_step": step}
-
-    arm = build_arm(task, technique_named("activation-checkpointing"))
-    assert "9 blocks of Residual" in arm.parts["technique_notes"][0]()

@@ -1,8 +1,6 @@
 """Batches of another size, and of the largest that fits."""
 
-import itertools
 import random
-from contextlib import nullcontext, suppress
 
 import pytest
 import torch
@@ -94,17 +92,6 @@ def test_the_true_largest_is_found(limit, most, begin):
     assert all(1 <= n <= most for n in tried) and len(set(tried)) == len(tried) <= 30
 
 
-def test_no_try_begins_that_would_end_too_late():
-    now = [0.0]
-
-    def takes_its_time(n):
-        now[0] += 0.1 * n
-        return True
-
-    assert largest_that_fits(takes_its_time, 10_000, limit_s=20.0, perf_s=lambda: now[0]) == (64, False)
-    assert now[0] < 20.0
-
-
 def linear_task(n_samples=4096):
     model = nn.Linear(1000, 10)
     data = TensorDataset(torch.randn(n_samples, 1000), torch.randint(10, (n_samples,)))
@@ -114,29 +101,6 @@ def linear_task(n_samples=4096):
         "criterion": nn.CrossEntropyLoss(),
         "train_dataset": DataLoader(data, 32),
     }
-
-
-@pytest.mark.parametrize(("bound_bytes", "is_over"), [(4.1e6, False), (3.9e6, True)])
-def test_the_bound_counts_what_is_made_and_held_not_what_was_there_nor_what_was_freed(bound_bytes, is_over):
-    there = torch.ones(2_500_000)
-    with pytest.raises(batch_size._OverBoundError) if is_over else nullcontext(), MemoryBound(bound_bytes):
-        for _ in range(20):
-            there[:250_000].mul(2.0)  # a megabyte that nobody keeps, of a view of ten that were there
-        held = [there[:250_000] + n for n in range(4)]
-        assert len(held) == 4
-
-
-@pytest.mark.slow
-def test_a_step_that_hides_the_error_of_the_bound_does_not_fit_and_the_next_one_is_tried_as_before():
-    calls = itertools.count()
-
-    def step(model, batch, optimizer, criterion, device):
-        if next(calls) % 2:  # the last step of a try: no operation follows that could raise
-            with suppress(Exception):
-                batch[0].repeat(4, 1)
-
-    parts, bound = linear_task() | {"train_step": step}, MemoryBound(3e6)
-    assert [fits(parts, size, bound) for size in (64, 128, 64, 128)] == [True, False, True, False]
 
 
 @pytest.mark.slow
@@ -198,12 +162,6 @@ def test_what_a_gpu_refuses_is_larger_than_the_largest_and_leaves_no_trace(error
     )
     assert not arm.parts["optimizer"].state and state[0] == random.getstate()
     assert torch.equal(state[1], torch.get_rng_state())
-
-
-@pytest.mark.slow
-def test_another_error_is_not_taken_for_a_lack_of_memory():
-    with pytest.raises(RuntimeError, match="shapes"):
-        build_arm(out_of_memory_above(333, RuntimeError("shapes do not fit")), technique_named("batch-size=max"))
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -135,29 +134,6 @@ def test_too_short_says_which_budget_would_do(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_arm_begins_with_the_same_weights_and_the_same_data(bench):
-    seen = {}
-
-    def spying(name):
-        def apply(parts):
-            inner, batches = step_of(parts), seen.setdefault(name, [])
-
-            def step(model, batch, *rest):
-                if not batches:
-                    batches.append((copy.deepcopy(model.state_dict()), batch[0].clone()))
-                return inner(model, batch, *rest)
-
-            return parts | {"train_step": step}
-
-        return Technique(name, apply)
-
-    bench.compare([spying("a"), spying("b")])
-    (weights_a, batch_a), (weights_b, batch_b) = seen["a"][0], seen["b"][0]
-    assert torch.equal(batch_a, batch_b)
-    assert all(torch.equal(weights_a[name], weights_b[name]) for name in weights_a)
-
-
-@pytest.mark.slow
 def test_equal_arms_have_equal_losses_after_equal_samples(bench):
     comparison = bench.compare([same("a"), same("b")])
     losses = [[t.loss for t in comparison.trials if t.arm == arm] for arm in (BASELINE, "a", "b")]
@@ -209,24 +185,6 @@ def test_a_live_model_and_what_goes_with_it_stay_as_they_were(bench):
     assert str(before[1:]) == str(after[1:])
     assert torch.equal(states[0], torch.get_rng_state()) and states[1] == random.getstate()
     assert (states[2] == np.random.get_state()[1]).all()
-
-
-@pytest.mark.slow
-def test_a_live_part_of_a_new_model_is_copied_too(bench):
-    backbone = nn.Linear(1, 8)
-    before, trained = copy.deepcopy(backbone.state_dict()), {}
-
-    def spying(parts):
-        trained["model"] = parts["model"]
-        return parts
-
-    def task():
-        model = nn.Sequential(backbone, nn.Linear(8, 1))
-        return bench.task() | {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01)}
-
-    bench.compare([Technique("watched", spying)], task=task, budget_s=20)
-    assert torch.equal(backbone.weight, before["weight"]) and trained["model"][0] is not backbone
-    assert not torch.equal(trained["model"][0].weight, before["weight"])
 
 
 @pytest.mark.slow
@@ -307,48 +265,6 @@ def test_bad_arguments_are_said_before_anything_runs(bench, techniques, message)
 
 
 @pytest.mark.slow
-def test_settings_of_the_task_count_unless_the_call_has_others(bench):
-    bench.more = {"project": "of the task", "price_usd_per_gpu_hour": 2.0}
-    comparison = bench.compare([same()], project="of the call")
-    (run,) = read_logs(bench.path).runs
-    assert run.summary.project == "of the call" and run.text("price_usd_per_gpu_hour") == "2.0"
-    assert comparison.rows[0].cost_ratio == comparison.rows[0].time_ratio
-
-
-@pytest.mark.slow
-def test_a_technique_is_inside_its_own_switches_and_nowhere_else(bench):
-    seen = []
-
-    @contextmanager
-    def active():
-        before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True
-        yield
-        torch.backends.cudnn.benchmark = before
-
-    def apply(parts):
-        torch.set_default_dtype(torch.float64)  # of its own, which its author forgot to put into ``active``
-        return parts
-
-    def spying(parts):
-        inner = step_of(parts)
-
-        def step(*arguments):
-            seen.append((torch.backends.cudnn.benchmark, torch.get_default_dtype()))
-            return inner(*arguments)
-
-        return parts | {"train_step": step}
-
-    inside = combined([Technique("inside", apply, active=active), Technique("watched", spying)])
-    bench.compare([inside], budget_s=20)
-    assert set(seen) == {(True, torch.float64)}
-    seen.clear()
-    bench.compare([inside, Technique("other", spying)], budget_s=40)
-    assert set(seen) == {(True, torch.float64), (False, torch.float32)}
-    assert not torch.backends.cudnn.benchmark and torch.get_default_dtype() is torch.float32
-
-
-@pytest.mark.slow
 def test_ctrl_c_keeps_whole_blocks(bench):
     def interrupted(after_s):
         def apply(parts):
@@ -406,14 +322,6 @@ def test_a_loss_that_drifts_and_one_that_is_no_number_are_said(bench):
 
 
 @pytest.mark.slow
-def test_an_arm_too_slow_to_catch_up_has_no_loss_to_compare_and_the_others_have(bench):
-    bench.step_s = 0.005
-    rows = {row.name: row for row in bench.compare([bench.taking("crawling", 400.0), same()], budget_s=60).rows}
-    assert rows["crawling"].final_loss is None and rows["same"].final_loss is not None
-    assert any("No loss is compared" in note for note in rows["crawling"].notes) and not rows["same"].notes
-
-
-@pytest.mark.slow
 def test_batches_of_another_size_train_on_as_many_samples(bench):
     def larger(parts):
         return parts | {"batch_size": 100}
@@ -434,15 +342,6 @@ def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench):
         trials = [replace(t, energy_method=method) for t in halved]
         found = rows_of(trials, records, None, Accounting(Rates(), 1.0, 1), Spending(100.0, 10.0, None))
         assert found.others[0].verdict is verdict
-
-
-@pytest.mark.slow
-def test_a_budget_without_energy_says_which_one_would_hold_it(bench):
-    comparison = bench.compare([same()], budget_s=12)
-    assert all(t.energy_kwh is None for t in comparison.trials) and comparison.rows[0].energy_ratio is None
-    assert any("Energy needs trials of 5 s or more: --budget " in note for note in comparison.notes)
-    unmetered = bench.compare([same()], budget_s=12, meter=NullMeter())
-    assert not any("Energy" in note for note in unmetered.notes)
 
 
 @pytest.mark.slow

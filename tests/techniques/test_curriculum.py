@@ -11,7 +11,6 @@ from torch import distributed, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
-from greenlove_tracker.cli.base import changed_task
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.phases import Phase
 from greenlove_tracker.techniques.arm import build_arm
@@ -50,10 +49,6 @@ def test_shares_are_those_of_whole_bins_and_rounding_opens_none_too_many():
     assert hundred(30, full_after=0.1).share(3) == 1  # 0.1 * 30 is a little more than 3
 
 
-def test_a_start_with_everything_is_a_training_without_a_curriculum():
-    assert hundred(start=1.0).phases() == (Phase(epochs=10, data_share=1.0),)
-
-
 def test_phases_join_epochs_of_the_same_share_and_come_to_all_epochs():
     curriculum = hundred(pacing="exponential")
     shares = [(0.3, 2), (0.4, 1), (0.5, 2), (0.6, 1), (0.8, 1), (0.9, 1), (1.0, 2)]
@@ -73,12 +68,6 @@ def test_a_forecast_follows_the_shares(clock, tmp_path):
     assert found[0].point == pytest.approx(truth_s, rel=0.05)
     assert found[0].lower < truth_s < found[0].upper
     assert found[1].point < 0.7 * truth_s
-
-
-def test_batches_of_an_epoch():
-    curriculum = hundred(start=0.3)
-    assert [curriculum.n_batches(epoch, 32) for epoch in (0, 1, 9)] == [1, 2, 4]
-    assert [curriculum.n_batches(epoch, 32, drop_last=True) for epoch in (0, 1, 9)] == [0, 1, 3]
 
 
 # ---- bins
@@ -102,19 +91,6 @@ def test_difficulty_of_any_kind(kind):
     assert sorted(Curriculum(kind([3.0, 1.0, 2.0, math.inf]), 4, start=0.5, bins=4).indices(0)) == [1, 2]
 
 
-def test_all_equal_is_said():
-    with pytest.warns(UserWarning, match="equally difficult, so every epoch has all"):
-        curriculum = Curriculum([1.0] * 8, 3)
-    assert curriculum.n_bins == 1
-    assert [curriculum.share(epoch) for epoch in range(3)] == [1, 1, 1]
-
-
-@pytest.mark.filterwarnings("error")
-def test_one_sample_or_one_bin_is_what_was_asked_for():
-    assert Curriculum([1.0], 2).indices(0) == [0]
-    assert hundred(bins=1).share(0) == 1
-
-
 def test_groups_are_in_each_bin_in_proportion():
     labels = ["easy"] * 60 + ["hard"] * 40  # by difficulty, all of one class come before the other
     plain = Curriculum(range(100), 10, start=0.3)
@@ -122,11 +98,6 @@ def test_groups_are_in_each_bin_in_proportion():
     assert Counter(labels[i] for i in plain.indices(0)) == {"easy": 30}
     assert Counter(labels[i] for i in balanced.indices(0)) == {"easy": 18, "hard": 12}
     assert sorted(balanced.indices(0)) == [*range(18), *range(60, 72)]
-
-
-def test_a_group_of_one_is_there_from_the_beginning():
-    labels = torch.tensor([0] * 99 + [1])
-    assert 99 in Curriculum(range(100), 10, groups=labels).indices(0)
 
 
 @pytest.mark.parametrize(
@@ -189,25 +160,6 @@ def test_a_loader_takes_an_epoch_after_the_other(is_set, options):
         assert taken == (expected[: len(expected) // 16 * 16] if options else expected)
 
 
-def test_workers_that_persist_take_an_epoch_after_the_other():
-    curriculum = hundred(4)
-    loader = loader_of(curriculum, batch_size=16, num_workers=2, persistent_workers=True)
-    assert passes(loader, 4, curriculum) == [curriculum.indices(epoch) for epoch in range(4)]
-
-
-def test_a_look_at_the_first_batch_is_no_epoch():
-    curriculum = hundred(4)
-    loader = loader_of(curriculum, batch_size=10)
-    next(iter(loader))
-    assert passes(loader, 2) == [curriculum.indices(0), curriculum.indices(1)]
-
-
-def test_the_length_is_that_of_a_full_epoch_whichever_it_is():
-    curriculum = hundred(4)
-    assert len(loader_of(curriculum, batch_size=30)) == 4
-    assert curriculum.n_batches(0, 30) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_at", [0, 3, 9, 12, 13])  # batches of 3, 6, 10 and 10: begin, end and middle of epochs
 def test_a_resume_takes_the_samples_of_an_unbroken_training(tmp_path, stop_at):
@@ -251,14 +203,6 @@ def test_ranks_share_an_epoch_out(monkeypatch, n_ranks):
     assert {len(own) for own in taken} == {math.ceil(30 / n_ranks)}
     assert set().union(*taken) == set(curriculum.indices(0))
     assert sum(map(len, taken)) - 30 < n_ranks  # no more twice than makes them even
-
-
-def test_more_ranks_than_samples_still_take_as_many_each(monkeypatch):
-    curriculum = Curriculum([1.0, 2.0], 2)
-    for rank in range(5):
-        ranks(monkeypatch, rank, 5)
-        curriculum.set_epoch(1)
-        assert len(list(curriculum.sampler)) == 1
 
 
 def test_a_rank_without_its_group_does_not_train_on_everything(monkeypatch):
@@ -361,26 +305,11 @@ def test_difficulty_as_a_function_of_the_data_and_groups():
     assert sorted(samples_of_epochs(arm, 1)[0]) == list(range(70, 100))
 
 
-def test_a_plain_data_set_is_loaded_as_a_training_loads_it():
-    def task():
-        parts = plain_task(batch_size=20)
-        return {**parts, "train_dataset": parts["train_dataset"].dataset}
-
-    arm = build_arm(task, technique("curriculum", "linear"))
-    assert arm.source.batch_size == 20
-    assert len(samples_of_epochs(arm, 1)[0]) == 30
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_it_composes_with_another_batch_size(order):
     both = [technique("curriculum", "linear"), technique_named("batch-size=25")][::order]
     arm = build_arm(plain_task, combined(both))
     assert [len(batch[0]) for batch in arm.source.first(4)] == [25, 5]
-
-
-def test_a_length_of_the_command_line_is_the_curriculums():
-    arm = build_arm(changed_task(plain_task, "task", epochs=8), technique("curriculum", "linear"))
-    assert sum(phase.epochs for phase in arm.parts["phases"]) == 8
 
 
 class Stream(IterableDataset):

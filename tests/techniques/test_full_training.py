@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import math
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.directory import Logs
@@ -175,38 +173,10 @@ def test_metrics_are_logged_for_each_epoch(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_the_mean_loss_is_that_of_the_steps(tmp_path) -> None:
-    losses = iter([1.0, 2.0, 6.0])
-    training = Training(train_step=lambda *_: {"loss": torch.tensor(next(losses))}, total_epochs=1)
-    ((_, [run]),) = training.fully(tmp_path)
-    assert run.metrics["train_loss"].last == pytest.approx(3.0)
-
-
-@pytest.mark.slow
-def test_a_step_without_a_loss_logs_none(tmp_path) -> None:
-    training = Training(train_step=lambda *_: None, eval_fn=None)
-    ((_, [run]),) = training.fully(tmp_path)
-    assert list(run.metrics) == ["learning_rate"]
-
-
-@pytest.mark.slow
 def test_evaluations_come_as_often_as_asked_and_at_the_end(tmp_path) -> None:
     training = Training(eval_every=3)
     ((_, [run]),) = training.fully(tmp_path)
     assert [v.epoch for v in run.metric_values[0] if v.name == "accuracy"] == [3, 4]
-
-
-@pytest.mark.slow
-def test_an_evaluation_leaves_the_modes_of_layers(tmp_path) -> None:
-    seen = []
-
-    def step(model: Any, *_: Any) -> None:
-        seen.append(model.training)
-
-    training = Training(train_step=step)
-    training.fully(tmp_path)
-    assert all(seen)
-    assert len(seen) == 12
 
 
 @pytest.mark.slow
@@ -323,24 +293,6 @@ def test_a_scheduler_that_nobody_steps_is_stepped_each_epoch(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_chain_of_schedulers_is_stepped_once_an_epoch(tmp_path) -> None:
-    made: list[Any] = []
-
-    def task() -> dict[str, Any]:
-        parts = Training().task()
-        schedule = torch.optim.lr_scheduler
-        each = [schedule.StepLR(parts["optimizer"], 1, gamma=0.5), schedule.ExponentialLR(parts["optimizer"], 0.5)]
-        made[:] = [schedule.ChainedScheduler(each)]
-        return {**parts, "also_restore": [*made, *each]}
-
-    clock = FakeClock()
-    meter = SimulatedMeter(clock, gpu_w=1.0)
-    ((_, [run]),) = train_fully(task, [], log_dir=tmp_path, epochs=2, clock=clock, meter=meter, verbose=0)
-    assert made[0].get_last_lr() == [pytest.approx(1e-4 / 16)]
-    assert run.text("technique_note") == ""
-
-
-@pytest.mark.slow
 def test_a_scheduler_that_the_step_steps_is_left_alone(tmp_path) -> None:
     kept: list[Any] = []
 
@@ -360,36 +312,6 @@ def test_a_scheduler_that_the_step_steps_is_left_alone(tmp_path) -> None:
     ((_, [run]),) = train_fully(task, [], log_dir=tmp_path, clock=clock, meter=meter, verbose=0)
     assert kept[0].last_epoch == 12
     assert run.text("technique_note") == ""
-
-
-@pytest.mark.slow
-def test_schedulers_that_are_not_followed_are_noted(tmp_path) -> None:
-    def task() -> dict[str, Any]:
-        parts = Training().task()
-        schedule = torch.optim.lr_scheduler
-        plateau = schedule.ReduceLROnPlateau(parts["optimizer"])
-        step_lr = schedule.StepLR(parts["optimizer"], 1)
-        chained = schedule.SequentialLR(
-            parts["optimizer"], [schedule.ConstantLR(parts["optimizer"]), schedule.StepLR(parts["optimizer"], 1)], [2]
-        )
-        return {**parts, "also_restore": [plateau, step_lr, chained, *chained._schedulers]}
-
-    def replaced(parts: Parts) -> Parts:
-        return {**parts, "optimizer": torch.optim.Adam(parts["model"].parameters())}
-
-    clock = FakeClock()
-    groups = train_fully(
-        task,
-        [Technique("other", replaced)],
-        log_dir=tmp_path,
-        clock=clock,
-        meter=SimulatedMeter(clock, gpu_w=1.0),
-        verbose=0,
-    )
-    baseline, other = (runs[0].text("technique_note") for _, runs in groups)
-    assert baseline.startswith("ReduceLROnPlateau steps by a value")
-    assert baseline.count("not followed") == 1
-    assert other.count("belongs to an optimizer that was replaced") == 3
 
 
 def test_bad_arguments_are_said_before_anything_trains(tmp_path) -> None:
@@ -435,78 +357,6 @@ def test_the_callers_random_states_and_switches_are_left_alone(tmp_path) -> None
     training.fully(tmp_path, [Technique("deterministic", deterministic)])
     assert torch.rand(1).item() == expected
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-@pytest.mark.slow
-def test_a_stream_without_a_length_has_no_epochs(tmp_path) -> None:
-    class Stream(IterableDataset):  # type: ignore[type-arg]
-        def __iter__(self) -> Any:
-            return iter(torch.arange(20.0))
-
-    training = Training(train_dataset=DataLoader(Stream(), 8), train_step=lambda *_: torch.tensor(1.0))
-    with pytest.raises(UsageError, match="no length"):
-        training.fully(tmp_path)
-    del training.more["train_step"]
-    training.more |= {"total_epochs": None, "total_steps": 7, "train_step": lambda m, b, o, c, d: o.step()}
-    ((_, [run]),) = training.fully(tmp_path)
-    assert run.summary.counts.steps == 7  # three batches a pass: the stream was begun anew
-
-
-@pytest.mark.slow
-def test_the_runs_length_can_be_given(tmp_path) -> None:
-    training = Training(phases="4x8")
-    ((_, [run]),) = training.fully(tmp_path, epochs=2)
-    assert run.summary.epochs_done == run.summary.epochs_planned == 2
-
-
-@pytest.mark.slow
-def test_settings_of_the_task_hold_and_those_of_the_call_before_them(tmp_path) -> None:
-    training = Training(country="FR", pue=1.5)
-    ((_, [run]),) = training.fully(tmp_path, country="DE")
-    assert run.text("country") == "DE"
-    assert run.summary.pue == 1.5
-
-
-@pytest.mark.slow
-def test_peak_memory_of_the_process_is_that_of_each_arm(tmp_path) -> None:
-    def hungry(parts: Parts) -> Parts:
-        return {**parts, "ballast": None, "train_step": _holding(parts["train_step"])}
-
-    training = Training()
-    groups = training.fully(tmp_path, [Technique("hungry", hungry), faster(training)])
-    peaks_gb = [float(runs[0].text("peak_memory_gb", "nan")) for _, runs in groups]
-    if any(math.isnan(peak) for peak in peaks_gb):
-        pytest.skip("the peak of a process cannot be set back here")
-    assert peaks_gb[1] == pytest.approx(peaks_gb[0] + 0.25, abs=0.05)
-    assert peaks_gb[2] == pytest.approx(peaks_gb[0], abs=0.05)
-
-
-def _holding(step: Any) -> Any:
-    def held(*arguments: Any) -> Any:
-        ballast = torch.ones(64 * 2**20)
-        returned = step(*arguments)
-        del ballast
-        return returned
-
-    return held
-
-
-@pytest.mark.slow
-def test_the_wait_before_it_is_in_the_log_of_every_arm(tmp_path, monkeypatch) -> None:
-    from greenlove_tracker.tracker.metadata import WaitFacts
-
-    training = Training()
-    monkeypatch.setenv("GREENLOVE_WAIT", "")
-    WaitFacts(600.0, "clean enough", 410.0, 180.0).hand_over(training.clock.utc_s())
-    groups = training.fully(tmp_path, [faster(training)])
-    assert [runs[0].text("wait_s") for _, runs in groups] == ["600.0", "600.0"]
-
-
-@pytest.mark.slow
-def test_nothing_to_log_into_is_said(tmp_path, caplog) -> None:
-    (tmp_path / "file").write_text("")
-    with caplog.at_level(logging.ERROR), pytest.raises(UsageError, match="nothing can be logged in"):
-        Training().fully(tmp_path / "file")
 
 
 def test_inside_greenlove_run_it_is_refused(tmp_path, monkeypatch) -> None:

@@ -58,14 +58,6 @@ def test_gradients_are_those_of_the_whole_batch(task, reduction, n_samples):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
-def test_a_model_learns_in_micro_batches(task):
-    arm = build_arm(task, technique_named("grad-accumulation=4"))
-    losses = [float(arm.step(batch)) for _ in range(2) for batch in arm.source.first(8)]
-    assert sum(losses[-4:]) < 0.9 * sum(losses[:4])
-
-
-@pytest.mark.slow
 def test_targets_that_do_not_count_and_weights_of_classes_share_the_mean():
     def task():
         parts = digits_task(0.0)
@@ -126,26 +118,6 @@ def test_it_composes_with_mixed_precision_in_either_order(other, order):
         assert float((ours.grad - theirs.grad).abs().max()) < 0.1 * float(ours.grad.abs().max()) + 1e-5
 
 
-@pytest.mark.slow
-def test_infinite_gradients_of_one_part_skip_the_step_and_are_emptied():
-    def task():
-        parts = digits_task(0.0)
-        plain, calls = parts["criterion"], iter((1.0, float("inf"), 1.0, 1.0))
-        return {**parts, "criterion": lambda outputs, targets: plain(outputs, targets) * next(calls)}
-
-    arm = build_arm(task, technique_named("amp-fp16+grad-accumulation=2"))
-    batch = next(arm.source.first(1))
-    weight = next(arm.parts["model"].parameters())
-    before = weight.detach().clone()
-    arm.step(batch)
-    assert torch.equal(weight, before)
-    arm.step(batch)
-    assert not torch.equal(weight, before)
-    assert torch.isfinite(weight).all()
-    skipped = "1 of 2 optimizer steps were skipped, as their gradients were infinite"
-    assert skipped in [note() for note in arm.parts["technique_notes"]]
-
-
 BATCHES = {
     "a tuple": (torch.zeros(6, 3), torch.arange(6)),
     "a dict": {"x": torch.zeros(6, 3), "kind": "digits", "y": torch.arange(6)},
@@ -182,16 +154,6 @@ def test_batches_are_split_in_their_own_structure(kind):
         assert [len(x) for x in parts[0]] == [2, 2]
     if kind == "lists of samples":
         assert tuple(x.shape for x in seen[0][0]) == ((3, 0), (3, 1))
-
-
-def test_batchnorm_is_noted():
-    def task():
-        parts = digits_task()
-        model = nn.Sequential(nn.BatchNorm2d(1), parts["model"])
-        return {**parts, "model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
-
-    arm = build_arm(task, technique_named("grad-accumulation=2"))
-    assert "BatchNorm takes its statistics of micro-batches" in arm.parts["technique_notes"][0]()
 
 
 def emptying(model, batch, optimizer, criterion, device):
@@ -250,14 +212,3 @@ def test_what_cannot_be_is_said_before_the_first_step():
     for name in ("grad-accumulation=1", "grad-accumulation=0", "grad-accumulation=two", "grad-accumulation=-4"):
         with pytest.raises(UsageError, match="2 micro-batches or more"):
             technique_named(name)
-
-
-def test_a_batch_of_one_sample_is_not_split():
-    arm = build_arm(digits_task, technique_named("grad-accumulation=2"))
-    images, labels = next(arm.source.first(1))
-    assert float(arm.step((images[:1], labels[:1])).detach()) > 0
-
-
-def test_batches_of_one_sample_are_refused_before_anything_runs():
-    with pytest.raises(NotApplicableError, match="hold 1 sample, which cannot be split in 2"):
-        build_arm(partial(digits_task, batch_size=1), technique_named("grad-accumulation"))

@@ -3,10 +3,9 @@
 import pytest
 import torch
 from techniques.task_samples import digits_task
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.techniques import loading
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
 
@@ -44,18 +43,6 @@ def test_a_data_set_becomes_a_loader_of_its_batch_size():
     assert technique_named("num-workers=1").apply(with_data(DATA)())["train_dataset"].batch_size == 64
 
 
-def test_workers_are_as_many_as_cpus_and_four_at_most(monkeypatch):
-    def share(env):
-        return type("Share", (), {"cpu": 0.5})
-
-    monkeypatch.setattr(loading, "machine_share", share)
-    found = []
-    for cpus in (1, 6, 64):
-        monkeypatch.setattr(loading.os, "cpu_count", lambda cpus=cpus: cpus)
-        found.append(technique_named("num-workers").apply(with_data(DATA)())["train_dataset"].num_workers)
-    assert found == [1, 3, 4]
-
-
 def test_workers_can_be_left_out():
     loader = DataLoader(DATA, 4, num_workers=2, prefetch_factor=3, persistent_workers=True, timeout=5)
     changed = technique_named("num-workers=0").apply(with_data(loader)())["train_dataset"]
@@ -82,25 +69,3 @@ def test_what_cannot_be_is_said():
     for name in ("num-workers=-1", "num-workers=many", "pin-memory=2"):
         with pytest.raises(UsageError):
             technique_named(name)
-
-
-class OnGpu:
-    is_cuda = True
-
-
-def test_pinned_batches_are_copied_before_the_step(monkeypatch):
-    """There is no GPU here: its copies are of the CPU's tensors, to the device that the step is given."""
-    monkeypatch.setattr(loading, "device_of", lambda *_: torch.device("cuda", 0))
-    seen = []
-    changed = technique_named("pin-memory").apply(with_data(DATA, train_step=lambda m, batch, *_: seen.append(batch))())
-    assert changed["train_dataset"].pin_memory
-    batch = {"x": torch.zeros(2), "names": ["a", "b"]}
-    changed["train_step"](None, batch, None, None, torch.device("meta"))
-    assert seen[0]["x"].device.type == "meta"
-    assert seen[0]["names"] == ["a", "b"]
-    data = TensorDataset(torch.zeros(4))
-    data.tensors = (OnGpu(),)
-    data.__class__ = type("Held", (TensorDataset,), {"__len__": lambda self: 4})
-    for technique in ("pin-memory", "num-workers=2"):
-        with pytest.raises(NotApplicableError, match="lies on the GPU"):
-            technique_named(technique).apply(with_data(Subset(data, [0, 1]))())

@@ -13,7 +13,6 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, ReduceLROnPlateau, SequentialLR, StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.curriculum import technique as curriculum
@@ -21,7 +20,6 @@ from greenlove_tracker.techniques.lr_schedule import lr_schedule, technique
 from greenlove_tracker.techniques.technique import NotApplicableError, combined, technique_named
 
 TOLERANCE = 1e-14  # of the peak, in 97 steps: torch computes each rate from the one before
-DRIFT = 1e-13  # that it has after 10,000
 
 
 def optimizer(*lrs):
@@ -57,26 +55,6 @@ def test_a_shape_is_torchs_own(name):
     expected = first_rates(kind(optimizer(), **torchs), 97)
     found = first_rates(lr_schedule(optimizer(), name.split()[0], total_steps=97, **ours), 97)
     assert found == pytest.approx(expected, rel=0, abs=TOLERANCE * 0.3)
-
-
-@pytest.mark.parametrize("name", TORCHS)
-def test_torchs_own_closed_form_is_met_to_a_few_ulp(name):
-    kind, torchs, ours = TORCHS[name]
-    theirs = kind(optimizer(), **torchs)
-    schedule = lr_schedule(optimizer(), name.split()[0], total_steps=97, **ours)
-    for step, lr in enumerate(first_rates(schedule, 97)):
-        theirs.last_epoch = step
-        expected = theirs._get_closed_form_lr()[0]
-        assert abs(lr - expected) <= 4 * math.ulp(expected), step
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "shape"), [(CosineAnnealingLR, "cosine"), (LinearLR, "linear")])
-def test_torchs_own_drifts_where_a_function_of_the_step_does_not(kind, shape):
-    torchs = {"T_max": 10_000} if shape == "cosine" else {"start_factor": 1.0, "end_factor": 0.0, "total_iters": 10_000}
-    theirs, ours = kind(optimizer(), **torchs), lr_schedule(optimizer(), shape, total_steps=10_000)
-    drift = max(abs(a - b) for a, b in zip(first_rates(theirs, 10_000), first_rates(ours, 10_000), strict=True))
-    assert 0 < drift / 0.3 < DRIFT
 
 
 @pytest.mark.filterwarnings("error")
@@ -119,11 +97,6 @@ def test_every_boundary_and_what_lies_behind_the_end(shape, total, options, expe
     assert found == pytest.approx(expected, rel=1e-15, abs=1e-16)
 
 
-def test_groups_keep_their_own_rates():
-    found = rates(lr_schedule(optimizer(1.0, 0.01), "linear", total_steps=4), 5)
-    assert found == [[1.0, 0.01], [0.75, 0.0075], [0.5, 0.005], [0.25, 0.0025], [0.0, 0.0]]
-
-
 @pytest.mark.parametrize("shape", ["cosine", "linear", "step"])
 def test_a_position_is_loaded_in_the_middle(shape):
     make = partial(lr_schedule, shape=shape, total_steps=20, warmup=4)
@@ -147,15 +120,6 @@ def _saved(thing):
     return file
 
 
-def test_the_code_says_how_long_the_training_is_and_not_the_state_that_it_loads():
-    first = lr_schedule(optimizer(1.0), "linear", total_steps=4)
-    first_rates(first, 4)
-    longer = lr_schedule(optimizer(1.0), "linear", total_steps=8)
-    longer.load_state_dict(first.state_dict())
-    longer.optimizer.load_state_dict(first.optimizer.state_dict())
-    assert first_rates(longer, 3)[1:] == [0.375, 0.25]
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -174,37 +138,6 @@ def test_the_code_says_how_long_the_training_is_and_not_the_state_that_it_loads(
 def test_what_cannot_be_is_refused(options, said):
     with pytest.raises(UsageError, match=said):
         lr_schedule(optimizer(), **{"total_steps": 10, **options})
-
-
-@pytest.mark.slow
-def test_a_resumed_training_has_the_rates_of_an_unbroken_one(tmp_path):
-    def train(directory, until):
-        model = nn.Linear(2, 1)
-        own = SGD(model.parameters(), 0.1)
-        schedule = lr_schedule(own, "cosine", total_steps=12, warmup=0.25)
-        data = [torch.ones(1, 2)] * 4
-        seen = {}
-        often = {"every_steps": 1, "in_background": False, "signals": ()}
-        checkpointer = Checkpointer(directory, model=model, optimizer=own, scheduler=schedule, **often)
-        for _ in checkpointer.epochs(3, tracker=False):
-            for batch in checkpointer.batches(data):
-                n_done = schedule.last_epoch
-                seen[n_done] = own.param_groups[0]["lr"]
-                if n_done == until:
-                    checkpointer.wait()
-                    return seen
-                own.zero_grad()
-                model(batch).sum().backward()
-                own.step()
-                schedule.step()
-        return seen
-
-    unbroken = train(tmp_path / "a", until=None)
-    first = train(tmp_path / "b", until=6)
-    rest = train(tmp_path / "b", until=None)
-    assert len(unbroken) == 12
-    assert min(rest) == 6
-    assert {**first, **rest} == unbroken
 
 
 # ---- the technique
@@ -251,21 +184,6 @@ def test_a_training_in_steps_says_how_many():
     assert rates_of_steps(arm) == pytest.approx([0.1, 0.2 / 3, 0.1 / 3, 0, 0, 0])
 
 
-def test_it_works_with_a_step_of_the_users_own_that_steps_every_second_batch():
-    calls = []
-
-    def step(model, batch, own, criterion, device):
-        calls.append(batch)
-        criterion(model(batch[0]), batch[1]).backward()
-        if len(calls) % 2 == 0:
-            own.step()
-            own.zero_grad()
-
-    made = technique("lr-schedule", "linear", total_steps=3)
-    arm = build_arm(lambda: plain_task(train_step=step), made)
-    assert rates_of_steps(arm) == pytest.approx([0.1, 0.1, 0.2 / 3, 0.2 / 3, 0.1 / 3, 0.1 / 3])
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error:.*lr_scheduler.step:UserWarning")
 @pytest.mark.parametrize("other", ["grad-accumulation=4", "sgd-momentum=0.1", "adafactor=0.1", "amp-fp16", "amp-bf16"])
@@ -296,14 +214,6 @@ def test_a_step_that_mixed_precision_skips_is_none_of_the_schedules():
     assert notes[-1].startswith(f"the schedule stood after {6 - n_skipped} of 6 planned steps")
 
 
-@pytest.mark.slow
-def test_it_plans_for_the_batches_that_there_will_be():
-    names = [technique("lr-schedule", "linear"), technique_named("batch-size=max")]
-    arm = build_arm(lambda: plain_task(total_epochs=2), combined(names))
-    n_batches = 2 * arm.source.batches_per_epoch
-    assert f"of {n_batches} planned step" in arm.parts["technique_notes"][-1]()
-
-
 def test_with_a_curriculum_it_counts_the_batches_of_each_epoch():
     def task():
         return plain_task(total_epochs=4, difficulty=lambda data: range(len(data)))
@@ -313,26 +223,6 @@ def test_with_a_curriculum_it_counts_the_batches_of_each_epoch():
     found = rates_of_steps(arm, 4)
     assert len(found) == 1 + 1 + 3 + 3
     assert found == pytest.approx([0.1 * (1 - n / 8) for n in range(8)])
-
-
-def test_each_of_several_optimizers_has_its_schedule():
-    def task():
-        parts = plain_task()
-        layers = parts["model"]
-        several = {"head": SGD(layers[-1].parameters(), 0.2), "rest": SGD(layers[:-1].parameters(), 0.1)}
-
-        def step(model, batch, optimizers, criterion, device):
-            criterion(model(batch[0]), batch[1]).backward()
-            for own in optimizers.values():
-                own.step()
-                own.zero_grad()
-
-        return {**parts, "optimizer": several, "train_step": step}
-
-    arm = build_arm(task, technique("lr-schedule", "linear"))
-    for batch in arm.source.first(3):
-        arm.step(batch)
-    assert [own.param_groups[0]["lr"] for own in arm.parts["optimizer"].values()] == pytest.approx([0.1, 0.05])
 
 
 @pytest.mark.slow_cases

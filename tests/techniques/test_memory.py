@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import itertools
@@ -16,8 +15,7 @@ from torch.utils.checkpoint import checkpoint_sequential
 from torch.utils.data import TensorDataset
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration import peak_memory
-from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak, measured_peak
+from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.memory import estimate_memory
@@ -79,16 +77,6 @@ def test_the_estimate_is_within_a_tenth_of_the_measured_peak(model, optimizer):
     assert as_on_gpu.peak_bytes == pytest.approx(measured, rel=0.1)
 
 
-@pytest.mark.slow
-def test_real_steps_are_followed_to_the_same_peak():
-    arm = build_arm(MODELS["LSTM"](OPTIMIZERS["Adam"]))
-    training = TrainingStep((arm.parts["model"],), (arm.parts["optimizer"],), arm.step, arm.device)
-    estimated = estimated_peak(training, arm.source.first(2), as_on_gpu=False)
-    measured = measured_peak(training, arm.source.first(2), as_on_gpu=False)
-    assert (estimated.method, measured.method) == ("meta", "measured step")
-    assert estimated.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.001)
-
-
 def test_each_part_is_what_it_is_by_hand():
     (row,) = estimate_memory(chain(), as_on_gpu=False)
     steps = 16 * 4  # of Adam's states, a number each
@@ -128,19 +116,6 @@ def test_recomputed_activations_are_seen_and_a_technique_of_ones_own_is_a_row():
     assert less.parameters_bytes == plain.parameters_bytes
 
 
-def test_what_autocast_keeps_is_seen():
-    def in_bf16(model, batch, optimizer, criterion, device):
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = criterion(model(batch[0]), batch[1].float())
-        loss.backward()
-        optimizer.step()
-
-    (plain,) = estimate_memory(chain(batch_size=4096))
-    (cast,) = estimate_memory(chain(batch_size=4096, step=in_bf16))
-    assert cast.method == "meta" and cast.activations_bytes < 0.8 * plain.activations_bytes
-
-
 @pytest.mark.slow_cases
 @pytest.mark.parametrize("read", [lambda loss: loss.item(), lambda loss: loss.detach().numpy()])
 def test_a_step_that_reads_a_number_is_made_for_real(read):
@@ -154,21 +129,6 @@ def test_a_mask_that_torch_reads_takes_a_real_step():
     (row,) = estimate_memory(transformer_task, as_on_gpu=False)
     assert row.method == "measured step"
     assert row.peak_bytes == pytest.approx(profiled_peak_bytes(transformer_task), rel=0.1)
-
-
-def test_an_accumulated_step_is_followed_until_the_optimizer_has_stepped_twice():
-    calls = []
-
-    def accumulate(model, batch, optimizer, criterion, device):
-        calls.append(1)
-        criterion(model(batch[0]), batch[1]).backward()
-        if len(calls) % 4 == 0:
-            optimizer.step()
-            optimizer.zero_grad()
-
-    (row,) = estimate_memory(chain(step=accumulate))
-    assert row.method == "meta" and len(calls) in (0, 8)  # what the step counts is put back as well
-    assert row.optimizer_bytes >= 2 * CHAIN_BYTES
 
 
 def test_a_model_larger_than_this_machine_is_estimated_on_meta():
@@ -238,61 +198,6 @@ def test_no_trace_is_left():
     assert torch.equal(torch.get_rng_state(), random_state)
     assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
     arm.step(batch)  # and it trains on
-
-
-def test_a_step_that_replaces_data_and_buffers_leaves_the_real_ones():
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.PReLU())  # with numbers of its own
-    optimizer, batch = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5), torch.randn(8, 4)
-
-    def step(inputs):
-        model(inputs).square().sum().backward()
-        for parameter in model.parameters():
-            parameter.data = parameter.data - 0.1 * parameter.grad
-        model[1].running_mean = model[1].running_mean * 0.5
-        optimizer.step()
-
-    before = copy.deepcopy(model.state_dict())
-    addresses = [t.data_ptr() for t in model.state_dict().values()]
-    training = TrainingStep((model,), (optimizer,), step, torch.device("cpu"))
-    with contextlib.suppress(RuntimeError):  # what cannot be followed leaves no trace either
-        estimated_peak(training, itertools.repeat(batch))
-    assert [t.data_ptr() for t in model.state_dict().values()] == addresses
-    assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
-    step(batch)
-
-
-def test_random_states_are_left_as_they_were():
-    torch.manual_seed(7)
-    before = torch.get_rng_state()
-    estimate_memory(chain())
-    estimate_memory(chain(step=step_with(float)))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.slow
-def test_it_gives_up_at_any_operation_and_never_ends_the_process():
-    arm = build_arm(MODELS["LSTM"](OPTIMIZERS["Adam"]))
-    training = TrainingStep((arm.parts["model"],), (arm.parts["optimizer"],), arm.step, arm.device)
-    batch = next(arm.source.first(1))
-    for patience in range(1000):
-        asked = itertools.count()
-        try:
-            estimated_peak(training, itertools.repeat(batch), is_late=lambda asked=asked, n=patience: next(asked) > n)
-        except TimeoutError:
-            continue
-        break
-    assert 20 < patience < 999
-    assert all(p.grad is None for p in arm.parts["model"].parameters()) and not arm.parts["optimizer"].state
-
-
-def test_blocks_of_a_gpu_are_counted_whole():
-    def task():
-        model = nn.Linear(1, 1)
-        inputs = torch.randn(4, 1)
-        return model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), TensorDataset(inputs, inputs)
-
-    (row,) = estimate_memory(task)
-    assert row.parameters_bytes == 2 * peak_memory._CUDA_BLOCK_BYTES and row.optimizer_bytes == 0
 
 
 def test_a_gpu_holds_what_is_below_its_usable_memory():

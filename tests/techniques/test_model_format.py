@@ -52,13 +52,6 @@ def test_a_compiled_model_gives_the_same_training_with_the_last_batch_smaller():
     assert set(arms[1].parts["model"].state_dict()) == set(arms[0].parts["model"].state_dict())
 
 
-@pytest.mark.slow
-def test_a_compiled_model_composes_with_precision_and_accumulation():
-    arm = build_arm(transformer_task, technique_named("compile+amp-bf16+grad-accumulation=2"))
-    losses = [float(arm.step(batch)) for batch in arm.source.first(8)]
-    assert losses[-1] < losses[0]
-
-
 def test_what_cannot_be_compiled_is_said(monkeypatch):
     with pytest.raises(UsageError, match="are default, reduce-overhead"):
         technique_named("compile=fast")
@@ -91,12 +84,3 @@ def test_what_cannot_be_compiled_is_said(monkeypatch):
 
 def _not_here(*_args, **_kwargs):
     raise RuntimeError("Dynamo is not supported on Python 3.15+")
-
-
-def test_compile_says_of_a_data_set_without_a_loader_that_its_last_batch_is_smaller():
-    def task():
-        parts = digits_task(0.0)
-        return {**parts, "train_dataset": parts["train_dataset"].dataset}
-
-    notes = build_arm(task, technique_named("compile")).parts["technique_notes"]
-    assert notes[0]().startswith("the last batch of an epoch has 29 samples instead of 64:")

@@ -64,31 +64,6 @@ def test_fused_is_the_same_optimizer(kind):
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_fused_keeps_groups_their_names_and_what_was_learnt():
-    def task():
-        parts = digits_task(0.0)
-        named = list(parts["model"].named_parameters())
-        groups = [{"params": named[:2], "lr": 0.01}, {"params": named[2:], "weight_decay": 0.5}]
-        parts["optimizer"] = torch.optim.AdamW(groups, lr=0.003)
-        images, labels = next(iter(parts["train_dataset"]))
-        parts["criterion"](parts["model"](images), labels).backward()
-        parts["optimizer"].step()
-        return parts
-
-    arm, old = build_arm(task, technique_named("fused-optimizer")), build_arm(task).parts["optimizer"]
-    new = arm.parts["optimizer"]
-    assert [(g["lr"], g["weight_decay"], g["fused"]) for g in new.param_groups] == [
-        (0.01, 0.01, True),
-        (0.003, 0.5, True),
-    ]
-    assert [g["param_names"] for g in new.param_groups] == [g["param_names"] for g in old.param_groups]
-    ours, theirs = (next(iter(o.state.values())) for o in (new, old))
-    assert torch.equal(ours["exp_avg"], theirs["exp_avg"])
-    assert float(ours["step"]) == 1.0
-    weights_after(arm, 1)
-
-
 def test_schedules_go_on_with_the_new_optimizer_and_its_learning_rate():
     schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
     arm = build_arm(task_with(MAKERS["AdamW"], schedule), technique_named("sgd-momentum=0.6"))
@@ -104,27 +79,6 @@ def test_schedules_go_on_with_the_new_optimizer_and_its_learning_rate():
     assert note in [said() for said in arm.parts["technique_notes"]]
 
 
-def test_a_warm_up_keeps_its_shape():
-    def schedule(optimizer):
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10))
-
-    arm = build_arm(task_with(MAKERS["AdamW"], schedule), technique_named("sgd-momentum=0.0003"))
-    assert arm.parts["optimizer"].param_groups[0]["lr"] == pytest.approx(0.0003)
-    weights_after(arm, 1)
-    arm.parts["also_restore"][0].step()
-    assert arm.parts["optimizer"].param_groups[0]["lr"] == pytest.approx(0.0006)
-
-
-@pytest.mark.slow
-def test_a_schedule_of_a_momentum_that_is_not_there_is_refused():
-    cycle = partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=0.1, total_steps=10)
-    with pytest.raises(NotApplicableError, match="OneCycleLR changes betas, which SGD does not have"):
-        build_arm(task_with(MAKERS["AdamW"], cycle), technique_named("sgd-momentum"))
-    arm = build_arm(task_with(MAKERS["AdamW"], cycle), technique_named("fused-optimizer"))
-    weights_after(arm, 1)
-    arm.parts["also_restore"][0].step()
-
-
 def test_groups_keep_their_learning_rates_in_proportion():
     def task():
         parts = digits_task()
@@ -134,17 +88,6 @@ def test_groups_keep_their_learning_rates_in_proportion():
 
     groups = build_arm(task, technique_named("sgd-momentum=0.1")).parts["optimizer"].param_groups
     assert [g["lr"] for g in groups] == pytest.approx([0.1, 0.01])
-
-
-def test_several_optimizers_are_replaced_in_their_own_structure():
-    def task():
-        parts = digits_task()
-        layers = list(parts["model"].parameters())
-        several = {"first": torch.optim.Adam(layers[:2]), "rest": torch.optim.SGD(layers[2:], 0.1)}
-        return {**parts, "optimizer": several, "train_step": lambda *_: None}
-
-    found = build_arm(task, technique_named("fused-optimizer")).parts["optimizer"]
-    assert {name: type(o).__name__ for name, o in found.items()} == {"first": "Adam", "rest": "SGD"}
 
 
 def test_what_holds_the_old_optimizer_is_refused():
@@ -180,15 +123,6 @@ def test_what_cannot_be_is_said(monkeypatch):
             technique_named(name)
     with pytest.raises(UsageError, match="exclude each other"):
         technique_named("adafactor+fused-optimizer")
-
-
-def test_torchao_stands_in_where_bitsandbytes_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    stand_in = SimpleNamespace(AdamW8bit=torch.optim.AdamW)
-    monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(optim=stand_in))
-    monkeypatch.setitem(sys.modules, "torchao.optim", stand_in)
-    optimizer = build_arm(task_with(MAKERS["AdamW"]), technique_named("adam-8bit=0.5")).parts["optimizer"]
-    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"]) == (0.5, (0.8, 0.99))
 
 
 def test_states_have_8_bits():

@@ -1,8 +1,5 @@
 """Mixed precision and TF32: what computes in how many bits, and what the gradients are."""
 
-import copy
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -13,7 +10,7 @@ from torch import nn
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques import precision
 from greenlove_tracker.techniques.arm import build_arm
-from greenlove_tracker.techniques.technique import NotApplicableError, Stage, Technique, combined, technique_named
+from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
 
 TASKS = [digits_task, transformer_task]
 
@@ -121,79 +118,6 @@ def test_a_step_with_infinite_gradients_is_skipped_and_counted():
     assert "1 of 5 optimizer steps were skipped, as their gradients were infinite" in notes_of(arm)
 
 
-def test_gradients_of_inputs_are_refused_in_fp16_as_they_would_be_scaled():
-    def adversarial(model, batch, optimizer, criterion, device):
-        images = batch[0].clone().requires_grad_()
-        criterion(model(images), batch[1]).backward()
-        optimizer.step()
-
-    arm = build_arm(lambda: {**digits_task(), "train_step": adversarial}, technique_named("amp-fp16"))
-    with pytest.raises(NotApplicableError, match=r"tensor of \(64, 1, 8, 8\) that is no parameter"):
-        arm.step(next(arm.source.first(1)))
-
-
-def test_backward_is_the_plain_one_between_steps():
-    plain = torch.autograd.backward
-    arm = build_arm(digits_task, technique_named("amp-fp16"))
-    arm.step(next(arm.source.first(1)))
-    assert torch.autograd.backward is plain
-
-
-@pytest.mark.slow
-def test_two_optimizers_each_step_with_their_own_gradients():
-    def task():
-        parts = digits_task(0.0)
-        layers = list(parts["model"].children())
-        optimizers = [torch.optim.SGD(layers[0].parameters(), 0.1), torch.optim.SGD(layers[-1].parameters(), 0.1)]
-
-        def step(model, batch, both, criterion, device):
-            for optimizer in both:
-                model.zero_grad()
-                criterion(model(batch[0]), batch[1]).backward()
-                optimizer.step()
-
-        return {**parts, "optimizer": optimizers, "train_step": step}
-
-    arms = [build_arm(task, t) for t in (None, technique_named("amp-fp16"))]
-    batch = next(arms[0].source.first(1))
-    for arm in arms:
-        arm.step(batch)
-        arm.step(batch)
-    for ours, theirs in zip(*(arm.parts["model"].parameters() for arm in arms), strict=True):
-        assert torch.allclose(ours, theirs, rtol=0.02, atol=2e-3)
-
-
-def test_a_criterion_shared_between_trainings_stays_as_it_is():
-    class Metric(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(10, 10)
-
-        def forward(self, outputs, targets):
-            self.dtype = self.head(outputs).dtype
-            return nn.functional.cross_entropy(self.head(outputs), targets)
-
-    shared = Metric()
-    arm = build_arm(lambda: {**digits_task(), "criterion": shared}, technique_named("amp-bf16"))
-    arm.step(next(arm.source.first(1)))
-    assert arm.parts["criterion"].dtype is torch.bfloat16
-    shared(torch.zeros(2, 10), torch.zeros(2, dtype=torch.long))
-    assert shared.dtype is torch.float32
-
-
-def test_a_copy_of_the_model_computes_by_itself():
-    arm = build_arm(digits_task, technique_named("amp-bf16"))
-    model = arm.parts["model"]
-    assert isinstance(model, nn.Sequential)
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.zero_()
-    images = next(arm.source.first(1))[0]
-    assert float(twin(images).detach().abs().max()) == 0.0
-    assert float(model(images).detach().abs().max()) > 0.0
-
-
 def test_what_cannot_be_is_said():
     def half():
         parts = digits_task()
@@ -219,28 +143,6 @@ def test_what_cannot_be_is_said():
         technique_named("amp-bf16+amp-fp16")
 
 
-def test_a_step_that_never_calls_the_model_is_noted():
-    def step(model, batch, optimizer, criterion, device):
-        outputs = batch[0]
-        for layer in model:
-            outputs = layer(outputs)
-        optimizer.zero_grad()
-        criterion(outputs, batch[1]).backward()
-        optimizer.step()
-
-    arm = build_arm(lambda: {**digits_task(), "train_step": step}, technique_named("amp-bf16"))
-    arm.step(next(arm.source.first(1)))
-    assert any("changed nothing" in note for note in notes_of(arm))
-
-
-@pytest.mark.parametrize(("is_supported", "n_notes"), [(True, 0), (False, 1), (None, 0)])
-def test_a_cpu_without_bf16_instructions_is_noted(monkeypatch, is_supported, n_notes):
-    monkeypatch.setattr(precision, "_cpu_computes_in", lambda kind: is_supported)
-    arm = build_arm(digits_task, technique_named("amp-bf16"))
-    arm.step(next(arm.source.first(1)))
-    assert len([note for note in notes_of(arm) if "no bf16 instructions" in note]) == n_notes
-
-
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0)])
 def test_tf32_and_bf16_need_ampere(monkeypatch, capability):
     device = torch.device("cuda", 0)
@@ -261,69 +163,3 @@ def test_tf32_is_put_back():
         assert torch.get_float32_matmul_precision() == "high"
         raise KeyError
     assert torch.get_float32_matmul_precision() == before
-
-
-IN_A_PROCESS = """
-import torch
-from greenlove_tracker.techniques.technique import technique_named
-
-def set_of():
-    cuda, mkldnn = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
-    return [each.fp32_precision for each in (cuda, mkldnn, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)]
-
-SETTING
-before = set_of()
-with technique_named("tf32").active():
-    assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-assert set_of() == before, (before, set_of())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
-@pytest.mark.parametrize("setting", ["", "torch.backends.cuda.matmul.fp32_precision = 'ieee'"])
-def test_tf32_is_put_back_where_the_newer_switches_are_used(setting):
-    subprocess.run([sys.executable, "-c", IN_A_PROCESS.replace("SETTING", setting)], check=True, timeout=120)
-
-
-@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
-def test_tf32_that_is_on_by_the_newer_switch_is_on_already(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    monkeypatch.setattr(precision, "device_of", lambda *_: torch.device("cuda", 0))
-    before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    try:
-        with pytest.raises(NotApplicableError, match="uses TF32 already"):
-            technique_named("tf32").apply(digits_task())
-    finally:
-        torch.backends.cuda.matmul.fp32_precision = before
-
-
-def with_another_optimizer(parts):
-    return {**parts, "optimizer": torch.optim.SGD(parts["model"].parameters(), lr=0.1)}
-
-
-def infinite_gradients(arm):
-    """Let one weight's gradient be infinite, and return whether the weights stayed."""
-    model = arm.parts["model"]
-    weight = next(model.parameters())
-    weight.register_hook(lambda gradient: gradient * float("inf"))
-    before = weight.detach().clone()
-    arm.step(next(arm.source.first(1)))
-    return torch.equal(weight.detach(), before)
-
-
-@pytest.mark.slow
-def test_an_optimizer_of_ones_own_technique_skips_infinite_gradients_too():
-    own = Technique("own", with_another_optimizer)
-    arm = build_arm(digits_task, combined([technique_named("amp-fp16"), own]))
-    assert isinstance(arm.parts["optimizer"], torch.optim.SGD)
-    assert infinite_gradients(arm)
-
-
-def test_an_optimizer_that_would_come_behind_the_scaled_loss_is_refused():
-    late = Technique("late", with_another_optimizer, stage=Stage.COMPILE)
-    with pytest.raises(NotApplicableError, match="late replaces the optimizer"):
-        build_arm(digits_task, combined([technique_named("amp-fp16"), late]))
-    another = Technique("another", lambda parts: {**parts, "total_epochs": 1}, stage=Stage.COMPILE)
-    assert build_arm(digits_task, combined([technique_named("amp-fp16"), another])).parts["total_epochs"] == 1

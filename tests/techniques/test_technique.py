@@ -1,7 +1,6 @@
 """Techniques by name, and several as one."""
 
 from contextlib import contextmanager
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques import technique as registry
 from greenlove_tracker.techniques.technique import (
-    TECHNIQUES,
     ListedTechnique,
     Stage,
     Technique,
@@ -56,11 +54,6 @@ def test_a_context_that_fails_leaves_the_one_before_it():
     assert seen == ["in", "out"]
 
 
-def test_notes_are_joined_once():
-    both = combined([_adds("a", note="the batch is another"), _adds("b", note="the batch is another"), _adds("c")])
-    assert both.note == "the batch is another"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -72,13 +65,6 @@ def test_notes_are_joined_once():
 def test_an_unknown_name_is_refused_with_the_nearest(text, message):
     with pytest.raises(UsageError, match=message):
         technique_named(text)
-
-
-@pytest.mark.parametrize("name", [name for name in TECHNIQUES if name not in ("batch-size", "power-limit")])
-def test_no_name_of_a_technique_stands_in_its_note_which_the_screen_puts_behind_it(name):
-    if find_spec(f"greenlove_tracker.techniques.{TECHNIQUES[name].module}") is None:
-        pytest.skip("not in this version")
-    assert name not in technique_named(name).note
 
 
 def test_of_several_all_is_of_the_whole_where_one_is():

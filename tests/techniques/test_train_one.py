@@ -214,32 +214,6 @@ def test_techniques_together_go_on_and_steps_skipped_at_first_are_none_of_the_sc
 
 
 @pytest.mark.slow
-def test_schedulers_that_nobody_named_and_generators_go_on_too(tmp_path, often) -> None:
-    def task_of(training: Training) -> Any:
-        def task() -> dict[str, Any]:
-            dice = random.Random(5)
-            parts = Training.task(training)
-            unnamed = torch.optim.lr_scheduler.LambdaLR(parts["optimizer"], lambda n: 0.9**n)
-
-            def step(*arguments: Any) -> Any:
-                loss = training.step(*arguments)
-                unnamed.step()
-                with torch.no_grad():
-                    next(training.model.parameters()).add_(0.01 * dice.random())
-                return loss
-
-            return {**parts, "train_step": step, "also_restore": [*parts["also_restore"], dice]}
-
-        return task
-
-    training = Training()
-    training.task = task_of(training)  # type: ignore[method-assign]
-    whole = training.trained(tmp_path / "whole")
-    model = training.model
-    assert_same(training, broken(training, tmp_path / "broken"), whole, model)
-
-
-@pytest.mark.slow
 def test_a_training_that_is_done_is_only_closed(tmp_path, often, monkeypatch, stops) -> None:
     """As if it had been killed behind its last checkpoint, before its run was closed."""
     training = Training()
@@ -255,14 +229,6 @@ def test_a_training_that_is_done_is_only_closed(tmp_path, often, monkeypatch, st
     assert again.text("continues") == whole.run_id
     assert checksum(training.model) == checksum(model)
     assert not (tmp_path / "saved").exists()
-
-
-@pytest.mark.slow
-def test_a_failed_training_keeps_its_checkpoints(tmp_path, often) -> None:
-    training = Training()
-    with pytest.raises(KilledError):
-        training.trained(tmp_path, dies_at=8, checkpoint_dir=tmp_path / "saved")
-    assert list((tmp_path / "saved").iterdir())
 
 
 # -- stopping early --
@@ -285,33 +251,6 @@ def test_early_stopping_ends_it_and_puts_the_best_weights_back(tmp_path, stops) 
     for name, tensor in training.model.state_dict().items():
         assert torch.equal(tensor, kept[1][name])
     assert [v.value for v in run.metric_values[0] if v.name == "val_loss"] == [3.0, 1.0, 2.0, 2.5]
-
-
-@pytest.mark.slow
-def test_without_an_end_the_last_weights_stay(tmp_path, stops) -> None:
-    losses = iter([3.0, 1.0, 2.0, 1.5, 9.0])
-    training = Training(eval_fn=lambda model: {"val_loss": next(losses), "checksum": checksum(model)})
-    run = training.trained(tmp_path, stops_early(patience=4))
-    assert run.summary.epochs_done == 5
-    assert stops == ["val_loss"]
-    assert checksum(training.model) == run.metrics["checksum"].last
-
-
-@pytest.mark.slow
-def test_the_epochs_of_its_values_are_those_of_the_evaluations(tmp_path, stops) -> None:
-    losses = iter([3.0, 1.0, 2.0])
-    training = Training(eval_fn=lambda model: {"val_loss": next(losses)}, eval_every=2)
-    run = training.trained(tmp_path, stops_early(patience=1))
-    assert stops == ["val_loss", 4]
-    assert run.summary.epochs_done == 5  # evaluated after 2, 4 and the last
-
-
-@pytest.mark.slow
-def test_the_loss_of_training_can_be_looked_at(tmp_path, stops) -> None:
-    losses = iter([3.0] * 3 + [1.0] * 3 + [2.0] * 99)
-    training = Training(eval_fn=None, train_step=lambda *_: next(losses))
-    training.trained(tmp_path, stops_early("train_loss", patience=1))
-    assert stops == ["train_loss", 2]
 
 
 @pytest.mark.slow
@@ -345,20 +284,6 @@ def test_a_curriculum_is_told_each_epoch_and_its_phases_reach_the_tracker(tmp_pa
     assert seen[0].epochs_set == [0, 1, 2, 3, 4]
     assert [epoch.batches for epoch in run.epochs] == [1, 2, 3, 3, 3]
     assert run.text("phases")
-
-
-@pytest.mark.slow
-def test_the_learning_rate_of_each_epoch_is_the_largest_of_its_groups(tmp_path) -> None:
-    def several(parts: Parts) -> Parts:
-        first, *others = parts["model"].parameters()
-        groups = [{"params": [first], "lr": 0.5}, {"params": others, "lr": 0.25}]
-        optimizer = torch.optim.SGD(groups, lr=0.1)
-        return {**parts, "optimizer": optimizer, "also_restore": [torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.1)]}
-
-    run = Training().trained(tmp_path, Technique("several", several))
-    rates = [(v.epoch, v.value) for v in run.metric_values[0] if v.name == "learning_rate"]
-    assert rates == [(1, 0.5), (2, 0.5), (3, pytest.approx(0.05)), (4, pytest.approx(0.05)), (5, pytest.approx(0.005))]
-    assert run.metrics["learning_rate"].best is None
 
 
 @pytest.mark.slow

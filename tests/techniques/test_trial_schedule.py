@@ -67,21 +67,6 @@ def test_a_small_budget_gets_short_trials_in_many_blocks_and_a_tiny_one_none():
     assert TrialSchedule(0).next_block(costs, budget_for(costs, 0.0)) is not None
 
 
-def test_short_trials_are_worth_their_start():
-    trials, _ = simulated(15, {BASELINE: 1e-3, "a": 1e-3}, seed=1, untimed_s=0.3)
-    assert max(t.block for t in trials) == 3 and min(t.duration_s for t in trials) > 1
-    plan = TrialSchedule(0).next_block([ArmCost(1e-3, 64, 0.02), ArmCost(1e-3, 64, 0.02)], 5.0)
-    assert plan is not None and 0.5 <= plan.samples * 1e-3 < 1
-
-
-def test_blocks_of_trials_with_energy_fill_a_budget_that_holds_few():
-    arms = {BASELINE: 1e-3, "a": 0.9e-3, "b": 1.6e-3, "c": 1e-3, "d": 1e-3}
-    for seed in range(20):
-        trials, spent_s = simulated(155, arms, seed=seed)
-        assert 0.85 * 155 < spent_s <= 155 * 1.05
-        assert min(t.duration_s for t in trials) > 5
-
-
 @pytest.mark.parametrize("budget_s", [30.0, 49.0, 60.0])
 def test_a_budget_too_small_for_energy_is_used_up(budget_s):
     arms = {BASELINE: 1e-3, "faster": 0.85e-3, "slower": 1.6e-3}  # as examples/compare_digits.py
@@ -89,18 +74,6 @@ def test_a_budget_too_small_for_energy_is_used_up(budget_s):
         trials, spent_s = simulated(budget_s, arms, seed=seed, untimed_s=0.05)
         assert max(t.block for t in trials) >= 7 or min(t.duration_s for t in trials) > 5
         assert spent_s > 0.85 * budget_s
-
-
-def test_three_blocks_with_energy_are_better_than_four_without():
-    plan = TrialSchedule(0).next_block([ArmCost(1e-3, 64)] * 5, 100.0)
-    assert plan is not None and plan.is_metered and plan.samples * 1e-3 > 5
-
-
-@pytest.mark.parametrize("batch_sizes", [(64, 64), (64, 96), (32, 4096)])
-def test_batches_of_different_sizes_end_together_where_that_is_cheap(batch_sizes):
-    plan = TrialSchedule(0).next_block([ArmCost(1e-3, size) for size in batch_sizes], 600.0)
-    common = math.lcm(*batch_sizes)
-    assert plan is not None and plan.samples % (common if common < 1000 else max(batch_sizes)) == 0
 
 
 @pytest.mark.parametrize("budget_s", [1.0, 7.0, 30.0, 120.0, 600.0])
