@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 import warnings
@@ -16,6 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fakes import FakeClock  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
@@ -26,6 +28,7 @@ from greenlove_tracker.compat.green_love import estimator as estimator_module  #
 from greenlove_tracker.compat.green_love.arguments import CANONICAL  # noqa: E402
 from greenlove_tracker.devices import Gpu  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
+from greenlove_tracker.meter import SimulatedMeter  # noqa: E402
 from greenlove_tracker.report.projection_text import projection_text  # noqa: E402
 
 N, WIDTH = 3200, 16
@@ -220,9 +223,12 @@ def test_the_originals_names_are_all_there():
     )
 
 
-@pytest.mark.slow
 def test_results_agree_with_one_another_and_with_the_log(tmp_path):
-    estimator = make(tmp_path, gpu_name="RTX 4090", benchmark_task="resnet50", precision="fp32", pue=1.5)
+    clock, dice = FakeClock(), random.Random(1)
+    virtual = {"clock": clock, "meter": SimulatedMeter(clock, cpu_tdp_w=50.0), "budget_s": 30.0}
+    virtual["train_step"] = lambda *arguments: clock.pass_s(0.01 * (1 + 0.1 * dice.random()))
+    names = {"gpu_name": "RTX 4090", "benchmark_task": "resnet50", "precision": "fp32"}
+    estimator = make(tmp_path, pue=1.5, **names, **virtual)
     assert estimator.results is None and not estimator.user_chose_continue
     results = estimator.estimate()
     run = read_logs(tmp_path / "logs").runs[0]
