@@ -218,9 +218,9 @@ FAULTS = (
     ),
     Fault(
         "logs",
-        "logs/accrual.py",
-        "weight *= (utc_s - last.start_s) / (last.end_s - last.start_s)",
-        "weight *= 1.0",
+        "logs/run_parts.py",
+        "within.append([amount * (overlap_s / (end_s - start_s)) for amount in amounts])",
+        "within.append([amount * (start_s >= from_utc_s) for amount in amounts])",
         "a row across the end of a month counts wholly to the first one",
         golden("summary-by-day-and-status"),
     ),

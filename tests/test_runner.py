@@ -13,6 +13,7 @@ import pytest
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.report import declarations
 
 RUN = [sys.executable, "-m", "greenlove_tracker"]
@@ -538,8 +539,8 @@ def test_forecasts_of_every_training_of_a_command_are_read_and_scored():
     assert greenlove("run", "--", "sh", "both.sh").returncode == 0
     run = only_run()
     assert {path.name for path in run.path.glob("forecasts*")} == {"forecasts.csv", "forecasts-1.csv"}
-    assert len(run.forecasts) >= 2 and len(run.scores()) == len(run.forecasts)
-    outcomes = {scored.outcome for scored in run.scores()}
+    assert len(run.forecasts) >= 2 and len(scored_forecasts(run)) == len(run.forecasts)
+    outcomes = {scored.outcome for scored in scored_forecasts(run)}
     assert len(outcomes) == 2 and all(outcome < run.summary.duration_s for outcome in outcomes)
 
 

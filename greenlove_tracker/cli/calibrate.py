@@ -41,6 +41,7 @@ def calibrate(
     and later ones; with --valid-from only to those from that day on. Delete its line to undo it.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.logs import calibration
+    from greenlove_tracker.logs.run_parts import began_and_ended_s
     from greenlove_tracker.logs.schema import CALIBRATION_FILE
     from greenlove_tracker.logs.writer import timestamp
     from greenlove_tracker.records import SystemClock
@@ -53,7 +54,7 @@ def calibrate(
     (run,) = logs.runs
     source = "given"
     if pdu is not None:
-        wall_kwh, source = calibration.read_wall_meter(pdu, *run.began_and_ended_s)
+        wall_kwh, source = calibration.read_wall_meter(pdu, *began_and_ended_s(run))
     measurement = calibration.measured_at_the_wall(
         run,
         wall_kwh or 0.0,

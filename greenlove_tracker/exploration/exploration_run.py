@@ -251,7 +251,7 @@ class ExplorationRun(TrialSession):
         run = Run(session.run_dir)
         if session.summary is not None:
             rows, fields = {rank: session.rows}, session.writer.fields
-            run = Run.from_memory(session.run_dir, fields, rows, session.summary, self.record.trials)
+            run = Run.from_memory(session.run_dir, fields, rows, session.summary, trials=self.record.trials)
         try:
             return compare_run(run, self._options.comparison, forecast=forecast).projections, ""
         except GreenloveError as error:

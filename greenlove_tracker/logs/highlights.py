@@ -11,6 +11,7 @@ from typing import NamedTuple
 from greenlove_tracker.logs.lost_work import Resumption
 from greenlove_tracker.logs.metrics import kwh_per_point
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.scoring import headline_forecast
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN
 from greenlove_tracker.records import Factor, MetricSummary, RunStatus
 
@@ -227,7 +228,7 @@ class ForecastRecord:
     @classmethod
     def of(cls, run: Run) -> ForecastRecord:
         """Return the record of one run; empty where it made no forecast, or did not do what it forecast."""
-        headline = run.headline_forecast()
+        headline = headline_forecast(run)
         if headline is None or not headline.estimate.has_interval:
             return cls()
         error = round(min(abs(headline.error), _MAX_ERROR), 3)

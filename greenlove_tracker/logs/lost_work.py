@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_parts import Timeline
 from greenlove_tracker.logs.storage import RemotePath, names
 from greenlove_tracker.logs.sums import ExactSum, TopN
 from greenlove_tracker.records import RunStatus, RunSummary
@@ -55,7 +56,7 @@ class Resumption(NamedTuple):
             continues,
             None if event is None else utc_s(event.saved_at),
             restored_s,
-            None if restored_s is None else run.between(-math.inf, restored_s).duration_s,
+            None if restored_s is None else Timeline(run).between(-math.inf, restored_s).duration_s,
             event is not None and event.kind is CheckpointKind.FINAL,
             run.is_complete,
         )
@@ -219,7 +220,7 @@ def _interruption(run: Run, after: Run, lost_from_s: float | None) -> Interrupti
         after.run_id,
         _lost_of(run, lost_from_s),
         is_at_least=run.summary.status in _AFTER_ITS_END,
-        restart=None if began_s is None or restored_s is None else after.between(-math.inf, restored_s),
+        restart=None if began_s is None or restored_s is None else Timeline(after).between(-math.inf, restored_s),
         waited_s=0.0 if began_s is None or ended_s is None else max(0.0, began_s - ended_s),
         restored=restored,
     )
@@ -227,7 +228,7 @@ def _interruption(run: Run, after: Run, lost_from_s: float | None) -> Interrupti
 
 def _lost_of(run: Run, from_s: float) -> RunSummary:
     """Return the totals of a run from a time on; emissions only where the carbon intensity is known."""
-    lost = run.between(from_s)
+    lost = Timeline(run).between(from_s)
     return lost if run.knows_carbon_intensity else replace(lost, emissions_kgco2e=None)
 
 

@@ -9,21 +9,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from dataclasses import field as dataclass_field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
 
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
-from greenlove_tracker.logs.accrual import Accrual, Cut, difference
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_from_cells
 from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists, read_records
-from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
+from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.intensity_sources import (
     TABLE,
     IntensitySource,
@@ -211,8 +209,47 @@ _GPU_COUNT = re.compile(r"[0-9]{1,9}")
 _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a part of a run's time was cut out.
+
+    Attributes:
+        has_begin: the run began within the part.
+        has_end: the run ended within the part.
+        splits_a_row: a row lay across an end of the part, and was split in proportion to time.
+    """
+
+    has_begin: bool
+    has_end: bool
+    splits_a_row: bool
+
+
+class Known(TypedDict, total=False):
+    """Members of a run that are known, and not read from its files."""
+
+    fields: Fields
+    fields_by_node: Sequence[Mapping[str, Field]]
+    rows: Mapping[int, Sequence[Row]]
+    command_rows: Sequence[Row] | None
+    has_summary: bool
+    metered_summary: RunSummary
+    summary: RunSummary
+    terms: totals.RunFactors
+    calibration: Calibration | None
+    trials: Sequence[Trial]
+    forecasts: Sequence[IssuedForecast]
+    metric_values: Mapping[int, Sequence[MetricRecord]]
+    parts: Sequence[Run]
+    cut: Cut
+
+
 class Run(RunFiles):
     """One run of a log directory, read when it is asked for.
+
+    Args:
+        path: its directory.
+        held: files by name, in place of those of the directory: of a run whose disk did not take them.
+        **known: what is known of it already, and not read.
 
     Attributes:
         parts: the runs that it was put together from, as ``whole_training`` does; nothing of any other.
@@ -222,6 +259,14 @@ class Run(RunFiles):
     parts: Sequence[Run] = ()
     cut: Cut | None = None
 
+    def __init__(self, path: LogPath, held: Mapping[str, bytes] | None = None, **known: Unpack[Known]) -> None:
+        super().__init__(path, held)
+        self._know(known)
+
+    def _know(self, known: Known) -> None:
+        for name, value in known.items():
+            setattr(self, name, value)
+
     @classmethod
     def from_memory(
         cls,
@@ -229,21 +274,12 @@ class Run(RunFiles):
         fields: Mapping[str, Field],
         rows: Mapping[int, Sequence[Row]],
         summary: RunSummary,
-        trials: Sequence[Trial] = (),
+        /,
+        **known: Unpack[Known],
     ) -> Run:
         """Return a run of this process that was just written; none of it is read back from the disk."""
-        run = cls(path)
-        run.__dict__ |= {  # where cached properties keep what they read
-            "fields": Fields.of(fields),
-            "_fields_by_node": [fields],
-            "rows": rows,
-            "command_rows": None,
-            "metered_summary": summary,
-            "has_summary": True,
-            "trials": tuple(trials),
-            "forecasts": (),
-        }
-        return run
+        run = cls(path, fields=Fields.of(fields), fields_by_node=[fields], rows=rows, command_rows=None, trials=())
+        return run.but(metered_summary=summary, has_summary=True, forecasts=()).but(**known)
 
     @property
     def run_id(self) -> str:
@@ -259,7 +295,7 @@ class Run(RunFiles):
     # -- run.csv --
 
     @cached_property
-    def _fields_by_node(self) -> Sequence[Mapping[str, Field]]:
+    def fields_by_node(self) -> Sequence[Mapping[str, Field]]:
         """The fields of ``run.csv``, then those of further nodes."""
         return [Fields(self._read_fields(n)) for n in (schema.RUN_FILE, *filter(_NODE_FILE.fullmatch, self._names))]
 
@@ -270,7 +306,7 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        by_node = self._fields_by_node
+        by_node = self.fields_by_node
         is_alone = len(by_node) == 1 and "role" not in by_node[0]
         fields = Fields.of(by_node[0] if is_alone else _merge_fields(by_node))
         version = fields.text("schema_version")
@@ -280,6 +316,11 @@ class Run(RunFiles):
                 "version of greenlove_tracker reads: pip install -U greenlove-tracker"
             )
         return fields
+
+    def fields_of(self, stream: int) -> Fields:
+        """Return what a further rank, or a process that joined, says of itself; nothing where it says nothing."""
+        name = f"run-{stream}.csv"
+        return Fields(self._read_fields(name) if name in self._names else ())
 
     def text(self, name: str, default: str = "") -> str:
         """Return the value of one field of ``run.csv``."""
@@ -293,22 +334,20 @@ class Run(RunFiles):
     @property
     def total_steps_planned(self) -> int | None:
         """The optimizer steps that were planned; None where the run counts in epochs, or has no plan."""
-        steps = self.text("total_steps_planned")
-        return int(steps) if steps.isdecimal() else None
+        return self._count("total_steps_planned")
 
     @property
     def first_epoch(self) -> int:
         """The epochs that earlier runs of this training did, in its plan; 0 where it began with the first."""
-        return self._done_before("first_epoch")
+        return self._count("first_epoch") or 0
 
     @property
     def first_step(self) -> int:
         """The optimizer steps that earlier runs of this training did, in its plan."""
-        return self._done_before("first_step")
+        return self._count("first_step") or 0
 
-    def _done_before(self, name: str) -> int:
-        number = self.text(name)
-        return int(number) if number.isdecimal() else 0
+    def _count(self, name: str) -> int | None:
+        return count_in(self.fields, name)
 
     @property
     def time_limit_s(self) -> float | None:
@@ -320,7 +359,7 @@ class Run(RunFiles):
             self._add_problem(schema.RUN_FILE, f"time_limit_s left out: {error}")
             return None
 
-    @cached_property
+    @property
     def carbon_intensity(self) -> Factor:
         """The carbon intensity that the run was counted with, or its mean; NaN where the log does not say."""
         sources = self.intensity_sources
@@ -337,7 +376,7 @@ class Run(RunFiles):
         """The sources of the carbon intensity of its rows; nothing where one figure counts for all times."""
         if "intensity_order" not in self.fields:
             return ()
-        if len(self._fields_by_node) == 1 and (text := self.text("intensity_sources")):
+        if len(self.fields_by_node) == 1 and (text := self.text("intensity_sources")):
             return sources_in(text)  # without a look into the rows
         streams = self.rows.values() if self.command_rows is None else [self.command_rows]
         return sources_of(row for rows in streams for row in rows)
@@ -345,14 +384,8 @@ class Run(RunFiles):
     @property
     def knows_carbon_intensity(self) -> bool:
         """True where the log says at which intensity it was counted; without, no emissions are known."""
-        field = self.fields.get("carbon_intensity")
-        if field is None or not field.unit:
-            return False
-        try:
-            schema.amount(field.value)
-        except ValueError:
-            return False
-        return True
+        factor = self._constant_intensity
+        return bool(factor.unit) and math.isfinite(factor.value)
 
     @property
     def knows_gpu_count(self) -> bool:
@@ -396,7 +429,7 @@ class Run(RunFiles):
         """True where its energy is no machine's, or its carbon intensity is invented: it shows how a report looks."""
         return self.text("meter") in SIMULATED_METERS or is_mock(self.intensity_sources)
 
-    @cached_property
+    @property
     def electricity_price(self) -> Factor | None:
         """The price of electricity that the run was counted with; with a tariff, the mean over its energy."""
         price = self._constant_price
@@ -454,15 +487,15 @@ class Run(RunFiles):
 
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
-        own = self._fields_by_node[0].get("epochs_planned")
-        joined = [f for f in self._fields_by_node[1:] if _is_joined(f) and "has_parts" not in f]
+        own = self.fields_by_node[0].get("epochs_planned")
+        joined = [f for f in self.fields_by_node[1:] if _is_joined(f) and "has_parts" not in f]
         leads = [f for f in joined if f.get("rank", _NO_FIELD).value in ("", "0")]
         found = [own] if own or not leads else [f.get("epochs_planned") for f in leads]
         numbers = [int(f.value) for f in found if f and f.value.isdecimal()]
         return sum(numbers) if numbers and len(numbers) == len(found) else None
 
     def _gpu_count(self) -> int:
-        every = self._fields_by_node
+        every = self.fields_by_node
         nodes = every[:1] if self.command_rows else [fields for fields in every if not _is_joined(fields)]
         found = (fields.get("gpu_count") for fields in nodes)
         return sum(int(field.value) for field in found if field and _GPU_COUNT.fullmatch(field.value))
@@ -470,7 +503,7 @@ class Run(RunFiles):
     @property
     def hosts(self) -> frozenset[str]:
         """The machines that it ran on, as their processes call them."""
-        found = (fields.get("host", _NO_FIELD).value for fields in self._fields_by_node)
+        found = (fields.get("host", _NO_FIELD).value for fields in self.fields_by_node)
         return frozenset(found) - {""}
 
     @property
@@ -479,11 +512,11 @@ class Run(RunFiles):
         return self.text("host") == socket.gethostname() and self.text("pid").isdecimal()
 
     @cached_property
-    def _joined(self) -> Mapping[int, int]:
+    def joined(self) -> Mapping[int, int]:
         """The streams of processes that another one measures, each with its rank."""
         joined = {}
         for name in filter(_NODE_FILE.fullmatch, self._names):
-            fields = Fields(self._read_fields(name))
+            fields = self.fields_of(int(name[4:-4]))
             if _is_joined(fields):
                 rank = fields["rank"].value if "rank" in fields else "0"
                 joined[int(name[4:-4])] = int(rank) if rank.isdecimal() else 0
@@ -491,12 +524,12 @@ class Run(RunFiles):
 
     def rank_of(self, stream: int) -> int:
         """Return the rank whose epochs a stream holds: its number, or what a process that joined says."""
-        return self._joined.get(stream, stream)
+        return self.joined.get(stream, stream)
 
     @property
     def has_parts(self) -> bool:
         """True where the run is what a script did outside its trackers, whose runs are beside it."""
-        return "has_parts" in self._fields_by_node[0]  # a further one's is of a runner inside this run
+        return "has_parts" in self.fields_by_node[0]  # a further one's is of a runner inside this run
 
     @property
     def is_overhead(self) -> bool:
@@ -506,15 +539,15 @@ class Run(RunFiles):
     @property
     def has_processes(self) -> bool:
         """True where processes that the run started wrote rows of their own into it."""
-        return bool(self._joined)
+        return bool(self.joined)
 
     @cached_property
     def cut_off_ranks(self) -> Sequence[int]:
         """The ranks of a job that ended without a word, as where they were killed; none that may still be running."""
-        others = [rank for rank in self.rows if rank and rank not in self._joined]
+        others = [rank for rank in self.rows if rank and rank not in self.joined]
         found = []
         for rank in [rank for rank in others if all(row.kind is not RowKind.TAIL for row in self.rows[rank])]:
-            fields = Fields(self._read_fields(f"run-{rank}.csv") if f"run-{rank}.csv" in self._names else [])
+            fields = self.fields_of(rank)
             if not _is_running(fields.text("host"), fields.text("pid"), self.written_s):
                 found.append(rank)
         return found
@@ -640,92 +673,50 @@ class Run(RunFiles):
         is_running = _is_running(self.text("host"), self.text("pid"), self.written_s)
         return self.added_up(totals.Ending(RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED, None, ""))
 
-    def added_up(self, ending: totals.Ending | None = None, *, is_closed: bool | None = None) -> RunSummary:
+    def added_up(
+        self,
+        ending: totals.Ending | None = None,
+        *,
+        is_closed: bool | None = None,
+        within_utc_s: tuple[float, float] | None = None,
+    ) -> RunSummary:
         """Return the totals, added up from the rows whatever the summary says.
 
         Args:
             ending: how the run ended; default: as its summary says.
             is_closed: True where it measured itself to its end; default: where it wrote a summary.
+            within_utc_s: only of the rows, and shares of rows, between these times, in seconds since the Unix epoch.
         """
         if ending is None:
             stated = self.metered_summary
             ending = totals.Ending(stated.status, stated.exit_code, stated.ended_at)
+        rows, command = self.rows, self._rows_of_command(is_closed=self.has_summary if is_closed is None else is_closed)
+        if within_utc_s is not None:
+            rows = {stream: totals.rows_between(of_stream, *within_utc_s) for stream, of_stream in rows.items()}
+            command = None if command is None else totals.rows_between(command, *within_utc_s)
         summary = totals.summarise(
-            self.terms,
-            self.rows,
-            ending,
-            gpu_count=self._gpu_count(),
-            command_rows=self._rows_of_command(is_closed=self.has_summary if is_closed is None else is_closed),
-            joined=self._joined,
+            self.terms, rows, ending, gpu_count=self._gpu_count(), command_rows=command, joined=self.joined
         )
         return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
-    def as_part(self, summary: RunSummary, cut: Cut) -> Run:
-        """Return the same run with the totals of a part of its time, and the part's beginning and end."""
-        part = copy(self)
-        for name in ("carbon_intensity", "electricity_price", "terms", "began_and_ended_s", "accrual"):
-            part.__dict__.pop(name, None)  # were kept of the whole
-        began = Field("started_at", summary.started_at)
-        fields = Fields.of({**self.fields, began.name: began})
-        part.__dict__ |= {"cut": cut, "summary": summary, "fields": fields, "calibration": self.calibration}
-        return part
-
-    @cached_property
-    def began_and_ended_s(self) -> tuple[float, float]:
-        """The beginning and end of the run, in seconds since the Unix epoch; of one that goes on, its last row's end.
-
-        Raises:
-            ValueError: where it is not known when it began.
-        """
-        began_s = totals.utc(self.started_at).timestamp()
-        summary, ended_s = self.summary, began_s
-        if summary.ended_at:
-            ended_s = totals.utc(summary.ended_at).timestamp()
-        if summary.n_ranks > 1 or not summary.ended_at:  # the first rank does not know when the others ended
-            rows = [row for stream in self._timed_streams for row in stream[-1:]]
-            ends_s = [start_s + duration_s for start_s, duration_s, *_ in totals.timed_stretches(rows)]
-            ended_s = max([ended_s, *ends_s])
-        return began_s, max(began_s, ended_s)
+    def but(self, **known: Unpack[Known]) -> Self:
+        """Return the same run with these in place of what its files say."""
+        other = copy(self)
+        other._know(known)
+        return other
 
     @property
-    def _timed_streams(self) -> Sequence[Sequence[Row]]:
-        """The rows that the totals are of: the command's, or those of each rank."""
+    def timed_streams(self) -> Sequence[Sequence[Row]]:
+        """The rows that the totals are of: a command's, or those of each rank."""
         command = self._rows_of_command(is_closed=self.has_summary)
-        if command:
-            return [command]
-        return [rows for stream, rows in self.rows.items() if stream not in self._joined] or list(self.rows.values())
-
-    @cached_property
-    def accrual(self) -> Accrual:
-        """The totals up to any time."""
-        try:
-            began_s, ended_s = self.began_and_ended_s
-        except ValueError:  # a damaged log
-            began_s, ended_s = -math.inf, math.inf
-        metered = [rows for rows in self._timed_streams if not all(Flag.NO_METER in row.flags for row in rows)]
-        return Accrual(self.summary, metered, self.terms.rates, began_s, ended_s)
-
-    def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> RunSummary:
-        """Return the totals of a stretch of time, in seconds since the Unix epoch; of a row that it cuts, a share.
-
-        Those of adjacent stretches add up to those of the run.
-        """
-        command = self.command_rows
-        base = totals.summarise(
-            self.terms,
-            {rank: totals.rows_between(rows, from_utc_s, to_utc_s) for rank, rows in self.rows.items()},
-            totals.Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at),
-            gpu_count=self._gpu_count(),
-            command_rows=None if command is None else totals.rows_between(command, from_utc_s, to_utc_s),
-            joined=self._joined,
-        )
-        return difference(self.accrual.at(to_utc_s), self.accrual.at(from_utc_s), base=base)
+        own = [rows for stream, rows in self.rows.items() if stream not in self.joined]
+        return [command] if command else own or list(self.rows.values())
 
     def _rows_of_command(self, *, is_closed: bool) -> Sequence[Row] | None:
         """Return the rows that hold a command's totals; of one that was not closed, its processes' later ones too."""
         if self.command_rows is None or is_closed:
             return self.command_rows
-        return totals.continued_rows(self.command_rows, [self.rows[n] for n in self._joined if n in self.rows])
+        return totals.continued_rows(self.command_rows, [self.rows[n] for n in self.joined if n in self.rows])
 
     @property
     def lacks_gpus(self) -> bool:
@@ -744,85 +735,33 @@ class Run(RunFiles):
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
             return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
-        stopped_after = _stopped_after(self.fields)
-        return forecasts.units_done(self.summary, self.total_steps_planned, stopped_after) is not None
+        after = stopped_after(self.fields)
+        return forecasts.units_done(self.summary, self.total_steps_planned, after) is not None
 
     @property
     def stopped_early_after(self) -> int | None:
         """The number of the epoch with which its rule ended it; None where none did, or it went on."""
-        stopped_after = _stopped_after(self.fields)
-        has_ended = self.summary.status in forecasts.GOOD_ENDINGS and stopped_after == self.summary.epochs_done
-        return self.first_epoch + stopped_after if stopped_after is not None and has_ended else None
+        after = stopped_after(self.fields)
+        has_ended = self.summary.status in forecasts.GOOD_ENDINGS and after == self.summary.epochs_done
+        return self.first_epoch + after if after is not None and has_ended else None
 
     # -- forecasts.csv --
 
     @cached_property
     def forecasts(self) -> Sequence[IssuedForecast]:
         """Every forecast that the run issued while it ran, in order."""
-        return tuple(issued for stream in self._forecasting for issued in self._read_forecasts(stream))
+        return tuple(issued for stream in self.forecasting for issued in self.read_forecasts(stream))
 
     @property
-    def _forecasting(self) -> Sequence[int]:
+    def forecasting(self) -> Sequence[int]:
         """The streams that forecast: the run's own first rank, and that of each training in a process it started."""
-        return sorted({0, *(stream for stream, rank in self._joined.items() if rank == 0)})
+        return sorted({0, *(stream for stream, rank in self.joined.items() if rank == 0)})
 
-    def _read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
+    def read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
+        """Yield the forecasts of one of those streams."""
         name = forecasts.forecasts_file(stream)
         columns, optional = forecasts.LEAST_COLUMNS, forecasts.STOP_COLUMNS
         return self._read_by_column(name, columns, forecasts.forecast_from_cells, optional)
-
-    def scores(self, quantity: str = "duration_s") -> Sequence[Scored]:
-        """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast.
-
-        The outcome is the training's: without a tail behind the last epoch that is longer than any gap between epochs,
-        and without the time that a question waited for its answer after the forecast was made.
-        """
-        return tuple(self._scored(quantity))
-
-    def headline_forecast(self, quantity: str = "duration_s") -> Scored | None:
-        """Return the forecast that stands for the run, as ``headline`` chooses; those after it are not read."""
-        scores = list[Scored]()
-        for scored in self._scored(quantity):
-            scores.append(scored)
-            if forecasts.headline(scores) is not scored:  # an earlier one: further ones change nothing
-                break
-        return forecasts.headline(scores)
-
-    def _scored(self, quantity: str) -> Iterator[Scored]:
-        if self.summary.status not in forecasts.GOOD_ENDINGS:
-            return
-        for stream in self._forecasting:
-            training = self._training_of(stream)
-            is_own = stream not in self._joined
-            whole = self.summary if is_own else training.summary(math.inf)
-            units = forecasts.units_done(whole, training.steps_planned, training.stopped_after)
-            if units is None:
-                continue
-            did_steps = training.steps_planned is not None and whole.counts.steps == training.steps_planned
-            # of several nodes the first forecasts its own energy only, and a process knows nothing of the others
-            knows_all = is_own and self.command_rows is None and self.summary.n_nodes == 1
-            for issued in self._read_forecasts(stream):
-                if knows_all or quantity == "duration_s":
-                    came_to = training.summary(issued.elapsed_s) if any(training.rows.values()) else whole
-                    outcome = getattr(came_to, quantity)
-                    is_in_steps = did_steps and issued.planned == training.steps_planned  # of epochs that have phases
-                    planned = issued.planned if is_in_steps else units
-                    yield from forecasts.score([issued], quantity, outcome, units=planned, run_s=whole.duration_s)
-
-    def _training_of(self, stream: int) -> _Training:
-        """Return the training that forecast in this stream: the run's own, or that of a process that it started."""
-        summary = self.summary
-        ending = totals.Ending(summary.status, summary.exit_code, summary.ended_at)
-        if stream not in self._joined:
-            own = {rank: rows for rank, rows in self.rows.items() if rank not in self._joined}
-            stopped_after = _stopped_after(self.fields)
-            return _Training(self.terms, own, ending, summary.gpu_count, self.total_steps_planned, stopped_after)
-        fields = Fields(self._read_fields(f"run-{stream}.csv"))
-        epochs, steps = (fields.text(f"{name}_planned") for name in ("epochs", "total_steps"))
-        terms = replace(self.terms, epochs_planned=int(epochs) if epochs.isdecimal() else None)
-        steps_planned = int(steps) if steps.isdecimal() else None
-        rows = {0: self.rows.get(stream, ())}
-        return _Training(terms, rows, ending, summary.gpu_count, steps_planned, _stopped_after(fields))
 
     # -- spans-<rank>.csv --
 
@@ -914,40 +853,16 @@ class Run(RunFiles):
             raise UsageError(f"{self.path}: run.csv is damaged: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Training:
-    """The rows of one training, which forecasts are compared with.
-
-    Attributes:
-        terms: factors and plan.
-        rows: by rank.
-        ending: of its run.
-        gpu_count: GPUs of it.
-        steps_planned: where it counts in steps.
-        stopped_after: its own epochs after which early stopping ended it.
-    """
-
-    terms: totals.RunFactors
-    rows: Mapping[int, Sequence[Row]]
-    ending: totals.Ending
-    gpu_count: int
-    steps_planned: int | None
-    stopped_after: int | None = None
-    _summaries: dict[int, RunSummary] = dataclass_field(default_factory=dict)
-
-    def summary(self, forecast_s: float) -> RunSummary:
-        """Return the totals that a forecast made at this time, since the run began, was of."""
-        n_waits = totals.n_waits_before(self.rows.get(0, ()), forecast_s)
-        if n_waits not in self._summaries:
-            rows = {rank: totals.training_rows(rows, n_waits) for rank, rows in self.rows.items()}
-            self._summaries[n_waits] = totals.summarise(self.terms, rows, self.ending, gpu_count=self.gpu_count)
-        return self._summaries[n_waits]
+def count_in(fields: Mapping[str, Field], name: str) -> int | None:
+    """Return the whole number that a field holds; None where it holds none."""
+    text = fields.get(name, _NO_FIELD).value
+    return int(text) if text.isdecimal() else None
 
 
-def _stopped_after(fields: Mapping[str, Field]) -> int | None:
+def stopped_after(fields: Mapping[str, Field]) -> int | None:
     """Return the epochs of the run itself after which its rule ended it; None where none is told to have."""
-    number, before = (fields[name].value if name in fields else "" for name in ("stopped_early_after", "first_epoch"))
-    return int(number) - (int(before) if before.isdecimal() else 0) if number.isdecimal() else None
+    number = count_in(fields, "stopped_early_after")
+    return None if number is None else number - (count_in(fields, "first_epoch") or 0)
 
 
 SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s

@@ -2,7 +2,7 @@
 
 A period begins with its first moment and ends before its last, in UTC. Of a run that crosses an end of it only what
 lies within counts: whole rows, and of the row that lies across the end the share of its time. So adjacent periods add
-up to the whole, exactly. The same holds for the days and months that runs are grouped by.
+up to the whole. The same holds for the days and months that runs are grouped by.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TypedDict, Unpack
 
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.logs.accrual import Cut
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_parts import Timeline, part_of
 from greenlove_tracker.logs.totals import utc
 
 DAY, MONTH = "day", "month"
@@ -183,39 +183,6 @@ def job_id_of(run: Run) -> str:
     return f"{array}_{task}" if number and array and task else number
 
 
-def part_of(run: Run, from_utc_s: float, to_utc_s: float) -> Run | None:
-    """Return a run as of a stretch of time: itself where it lies within, None where it lies outside.
-
-    A part has the totals of its time, begins and ends with it, and is else the run.
-
-    Args:
-        run: the run.
-        from_utc_s: the beginning, in seconds since the Unix epoch.
-        to_utc_s: the end, which is not in it.
-
-    Raises:
-        LogError: where it is not known when the run began.
-    """
-    began_s, ended_s = _times(run)
-    if began_s >= to_utc_s or (ended_s <= from_utc_s and began_s < from_utc_s):
-        return None
-    if began_s >= from_utc_s and ended_s <= to_utc_s:
-        return run
-    starts_before, ends_behind = began_s < from_utc_s, ended_s > to_utc_s
-    from_s, to_s = from_utc_s if starts_before else -math.inf, to_utc_s if ends_behind else math.inf
-    whole, accrual, stretch = run.summary, run.accrual, run.between(from_s, to_s)
-    is_split = any(map(accrual.splits_a_row, (from_s, to_s)))
-    cut = Cut(accrual.at(from_s), accrual.at(to_s), not starts_before, not ends_behind, is_split)
-    part = replace(
-        stretch,
-        started_at=_iso(from_utc_s) if starts_before else whole.started_at,
-        ended_at=_iso(to_utc_s) if ends_behind else whole.ended_at,
-        flags=whole.flags,
-        metrics=whole.metrics,
-    )
-    return run.as_part(part, cut)
-
-
 def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
     """Yield the parts of a run that lie in each day or month of a period.
 
@@ -227,8 +194,9 @@ def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
     Raises:
         LogError: where it is not known when the run began, and a period was asked for.
     """
+    timeline = Timeline(run)
     try:
-        began_s, ended_s = _times(run)
+        began_s, ended_s = timeline.times_s
     except LogError:
         if not period.is_everything:
             raise
@@ -238,7 +206,7 @@ def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
     from_s, to_s = max(began_s, since_s), min(ended_s, until_s)
     bounds = [-math.inf, *_starts_between(from_s, to_s, unit), math.inf]
     for begin_s, end_s in pairwise(bounds):
-        if (part := part_of(run, max(begin_s, since_s), min(end_s, until_s))) is not None:
+        if (part := timeline.part(max(begin_s, since_s), min(end_s, until_s))) is not None:
             yield part
 
 
@@ -266,22 +234,11 @@ def _is_start_of(moment: datetime, unit: str) -> bool:
     return moment == _next(moment - timedelta(microseconds=1), unit)
 
 
-def _times(run: Run) -> tuple[float, float]:
-    try:
-        return run.began_and_ended_s
-    except ValueError as error:
-        raise LogError("left out: it is not known when it began") from error
-
-
 def _several(names: object) -> tuple[str, ...]:
     """Return one name or several as several; none is none."""
     if isinstance(names, str):
         return (names,)
     return tuple(names) if isinstance(names, Sequence) else ()
-
-
-def _iso(utc_s: float) -> str:
-    return datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _written(moment: datetime | None) -> str:

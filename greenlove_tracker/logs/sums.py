@@ -143,11 +143,7 @@ class Totals:
 
 
 class Contribution(NamedTuple):
-    """The numbers that one run adds to every group that it belongs to, by the names of ``ExactTotals``.
-
-    Of a part of a run they are what it had come to at the part's end, less what it had come to at its beginning: two
-    numbers, since their difference would be rounded, and adjacent parts would not add up exactly.
-    """
+    """The numbers that one run adds to every group that it belongs to, by the names of ``ExactTotals``."""
 
     numbers: tuple[float | None, ...]
     methods: tuple[str | None, str | None, str | None]
@@ -155,7 +151,6 @@ class Contribution(NamedTuple):
     coverage: str = ""  # of the carbon intensity, where emissions are known
     is_predicted: bool = False
     is_mock: bool = False
-    less: tuple[float | None, ...] = ()
     is_cut: bool = False
     is_split: bool = False
     is_rented: bool = False
@@ -172,7 +167,7 @@ def contribution(run: Run) -> Contribution:
     """
     summary, cut = run.summary, run.cut
     energy = summary.energy
-    numbers = _numbers(run, summary if cut is None else cut.until)
+    numbers = _numbers(run, summary)
     if max(abs(number) for number in numbers if number is not None) > _BEYOND_REASON:
         raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
     methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
@@ -193,7 +188,7 @@ def contribution(run: Run) -> Contribution:
     )
     if cut is None:
         return added
-    return added._replace(less=_numbers(run, cut.before), is_cut=True, is_split=cut.splits_a_row)
+    return added._replace(is_cut=True, is_split=cut.splits_a_row)
 
 
 def _deviations(run: Run) -> Mapping[str, tuple[float, ...]] | None:
@@ -260,9 +255,6 @@ class ExactTotals:
         """Return the sum of these runs."""
         columns = zip(*(c.numbers for c in contributions), strict=True)
         sums: dict[str, Any] = dict(zip(SUMS, map(ExactSum.of, columns), strict=bool(contributions)))
-        if before := [c.less for c in contributions if c.less]:
-            for name, less in zip(SUMS, zip(*before, strict=True), strict=True):
-                sums[name] = sums[name].without(replace(ExactSum.of(less), n_known=0))
         # one without methods is among them, so that their names are put in order even of a single run
         methods = sum_energies([UNKNOWN_ENERGY, *{Energy(None, None, None, *c.methods) for c in contributions}])
         bases = frozenset({c.cost_basis for c in contributions} - {""})

@@ -356,7 +356,7 @@ def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -
     for start_s, duration_s, energy, of_row in spans:
         end_s = start_s + duration_s
         new_s = end_s - max(ended_s, start_s)
-        if new_s > _TIMESTAMP_S:
+        if new_s > TIMESTAMP_S:
             part = _part_of_energy(energy, min(1.0, new_s / duration_s))
             at = datetime.fromtimestamp(end_s - new_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             row = Row(RowKind.GAP, None, at, new_s, part, 0.0, Counts(), UNKNOWN_ENERGY, None)
@@ -373,7 +373,7 @@ def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -
     return continued
 
 
-_TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
+TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
 
 
 def utc(text: str) -> datetime:

@@ -32,9 +32,8 @@ def whole_training(runs: Sequence[Run]) -> Run:
     metrics = _lasting_metrics(parts)
     ranks = sorted({rank for run in parts for rank in run.rows})
     rows = {rank: [row for run in parts for row in run.rows.get(rank, ())] for rank in ranks}
-    whole = Run.from_memory(last.path, _joined_fields(parts), rows, _joined_summary(parts, metrics))
-    whole.__dict__ |= {"parts": tuple(parts), "metric_values": metrics}
-    return whole
+    fields, summary = _joined_fields(parts), _joined_summary(parts, metrics)
+    return Run.from_memory(last.path, fields, rows, summary, parts=tuple(parts), metric_values=metrics)
 
 
 _SUMMED = ("wait_s",)

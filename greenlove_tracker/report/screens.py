@@ -13,6 +13,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingP
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
 from greenlove_tracker.logs.mapreduce import TRAINING
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.uncertainty import LEVEL
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
@@ -133,7 +134,7 @@ def _wrote_lines(wrote: Sequence[str]) -> list[str]:
 
 def outcome_sentence(run: Run) -> str:
     """Return the run's own forecast and its outcome; empty where it made none, or did not do what was forecast."""
-    scores = run.scores()
+    scores = scored_forecasts(run)
     scored = headline(scores)
     if scored is None:
         return ""

@@ -16,6 +16,7 @@ from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.schema import UNSEEN, amount
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Block, Column, Paragraph
@@ -605,7 +606,7 @@ def outcome_of(run: Run, quantity: str, limit_s: float | None = None) -> Forecas
     issued = [f for f in run.forecasts if quantity in f.estimates]
     if not issued:
         return None
-    scores = run.scores(quantity)
+    scores = scored_forecasts(run, quantity)
     scored = headline(scores)
     chosen = scored.issued if scored else issued[-1]
     summary = run.summary

@@ -33,6 +33,7 @@ from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells, headline
 from greenlove_tracker.logs.mapreduce import Query, QueryResult, merge_in_pairs, query_directory
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.scoring import headline_forecast, scored_forecasts
 from greenlove_tracker.logs.sums import ExactSum, ExactTotals, TopN
 from greenlove_tracker.logs.writer import write_summary
 from greenlove_tracker.rendering.document import Table
@@ -318,17 +319,19 @@ def test_a_bar_is_drawn_once_a_percent(monkeypatch):
 
 def test_the_forecast_told_is_the_one_shown_of_all(logs, tmp_path):
     run = Run(logs / "forecast")
-    assert run.headline_forecast() == headline(run.scores()) and run.headline_forecast().issued.elapsed_s == 5.0
+    assert headline_forecast(run) == headline(scored_forecasts(run)) and headline_forecast(run).issued.elapsed_s == 5.0
     late = write_run(tmp_path, demo_rows(20), "late")
     write_forecasts(late, issued(1.0), issued(2.0, warnings=["FEW"]))
-    assert late.headline_forecast() == headline(late.scores()) == late.scores()[-1]
+    assert headline_forecast(late) == headline(scored_forecasts(late)) == scored_forecasts(late)[-1]
     with (late.path / "forecasts.csv").open("a") as file:
         file.write(
             ",".join(forecast_cells(issued(30.0))) + "\n" + ",".join(forecast_cells(issued(31.0))) + "\nnonsense\n"
         )
     again = Run(late.path)
-    assert again.headline_forecast().issued.elapsed_s == 30.0 == headline(Run(late.path).scores()).issued.elapsed_s
-    assert Run(logs / "run-0").headline_forecast() is None
+    assert (
+        headline_forecast(again).issued.elapsed_s == 30.0 == headline(scored_forecasts(Run(late.path))).issued.elapsed_s
+    )
+    assert headline_forecast(Run(logs / "run-0")) is None
 
 
 def test_forecasts_are_scored_over_all_runs(tmp_path):

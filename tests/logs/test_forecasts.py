@@ -24,6 +24,7 @@ from greenlove_tracker.logs.forecasts import (
     units_done,
 )
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.trials import stop_from_text, stop_text
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.stopping import StoppingRule, unknown_stop
@@ -86,10 +87,10 @@ def test_a_run_scores_its_forecasts_against_its_summary(tmp_path):
     run = read_logs(tmp_path).runs[0]
     assert [f.epochs_done for f in run.forecasts] == list(range(1, 10))
     assert run.problems == []
-    scores = run.scores()
+    scores = scored_forecasts(run)
     assert all(s.has_held and s.outcome == 100.0 for s in scores)
     assert abs(scores[-1].error) < 0.01
-    energies = run.scores("energy_kwh")
+    energies = scored_forecasts(run, "energy_kwh")
     assert energies[0].outcome == pytest.approx(0.01) and energies[-1].has_held
 
 
@@ -100,7 +101,7 @@ def test_a_run_that_did_not_do_what_was_forecast_is_not_scored(make_run, ending)
     )
     run = Run(run_dir)
     assert units_done(dataclasses.replace(run.summary, epochs_planned=5), None) is None
-    assert run.scores() == ()
+    assert scored_forecasts(run) == ()
     assert units_done(dataclasses.replace(run.summary, epochs_planned=2, status="finished"), None) == 2
 
 
@@ -124,7 +125,7 @@ def test_energy_of_several_nodes_is_not_scored_against_the_forecast_of_the_first
     (run_dir / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
     run = Run(run_dir)
     run.summary = dataclasses.replace(run.summary, epochs_planned=20, epochs_done=20, n_nodes=2)
-    assert len(run.scores()) == 1 and not run.scores("energy_kwh")
+    assert len(scored_forecasts(run)) == 1 and not scored_forecasts(run, "energy_kwh")
 
 
 def test_energy_is_judged_at_the_same_moment_as_time():

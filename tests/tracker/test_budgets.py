@@ -13,6 +13,7 @@ from greenlove_tracker.config import Settings, load_settings, time_limit
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
 from greenlove_tracker.job import find_ranks
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import RunStatus, SystemClock
 from greenlove_tracker.tracker.background import BackgroundWorker
@@ -230,7 +231,7 @@ def test_stopping_comes_between_two_epochs_after_the_checkpoint(clock, tmp_path,
     run = read_logs(tmp_path).runs[0]
     assert run.summary.status == "stopped" and run.summary.epochs_done == saved[0] / 10
     assert all(e.is_complete for e in run.epochs)
-    assert run.scores() == ()  # a run that stopped is not what was forecast
+    assert scored_forecasts(run) == ()  # a run that stopped is not what was forecast
 
 
 def test_a_script_under_greenlove_run_says_what_is_done_in_its_budgets(clock, tmp_path):

@@ -8,6 +8,7 @@ from fakes import make_tracker, session, tick, train
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.forecasts import LEAST_COLUMNS
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.report import watch_screen, wording
 from greenlove_tracker.report.run_report import forecast_blocks
 from greenlove_tracker.report.screens import end_screen
@@ -41,7 +42,7 @@ def test_a_run_that_a_rule_ended_is_complete_and_its_forecasts_are_scored(clock,
         "9",
         "6",
     ]
-    scores = run.scores()
+    scores = scored_forecasts(run)
     assert len(scores) == len(run.forecasts) == END
     assert all(scored.outcome == 90.0 for scored in scores) and scores[-2].has_held
     assert wording.progress(run) == "9 of 50 epochs, stopped early"
@@ -54,7 +55,7 @@ def test_a_forecast_that_knew_no_rule_is_scored_as_missed(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=50) as tracker:
         train_until_stop(tracker, clock)
     run = read_logs(tmp_path).runs[0]
-    assert run.scores() and not any(scored.has_held for scored in run.scores())
+    assert scored_forecasts(run) and not any(scored.has_held for scored in scored_forecasts(run))
     assert wording.early_stop_sentence(run) == "stopped early after 9 of 50 epochs; best: epoch 6"
 
 

@@ -10,6 +10,7 @@ import pytest
 from fakes import make_tracker, session, tick
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import NullMeter
 from greenlove_tracker.records import Counts, RunStatus
 
@@ -75,7 +76,7 @@ def test_the_log_has_it_in_epochs_and_it_is_scored_and_read_as_any_other(clock, 
     early = [f for f in run.forecasts if not f.epochs_done]
     assert early[0].elapsed_s <= 20 and early[0].planned == 3 and early[0].steps_done == round(early[0].elapsed_s * 10)
     assert len(early) > 10
-    scores = run.scores()
+    scores = scored_forecasts(run)
     assert len(scores) == len(run.forecasts) and all(s.has_held for s in scores)
 
 

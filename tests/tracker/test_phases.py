@@ -10,6 +10,7 @@ from fakes import make_tracker, session, tick, train
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import WarningCode
+from greenlove_tracker.logs.scoring import scored_forecasts
 
 PHASES = [Phase(300, tokens_per_step=100), Phase(300, tokens_per_step=200), Phase(300, tokens_per_step=300)]
 TOTAL_S = 300 * (0.1 + 0.18 + 0.26)
@@ -110,7 +111,7 @@ def test_phases_in_steps_beside_epochs_are_forecast_in_steps(clock, tmp_path):
             if until < 900:
                 tracker.epoch_start()
     (run,) = read_logs(tmp_path).runs
-    assert len(run.scores()) == len(run.forecasts) > 5
+    assert len(scored_forecasts(run)) == len(run.forecasts) > 5
 
 
 def test_evaluations_that_begin_late_are_in_the_forecast(clock, tmp_path):

@@ -10,6 +10,7 @@ from fakes import make_tracker, session, tick, train
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.phases import phases_after
 from greenlove_tracker.report.screens import end_screen
 from greenlove_tracker.tracker.state import Plan
@@ -45,7 +46,7 @@ def test_the_rest_is_forecast_and_the_epochs_keep_their_numbers(clock, tmp_path)
     assert [e.epoch for e in run.epochs] == list(range(11, 31))
     assert (run.text("epochs_planned"), run.text("first_epoch")) == ("20", "10")
     assert run.is_complete and {issued.planned for issued in run.forecasts} == {20}
-    assert run.scores()[-1].has_held
+    assert scored_forecasts(run)[-1].has_held
     assert "20 of 20 epochs, number 11 to 30" in end_screen(run, exit_code=0)
 
 

@@ -12,6 +12,7 @@ from greenlove_tracker import console, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import live
 from greenlove_tracker.logs.mapreduce import verify
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import MeterInfo
 from greenlove_tracker.records import Energy, Field
 
@@ -103,11 +104,11 @@ def test_what_is_not_the_trainings_time_is_in_no_score(clock, tmp_path, monkeypa
         clock.pass_s(5000.0)  # and what a script does in its with block when the training is over
     run = read_logs(tmp_path).runs[0]
     assert run.summary.duration_s == pytest.approx(20 * 11 + 600 + 5000)
-    scores = run.scores()
+    scores = scored_forecasts(run)
     before = [s for s in scores if s.issued.epochs_done <= 2 and s.estimate.point < 500]
     assert before and {round(s.outcome, 6) for s in before} == {220.0}
     assert {round(s.outcome, 6) for s in scores[len(before) :]} == {820.0}  # these knew of the answer
-    energy = run.scores("energy_kwh")
+    energy = scored_forecasts(run, "energy_kwh")
     assert energy[-1].outcome == pytest.approx(0.36 * 820 / 3600, rel=1e-6)
     assert all(abs(s.error) < 0.02 for s in scores[1:])
 

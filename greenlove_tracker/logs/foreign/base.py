@@ -95,7 +95,7 @@ class ForeignRun(Run, ABC):
         """True where the tool wrote its totals."""
         return self.record.is_closed
 
-    @property
+    @cached_property
     def calibration(self) -> None:
         """None: other tools do not name the machine."""
 
@@ -123,7 +123,7 @@ class ForeignRun(Run, ABC):
         return []  # no directory of its own: no trials, no forecasts, no further ranks
 
     @cached_property
-    def _fields_by_node(self) -> Sequence[Mapping[str, Field]]:
+    def fields_by_node(self) -> Sequence[Mapping[str, Field]]:
         return [self.record.fields]
 
 

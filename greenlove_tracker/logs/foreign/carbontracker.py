@@ -132,7 +132,7 @@ class CarbontrackerRun(ForeignRun):
             flags=summary.flags | {Flag.PREDICTED.value},
         )
 
-    def _read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
+    def read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
         """Yield its one prediction, the mean so far times the epochs: it has no interval, and knows epochs alone."""
         predicted, epochs = self.predicted, self.log.epochs
         if stream or predicted is None or predicted.epochs is None or predicted.duration_s is None or not epochs:

@@ -9,6 +9,7 @@ from foreign_samples import END, HEAD, write_log
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.scoring import headline_forecast, scored_forecasts
 from greenlove_tracker.records import Flag
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report.build import document
@@ -47,9 +48,9 @@ def test_its_prediction_is_a_forecast_without_an_interval():
     energy = issued.estimates["energy_kwh"]
     assert energy.point == whole.log.predicted.energy_kwh
     assert not energy.has_interval and energy.lower == energy.upper == energy.point
-    (scored,) = whole.scores("duration_s")  # it did what was predicted, and can be judged
-    assert abs(scored.error) < 0.2 and whole.headline_forecast() == scored
-    assert early.scores() == () and Flag.PREDICTED not in early.summary.flags  # stopped early: measured counts
+    (scored,) = scored_forecasts(whole, "duration_s")  # it did what was predicted, and can be judged
+    assert abs(scored.error) < 0.2 and headline_forecast(whole) == scored
+    assert scored_forecasts(early) == () and Flag.PREDICTED not in early.summary.flags  # stopped early: measured counts
 
 
 @pytest.fixture
