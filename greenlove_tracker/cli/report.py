@@ -50,7 +50,7 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
 
     Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
     """
-    from greenlove_tracker.logs.following import FollowedDirectory
+    from greenlove_tracker.logs.directory import FollowedDirectory
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.report.watch_screen import MOST_ENDED, watch_screen
 

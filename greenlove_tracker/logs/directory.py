@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.console import with_bar
@@ -13,8 +15,9 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.foreign.discovery import copies_among, copy_message, runs_and_problems
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import is_of_directory
-from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, place
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, is_of_directory
+from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, forget_listings, place
+from greenlove_tracker.records import RunStatus
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +61,7 @@ class Logs:
 
         Each is read anew: who lets go of it has let go of all that was read.
         """
-        yield from filter(_is_readable, with_bar(map(copy, self.runs), len(self.runs), len(self.runs)))
+        yield from filter(is_readable, with_bar(map(copy, self.runs), len(self.runs), len(self.runs)))
 
     def latest_exploration(self) -> Run | None:
         """Return the last run that was an exploration; None without one. A damaged one is refused by name."""
@@ -68,7 +71,7 @@ class Logs:
     @property
     def has_runs(self) -> bool:
         """True where any run can be read; of ours, the first that can is enough, and the others are not read."""
-        return any(map(_is_readable, self._subdirectories())) or any(True for _ in self.readable())
+        return any(map(is_readable, self._subdirectories())) or any(True for _ in self.readable())
 
     def _subdirectories(self) -> Iterator[Run]:
         try:
@@ -84,7 +87,8 @@ class Logs:
         return runs_frame(run.summary for run in self.readable())
 
 
-def _is_readable(run: Run) -> bool:
+def is_readable(run: Run) -> bool:
+    """Return True where its totals can be told; why not, becomes a problem of the run."""
     try:
         _ = run.summary
     except (LogError, OSError, ValueError, ArithmeticError) as error:
@@ -191,3 +195,131 @@ class RunIndex:
         if not isinstance(run.path, RemotePath) and run.path.is_symlink():
             return run.path.resolve().name in names and run.path.resolve().parent == path.resolve()
         return run.path.name in names and str(run.path) == str(path / run.path.name)
+
+
+# -- A directory that is looked at again and again while its runs go on --
+
+
+class FollowedRun:
+    """One run that is looked at again and again: read anew where its files have changed, and while it may be alive.
+
+    Args:
+        path: its directory.
+    """
+
+    def __init__(self, path: LogPath) -> None:
+        self._path = path
+        self._stamps: Mapping[str, tuple[int, int]] | None = None
+        self._run = Run(path)
+
+    def run(self) -> Run:
+        """Return the run as it is now; the same object where nothing was written and it has ended."""
+        stamps = self._written()
+        if stamps is None or stamps != self._stamps or self._goes_on():
+            self._run, self._stamps = Run(self._path), stamps
+        return self._run
+
+    def _goes_on(self) -> bool:
+        """Return True where it did when it was last looked at; a dead run that writes nothing stays dead."""
+        run = self._run
+        return run.is_run and not run.has_summary and is_readable(run) and run.summary.status == RunStatus.RUNNING
+
+    def _written(self) -> Mapping[str, tuple[int, int]] | None:
+        """Return size and time of each file; None where that costs as much as reading them, or cannot be told."""
+        if isinstance(self._path, RemotePath):
+            forget_listings(self._path)
+            return None
+        calibration = self._run.log_dir / CALIBRATION_FILE  # figures of the run depend on it
+        try:
+            with os.scandir(self._path) as scanned:
+                found = {entry.name: entry.stat() for entry in scanned if entry.name.endswith(".csv")}
+            if isinstance(calibration, Path) and calibration.exists():
+                found[CALIBRATION_FILE] = calibration.stat()
+        except OSError:
+            return None
+        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The content of a log directory at one moment.
+
+    Attributes:
+        path: the directory.
+        is_there: whether there is such a directory.
+        running: runs that go on, the newest first.
+        ended: of the others the newest, the newest first; those without an end of their own are dead.
+        n_ended: of the others, all.
+        n_dead: of these, those that wrote no end.
+        problems: what cannot be read.
+    """
+
+    path: LogPath
+    is_there: bool = True
+    running: Sequence[Run] = ()
+    ended: Sequence[Run] = ()
+    n_ended: int = 0
+    n_dead: int = 0
+    problems: Sequence[Problem] = field(default=())
+
+    @property
+    def n_runs(self) -> int:
+        """Runs that can be read."""
+        return len(self.running) + self.n_ended
+
+
+class FollowedDirectory:
+    """A log directory, or the directory of one run, that is looked at again and again.
+
+    Args:
+        path: the directory; it may be there only later.
+    """
+
+    def __init__(self, path: LogPath) -> None:
+        self.path = path
+        self._followed: dict[str, FollowedRun] = {}
+        self._ended = set[str]()  # those that wrote their end; a dead one may be alive on another machine
+
+    def look(self, n_ended: int) -> Sighting:
+        """Return what the directory holds now.
+
+        Args:
+            n_ended: of runs that have ended, so many are read, those begun last.
+        """
+        forget_listings(self.path)
+        if not self.path.is_dir():
+            return Sighting(self.path, is_there=False)
+        running: list[Run] = []
+        ended: list[Run] = []
+        problems: list[Problem] = []
+        n_closed = n_dead = 0
+        for name in self._names():
+            is_enough = len(ended) >= n_ended
+            if name in self._ended and is_enough:  # the usual one of thousands
+                n_closed += 1
+                self._followed.pop(name, None)
+                continue
+            run = self._followed.setdefault(name, FollowedRun(self.path / name if name else self.path)).run()
+            if not run.is_run:
+                continue
+            if not (run.has_summary and is_enough) and not is_readable(run):
+                problems += run.problems[-1:]
+            elif run.has_summary:
+                self._ended.add(name)
+                n_closed += 1
+                ended += [] if is_enough else [run]
+            elif run.summary.status == RunStatus.RUNNING:
+                running.append(run)
+            else:
+                n_dead += 1
+                ended += [] if is_enough else [run]
+        return Sighting(self.path, True, running, ended, n_closed + n_dead, n_dead, problems)
+
+    def _names(self) -> list[str]:
+        """Return the names of what may be runs, those begun last first; an empty one is the directory itself."""
+        if Run(self.path).is_run:
+            return [""]
+        try:
+            return [entry.name for entry in reversed(entries(self.path)) if entry.is_dir]
+        except OSError:
+            return []

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from greenlove_tracker import files
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.following import FollowedDirectory, FollowedRun, Sighting
+from greenlove_tracker.logs.directory import FollowedDirectory, FollowedRun, Sighting
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.records import RunStatus

@@ -8,7 +8,7 @@ from datetime import datetime
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.following import Sighting
+from greenlove_tracker.logs.directory import Sighting
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering.terminal import display_width, wrap
 from greenlove_tracker.report import wording

@@ -7,7 +7,7 @@ from report_samples import STARTED_S, demo_rows, demo_run, epoch_row, issued, ru
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import clock_time
-from greenlove_tracker.logs.following import FollowedDirectory
+from greenlove_tracker.logs.directory import FollowedDirectory
 from greenlove_tracker.rendering.terminal import display_width
 from greenlove_tracker.report.watch_screen import watch_screen
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from report_samples import HERE, cpu_energy, demo_rows, epoch_row, write_run
 
-from greenlove_tracker.logs import following
 from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.following import FollowedDirectory, GrowingRows
+from greenlove_tracker.logs.directory import FollowedDirectory
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import EPOCH_COLUMNS, row_cells
+from greenlove_tracker.logs.schema import row_cells
 from greenlove_tracker.logs.storage import place
 from greenlove_tracker.records import RunStatus
 
@@ -24,49 +23,6 @@ def age(run_dir: Path, by_s: float) -> None:
 
 def lines(rows) -> bytes:
     return log_lines([row_cells(row) for row in rows])
-
-
-def test_rows_that_were_read_are_not_read_again(tmp_path, monkeypatch):
-    path, problems = tmp_path / "epochs-0.csv", []
-    first, second, third = demo_rows(3)
-    path.write_bytes(log_lines([EPOCH_COLUMNS]) + lines([first]))
-    read, original = [], following.read_records
-    monkeypatch.setattr(following, "read_records", lambda data, *more: read.append(data) or original(data, *more))
-    rows = GrowingRows()
-    assert rows.read(str(path), problems.append) == [first]
-    with path.open("ab") as file:
-        file.write(lines([second]) + lines([third])[:-20])  # the last line is being written
-    assert rows.read(str(path), problems.append) == [first, second]
-    assert lines([first]) not in read[1]
-    assert rows.read(str(path), problems.append) == [first, second] and len(read) == 2
-    with path.open("ab") as file:
-        file.write(lines([third])[-20:])
-    assert rows.read(str(path), problems.append) == [first, second, third] and problems == []
-
-
-def test_another_file_of_the_same_name_is_read_anew(tmp_path):
-    path = tmp_path / "epochs-0.csv"
-    first, second, third = demo_rows(3)
-    path.write_bytes(log_lines([EPOCH_COLUMNS]) + lines([first, second]))
-    rows = GrowingRows()
-    rows.read(str(path), print)
-    other = tmp_path / "other"
-    other.write_bytes(log_lines([EPOCH_COLUMNS]) + lines([third, third, third]))
-    other.replace(path)
-    assert rows.read(str(path), print) == [third] * 3
-
-
-def test_what_cannot_be_read_is_said_at_each_look_and_the_rest_is_kept(tmp_path):
-    path, problems = tmp_path / "epochs-0.csv", []
-    (row,) = demo_rows(1)
-    path.write_bytes(log_lines([EPOCH_COLUMNS]) + lines([row]).replace(b"epoch", b"epoque", 1) + lines([row]))
-    rows = GrowingRows()
-    assert rows.read(str(path), problems.append) == [row]
-    assert len(problems) == 1 and "left out" in problems[0]
-    assert rows.read(str(path), problems.append) == [row]
-    assert problems[1:] == problems[:1]  # a page that is written anew says so too
-    path.unlink()
-    assert rows.read(str(path), problems.append) == [row] and "cannot be read" in problems[2]
 
 
 def test_what_it_shows_is_what_the_log_holds(tmp_path):
