@@ -21,8 +21,6 @@ from greenlove_tracker.report.build import document
 from greenlove_tracker.report.comparison_screen import headline
 from greenlove_tracker.report.run_report import run_document
 
-# -- The run that it is logged in --
-
 
 def logged(folder: Path, comparison: Comparison | None) -> Run:
     """A comparison's run beside a training, as ``compare`` writes it."""

@@ -13,9 +13,8 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Field
 from greenlove_tracker.rendering import html, pdf
-from greenlove_tracker.rendering.document import ChartRow, Document, Heading, LineChart, Paragraph, Table
+from greenlove_tracker.rendering.document import ChartRow, Document, Heading, LineChart, Table
 from greenlove_tracker.report.full_comparison import run_blocks
-from greenlove_tracker.report.run_report import cumulative_energy_kwh
 from greenlove_tracker.tracker.session import open_run
 
 EPOCH_S, EVAL_S = 60.0, 6.0
@@ -49,10 +48,6 @@ def trained(
             tracker.log_metric("accuracy", accuracy)
     assert tracker.run_dir is not None
     return Run(tracker.run_dir)
-
-
-def texts(groups: Any) -> str:
-    return " ".join(block.text for block in run_blocks(groups) if isinstance(block, Paragraph))
 
 
 def tables(groups: Any) -> dict[str, list[dict[str, str]]]:
@@ -89,44 +84,11 @@ def pair(tmp_path):
 def test_curves_by_epoch_and_by_energy(pair):
     found = charts(pair)
     by_epoch, by_energy = found["accuracy"], found["accuracy, by the energy that it took"]
-    assert [line.name for line in by_epoch.lines] == ["baseline", "amp-bf16"]
-    assert by_epoch.x_label == "epoch"
     assert by_epoch.points == ((1, 0.5), (2, 0.8), (3, 0.9))
-    assert not by_epoch.is_from_0 and not by_energy.is_from_0  # so that close accuracies are told apart
-    assert found["Duration of each epoch"].is_from_0
-    assert by_energy.x_label == "energy so far, Wh"
     assert by_energy.points[-1] == (pytest.approx(19.8), 0.9)  # its evaluation included
     assert by_energy.others[0].points[-1] == (pytest.approx(10.8), 0.894)
     loss = found["train_loss, by the energy that it took"]
     assert loss.points[0] == (pytest.approx(6.0, rel=1e-3), 2.0)  # logged before the evaluation
-    assert found["Duration of each epoch"].others[0].points == ((1, 30), (2, 30), (3, 30))
-    assert "Energy of each epoch, before PUE" in found
-
-
-def test_energy_so_far_ends_with_the_total(pair):
-    for _, (run,) in pair:
-        elapsed_s, energy_kwh = cumulative_energy_kwh(run)[-1]
-        assert elapsed_s == pytest.approx(run.summary.duration_s)
-        assert energy_kwh == pytest.approx(run.summary.energy_kwh)
-
-
-def test_several_runs_are_a_mean_and_a_range(tmp_path):
-    groups = [
-        ("old", [trained(tmp_path, 60, (0.5, 0.90)), trained(tmp_path, 70, (0.5, 0.92))]),
-        ("new", [trained(tmp_path, 50, (0.5, 0.91)), trained(tmp_path, 54, (0.5, 0.93))]),
-    ]
-    first, _ = tables(groups)["Whole runs"]
-    assert first["runs"] == "2"
-    assert first["time"] == "2 min 22 s (2 min 12 s to 2 min 32 s)"
-    text = texts(groups)
-    assert "new used on average 18% less modelled energy and took 18% less time" in text
-    assert (
-        "its best accuracy is 1.0 points higher (0.9200, the baseline's 0.9100; the ranges of their runs overlap)"
-        in text
-    )
-    assert "A line of several runs is their mean" in text
-    assert "What one run learnt" not in text
-    assert charts(groups)["accuracy"].points == ((1, 0.5), (2, pytest.approx(0.91)))
 
 
 def test_what_is_unknown_is_a_dash_and_never_0(tmp_path):
@@ -134,42 +96,18 @@ def test_what_is_unknown_is_a_dash_and_never_0(tmp_path):
     first, _, missing = tables(groups)["Whole runs"]
     assert first["energy"] == first["CO2e"] == first["cost"] == first["of it measured"] == "–"
     assert set(missing.values()) == {"c", "0", "–"}
-    text = texts(groups)
-    assert (
-        "b took 45% less time (the energy of a and b is unknown), and its best accuracy is the same (0.9000)." in text
-    )
-    assert "c did not finish." in text
     by_time = charts(groups)["accuracy, by the time that it took"]
-    assert by_time.x_label == "time since the start, min"
     assert by_time.points[-1] == (pytest.approx(198 / 60), 0.9)
 
 
-def test_a_run_that_was_cut_off_is_named_and_left_out(tmp_path):
+def test_a_run_that_was_cut_off_is_left_out(tmp_path):
     clock = FakeClock()
     with pytest.raises(RuntimeError), make_tracker(clock, tmp_path, epochs=3) as tracker:
         tracker.epoch_start()
         clock.pass_s(60)
         raise RuntimeError
-    run = Run(tracker.run_dir)
-    groups = [("whole", [trained(tmp_path)]), ("cut", [run])]
-    assert f"cut: {run.run_id} is left out (failed, 0 of 3 epochs)." in texts(groups)
-    assert "cut did not finish." in texts(groups)
+    groups = [("whole", [trained(tmp_path)]), ("cut", [Run(tracker.run_dir)])]
     assert tables(groups)["Whole runs"][1]["time"] == "–"
-
-
-def test_a_metric_below_0_has_a_chart_and_one_that_is_not_finite_no_point(tmp_path):
-    clock = FakeClock()
-    with make_tracker(clock, tmp_path, epochs=3) as tracker:
-        for value in (1.0, float("nan"), 0.5):
-            tracker.epoch_start()
-            clock.pass_s(60)
-            tracker.epoch_end()
-            tracker.log_metric("loss", value)
-            tracker.log_metric("nll", -value)
-    run = Run(tracker.run_dir)
-    found = charts([("a", [run]), ("b", [run])])
-    assert found["loss"].points == ((1, 1.0), (3, 0.5))
-    assert found["nll"].points == ((1, -1.0), (3, -0.5))
 
 
 def test_it_is_drawn_as_a_page_and_a_pdf(pair):

@@ -12,7 +12,6 @@ from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering.axes import MAX_POINTS
 from greenlove_tracker.rendering.document import ChartRow, LineChart, Paragraph
-from greenlove_tracker.report import wording
 from greenlove_tracker.report.full_comparison import run_blocks
 from greenlove_tracker.report.learning_curves import learning_blocks
 
@@ -35,16 +34,6 @@ def logged(tmp_path, values_by_epoch: list[dict[str, float]], **settings: object
             for name, value in values.items():
                 tracker.log_metric(name, value)
     return Run(tracker.run_dir)
-
-
-def test_an_early_stop_is_said_and_its_best_epoch_marked(tmp_path):
-    run = training(tmp_path, epochs=6, planned=12, best_epoch=3)
-    assert wording.early_stop_sentence(run).startswith("stopped early after 6 of 12 epochs; best: epoch 3")
-    assert "The open circles mark the best epoch." in text(run)
-    pair = charts(run)["train_loss, val_loss"]
-    assert [x for x, _ in pair.dots] == [3, 3]
-    assert charts(run)["learning_rate"].dots == ()
-    assert wording.early_stop_sentence(training(tmp_path)) == ""
 
 
 def test_steps_are_the_axis_where_an_epoch_has_several_values(tmp_path):

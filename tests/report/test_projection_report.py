@@ -30,10 +30,6 @@ def screen(rows, *about: str, width: int = 100) -> str:
     return projection_screen(rows, about or ("LoRA, 8B", "forecast", "peak 21.3 GiB"), TODAY, width=width)
 
 
-def flat(text: str) -> str:
-    return " ".join(text.split())
-
-
 def texts_of(blocks) -> list[str]:
     found = []
     for block in blocks:
@@ -45,9 +41,6 @@ def texts_of(blocks) -> list[str]:
             case BarChart():
                 found += [block.title, *(t for bar in block.bars for t in (bar.label, bar.text))]
     return found
-
-
-# -- the screen ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow_cases
@@ -94,9 +87,6 @@ def test_prices_of_a_catalogue_are_shown_to_be_as_old_as_its_file(tmp_path):
     assert (values["price_date"], values["price_date_is_of_file"]) == ("2026-11-01", True)
 
 
-# -- for programs --------------------------------------------------------------------------------------------------
-
-
 def test_json_and_csv_hold_every_row():
     rows = projected(peak_memory_gb=46.0)
     record = json.loads(json.dumps(projection_record(rows, ("x",))))
@@ -109,9 +99,6 @@ def test_json_and_csv_hold_every_row():
     table = list(csv.DictReader(io.StringIO(projection_csv(rows))))
     assert [r["gpu"] for r in table] == [r.name for r in rows]
     assert next(r for r in table if r["gpu"] == "L40S")["cost_usd"] == ""
-
-
-# -- pages ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow_cases
@@ -145,9 +132,6 @@ def test_hostile_prices_are_data(tmp_path, hostile: str):
     page = html.render(projection_document(rows))
     assert "<script" not in page and "<img" not in page and "L40S" in page
     pdf.render(projection_document(rows))
-
-
-# -- an exploration's chart ----------------------------------------------------------------------------------------
 
 
 def explored(*batches: int, method: str = "wls"):
