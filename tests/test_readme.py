@@ -24,9 +24,9 @@ SHOWN_BY = {
         "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"
     ),
     "Crusoe Cloud's GPUs or those of your price list, and which to rent": (
-        "tests/cli/test_project.py::test_the_decision_comes_first_and_keeps_the_limits_where_it_can"
+        "tests/cli/test_project.py::test_the_decision_keeps_the_limits_where_it_can"
     ),
-    "Every forecast has a range": "tests/report/test_run_report.py::test_each_quantity_stands_beside_its_outcome",
+    "Every forecast has a range": "tests/golden/expected/forecast-outcomes.json",
     "and so has the energy of a finished run": "benchmarks/energy_errors.py",
     "No network is used unless you ask for it": (
         "tests/tracker/test_shutdown.py::test_without_any_network_it_is_the_same"
@@ -72,9 +72,7 @@ SHOWN_BY = {
         "tests/tracker/test_tracker.py::test_an_error_of_our_own_warns_once_and_steps_aside"
     ),
     "An epoch costs about a millisecond": "benchmarks/overhead.py",
-    "Each is logged and compared with what the run took": (
-        "tests/report/test_run_report.py::test_each_quantity_stands_beside_its_outcome"
-    ),
+    "Each is logged and compared with what the run took": ("tests/golden/expected/forecast-outcomes.json"),
     "How often the intervals hold is measured, against every baseline we know": (
         "benchmarks/backtest.py",
         "benchmarks/backtest_gpu.py",

@@ -1,4 +1,4 @@
-"""The report of one run: other machines, its forecasts and their outcome."""
+"""The report of one run: the same whenever it is made, and one pass over its files."""
 
 from __future__ import annotations
 
