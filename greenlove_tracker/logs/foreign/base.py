@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
 
 from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import NOT_UTF_8, UNKNOWN, UTF_16
-from greenlove_tracker.logs.problems import Problem, ProblemLog
+from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.storage import check_file
+from greenlove_tracker.logs.storage import read_bytes
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Field, Row, RunSummary
 from greenlove_tracker.units import GRAMS_PER_KG
@@ -27,11 +28,10 @@ class ForeignRecord:
     Attributes:
         fields: as ``run.csv`` holds them.
         rows: epochs, or stretches of time between readings.
-        ending: how and when it ended; an empty status where that is not known.
+        ending: how and when it ended.
         is_closed: whether the tool wrote its totals.
         total_kwh: the tool's own total, PUE included; stands in where the rows hold no energy.
         emissions_gco2e: the tool's own, likewise.
-        problems: what could not be read.
     """
 
     fields: Mapping[str, Field]
@@ -40,7 +40,6 @@ class ForeignRecord:
     is_closed: bool
     total_kwh: float | None = None
     emissions_gco2e: float | None = None
-    problems: Sequence[Problem] = field(default=(), compare=False)
 
 
 class ForeignRun(Run, ABC):
@@ -48,37 +47,26 @@ class ForeignRun(Run, ABC):
 
     Args:
         file: its log.
-        run_id: unique in its directory, and the same whenever it is read.
+        run_id: its time and what the tool calls it: the same whenever it is read.
     """
+
+    run_id = ""
+    calibration = None  # other tools do not name the machine
+    is_run = True
+    _names: list[str] = []  # noqa: RUF012  # no directory of its own: no trials, no forecasts, no further ranks
 
     def __init__(self, file: Path, run_id: str) -> None:
         super().__init__(file)
-        self._run_id = run_id
+        self.run_id = run_id
 
     @abstractmethod
     def _load(self) -> ForeignRecord:
         """Read the log."""
 
-    @property
-    def run_id(self) -> str:
-        """Its time and what the tool calls it."""
-        return self._run_id
-
-    def rename(self, run_id: str) -> None:
-        """Call it otherwise, before its summary is asked for: another run has its name."""
-        self._run_id = run_id
-
     @cached_property
     def record(self) -> ForeignRecord:
         """The content of the log."""
-        record = self._load()
-        self._problem_log.extend(record.problems)
-        return record
-
-    @cached_property
-    def is_run(self) -> bool:
-        """It is one."""
-        return True
+        return self._load()
 
     @cached_property
     def rows(self) -> Mapping[int, Sequence[Row]]:
@@ -96,10 +84,6 @@ class ForeignRun(Run, ABC):
         return self.record.is_closed
 
     @cached_property
-    def calibration(self) -> None:
-        """None: other tools do not name the machine."""
-
-    @cached_property
     def summary(self) -> RunSummary:
         """The totals: as measured, and what the tool predicts of epochs that it was not to monitor."""
         return self.measured
@@ -113,14 +97,9 @@ class ForeignRun(Run, ABC):
             kilograms = None if grams is None else grams / GRAMS_PER_KG
             summary = replace(summary, energy_kwh=self.record.total_kwh, emissions_kgco2e=kilograms)
         energy = summary.energy
-        known = [c for c in COMPONENTS if energy.component_kwh(c) is not None]
-        if any(not energy.component_method(c) for c in known):
+        if any(energy.component_kwh(c) is not None and not energy.component_method(c) for c in COMPONENTS):
             return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known
         return summary
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return []  # no directory of its own: no trials, no forecasts, no further ranks
 
     @cached_property
     def fields_by_node(self) -> Sequence[Mapping[str, Field]]:
@@ -141,24 +120,17 @@ _MAX_TEXT = 200  # characters of a name or a note
 def read_lines(file: Path, notes: ProblemLog) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file with their numbers, without line ends; what cannot be one is a problem."""
     try:
-        check_file(file.stat())  # a pipe would be waited for
-        with file.open("rb") as stream:
-            yield from _lines(stream, file, notes)
+        data = read_bytes(file)
     except OSError as error:
         notes.add(file, f"cannot be read: {error.strerror}")
-
-
-def _lines(stream: BinaryIO, file: Path, notes: ProblemLog) -> Iterator[tuple[int, str]]:
-    number = 0
-    while line := stream.readline(MAX_LINE_BYTES):
-        number += 1
-        if number == 1 and line[:2] in UTF_16:
-            notes.add(file, "cannot be read: UTF-16 instead of UTF-8")
-            return
+        return
+    if data[:2] in UTF_16:
+        notes.add(file, "cannot be read: UTF-16 instead of UTF-8")
+        return
+    for number, line in enumerate(io.BytesIO(data), 1):
         if not line.endswith(b"\n"):
-            if not _is_followed(stream):
-                notes.add(file, "last line was cut off, and is left out")
-                return
+            notes.add(file, "last line was cut off, and is left out")
+        elif len(line) > MAX_LINE_BYTES:
             notes.add(file, f"line {number} left out: longer than {MAX_LINE_BYTES:,} bytes")
         elif b"\x00" in line:
             notes.add(file, f"line {number} left out: NUL bytes")
@@ -167,14 +139,6 @@ def _lines(stream: BinaryIO, file: Path, notes: ProblemLog) -> Iterator[tuple[in
             if UNKNOWN in text:
                 notes.add(file, NOT_UTF_8)
             yield number, text
-
-
-def _is_followed(stream: BinaryIO) -> bool:
-    """Return True where a line end follows; the stream then stands behind it."""
-    while rest := stream.readline(MAX_LINE_BYTES):
-        if rest.endswith(b"\n"):
-            return True
-    return False
 
 
 def safe_text(text: str) -> str:
@@ -189,10 +153,23 @@ def amount(text: str) -> float | None:
     Raises:
         ValueError: where it is no number, or a negative one.
     """
-    if not text.strip() or text.strip().lower() in ("none", "nan"):
+    if text.strip().lower() in ("", "none", "nan"):
         return None
     float(text)  # says itself where it is no number at all
     try:
         return schema.amount(text)
     except ValueError:
         raise ValueError(f"{text.strip()[:40]!r} is not an amount") from None
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time as a log has it; None where it is none."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def iso(moment: datetime | None) -> str:
+    """Return ISO 8601; without a zone where the log gives none: local times, and not of where."""
+    return moment.isoformat(timespec="milliseconds") if moment else ""
