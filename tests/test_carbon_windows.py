@@ -75,28 +75,6 @@ def test_what_each_rule_saves_on_a_day_that_repeats_is_as_reckoned_by_hand(of_sq
     assert cell.saved_g("oracle") == pytest.approx((now - 12 * 100 - 12 * 300) / 24)
 
 
-def test_the_mean_over_a_longer_job_is_what_counts(of_square):
-    cell = of_square[1][12, 24]
-    assert sorted(set(np.round(cell.now, 6))) == [round((100 * n + 300 * (12 - n)) / 12, 6) for n in range(6, -1, -1)]
-    assert cell.costs["oracle"] == pytest.approx(np.full(len(cell.now), 200.0))
-
-
-@pytest.mark.parametrize("rule", ["persistence", "seasonal mean", "ours, once", "ours, each hour"])
-def test_what_repeats_is_known_to_every_forecast(of_square, bench, rule):
-    assert bench.kept(list(of_square[1].values()), rule) == pytest.approx(1.0, abs=0.01)
-
-
-def test_cells_count_where_the_oracle_saves_a_tenth(bench):
-    def cell(oracle, ours):
-        now = np.full(4, 200.0)
-        costs = {"oracle": now * (1 - oracle), "ours, once": now * (1 - ours)}
-        return bench.Cell("SYN 2023", 1, 6, now, costs)
-
-    cells = [cell(0.101, 0.05), cell(0.299, 0.27), cell(0.099, -0.50)]
-    assert [cell.saved("oracle") for cell in bench.counted(cells)] == pytest.approx([0.101, 0.299])
-    assert bench.kept(bench.counted(cells), "ours, once") == pytest.approx((0.05 + 0.27) / 0.40)
-
-
 @pytest.mark.slow
 def test_what_comes_later_changes_no_decision(bench, tmp_path):
     values = windy(24 * DAYS, seed=3)
@@ -120,56 +98,6 @@ def test_what_comes_later_changes_no_decision(bench, tmp_path):
         assert promised[0] == promised[1]
         differs |= not np.array_equal(cell.starts["ours, once"], after[key].starts["ours, once"])
     assert differs  # what came is looked at, as soon as it is known
-
-
-@pytest.mark.slow
-def test_a_forecast_from_the_changed_hour_on_differs(bench, tmp_path):
-    values = windy(24 * DAYS, seed=3)
-    other = values.copy()
-    other[24 * 42 :] += 50.0
-    series = [bench.Series(written(tmp_path, v, f"em_SYN{i}_2023.csv"), 7, 6) for i, v in enumerate((values, other))]
-    for one in series:
-        one.run()
-    same = np.isclose(series[0].expected, series[1].expected, equal_nan=True).all(axis=1)
-    assert same[: 24 * 42 + 1].all() and not same[24 * 42 + 1]
-
-
-def test_generation_by_fuel_is_counted_as_live_data_is(bench, tmp_path):
-    path = tmp_path / "eia_SYN_2022.csv"
-    path.write_text(
-        "utc,wind_mwh,gas_mwh,other_mwh\n"
-        "2022-01-01 00,100,100,0\n"
-        "2022-01-01 01,200,-5,0\n"
-        "2022-01-01 02,0,0,0\n"  # not reported: unknown, not clean
-        "2022-01-01 03,150,50,20\n"  # what has no factor is as the rest
-    )
-    values = bench.read_series(path).values
-    expected = [(11 + 490) / 2, 11.0, np.nan, (3 * 11 + 490) / 4]
-    assert values == pytest.approx(expected, nan_ok=True)
-
-
-def test_a_model_is_scored_on_the_cells_that_count(bench, tmp_path):
-    series = bench.Series(written(tmp_path, square()), 7, 0)
-    series.open()
-    origins = series.origins[::6]
-    truth = np.lib.stride_tricks.sliding_window_view(series.values, bench.AHEAD_H)[origins]
-    oracle, saved = bench.kept_of_paths(series, truth, origins)
-    assert saved == pytest.approx(oracle) and oracle > 0
-    assert bench.kept_of_paths(series, np.full_like(truth, 200.0), origins)[1] == pytest.approx(0.0)  # none better
-
-
-@pytest.mark.parametrize("model", ["AutoReg", "Holt-Winters"])
-def test_models_of_statsmodels_know_a_day_that_repeats(bench, model):
-    pytest.importorskip("statsmodels")
-    noisy = square(30) + np.random.default_rng(1).normal(0, 3, 24 * 30)
-    assert bench.MODELS[model](noisy, 48, 0) == pytest.approx(np.tile(square(1), 2), abs=40)
-
-
-def test_the_error_of_a_mean_goes_by_weeks(bench):
-    hours = np.arange(52 * 168)
-    by_week = np.random.default_rng(1).normal(0, 1, 52)
-    error = bench.error_by_weeks(by_week[hours // 168], hours)
-    assert error == pytest.approx(by_week.std(ddof=1) / 52**0.5)
 
 
 def test_the_stated_saving_lies_in_its_interval_as_often_as_stated_on_simulated_weather():

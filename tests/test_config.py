@@ -160,11 +160,6 @@ def test_a_broken_file_is_told_by_name(env, text):
         load_settings(env=env)
 
 
-def test_a_file_may_begin_with_a_signature(env):
-    Path("greenlove.toml").write_bytes(b'\xef\xbb\xbfcountry = "DE"\n')
-    assert load_settings(env=env).country == "DE"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -210,18 +205,6 @@ def test_what_variables_and_files_hold_becomes_what_the_settings_hold(env):
 def test_a_home_in_the_log_directory_is_not_a_directory_called_tilde(env, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert load_settings(env={**env, "GREENLOVE_LOG_DIR": "~/logs"}).log_dir == "/home/ada/logs"
-
-
-def test_a_home_that_is_not_ours_or_not_known_is_no_error(monkeypatch):
-    def refused(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    def homeless(path):
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "is_file", refused)
-    monkeypatch.setattr(Path, "expanduser", homeless)
-    assert load_settings(env={}) == Settings()
 
 
 def test_simulated_where_a_power_is_given():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from importlib.machinery import ModuleSpec
@@ -81,12 +80,6 @@ def test_how_much_will_be_measured_at_full_load():
     assert "115 of 170 W (68%)" in Diagnosis((), True, 115.0, 170.0).as_text()
     assert doctor._full_load({}) == (None, None)
     assert "unknown" in Diagnosis((), True, None, None).as_text()
-
-
-def test_a_fix_is_numbered_once():
-    finding = doctor.Finding("cpu", "x", "modelled", "✗", "note", "do this")
-    text = Diagnosis((finding, finding), True, 1.0, 2.0).as_text()
-    assert text.count("fix 1  do this") == 1 and text.count("→ fix 1") == 2 and "1 to fix" in text
 
 
 @pytest.mark.parametrize(("version", "has_finding"), [("4.57.6", True), ("5.0.0", False), (None, False)])
@@ -181,21 +174,6 @@ def test_unasked_with_keys_it_names_their_variables_and_nothing_of_them(server, 
     assert "secret" not in str((findings, said))
 
 
-@pytest.mark.parametrize(
-    ("country", "names"),
-    [("GB", ["neso"]), ("DE", ["energy_charts"]), ("DK1", []), ("JP", [])],
-)
-def test_which_services_know_a_place(server, country, names):
-    findings, said = doctor._not_asked(grid_place(country), "", is_auto=False)
-    assert [f.value for f in findings] == [*names, "electricity_maps"]
-    assert f"they ask {', '.join([*names, 'table'])}." in said[1]
-
-
-def test_without_a_place_no_service_knows_it(server):
-    findings, said = doctor._not_asked(grid_place(""), "", is_auto=False)
-    assert findings == [] and "No country is set, so no hourly carbon intensity can be looked up" in said[0]
-
-
 def test_asked_it_says_what_each_answers_and_how_each_fails(server, monkeypatch):
     monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "token-that-is-secret")
     server.by_path({"/intensity": half_hour(263), "/v3/carbon-intensity/latest": Reply({"error": "no"}, status=401)})
@@ -210,21 +188,6 @@ def test_asked_it_says_what_each_answers_and_how_each_fails(server, monkeypatch)
     assert "token-that-is-secret" not in text + json.dumps(diagnosis.as_dict())
     assert {asked.path for asked in server.asked} == {"/intensity", "/v3/carbon-intensity/latest"}
     assert max(len(line) for line in diagnosis.as_text().splitlines() if line[2:5] not in SIMULATED) <= 100
-
-
-def test_where_runs_ask_a_service_it_says_which_and_its_own_trial_asks_nobody(server):
-    settings = replace(at(server.url, "GB", "neso"), intensity="neso", electricity_tariff="base 0.20; peak 0.32 17-21")
-    text = " ".join(examine(settings).as_text().split())
-    assert "To ask: greenlove doctor --intensity neso. Runs ask neso, table, by the setting intensity." in text
-    assert not server.asked and "no network used" in text
-
-
-def test_a_service_by_its_name_is_asked_alone(server, monkeypatch):
-    monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "token-that-is-secret")
-    server.always(Reply(half_hour(120)))
-    findings, said = doctor._asked(grid_place("GB"), "neso", at(server.url, "GB", "neso"))
-    assert [f.value for f in findings] == ["neso", "table"] and len(server.asked) == 1
-    assert said == ("A run that asks for neso takes the first that answers of neso, table.",)
 
 
 @pytest.mark.slow_cases
@@ -266,15 +229,6 @@ def test_a_place_to_be_looked_up_is_asked_for_with_the_flag_alone(server, monkey
     assert lines(asked.findings)["neso"][0] == "99.0 g/kWh"
 
 
-def test_a_place_that_is_not_found_is_told_with_its_fix(server, monkeypatch):
-    monkeypatch.setattr(own_place, "ADDRESS", f"{server.url}/v1/ip/geo.json")
-    server.always(Reply(status=500))
-    diagnosis = examine(Settings(country="auto", sim_gpu_w=100), "live")
-    (country,) = [f for f in diagnosis.findings if f.subject == "country"]
-    assert (country.method, country.mark, country.fix) == ("no answer", "✗", "export GREENLOVE_COUNTRY=DE")
-    assert diagnosis.live_intensity[0].startswith("country=auto: ")
-
-
 @pytest.mark.parametrize(
     ("country", "name", "message"),
     [
@@ -292,12 +246,3 @@ def test_a_service_that_cannot_be_asked_is_the_users_mistake(server, country, na
 def test_what_needs_no_network_is_said_to_use_none(name):
     diagnosis = examine(Settings(sim_gpu_w=100), name)
     assert not diagnosis.uses_network and "no network used" in diagnosis.as_text()
-
-
-def test_the_command_takes_a_country():
-    from click.testing import CliRunner
-
-    from greenlove_tracker.cli import cli
-
-    said = CliRunner().invoke(cli, ["doctor", "--country", "FR"]).stdout
-    assert "country  FR" in said and "eia" not in said

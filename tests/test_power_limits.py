@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from fake_nvml import UUID, FakeNvml
 from greenlove_tracker import doctor, power_limits
 from greenlove_tracker.cli import cli
 from greenlove_tracker.devices import PowerLimitError
-from greenlove_tracker.power_limits import LoweredLimit, lowered, restore, written_down
+from greenlove_tracker.power_limits import lowered, restore, written_down
 
 ROOT = Path(__file__).parents[1]
 TRAINING = """
@@ -153,14 +152,6 @@ def test_a_watchdog_that_is_killed_is_stood_in_for_at_the_end(gpu, state, start)
     assert training.returncode == 0 and gpu.limit_w == 600.0 and written_down([state]) == []
 
 
-def test_a_watchdog_that_is_told_to_end_puts_the_limit_back_at_once_and_the_block_says_so(gpu, state, start):
-    training = start()
-    lowered_by(training).terminate()
-    assert eventually(lambda: gpu.limit_w == 600.0)
-    _, said = training.communicate("\n", timeout=180)
-    assert "put back before its time" in said and training.returncode == 1
-
-
 def killed_with_its_watchdog(start):
     training = start()
     watchdog = lowered_by(training)
@@ -187,13 +178,6 @@ def test_what_both_leave_behind_is_found_and_put_back(gpu, state, start, monkeyp
     assert (result.exit_code, result.output) == (0, "No power limit was left lowered.\n")
 
 
-def test_the_next_training_puts_back_what_was_left_before_it_lowers_anew(gpu, state, start):
-    killed_with_its_watchdog(start)
-    with lowered(UUID, 250.0, directory=state):
-        assert gpu.limit_w == 250.0
-    assert gpu.limit_w == 600.0
-
-
 def test_the_second_on_one_gpu_is_refused_and_changes_nothing(gpu, state, start):
     training = start()
     lowered_by(training)
@@ -207,17 +191,6 @@ def test_the_second_on_one_gpu_is_refused_and_changes_nothing(gpu, state, start)
     assert gpu.limit_w == 300.0
     (finding,) = doctor._power_limit_findings([state])
     assert finding.mark == doctor.NEUTRAL and f"process {training.pid}" in finding.note and not finding.fix
-
-
-def test_the_second_is_refused_where_the_watchdog_of_the_first_was_killed(gpu, state, start):
-    training = start()
-    lowered_by(training).kill()
-    with (
-        pytest.raises(PowerLimitError, match=f"changed by process {training.pid}"),
-        lowered(UUID, 250.0, directory=state),
-    ):
-        pass
-    assert gpu.limit_w == 300.0
 
 
 def test_a_limit_that_somebody_else_set_meanwhile_is_left(gpu, state):
@@ -262,16 +235,6 @@ def test_a_limit_that_cannot_be_put_back_stays_written_down_and_is_said(gpu, sta
     assert restore(UUID, state) == "Nothing was left lowered."
 
 
-def test_a_damaged_file_is_found_and_what_to_do_is_said(gpu, state):
-    state.mkdir()
-    gpu.limit_w = 700.0
-    (state / f"{UUID}.json").write_text("{")
-    (finding,) = doctor._power_limit_findings([state])
-    assert finding.mark == doctor.BAD and "cannot be read" in finding.note and "nvidia-smi" in finding.fix
-    with pytest.raises(PowerLimitError, match="cannot be read"):
-        restore(UUID, state)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_is_not_followed(gpu, state):
     path = state / "GPU-1.json"
@@ -281,20 +244,3 @@ def test_a_file_of_another_user_is_not_followed(gpu, state):
     with pytest.raises(power_limits.PowerLimitError, match="neither root's nor yours"):
         power_limits.restore("GPU-1", state)
     assert [written.state for written in power_limits.written_down([state])] == [None]
-
-
-def test_another_process_with_the_same_number_is_not_the_one_that_lowered_it(gpu, state):
-    state.mkdir()
-    ours = psutil.Process().create_time()
-    for started_s, is_in_use in ((ours, True), (ours - 3600.0, False)):
-        written = LoweredLimit(UUID, 600.0, 300.0, os.getpid(), started_s, 0.0)
-        (state / f"{UUID}.json").write_text(json.dumps({name: getattr(written, name) for name in written.__slots__}))
-        assert [found.is_in_use for found in written_down([state])] == [is_in_use]
-
-
-def test_a_limit_below_the_default_that_nobody_wrote_down_is_told_with_the_line_that_mends_it(gpu, state):
-    (finding,) = doctor._power_limit_findings([state])
-    assert (finding.subject, finding.mark, finding.fix) == ("power", doctor.NEUTRAL, "")
-    assert finding.note == "600 of 700 W; if not meant: sudo nvidia-smi -i 0 -pl 700"
-    gpu.limit_w = 700.0
-    assert doctor._power_limit_findings([state]) == []

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from greenlove_tracker import read_logs, runner
+from greenlove_tracker import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.report import wording
 from greenlove_tracker.runner import _planned_length
 
 pytest.importorskip("torch")
@@ -124,16 +122,6 @@ def test_the_number_of_epochs_comes_from_the_scripts_arguments_and_the_whole_is_
 
 
 @pytest.mark.slow
-def test_our_own_option_counts_more_and_a_module_is_seen_too():
-    write(PLAIN, "package/train.py")
-    Path("package/__init__.py").write_text("")
-    done = greenlove("--quiet", "--epochs", "3", "-m", "package.train", "--epochs", "2")
-    assert done.returncode == 0 and done.stderr == ""
-    run = only_run()
-    assert (run.summary.epochs_done, run.summary.epochs_planned, run.text("plan_source")) == (2, 3, "--epochs")
-
-
-@pytest.mark.slow
 def test_nothing_is_looked_for_where_that_is_asked():
     write(PLAIN)
     done = greenlove("--no-auto", "train.py")
@@ -204,18 +192,6 @@ def test_a_number_of_epochs_is_none_of_a_training_whose_epochs_cannot_be_seen():
 
 
 @pytest.mark.slow
-def test_scripts_without_pytorch_or_steps_say_what_was_seen_and_load_nothing():
-    Path("plain.py").write_text("import sys\nprint('torch' in sys.modules, 'numpy' in sys.modules)\n")
-    done = greenlove("--log-dir", "a", "plain.py")
-    assert done.stdout == "False False\n" and "did not use PyTorch" in done.stderr
-    write("    for batch in val:\n        net(batch[0])\n")
-    done = greenlove("--log-dir", "b", "train.py")
-    assert done.returncode == 0 and "PyTorch made no optimizer step" in " ".join(done.stderr.split())
-    (run,) = read_logs("b").runs
-    assert not run.epochs and run.summary.epochs_planned is None
-
-
-@pytest.mark.slow
 def test_each_rank_of_a_job_sees_its_own_epochs():
     write(PLAIN)
     done = call(
@@ -254,82 +230,3 @@ def test_each_rank_of_a_job_sees_its_own_epochs():
 def test_a_length_is_read_where_arguments_say_it_unmistakably(arguments, expected):
     found = _planned_length(arguments, None)
     assert (found and (found.plan.epochs, found.plan.total_steps, found.source)) == expected
-
-
-DATA = "import numpy as np\nx, y = np.random.rand(40, 3), np.arange(40) % 2\n"
-UNSEEN = {
-    "xgboost": "import xgboost\nxgboost.train({'nthread': 1}, xgboost.DMatrix(x, y), 3)\n",
-    "lightgbm": "import lightgbm\nlightgbm.train({'verbose': -1, 'num_threads': 1}, lightgbm.Dataset(x, y), 3)\n",
-    "sklearn": "from sklearn.svm import SVC\nSVC().fit(x, y)\n",
-    "keras": (
-        "import os\nos.environ['KERAS_BACKEND'] = 'torch'\nimport keras\n"
-        "model = keras.Sequential([keras.layers.Dense(1)])\nmodel.compile('sgd', 'mse')\n"
-        "model.fit(x, y, epochs=2, verbose=0)\n"
-    ),
-    "fastai": "import fastai\n",  # neither is installed: what counts is that something of the name was imported
-    "jax": "import jax\n",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", UNSEEN)
-def test_of_a_framework_that_shows_no_epochs_the_screen_says_what_to_do(name):
-    if name in ("fastai", "jax"):
-        Path(f"{name}.py").touch()
-    elif find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
-    write(DATA + UNSEEN[name])
-    done = greenlove("train.py")
-    run, said = only_run(), " ".join(done.stderr.split())
-    assert done.returncode == 0 and not run.epochs
-    assert run.text("loops_seen").split()[:2] == ["unseen:", name]
-    advice = "make a Tracker" if name in ("fastai", "jax", "sklearn") else f"greenlove_tracker.integrations.{name}"
-    assert "no epochs were seen: " in said and advice in said
-
-
-@pytest.mark.slow
-def test_a_callback_that_the_screen_names_is_what_is_missing():
-    pytest.importorskip("xgboost")
-    line = "xgboost.DMatrix(x, y), 3, callbacks=[GreenloveCallback(verbose=0)]"
-    script = "from greenlove_tracker.integrations.xgboost import GreenloveCallback\n" + DATA + UNSEEN["xgboost"]
-    write(script.replace("xgboost.DMatrix(x, y), 3", line))
-    done = greenlove("train.py")
-    job, part = sorted(read_logs("greenlove_logs").runs, key=lambda run: not run.has_parts)
-    assert done.returncode == 0 and "no epochs were seen" not in done.stderr
-    assert not job.text("loops_seen") and part.summary.counts.steps == 3
-
-
-SPAWNS = """
-import sys, torch, torch.multiprocessing as mp
-
-def train(rank, tracks):
-    import contextlib
-    from greenlove_tracker import Tracker
-    weight = torch.zeros(1, requires_grad=True)
-    optimizer = torch.optim.SGD([weight])
-    with Tracker(2, verbose=0) if tracks else contextlib.nullcontext() as tracker:
-        for epoch in range(2):
-            tracks and tracker.epoch_start()
-            weight.square().sum().backward()
-            optimizer.step()
-            tracks and tracker.epoch_end()
-
-if __name__ == "__main__":
-    mp.spawn(train, args=(sys.argv[1] == "tracks",), nprocs=1)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tracks", [True, False])
-def test_processes_that_are_spawned_need_a_tracker_and_the_screen_says_so(tracks):
-    Path("train.py").write_text(SPAWNS)
-    done = greenlove("train.py", "tracks" if tracks else "alone")
-    run, said = only_run(), " ".join(done.stderr.split())
-    assert done.returncode == 0 and run.text("loops_seen") == "unseen: spawn"
-    assert ("make a Tracker in the spawned function" in said) is not tracks
-    assert len(run.epochs) == (2 if tracks else 0)
-
-
-def test_each_framework_that_is_looked_for_has_a_sentence_of_its_own():
-    assert set(runner._UNSEEN) == set(wording._OF_UNSEEN)
-    assert len(set(wording._OF_UNSEEN.values())) == len(wording._OF_UNSEEN)

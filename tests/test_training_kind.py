@@ -17,7 +17,6 @@ from greenlove_tracker.training_kind import (  # noqa: E402
     StepWatch,
     autocast_logged,
     precision_of,
-    uses_tf32,
     workload_of,
 )
 from greenlove_tracker.workloads import WORKLOADS, Seen  # noqa: E402
@@ -133,13 +132,6 @@ def test_names_tell_speech_and_graphs():
     assert workload_of(nn.Sequential(convolution(8, 8), nn.Linear(8, 2))).value == "graph"
 
 
-def test_attention_within_attention_is_one_layer():
-    outer = type("BertAttention", (nn.Module,), {})()
-    outer.self = FlashAttention()
-    model = Parts(tokens=nn.Embedding(5000, 8), a=outer, b=FlashAttention(), c=nn.MultiheadAttention(8, 2))
-    assert workload_of(model).basis == "attention in 3 layers"
-
-
 def test_models_of_transformers():
     transformers = pytest.importorskip("transformers")
     small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -160,13 +152,6 @@ def test_models_of_transformers():
     assert workload_of(transformers.WhisperForConditionalGeneration(whisper)).value == "speech"
 
 
-def test_models_of_torchvision():
-    models = pytest.importorskip("torchvision").models
-    assert workload_of(models.resnet18()).value == "vision"
-    vit = models.VisionTransformer(32, 16, 2, 2, 16, 16)
-    assert workload_of(vit).value == "vision"
-
-
 # -- precision ---------------------------------------------------------------------------------------------------
 
 
@@ -182,11 +167,6 @@ def test_32_bits_are_known_only_with_the_step():
     assert precision_of(mlp()) == Seen()
     assert precision_of(mlp(), is_under_autocast=True) == Seen("bf16", "autocast")
     assert precision_of(mlp(), is_under_autocast=False) == Seen("fp32", "32 bits, without autocast")
-
-
-@pytest.mark.parametrize("model", [lambda: mlp().double(), nn.Sequential])
-def test_other_numbers_have_no_class(model):
-    assert precision_of(model(), is_under_autocast=False) == Seen()
 
 
 def test_layers_in_fp8():
@@ -220,16 +200,6 @@ def test_on_a_cpu_there_is_no_tf32():
     assert precision_of(convolutional(), is_under_autocast=False).value == "fp32"
 
 
-@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="switches since torch 2.9")
-def test_the_newer_switches_are_read_and_no_older_one_then():
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
-    assert uses_tf32("matmul") and not uses_tf32("conv")
-    torch.backends.cuda.matmul.fp32_precision = "ieee"
-    torch.backends.cudnn.conv.fp32_precision = "tf32"
-    assert not uses_tf32("matmul") and uses_tf32("conv")
-
-
 # -- autocast, seen in a step ------------------------------------------------------------------------------------
 
 
@@ -251,39 +221,6 @@ def test_autocast_around_the_call_is_seen(dtype):
             model(torch.randn(2, 8))
 
     assert is_seen_under_autocast(mlp(), call) is True
-
-
-def test_autocast_within_the_model_is_seen_as_accelerate_puts_it_there():
-    model = mlp()
-    model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
-    assert is_seen_under_autocast(model, lambda m: m(torch.randn(2, 8))) is True
-
-
-def test_parts_that_are_called_alone_are_seen():
-    assert is_seen_under_autocast(mlp(), lambda m: m[2](m[0](torch.randn(2, 8)))) is False
-
-
-def test_most_calls_count():
-    def call(model):
-        model(torch.randn(2, 8))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            model[0](torch.randn(2, 8))
-
-    assert is_seen_under_autocast(mlp(), call) is False
-
-
-def test_nothing_called_is_nothing_seen():
-    assert is_seen_under_autocast(mlp(), lambda model: None) is None
-
-
-def test_a_lazy_layer_is_seen_in_the_call_that_gives_it_its_weights():
-    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2))
-
-    def call(model):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            model(torch.randn(2, 8))
-
-    assert is_seen_under_autocast(model, call) is True
 
 
 def test_hooks_go_when_the_step_raises():
@@ -313,12 +250,6 @@ def test_a_compiled_model_is_seen_from_outside_and_compiled_once():
     assert is_seen_under_autocast(compiled, call) is True
     call(compiled)
     assert len(graphs) == 1
-
-
-def test_a_model_compiled_in_place_gets_no_hooks():
-    model = mlp()
-    model.compile(backend="eager")
-    assert is_seen_under_autocast(model, lambda m: m(torch.randn(2, 8))) is None
 
 
 # -- in a loop whose model nobody names --------------------------------------------------------------------------
@@ -383,34 +314,6 @@ def test_weights_tell_at_once(watched):
     assert watched.seen == [(Seen("bf16", "weights in bfloat16"), Seen())]
 
 
-def test_models_side_by_side_are_one_training(watched):
-    image, text = small_net(), nn.Sequential(nn.LSTM(8, 8))
-    optimizer = torch.optim.SGD([*image.parameters(), *text.parameters()], 0.1)
-    for _ in range(2):
-        step(image, optimizer)
-    assert watched.seen[0][0].value == "fp32"
-
-
-def test_the_second_step_of_the_same_optimizer_is_waited_for_and_not_for_ever(watched):
-    nets = small_net(), small_net()
-    first, second = (torch.optim.SGD(net.parameters(), 0.1) for net in nets)
-    step(nets[0], first)
-    for _ in range(9):
-        step(nets[1], second)
-    assert not watched.seen
-    step(nets[1], second)
-    assert watched.seen == [(Seen(), Seen("vision", "1 image convolution"))] and n_hooks(nets[0]) == 0
-
-
-def test_of_weights_without_a_model_nothing_is_told(watched):
-    weight = torch.zeros(2, requires_grad=True)
-    optimizer = torch.optim.SGD([weight], 0.1)
-    weight.sum().backward()
-    optimizer.step()
-    optimizer.step()
-    assert not watched.seen
-
-
 def test_a_watch_that_ends_early_leaves_the_model_as_it_was():
     watched, net = Watched(), small_net()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -431,13 +334,6 @@ def test_an_error_of_ours_ends_the_watch_and_not_the_step(monkeypatch):
     assert [type(error) for error in watched.errors] == [ZeroDivisionError] and n_hooks(net) == 0
 
 
-def test_what_was_compiled_is_not_hooked(watched, monkeypatch):
-    monkeypatch.setattr(training_kind, "_has_compiled", lambda: True)
-    net = small_net()
-    step(net, torch.optim.SGD(net.parameters(), 0.1))
-    assert n_hooks(net) == 0 and watched.seen == [(Seen(), Seen("vision", "1 image convolution"))]
-
-
 def test_a_compiled_model_is_watched_from_outside_and_not_compiled_anew(watched):
     graphs = []
 
@@ -450,14 +346,3 @@ def test_a_compiled_model_is_watched_from_outside_and_not_compiled_anew(watched)
     for _ in range(3):
         step(net, optimizer, autocast=True)
     assert len(graphs) == 1 and watched.seen == [(Seen("bf16", "autocast"), Seen("vision", "1 image convolution"))]
-
-
-def test_that_something_was_compiled_is_known():
-    assert not training_kind._has_compiled()
-    torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(1))
-    assert training_kind._has_compiled()
-
-
-def test_shards_that_are_cast_behind_the_layers_backs_are_not_guessed():
-    sharded = type("FSDPLinear", (nn.Linear,), {"__module__": "torch.distributed.fsdp._fully_shard"})
-    assert precision_of(nn.Sequential(sharded(8, 8)), is_under_autocast=False) == Seen()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.integrations.training_loops import LoaderPass, LoopDetector
 from tests.fakes import FakeClock
 from tests.integrations.loop_log import RecorderLog
@@ -116,18 +114,6 @@ def test_the_training_loader_is_also_evaluated_on(bench):
     assert bench.log.done() == [(4, 4, 40)] * 2
 
 
-def test_an_evaluation_within_an_epoch_is_a_pause(bench):
-    train, val = bench.loader(4), bench.loader(2)
-    for _ in range(2):
-        for number, _ in enumerate(train):
-            bench.step()
-            if number == 1:
-                bench.evaluate(val)
-    bench.detector.finish()
-    epochs = bench.log.epochs()
-    assert [(e.steps, e.batches, e.duration_s, e.gap_s) for e in epochs] == [(4, 4, 6.0, pytest.approx(1.2))] * 2
-
-
 def test_an_evaluation_between_a_batch_and_its_step_leaves_the_step_with_the_loader_that_is_trained_on(bench):
     train, val = bench.loader(4), bench.loader(2)
     for _ in range(2):
@@ -175,25 +161,6 @@ def test_a_look_at_one_batch_before_training_is_no_epoch(bench):
     assert kept.left == 3
 
 
-def test_several_optimizers_are_one_step(bench):
-    train, second = bench.loader(4), Optimizer()
-    for _ in range(2):
-        for _ in train:
-            bench.step()
-            bench.step(second)
-    bench.detector.finish()
-    assert bench.log.done() == [(4, 4, 40)] * 2
-
-
-def test_an_optimizer_for_each_parameter_is_one_step(bench):
-    several = [Optimizer() for _ in range(100)]
-    for _ in bench.loader(4):
-        for optimizer in several:
-            bench.step(optimizer)
-    bench.detector.finish()
-    assert bench.log.done() == [(4, 4, 40)]
-
-
 def test_five_steps_of_one_optimizer_to_one_of_another_from_one_batch(bench):
     second = Optimizer()
     for _ in bench.loader(4):
@@ -210,31 +177,6 @@ def test_five_steps_of_one_optimizer_to_one_of_another_from_six_batches(bench):
         bench.step(second if number % 6 == 5 else bench.optimizer)
     bench.detector.finish()
     assert bench.log.done() == [(12, 12, 120)]
-
-
-def test_accumulation_counts_batches_and_steps_and_the_rest_of_an_epoch(bench):
-    train = bench.loader(10)
-    for _ in range(2):
-        for number, _ in enumerate(train):
-            if number % 4 == 3:
-                bench.step()
-    bench.detector.finish()
-    assert bench.log.done() == [(2, 10, 100)] * 2
-
-
-def test_steps_that_were_skipped_are_none_and_time_goes_by_batches(bench):
-    train = bench.loader(6)
-    for epoch in range(2):
-        for number, _ in enumerate(train):
-            if epoch or number >= 2:  # a gradient scaler finds its scale
-                bench.step()
-            else:
-                bench.clock.pass_s(STEP_S)
-    bench.clock.pass_s(100.0)
-    bench.detector.finish()
-    epochs = bench.log.epochs()
-    assert [(e.steps, e.batches, e.is_done) for e in epochs] == [(4, 6, True), (6, 6, True)]
-    assert [e.duration_s for e in epochs] == [9.0, 9.0]
 
 
 def test_a_step_within_a_step_is_none(bench):
@@ -256,20 +198,6 @@ def test_a_step_that_raised_takes_none_of_those_behind_it(bench):
     bench.detector.finish()
     steps, batches, _ = bench.log.done()[0]
     assert batches == 4 and steps == 3  # the step inside the one that raised is its part
-
-
-@pytest.mark.parametrize("lengths", [(4, 4), (4, 9), (9, 4)])
-def test_two_loaders_in_zip(bench, lengths):
-    first, second = map(bench.loader, lengths)
-    for _ in range(3):
-        pairs = zip(first, second, strict=False)  # stays until the next one, as in a progress bar
-        for _ in pairs:
-            bench.step()
-        bench.clock.pass_s(50.0)
-    bench.detector.finish()
-    epochs = bench.log.epochs()
-    assert [(e.steps, e.batches, e.is_done) for e in epochs] == [(4, 4, True)] * 3
-    assert all(e.duration_s < 20.0 for e in epochs)
 
 
 def test_a_second_loader_that_is_begun_anew_whenever_it_ends(bench):
@@ -305,31 +233,6 @@ def test_fetching_one_ahead_ends_the_epoch_with_its_last_step(bench):
     assert all(e.duration_s + e.gap_s < 18.0 for e in epochs)
 
 
-def fetch(batches: LoaderIterator, n_batches: int) -> None:
-    for _ in range(n_batches):
-        if next(batches, None) is None:
-            return
-
-
-def test_a_thread_that_fetches_ahead(bench):
-    train = bench.loader(20)
-    for _ in range(3):
-        batches = iter(train)
-        waiting = 0
-        while True:
-            before = batches.left
-            thread = threading.Thread(target=fetch, args=(batches, 1 if waiting else 6))
-            thread.start()
-            thread.join()
-            waiting += before - batches.left
-            if not waiting:
-                break
-            bench.step()
-            waiting -= 1
-    bench.detector.finish()
-    assert bench.log.total() == (3, 60, 60)
-
-
 def test_a_loader_made_anew_for_each_epoch(bench):
     for _ in range(3):
         for _ in bench.loader(4):
@@ -351,15 +254,6 @@ def test_epochs_that_are_left_by_break_are_epochs_of_so_many_batches(bench):
     epochs = bench.log.epochs()
     assert [(e.steps, e.batches, e.is_done) for e in epochs] == [(5, 6, True)] * 4
     assert [e.duration_s for e in epochs] == [pytest.approx(8.0, abs=0.01)] * 4
-
-
-def test_a_loader_without_an_end_that_is_left_is_no_epoch(bench):
-    for number, _ in enumerate(bench.loader(10**10)):
-        bench.step()
-        if number == 499:
-            break
-    bench.detector.finish()
-    assert bench.log.total() == (0, 500, 500)
 
 
 def test_the_last_pass_of_a_training_in_steps_is_none_of_the_epochs(bench):
@@ -388,17 +282,6 @@ def test_an_exception_in_the_middle_of_an_epoch_and_training_goes_on(bench):
     assert bench.log.total() == (3, 15, 16)
 
 
-def test_a_list_of_batches_that_is_cycled_goes_on_in_steps(bench):
-    batches = []
-    for batch in bench.loader(4):
-        batches.append(batch)
-        bench.step()
-    for _ in range(20):
-        bench.step()
-    bench.detector.finish()
-    assert bench.log.total() == (1, 24, 4)
-
-
 def test_without_a_loader_steps_are_counted_alone(bench):
     second = Optimizer()
     for _ in range(30):
@@ -406,16 +289,6 @@ def test_without_a_loader_steps_are_counted_alone(bench):
         bench.step(second)
     bench.detector.finish()
     assert bench.log.total() == (0, 30, 0)
-
-
-def test_a_new_iterator_for_each_batch_counts_in_steps_and_pauses_nothing(bench):
-    train = bench.loader(100)
-    for _ in range(50):
-        next(iter(train))
-        bench.step()
-    bench.detector.finish()
-    assert bench.log.total() == (0, 50, 50)
-    assert bench.log.n_pauses <= 1
 
 
 def test_one_batch_that_is_trained_on_again_and_again_is_one_batch(bench):
@@ -489,35 +362,8 @@ def test_a_call_within_a_call_is_not_heard(bench):
     assert bench.log.done() == [(4, 4, 40)]
 
 
-def test_an_overrun_is_raised_where_a_batch_is_handed_out(bench):
-    def stop() -> None:
-        if bench.log.recorder.steps_done >= 6:
-            raise BudgetExceeded("too much")
-
-    bench.log.overrun = stop
-    with pytest.raises(BudgetExceeded):
-        for _ in bench.loader(100):
-            bench.step()
-    bench.detector.finish()
-    _, steps, _ = bench.log.total()
-    assert 6 <= steps <= 7
-
-
 def test_samples_that_are_not_known_are_none(bench):
     for _ in bench.loader(4, None):
         bench.step()
     bench.detector.finish()
     assert bench.log.done() == [(4, 4, None)]
-
-
-def test_an_iterator_that_is_freed_by_the_garbage_collector_ends_its_epoch_with_the_next_call(bench):
-    train = bench.loader(100)
-    for _ in range(2):
-        batches = iter(train)
-        for _ in range(5):
-            next(batches)
-            bench.step()
-        assert batches.current is not None
-        bench.detector.gone_later(batches.current)
-    bench.detector.finish()
-    assert [(e.steps, e.is_done) for e in bench.log.epochs()] == [(5, True), (5, True)]

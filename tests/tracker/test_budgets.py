@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,13 +9,12 @@ from fakes import make_tracker, session, tick, train
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.config import Settings, load_settings, time_limit
 from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
+from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
-from greenlove_tracker.records import RunStatus, SystemClock
-from greenlove_tracker.tracker.background import BackgroundWorker
-from greenlove_tracker.tracker.budgets import Overrun, find_overruns
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker.budgets import find_overruns
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import Plan, RunMode
 
@@ -45,16 +42,6 @@ def forecast(**estimates) -> Forecast:
 def test_the_probability_is_read_off_the_interval(limit, probability):
     estimate = Estimate(100.0, 90.0, 110.0, 0.95, "s")
     assert estimate.probability_above(limit) == pytest.approx(probability, abs=2e-3)
-
-
-def test_an_interval_without_width_is_certain():
-    estimate = Estimate(100.0, 100.0, 100.0, 0.95, "s")
-    assert (estimate.probability_above(99.9), estimate.probability_above(100.0)) == (1.0, 0.0)
-
-
-def test_each_side_of_an_interval_has_its_own_width():
-    estimate = Estimate(100.0, 99.0, 150.0, 0.95, "s")
-    assert estimate.probability_above(110.0) > 0.3 > 1 - estimate.probability_above(98.9)
 
 
 def test_only_budgets_that_are_likely_overrun_are_found():
@@ -156,47 +143,12 @@ def test_a_budget_that_could_not_be_checked_is_told_at_the_end(clock, tmp_path, 
     assert caplog.text.count("could not be checked") == bool(says) and says in caplog.text
 
 
-def test_a_meter_that_did_not_come_up_is_why_a_budget_could_not_be_checked(clock, tmp_path, caplog):
-    may_start = threading.Event()
-
-    class Slow(SimulatedMeter):
-        starts_at_once = False
-
-        def start(self):
-            may_start.wait(10)
-            return super().start()
-
-    with Tracker(epochs=1, log_dir=tmp_path, verbose=0, meter=Slow(clock, gpu_w=1.0), max_energy_kwh=0.5):
-        pass
-    may_start.set()
-    assert "could not be checked: the run ended before the meter was up" in caplog.text
-
-
 def test_a_run_that_ended_within_its_budget_is_not_told_what_was_forecast(clock, tmp_path, caplog):
     prior = forecast(energy_kwh=Estimate(0.02, 0.018, 0.022, 0.95, "kWh"))
     with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, max_energy_kwh=0.01, prior=prior) as t:
         clock.pass_s(30.0)  # and no epoch and no tick that would compare the forecast with the budget
     assert t.forecast is prior and prior.energy_kwh.lower > 0.01
     assert caplog.records == []
-
-
-@pytest.mark.parametrize(("limits", "expected"), [({"max_energy_kwh": 1.0}, [True, False, True]), ({}, [False] * 3)])
-def test_the_end_of_an_epoch_wakes_the_thread_that_forecasts_for_a_budget_but_not_many_times_a_second(
-    clock, tmp_path, monkeypatch, limits, expected
-):
-    woken = threading.Event()
-    monkeypatch.setattr(SystemClock, "perf_s", lambda self: clock.now_s)
-    monkeypatch.setattr(BackgroundWorker, "tick", lambda self: None)
-    monkeypatch.setattr(BackgroundWorker, "update_forecast", lambda self: woken.set())
-    was_woken = []
-    with make_tracker(None, tmp_path, meter=SimulatedMeter(clock, gpu_w=360.0), **limits) as t:
-        for duration_s, is_expected in zip((10.0, 0.5, 0.6), expected, strict=True):
-            t.epoch_start()
-            clock.pass_s(duration_s)
-            t.epoch_end()
-            was_woken.append(woken.wait(10.0 if is_expected else 0.2))
-            woken.clear()
-    assert was_woken == expected
 
 
 def test_what_is_measured_stops_at_the_next_boundary_without_a_forecast(clock, tmp_path):
@@ -350,62 +302,6 @@ def test_a_budget_is_held_without_any_epochs(clock, tmp_path, caplog):
 @pytest.fixture
 def no_slurm(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
-
-
-@pytest.mark.parametrize(
-    ("settings", "ends_in_s", "says"),
-    [
-        ({"max_hours": 0.025}, None, "will almost certainly exceed its time limit (over 99%): it needs about 3 min 2"),
-        ({"deadline_utc": "2026-09-21T14:14:50"}, None, "will almost certainly miss its deadline (over 99%): it needs"),
-        (
-            {"max_hours": 24.0},
-            90,
-            "will almost certainly exceed its Slurm time limit (over 99%): it needs about 3 min 2",
-        ),
-    ],
-)
-def test_a_limit_that_will_be_missed_is_said_in_words(
-    clock, tmp_path, caplog, monkeypatch, no_slurm, settings, ends_in_s, says
-):
-    if ends_in_s is not None:
-        monkeypatch.setenv("SLURM_JOB_END_TIME", f"{clock.utc_s() + ends_in_s:.0f}")
-    with make_tracker(clock, tmp_path, **settings) as tracker:
-        train(tracker, clock, 4)
-        assert says in caplog.text and ", and has 1 min 30 s; 7 epochs fit with 95%" in caplog.text
-        train(tracker, clock, 16)
-    assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize(
-    ("probability", "words"),
-    [(0.995, "will almost certainly miss"), (0.95, "will very likely miss"), (0.7, "will likely"), (0.4, "may miss")],
-)
-def test_a_probability_has_its_word(probability, words):
-    overrun = Overrun("duration_s", 60.0, 10.0, Estimate(70.0, 50.0, 90.0, 0.95, "s"), probability)
-    assert f"this run {words}" in str(
-        overrun
-    ) and "it needs about 1 min 10 s [50.0 s – 1 min 30 s], and has 1 min" in str(overrun)
-    assert "fit with" not in str(overrun)  # how far it gets is not known
-
-
-def test_a_prior_tells_at_the_start_what_fits(clock, tmp_path, caplog, no_slurm):
-    prior = replace(forecast(), plan=TrainingPlan(640, 64, epochs=20), one_off_s=Estimate(0.0, 0.0, 0.0, 0.95, "s"))
-    with make_tracker(clock, tmp_path, prior=prior, max_hours=60 / 3600):
-        tick()
-        assert (
-            "it needs about 1 min 40 s [1 min 30 s – 1 min 50 s], and has 1 min; 11 epochs fit with 95%" in caplog.text
-        )
-        assert "fits with under 1%; 11 epochs fit with 95%" in session().status_text()
-
-
-def test_a_forecast_of_an_earlier_run_as_prior_does_not_place_this_one(clock, tmp_path, no_slurm):
-    with make_tracker(clock, tmp_path) as tracker:
-        train(tracker, clock, 15)
-        earlier = tracker.forecast
-    assert earlier.position.done_units == 15
-    with make_tracker(clock, tmp_path, prior=earlier, max_hours=60 / 3600):
-        assert session().status_text().count("fits with under 1%") == 1
-        assert "fit with 95%" not in session().status_text()
 
 
 def test_the_log_keeps_the_limit(clock, tmp_path, no_slurm):

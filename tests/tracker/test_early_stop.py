@@ -51,14 +51,6 @@ def test_a_run_that_a_rule_ended_is_complete_and_its_forecasts_are_scored(clock,
     assert "It said: " in str(forecast_blocks(run))
 
 
-def test_a_forecast_that_knew_no_rule_is_scored_as_missed(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=50) as tracker:
-        train_until_stop(tracker, clock)
-    run = read_logs(tmp_path).runs[0]
-    assert scored_forecasts(run) and not any(scored.has_held for scored in scored_forecasts(run))
-    assert wording.early_stop_sentence(run) == "stopped early after 9 of 50 epochs; best: epoch 6"
-
-
 def test_forecasts_follow_the_values_and_are_logged_with_their_stop(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=50) as tracker:
         train(tracker, clock, 1)
@@ -119,15 +111,6 @@ def test_a_resumed_run_takes_the_values_from_the_log_of_the_run_before(clock, tm
     assert wording.early_stop_sentence(run).startswith("stopped early after 9 of 50 epochs; best: epoch 6")
 
 
-def test_a_resumed_run_without_that_log_says_so(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=50, first_epoch=6) as tracker:
-        tracker.expect_stop(RULE)
-        train_until_stop(tracker, clock, begin=6, end=8)
-        assert tracker.forecast.expected_stop.basis == (
-            "val_loss of the epochs before this run is not in the log: any epoch"
-        )
-
-
 def test_a_rule_in_a_run_of_steps_and_what_is_no_rule_are_refused(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=None, total_steps=100) as tracker:
         with pytest.raises(
@@ -138,16 +121,6 @@ def test_a_rule_in_a_run_of_steps_and_what_is_no_rule_are_refused(clock, tmp_pat
             tracker.expect_stop("val_loss")
         with pytest.raises(UsageError, match="best_epoch"):
             tracker.log_early_stop(0)
-
-
-def test_a_budget_counts_with_the_stop(clock, tmp_path, caplog):
-    for rule in (None, RULE):
-        caplog.clear()
-        with make_tracker(clock, tmp_path, epochs=50, max_hours=400 / 3600, continues="") as tracker:
-            if rule is not None:
-                tracker.expect_stop(rule)
-            train_until_stop(tracker, clock, end=8)
-        assert ("exceed its time limit" in caplog.text) == (rule is None)
 
 
 def test_an_exploration_with_a_rule_is_a_prior_of_the_speed(clock, tmp_path):
@@ -184,15 +157,6 @@ def test_phases_of_a_curriculum_are_cut_at_the_stop(clock, tmp_path):
         assert forecast.phases[1].duration_s.point < forecast.without_stop.phases[1].duration_s.point
 
 
-def test_no_stop_is_expected_before_what_is_done_where_no_value_comes(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=50) as tracker:
-        tracker.expect_stop(RULE)
-        train(tracker, clock, 20)
-        stop = tracker.forecast.expected_stop
-        assert stop.probabilities[0][0] == 20 and stop.basis == "nothing yet: any epoch"
-        assert tracker.forecast.duration_s.point > 300
-
-
 def test_a_training_that_goes_on_behind_its_stop_is_forecast_to_the_end(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=50) as tracker:
         tracker.expect_stop(RULE)
@@ -201,34 +165,3 @@ def test_a_training_that_goes_on_behind_its_stop_is_forecast_to_the_end(clock, t
         stop = tracker.forecast.expected_stop
         assert stop.probabilities == ((50, 1.0),) and stop.basis.endswith("and it goes on")
         assert "goes through all 50 epochs" in session().status_text()
-
-
-def test_several_values_an_epoch_tell_nothing_of_the_stop_and_the_same_one_twice_does(clock, tmp_path):
-    for shift, basis in ((0.1, "val_loss comes more than once an epoch: any epoch"), (0.0, "val_loss of 7 epochs")):
-        with make_tracker(clock, tmp_path, epochs=50) as tracker:
-            tracker.expect_stop(RULE)
-            for loss in LOSSES[:7]:
-                tracker.epoch_start()
-                clock.pass_s(10.0)
-                tracker.log_metric("val_loss", loss + shift)
-                tracker.epoch_end()
-                tracker.log_metric("val_loss", loss)
-                tick()
-            assert tracker.forecast.expected_stop.basis == basis
-            tracker.log_early_stop(14)  # counted in values
-            run_dir = tracker.run_dir
-        run = next(run for run in read_logs(tmp_path).runs if run.run_id == run_dir.name)
-        assert wording.early_stop_sentence(run) == "stopped early after 7 of 50 epochs (val_loss, patience 3)"
-
-
-def test_the_warning_of_a_wide_interval_is_of_the_one_with_the_stop(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=50) as tracker:
-        tracker.expect_stop(RULE)
-        for epoch_s in (10.0, 30.0, 10.0, 40.0):
-            train(tracker, clock, 1, epoch_s=epoch_s)
-        forecast = tracker.forecast
-        width = f"±{forecast.duration_s.relative_width / 2:.0%}"
-        (warning,) = [w for w in forecast.warnings if w.name == "WIDE"]
-        (of_all,) = [w for w in forecast.without_stop.warnings if w.name == "WIDE"]
-        assert warning.message == f"{of_all.message}; with early stopping it is {width} (nothing yet: any epoch)"
-        assert warning.is_serious == of_all.is_serious

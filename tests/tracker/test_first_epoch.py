@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from itertools import pairwise
 
-import numpy as np
 import pytest
 from fakes import make_tracker, session, tick
 
-from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
+from greenlove_tracker import TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import NullMeter
 from greenlove_tracker.records import Counts, RunStatus
@@ -80,16 +78,6 @@ def test_the_log_has_it_in_epochs_and_it_is_scored_and_read_as_any_other(clock, 
     assert len(scores) == len(run.forecasts) and all(s.has_held for s in scores)
 
 
-def test_a_single_look_after_twenty_seconds_is_enough(clock, tmp_path):
-    with make_tracker(clock, tmp_path, **PLAN) as tracker:
-        tracker.epoch_start()
-        for _ in range(200):
-            clock.pass_s(STEP_S)
-            tracker.step()
-        assert tracker.forecast.duration_s.point == pytest.approx(3 * EPOCH_S, rel=0.05)
-        assert "FEW" in {w.name for w in tracker.forecast.warnings}
-
-
 def test_nothing_is_said_of_the_first_seconds_nor_where_no_steps_are_counted(clock, tmp_path):
     with make_tracker(clock, tmp_path, **PLAN) as tracker:
         tracker.epoch_start()
@@ -138,36 +126,12 @@ def test_a_pause_within_the_first_epoch_is_expected_to_come_again(clock, tmp_pat
     assert forecast.lower < 300.0 + 30 * 5.0 < forecast.upper
 
 
-def test_steps_of_many_batches_count_once(clock, tmp_path):
-    with make_tracker(clock, tmp_path, **PLAN) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 200, n_batches=8)
-        assert tracker.forecast.duration_s.point == pytest.approx(3 * EPOCH_S, rel=0.02)
-
-
 def test_a_budget_is_judged_by_it(clock, tmp_path, caplog):
     with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, **PLAN, max_hours=250 / 3600) as tracker:
         tracker.epoch_start()
         steps(tracker, clock, 400)
         assert "fits with under 1%" in session().status_text()
     assert "almost certainly" in caplog.text
-
-
-@pytest.mark.slow
-def test_a_job_without_a_terminal_is_told_after_a_minute(clock, tmp_path, capsys):
-    with make_tracker(clock, tmp_path, **PLAN, verbose=1) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 700)
-    lines = [line for line in capsys.readouterr().err.splitlines() if "epoch 0/3" in line]
-    assert len(lines) == 1 and "forecast 5 min " in lines[0]
-
-
-@pytest.mark.slow
-def test_who_wants_to_hear_of_it_later_does(clock, tmp_path, capsys):
-    with make_tracker(clock, tmp_path, **PLAN, verbose=1, epochs_before_pred=2) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 700)
-    assert "epoch 0/3" not in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -181,68 +145,6 @@ def test_the_power_is_known_early_and_without_a_meter_the_epoch_is_not_cut(clock
 
 
 # -- the switch to whole epochs --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", [0.0, 0.02])
-@pytest.mark.parametrize(("eval_s", "gap_s"), [(0.0, 0.0), (8.0, 0.0), (0.0, 8.0), (5.0, 5.0)])
-def test_what_is_said_behind_the_first_epoch_does_not_contradict_what_was_said_before(
-    clock, tmp_path, eval_s, gap_s, noise
-):
-    rng = np.random.default_rng(7)
-    with make_tracker(clock, tmp_path, epochs=8, total_steps=8 * STEPS) as tracker:
-        for _ in range(8):
-            tracker.epoch_start()
-            for _ in range(STEPS // 10):
-                steps(tracker, clock, 10, step_s=STEP_S * (1 + noise * rng.standard_normal()))
-            clock.pass_s(eval_s)
-            tracker.epoch_end()
-            tick()
-            clock.pass_s(gap_s)
-    log, truth_s = last_run(tmp_path).forecasts, clock.now_s
-    for before, after in pairwise(log):
-        told, now = before.estimates["duration_s"], after.estimates["duration_s"]
-        assert told.lower <= now.point <= told.upper
-        assert now.lower <= truth_s <= now.upper
-        assert now.relative_width < 0.45
-    by_epochs = {f.epochs_done: f.estimates["duration_s"] for f in log}
-    assert by_epochs[1].relative_width < 0.15 and by_epochs[4].relative_width < 0.06
-
-
-@pytest.mark.slow
-def test_the_gap_behind_the_first_epoch_is_known_once_the_second_begins(clock, tmp_path):
-    with make_tracker(clock, tmp_path, **PLAN) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, STEPS)
-        tracker.epoch_end()
-        unseen = tracker.forecast
-        clock.pass_s(20.0)
-        tracker.epoch_start()
-        clock.pass_s(5.0)
-        seen = tracker.forecast
-    assert "GAPS" in {w.name for w in unseen.warnings} and unseen.duration_s.relative_width > 0.05
-    assert "GAPS" not in {w.name for w in seen.warnings}
-    assert seen.duration_s.point == pytest.approx(3 * 120.0, rel=0.01) and seen.duration_s.relative_width < 0.15
-
-
-@pytest.mark.slow
-def test_an_epoch_with_other_steps_than_planned_is_said_and_the_forecast_goes_by_what_it_took(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, **PLAN) as tracker:
-        epochs(tracker, clock, 1, n_steps=800)
-        tracker.epoch_start()
-        clock.pass_s(1.0)
-        assert tracker.forecast.duration_s.point == pytest.approx(240.0, rel=0.02)
-        tracker.epoch_end()
-    assert caplog.text.count("are 1,000 steps an epoch, and the first one had 800") == 1
-
-
-@pytest.mark.slow
-def test_an_epoch_that_goes_on_beyond_what_was_planned_leaves_the_last_forecast(clock, tmp_path):
-    with make_tracker(clock, tmp_path, **PLAN) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 1500)
-        log = last_run(tmp_path).forecasts
-        assert log[-1].steps_done < STEPS and tracker.forecast.duration_s.upper < 400.0
 
 
 def test_an_epoch_that_was_cut_off_is_no_measure(clock, tmp_path):
@@ -261,14 +163,6 @@ def test_an_epoch_that_was_cut_off_is_no_measure(clock, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_loop_that_counts_nothing_but_steps_is_forecast_to_its_end(clock, tmp_path):
-    with make_tracker(clock, tmp_path, **PLAN) as tracker:
-        steps(tracker, clock, 2500)
-        assert tracker.forecast.duration_s.point == pytest.approx(3 * EPOCH_S, rel=0.02)
-        assert last_run(tmp_path).forecasts[-1].steps_done > 2400
-
-
-@pytest.mark.slow
 def test_an_epoch_that_ends_with_the_run_is_not_done(clock, tmp_path):
     with make_tracker(clock, tmp_path, **PLAN) as tracker:
         epochs(tracker, clock, 1)
@@ -277,17 +171,6 @@ def test_an_epoch_that_ends_with_the_run_is_not_done(clock, tmp_path):
     run = last_run(tmp_path)
     assert tracker.summary.epochs_done == 1 and not run.epochs[1].is_complete
     assert run.summary.status == RunStatus.FINISHED
-
-
-def test_a_run_that_stopped_within_its_first_epoch_says_how_far_it_would_get(clock, tmp_path):
-    from greenlove_tracker.report.wording import time_fit_of
-
-    with make_tracker(clock, tmp_path, epochs=10, total_steps=10 * STEPS) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 800)
-        tracker.stop(status=RunStatus.STOPPED)
-    fit = time_fit_of(last_run(tmp_path), 500.0)
-    assert fit is not None and fit.unit == "epoch" and fit.longest in (4, 5)
 
 
 # -- with a prior ----------------------------------------------------------------------------------------------------
@@ -301,22 +184,6 @@ def test_an_exploration_knows_the_batches_of_an_epoch(clock, tmp_path):
         assert tracker.forecast.duration_s.point == pytest.approx(1.1 * 3 * EPOCH_S, rel=0.03)
 
 
-def test_steps_over_several_batches_are_as_many_batches(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=3, prior=prior_of()) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 60, step_s=4 * STEP_S, n_batches=4)
-        assert tracker.forecast.method == "live"
-        assert tracker.forecast.duration_s.point == pytest.approx(3 * EPOCH_S, rel=0.02)
-
-
-def test_a_loop_that_counts_otherwise_than_the_exploration_is_not_taken_for_a_slow_one(clock, tmp_path):
-    prior = prior_of()
-    with make_tracker(clock, tmp_path, epochs=3, prior=prior) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 60, step_s=4 * STEP_S)  # four batches each, and it does not say so
-        assert tracker.forecast is prior
-
-
 def test_several_ranks_share_the_batches_and_nothing_is_told(clock, tmp_path, monkeypatch):
     prior = prior_of()
     monkeypatch.setattr("greenlove_tracker.tracker.forecaster.torch_group", lambda: (0, 2))
@@ -324,19 +191,6 @@ def test_several_ranks_share_the_batches_and_nothing_is_told(clock, tmp_path, mo
         tracker.epoch_start()
         steps(tracker, clock, 300)
         assert tracker.forecast is prior
-
-
-def test_evaluations_that_the_exploration_timed_are_in_it(clock, tmp_path):
-    trials = [Trial(32 * n, 32, (STEP_S * n,) * 5) for n in (50, 100, 200, 400)]
-    plan = TrainingPlan(samples=32 * STEPS, batch_size=32, epochs=3, eval_every=1)
-    prior = extrapolate(trials, plan, eval_durations_s=(20.0, 20.5, 19.5))
-    assert prior.between_s.point == pytest.approx(60.0, rel=0.1)
-    with make_tracker(clock, tmp_path, epochs=3, prior=prior) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 300)
-        forecast = tracker.forecast
-    assert forecast.method == "live" and forecast.duration_s.point == pytest.approx(360.0, rel=0.02)
-    assert "GAPS" not in {w.name for w in forecast.warnings}
 
 
 @pytest.mark.slow
@@ -361,25 +215,6 @@ def test_an_earlier_run_knows_the_steps_and_what_comes_at_the_end_of_an_epoch(cl
     assert "GAPS" not in {w.name for w in forecast.warnings}
 
 
-def test_evaluations_in_the_plan_are_in_it(clock, tmp_path):
-    phases = [Phase(epochs=3, eval_every=1, eval_s=30.0)]
-    with make_tracker(clock, tmp_path, **PLAN, phases=phases) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 300)
-        forecast = tracker.forecast
-    assert forecast.duration_s.point == pytest.approx(3 * 130.0, rel=0.02)
-    assert "GAPS" not in {w.name for w in forecast.warnings}
-    assert forecast.phases[0].n_evaluations == 3
-
-
-def test_phases_whose_steps_do_more_work_have_other_steps_in_an_epoch(clock, tmp_path):
-    phases = [Phase(epochs=2, samples_per_step=32), Phase(epochs=1, samples_per_step=64)]
-    with make_tracker(clock, tmp_path, epochs=3, total_steps=2500, phases=phases) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 300)
-        assert tracker.forecast is None
-
-
 # -- a run that resumes ----------------------------------------------------------------------------------------------
 
 
@@ -393,15 +228,6 @@ def test_a_run_that_resumes_within_an_epoch_is_forecast_from_there(clock, tmp_pa
         assert forecast.position.done_units == pytest.approx(0.8)
         assert last_run(tmp_path).forecasts[-1].planned == 4
     assert forecast.duration_s.point == pytest.approx(30.0 + 3.4 * EPOCH_S, rel=0.02)
-
-
-def test_a_framework_may_tell_the_steps_of_an_epoch_beside_the_log(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=3) as tracker:
-        session().expect_steps_per_epoch(STEPS)
-        tracker.epoch_start()
-        steps(tracker, clock, 200)
-        assert tracker.forecast.duration_s.point == pytest.approx(3 * EPOCH_S, rel=0.02)
-    assert last_run(tmp_path).text("total_steps_planned") == ""
 
 
 def test_a_count_that_is_no_number_costs_no_training(clock, tmp_path, caplog):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from greenlove_tracker.grid.live.offline import TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS
-from greenlove_tracker.logs.totals import MeanRates
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import RowKind, RunStatus
 from greenlove_tracker.tracker.exporters import RowWritten
@@ -179,24 +177,6 @@ def test_a_figure_stands_while_its_own_time_goes_on(clock, tmp_path):
     assert "fallback" in rows[12].carbon_intensity_source
 
 
-def test_a_figure_is_asked_for_again_when_its_own_time_is_over_though_it_failed_meanwhile(clock, tmp_path):
-    answers = iter([point_of(100, clock.utc_s(), 400), None, point_of(300, clock.utc_s() + 400, 400)])
-    service = Scripted(clock, [1])
-
-    def now(place):
-        service.asked_s.append(clock.now_s)
-        if (point := next(answers)) is None:
-            raise IntensityUnavailable("scripted", "timed out")
-        return point
-
-    service.now = now
-    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(service)) as tracker:
-        train(tracker, clock, 6, epoch_s=100)
-        assert service.asked_s == [0, 300, 400]
-    rows = [row for row in the_run().rows[0] if row.kind is RowKind.EPOCH]
-    assert [row.carbon_intensity_gco2e_per_kwh for row in rows[:5]] == [100, 100, 100, 100, 300]
-
-
 def test_a_provider_that_raises_anything_never_reaches_the_training(clock, tmp_path):
     service = Scripted(clock, [100])
     service.now = lambda place: 1 / 0
@@ -206,15 +186,6 @@ def test_a_provider_that_raises_anything_never_reaches_the_training(clock, tmp_p
     row = run.rows[0][0]
     assert row.carbon_intensity_source == "table lifecycle (fallback: division by zero)"
     assert row.carbon_intensity_gco2e_per_kwh == run.terms.carbon_intensity.value
-
-
-@pytest.mark.parametrize(("kind", "text"), [(PointKind.MEASURED, "my_grid measured direct"), (PointKind.MOCK, "MOCK")])
-def test_a_provider_of_the_users_own_is_read_back_as_it_was(clock, tmp_path, kind, text):
-    own = Scripted(clock, [300])
-    own.now = lambda place: replace(point_of(300, clock.utc_s()), provider="my grid", kind=kind)
-    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(own)) as tracker:
-        train(tracker, clock, 2)
-    assert text in the_run().carbon_intensity.source and the_run().carbon_intensity.coverage == "direct"
 
 
 def test_a_slow_service_holds_nothing_up(tmp_path):
@@ -337,43 +308,6 @@ def test_a_tariff_makes_the_cost_by_the_hour(clock, tmp_path):
     assert run.added_up() == run.summary
     assert run.summary.carbon_intensity_gco2e_per_kwh == run.carbon_intensity.value
     assert "base 0.20; peak 0.50 17-21" in run.text("electricity_tariff")
-
-
-def test_a_negative_price_is_read_back_as_it_was(clock, tmp_path):
-    tariff = "base 0.20; noon -0.05 0-24"
-    with make_tracker(clock, tmp_path / "logs", electricity_tariff=tariff, country="DE") as tracker:
-        train(tracker, clock, 1)
-    run = the_run()
-    assert run.rows[0][0].electricity_price_usd_per_kwh == -0.05
-    assert run.summary == tracker.summary
-    assert run.summary.cost_usd == pytest.approx(-0.05 * KWH)
-
-
-def test_a_forecast_reads_the_mean_rates_while_no_row_is_added(clock, tmp_path):
-    """Rows are added on the training's thread, and forecasts made on another one."""
-    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(Scripted(clock, [300]))) as tracker:
-        train(tracker, clock, 3)
-        state, seen = session().state, []
-
-        class Watched(MeanRates):
-            @property
-            def rates(self):
-                other = threading.Thread(target=is_free)
-                other.start()
-                other.join()
-                return super().rates
-
-        def is_free():
-            seen.append(state.lock.acquire(blocking=False))
-            if seen[-1]:
-                state.lock.release()
-
-        state.mean_rates = Watched(state.factors.rates)
-        for row in session().rows:
-            state.mean_rates.add(row)
-        train(tracker, clock, 3)
-        assert session().forecast() is not None
-        assert seen and not any(seen)
 
 
 @pytest.mark.parametrize("country", ["", "DE"])

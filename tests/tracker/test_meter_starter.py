@@ -7,7 +7,6 @@ from fakes import FakeClock, make_tracker, tick, train
 
 from greenlove_tracker import Tracker, devices, read_logs
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import MeterError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import MeterInfo
 from greenlove_tracker.records import Energy, Field, Method, RunStatus
@@ -127,26 +126,6 @@ def test_once_cuda_has_started_it_is_looked_at_once_more_and_in_doubt(clock, tmp
     assert "about when CUDA started" in read_logs(tmp_path).runs[0].text("gpu_doubt")
 
 
-def test_after_a_minute_it_is_not_looked_at_any_more(clock, tmp_path, monkeypatch, meter):
-    with make_tracker(clock, tmp_path, meter=meter) as tracker:
-        train(tracker, clock, 7, epoch_s=10.0)
-        n_asked = meter.n_asked
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
-        train(tracker, clock, 3, epoch_s=10.0)
-        assert (meter.n, meter.n_asked) == (8, n_asked)
-
-
-@pytest.mark.parametrize("error", [MeterError("it hangs"), AttributeError("a meter of before has none")])
-def test_a_meter_that_cannot_be_asked_goes_on_as_before(clock, tmp_path, monkeypatch, meter, error, caplog):
-    meter.error = error
-    with make_tracker(clock, tmp_path, meter=meter) as tracker:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
-        train(tracker, clock, 2)
-    (run,) = read_logs(tmp_path).runs
-    assert run.summary.energy_kwh == pytest.approx(8 * WATTS * 20 / 3.6e6)
-    assert run.text("gpu_doubt") == "" and not caplog.records
-
-
 def test_a_tracker_under_the_runner_counts_the_gpus_that_its_script_named_before_it(
     clock, tmp_path, monkeypatch, meter
 ):
@@ -163,11 +142,3 @@ def test_a_tracker_under_the_runner_counts_the_gpus_that_its_script_named_before
     for run, passed_s in ((runs[False], 20.0), (runs[True], 10.0)):
         assert run.summary.energy_kwh == pytest.approx(WATTS * passed_s / 3.6e6)
         assert (run.text("gpu_count"), run.text("gpu_models"), run.text("gpu_doubt")) == ("1", "1 × H100", "")
-
-
-def test_hardware_that_no_environment_changes_is_asked_once(clock, tmp_path, meter, monkeypatch):
-    asked = []
-    monkeypatch.setattr(meter, "reselect_gpus", asked.append)
-    with make_tracker(clock, tmp_path, meter=meter) as tracker:
-        train(tracker, clock, 3, epoch_s=1.0)
-    assert len(asked) == 1

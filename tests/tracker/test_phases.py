@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
-from fakes import make_tracker, session, tick, train
+from fakes import make_tracker, session, tick
 
-from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
+from greenlove_tracker import Phase, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import WarningCode
 from greenlove_tracker.logs.scoring import scored_forecasts
@@ -57,22 +55,6 @@ def test_the_log_keeps_the_phases_and_stays_the_log_of_a_training(clock, tmp_pat
     assert not any(name.startswith("plan_") for name in run.fields)
 
 
-def test_the_status_line_says_in_which_phase_the_run_is(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=None, phases=[*PHASES[:2], Phase(300, name="cool-down")]) as tracker:
-        take_steps(tracker, clock, 20)
-        assert session().status_text().startswith("step 20/900 phase 1/3 (100 tokens) ")
-        take_steps(tracker, clock, 300)
-        assert "phase 2/3 (200 tokens)" in session().status_text()
-        take_steps(tracker, clock, 700)
-        assert "phase 3/3 (cool-down)" in session().status_text()
-
-
-def test_one_phase_is_no_phase_on_the_status_line(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=None, phases=[Phase(epochs=5, eval_every=2)]) as tracker:
-        train(tracker, clock, 1)
-        assert "phase" not in session().status_text()
-
-
 def test_the_length_follows_and_another_one_is_refused_at_once(clock, tmp_path):
     with pytest.raises(UsageError, match="phases add up to 900 steps, and the training has 800"):
         make_tracker(clock, tmp_path, epochs=None, total_steps=800, phases=PHASES)
@@ -91,13 +73,6 @@ def test_phases_of_a_file_that_are_of_another_training_cost_a_warning(clock, tmp
     assert any("phases add up to 600 steps, and the training has 800" in r.message for r in caplog.records)
 
 
-def test_a_variable_gives_the_plan_of_a_script_that_says_none(clock, tmp_path, monkeypatch):
-    monkeypatch.setenv("GREENLOVE_PHASES", "300x100 300x200 300x300")
-    with make_tracker(clock, tmp_path, epochs=None) as tracker:
-        take_steps(tracker, clock, 90)
-        assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
-
-
 @pytest.mark.slow
 def test_phases_in_steps_beside_epochs_are_forecast_in_steps(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=3, phases=PHASES) as tracker:
@@ -112,14 +87,6 @@ def test_phases_in_steps_beside_epochs_are_forecast_in_steps(clock, tmp_path):
                 tracker.epoch_start()
     (run,) = read_logs(tmp_path).runs
     assert len(scored_forecasts(run)) == len(run.forecasts) > 5
-
-
-def test_evaluations_that_begin_late_are_in_the_forecast(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=None, phases=[Phase(epochs=20, eval_from=10, eval_s=3.0)]) as tracker:
-        train(tracker, clock, 4)
-        forecast = tracker.forecast
-    assert forecast.duration_s.point == pytest.approx(200 + 11 * 3, rel=0.01)
-    assert forecast.phases[0].n_evaluations == 11
 
 
 def test_evaluations_in_pauses_between_steps_are_told_apart(clock, tmp_path):
@@ -179,35 +146,3 @@ def test_work_in_a_tensor_is_not_waited_for(clock, tmp_path):
             tracker.step(n_tokens=Tensor())
             tick()
         assert tracker.forecast.duration_s.point == pytest.approx(10.0, rel=0.01)
-
-
-@pytest.mark.slow
-def test_an_earlier_run_is_a_prior(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=None, phases=PHASES) as tracker:
-        take_steps(tracker, clock, 890)
-        earlier = tracker.forecast
-    with make_tracker(clock, tmp_path, epochs=None, phases=PHASES, prior=earlier) as tracker:
-        take_steps(tracker, clock, 90)
-        told = tracker.forecast
-    assert told.duration_s.point == pytest.approx(TOTAL_S, rel=0.01)
-    assert told.duration_s.relative_width < 0.1
-    assert WarningCode.WORK not in {w.name for w in told.warnings}
-
-
-def test_a_forecast_of_a_plan_without_phases_is_no_prior_for_one_with(clock, tmp_path):
-    trials = [Trial(64 * m, 64, (0.1 * m,) * 4) for m in (4, 8, 16, 16)]
-    with pytest.raises(UsageError, match="prior is a forecast without the phases of this run"):
-        make_tracker(clock, tmp_path, epochs=None, phases=PHASES, prior=extrapolate(trials, TrainingPlan(steps=900)))
-    with_them = extrapolate(trials, TrainingPlan(phases=tuple(PHASES)))
-    with make_tracker(clock, tmp_path, epochs=None, phases=PHASES, prior=with_them) as tracker:
-        assert tracker.forecast is with_them
-        take_steps(tracker, clock, 90)
-        assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
-
-
-@pytest.mark.slow
-def test_a_forecast_with_phases_is_made_quickly_enough_to_be_made_often(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, epochs=None, phases=PHASES) as tracker:
-        take_steps(tracker, clock, 850)
-    assert len(read_logs(tmp_path).runs[0].forecasts) > 20
-    assert not caplog.records

@@ -18,7 +18,6 @@ from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.logs.spans import SpanFlag
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker import span_recorder
 from greenlove_tracker.tracker import track as track_module
 from greenlove_tracker.tracker.shutdown import guard
 
@@ -300,58 +299,6 @@ def test_a_generator_is_in_its_span_while_its_body_runs(clock, tmp_path):
     assert (batches.__name__, batches.__doc__) == ("batches", "Give batches.")
 
 
-def test_an_asynchronous_generator_too(clock, tmp_path):
-    @track
-    async def stream():
-        for second in (1.0, 2.0):
-            clock.pass_s(second)
-            yield second
-
-    async def use():
-        return [item async for item in stream()]
-
-    with make_tracker(clock, tmp_path):
-        assert asyncio.run(use()) == [1.0, 2.0]
-    assert spans_of(tmp_path)["stream"].duration_s == close(3.0)
-
-
-def test_a_block_within_a_generator_that_is_left_open_swallows_nothing_behind_it(clock, tmp_path):
-    def lazy():
-        with track("lazy"):
-            clock.pass_s(1.0)
-            yield 1
-            clock.pass_s(1.0)
-
-    with make_tracker(clock, tmp_path):
-        with track("outer"):
-            generator = lazy()
-            next(generator)
-            clock.pass_s(2.0)
-        with track("after"):
-            clock.pass_s(4.0)
-        next(generator, None)
-    spans = spans_of(tmp_path)
-    assert spans["outer"].duration_s == close(3.0)
-    assert sum(s.own_s for s in spans.values()) >= 8.0
-    assert sum(r.energy.gpu_kwh or 0.0 for r in only_run(tmp_path).span_rows[0]) == close(8 * KWH_PER_S)
-
-
-def test_methods_and_classes_of_functions_keep_what_they_are(clock, tmp_path):
-    class Model:
-        @track
-        def fit(self, x, *, y=2):
-            """Fit."""
-            return x + y
-
-        @track("score")
-        def score(self):
-            return 1
-
-    with make_tracker(clock, tmp_path):
-        assert (Model().fit(1, y=3), Model().score()) == (4, 1)
-    assert set(spans_of(tmp_path)) == {"Model.fit", "score"}
-
-
 def test_where_no_run_is_open_the_outermost_span_makes_one(clock, tmp_path):
     settings = {"clock": clock, "meter": SimulatedMeter(clock, gpu_w=360.0), "log_dir": tmp_path, "verbose": 0}
     with track("all", project="thesis", **settings):
@@ -416,12 +363,6 @@ def test_what_is_no_name_is_refused(clock, tmp_path):
         pass
 
 
-def test_names_are_one_line_and_hold_no_separator(clock, tmp_path):
-    with make_tracker(clock, tmp_path), track('a > b,\n"c"'):
-        clock.pass_s(1.0)
-    assert set(spans_of(tmp_path)) == {'a › b, "c"'}
-
-
 def test_time_before_the_meter_is_up_has_no_energy_and_says_so(clock, tmp_path):
     meter = SimulatedMeter(clock, gpu_w=360.0)
     with make_tracker(clock, tmp_path) as tracker:
@@ -457,27 +398,6 @@ def test_a_reading_that_fails_within_an_epoch_leaves_its_row_without_energy(cloc
     part = spans_of(tmp_path)["part"]
     assert (part.energy.gpu_kwh, part.unmetered_s) == (1.0, 10.0)
     assert "the energy meter failed" in caplog.text
-
-
-def test_many_names_are_summed_under_one(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(span_recorder, "_MAX_PATHS", 3)
-    with make_tracker(clock, tmp_path):
-        for number in range(6):
-            with track(f"batch {number}"), track("inner"):
-                clock.pass_s(1.0)
-    spans = spans_of(tmp_path)
-    assert len(spans) <= 6 and spans["(others)"].duration_s >= 3.0
-    assert sum(r.own_s for r in only_run(tmp_path).span_rows[0]) == close(6.0)
-
-
-def test_of_very_many_rows_the_later_are_shared(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(span_recorder, "_MAX_OWN_ROWS", 3)
-    with make_tracker(clock, tmp_path):
-        for _ in range(10):
-            with track("long"):
-                clock.pass_s(2.0)
-    rows = only_run(tmp_path).span_rows[0]
-    assert [row.calls for row in rows] == [1, 1, 1, 7]
 
 
 def test_a_torn_line_costs_itself(clock, tmp_path):
@@ -589,30 +509,3 @@ def test_files_are_as_closed_as_the_umask_says(tmp_path, clock):
     for name in ("spans-0.csv", "metrics-0.csv"):
         assert (tracker.run_dir / name).stat().st_mode & 0o777 == 0o600
     assert b"abcdefgh" not in (tracker.run_dir / "spans-0.csv").read_bytes()
-
-
-def test_what_a_full_disk_did_not_take_is_written_later(tmp_path, clock, monkeypatch, caplog):
-    tracker = make_tracker(clock, tmp_path)
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with track("part"):
-        clock.pass_s(2.0)
-    tracker.log_metric("loss", 1.0)
-    monkeypatch.setattr(os, "write", write)
-    tick()
-    assert spans_of(tmp_path)["part"].calls == 1 and only_run(tmp_path).metrics["loss"].last == 1.0
-    assert "tracking goes on in memory" in caplog.text
-    tracker.stop()
-
-
-def test_rows_of_a_very_long_run_become_rarer_so_that_the_file_can_be_read(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(span_recorder, "_ROWS_PER_DOUBLING", 10)
-    with make_tracker(clock, tmp_path), track("serving"):
-        for _ in range(600):
-            clock.pass_s(30.0)
-            tick()
-    rows = only_run(tmp_path).span_rows[0]
-    assert 40 <= len(rows) <= 60  # and not 300, one a minute
-    assert [row.own_s for row in rows[:9]] == [60.0] * 9
-    (span,) = only_run(tmp_path).spans
-    assert span.duration_s == span.own_s == 18_000.0 and span.energy.gpu_kwh == close(18_000 * KWH_PER_S)

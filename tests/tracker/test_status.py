@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
-from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+from fakes import make_tracker, session, tick, train
 
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import StatusLine
@@ -72,39 +72,6 @@ def test_a_long_jobs_log_tells_the_good_forecast_as_soon_as_it_is_known(clock, t
     assert asked == sorted(asked, reverse=True) and asked[0] < "1-12" and asked[-1] < "1-01"  # of a rise that may come
 
 
-def test_no_time_is_advised_from_one_epoch_that_may_be_cold(clock, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with make_tracker(clock, tmp_path, verbose=1) as tracker:
-        train(tracker, clock, 1, epoch_s=300.0)
-        train(tracker, clock, 4, epoch_s=100.0)
-        cold, *later = lines(capsys)
-    assert "epoch 1/20" in cold and "forecast" in cold and "--time" not in cold
-    assert later
-
-
-@pytest.mark.slow
-def test_a_forecast_that_was_contradicted_is_corrected_in_the_log(clock, tmp_path, capsys):
-    with make_tracker(clock, tmp_path, verbose=1, epochs=400) as tracker:
-        train(tracker, clock, 70)
-        before = lines(capsys)
-        train(tracker, clock, 60, epoch_s=40.0)
-        after = lines(capsys)
-    assert len(before) >= 3 and after
-    assert re.search(r"forecast 1 h( \d min)? \[", before[-1]) and re.search(r"forecast [3-4] h", after[-1])
-
-
-@pytest.mark.slow
-def test_a_change_of_the_verdict_on_a_deadline_is_told(clock, tmp_path, capsys, caplog):
-    ends = datetime.fromtimestamp(clock.utc_s() + 4500, UTC).isoformat()
-    with make_tracker(clock, tmp_path, verbose=1, epochs=400, deadline_utc=ends) as tracker:
-        train(tracker, clock, 100)
-        kept = lines(capsys)
-        train(tracker, clock, 20, epoch_s=30.0)
-        missed = lines(capsys)
-    assert kept[-1].endswith(" · fits with over 99%")
-    assert re.search(r"\] · fits with 5%; \d+ epochs fit with 95% · ", missed[-1])
-
-
 @pytest.mark.slow
 def test_a_log_has_no_more_than_fifty_lines_however_often_a_verdict_changes(clock, tmp_path, capsys):
     ends = datetime.fromtimestamp(clock.utc_s() + 40_000, UTC).isoformat()
@@ -136,17 +103,6 @@ def test_no_less_is_forecast_than_has_passed(clock, tmp_path, passed_s):
         assert all(parse_span_s(t) >= round(elapsed_s) for t in found.groups())
 
 
-def test_what_is_known_to_be_more_than_a_value_is_more_than_that():
-    estimate = Estimate(200.0, 180.0, 210.0, 0.95, "s")
-    assert estimate.given_more_than(100.0) == estimate
-    for value in (181.0, 199.0, 200.0, 209.0, 215.0, 1e9):
-        given = estimate.given_more_than(value)
-        assert value <= given.lower <= given.point <= given.upper
-        assert given.point >= estimate.point or value < 200.0
-    assert estimate.given_more_than(205.0).upper == pytest.approx(213.5, abs=0.1)  # 2.65 of 1.96 deviations
-    assert Estimate(5.0, 5.0, 5.0, 0.95, "s").given_more_than(6.0).upper == 6.0
-
-
 def test_nothing_is_said_at_verbose_0(clock, tmp_path, capsys):
     with make_tracker(clock, tmp_path, verbose=0) as tracker:
         train(tracker, clock, 10)
@@ -159,44 +115,6 @@ def test_a_stuck_epoch_is_overdue(clock, tmp_path, capsys):
         tracker.epoch_start()
         clock.pass_s(5000.0)
         assert "overdue" in session().status_text()
-
-
-def test_a_meter_that_has_just_come_up_leaves_energy_out_of_the_status_line(clock, tmp_path):
-    meter = ScriptedMeter([gpu_energy(0.0), gpu_energy(0.001)])
-    meter.resolution_s = 0.1
-    with make_tracker(clock, tmp_path, meter=meter) as tracker:
-        clock.pass_s(0.001)
-        tracker.epoch_start()
-        assert "kWh" not in session().status_text() and "CO2e" not in session().status_text()
-        clock.pass_s(10.0)
-        tracker.epoch_end()
-        assert "1.00 Wh" in session().status_text()
-
-
-def test_a_limit_that_is_kept_is_named_last_and_one_in_doubt_before_what_a_narrow_terminal_cuts(
-    clock, tmp_path, monkeypatch
-):
-    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
-    with make_tracker(clock, tmp_path, max_hours=1.0) as tracker:
-        train(tracker, clock, 5)
-        assert session().status_text().endswith(" · fits with over 99%")
-    with make_tracker(clock, tmp_path, max_hours=200 / 3600, max_energy_kwh=1.0) as tracker:
-        train(tracker, clock, 5)
-        text = session().status_text()
-        assert re.search(r"\] · fits with [3-6]\d%; 19 epochs fit with 95% · 20\.\d Wh", text)
-        assert text.endswith("energy within its limit") and "time " not in text
-        clock.pass_s(151.0)
-        assert "fits" not in session().status_text() and "time over its limit" in session().status_text()
-
-
-def test_steps_that_fit_are_counted_in_steps(clock, tmp_path, monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_END_TIME", f"{clock.utc_s() + 500:.0f}")
-    with make_tracker(clock, tmp_path, epochs=None, total_steps=1000) as tracker:
-        for _ in range(200):
-            clock.pass_s(1.0)
-            tracker.step()
-            tick()
-        assert re.search(r" · fits with under 1%; 4[5-9]\d steps fit with 95% · ", session().status_text())
 
 
 def test_the_bar_moves_within_an_epoch_where_its_steps_are_known(clock, tmp_path, monkeypatch):
