@@ -3,9 +3,10 @@
 import pytest
 import torch
 from techniques.task_samples import digits_task
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.techniques import loading
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
 
@@ -69,3 +70,25 @@ def test_what_cannot_be_is_said():
     for name in ("num-workers=-1", "num-workers=many", "pin-memory=2"):
         with pytest.raises(UsageError):
             technique_named(name)
+
+
+class OnGpu:
+    is_cuda = True
+
+
+def test_pinned_batches_are_copied_before_the_step(monkeypatch):
+    """There is no GPU here: its copies are of the CPU's tensors, to the device that the step is given."""
+    monkeypatch.setattr(loading, "device_of", lambda *_: torch.device("cuda", 0))
+    seen = []
+    changed = technique_named("pin-memory").apply(with_data(DATA, train_step=lambda m, batch, *_: seen.append(batch))())
+    assert changed["train_dataset"].pin_memory
+    batch = {"x": torch.zeros(2), "names": ["a", "b"]}
+    changed["train_step"](None, batch, None, None, torch.device("meta"))
+    assert seen[0]["x"].device.type == "meta"
+    assert seen[0]["names"] == ["a", "b"]
+    data = TensorDataset(torch.zeros(4))
+    data.tensors = (OnGpu(),)
+    data.__class__ = type("Held", (TensorDataset,), {"__len__": lambda self: 4})
+    for technique in ("pin-memory", "num-workers=2"):
+        with pytest.raises(NotApplicableError, match="lies on the GPU"):
+            technique_named(technique).apply(with_data(Subset(data, [0, 1]))())

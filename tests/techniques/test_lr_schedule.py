@@ -57,6 +57,17 @@ def test_a_shape_is_torchs_own(name):
     assert found == pytest.approx(expected, rel=0, abs=TOLERANCE * 0.3)
 
 
+@pytest.mark.parametrize("name", TORCHS)
+def test_torchs_own_closed_form_is_met_to_a_few_ulp(name):
+    kind, torchs, ours = TORCHS[name]
+    theirs = kind(optimizer(), **torchs)
+    schedule = lr_schedule(optimizer(), name.split()[0], total_steps=97, **ours)
+    for step, lr in enumerate(first_rates(schedule, 97)):
+        theirs.last_epoch = step
+        expected = theirs._get_closed_form_lr()[0]
+        assert abs(lr - expected) <= 4 * math.ulp(expected), step
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", TORCHS)
 @pytest.mark.parametrize("warmup", [1, 2, 40, 0.1])
@@ -118,6 +129,15 @@ def _saved(thing):
     torch.save(thing, file)
     file.seek(0)
     return file
+
+
+def test_the_code_says_how_long_the_training_is_and_not_the_state_that_it_loads():
+    first = lr_schedule(optimizer(1.0), "linear", total_steps=4)
+    first_rates(first, 4)
+    longer = lr_schedule(optimizer(1.0), "linear", total_steps=8)
+    longer.load_state_dict(first.state_dict())
+    longer.optimizer.load_state_dict(first.optimizer.state_dict())
+    assert first_rates(longer, 3)[1:] == [0.375, 0.25]
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,15 @@ def test_what_cannot_be_is_said(monkeypatch):
         technique_named("adafactor+fused-optimizer")
 
 
+def test_torchao_stands_in_where_bitsandbytes_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    stand_in = SimpleNamespace(AdamW8bit=torch.optim.AdamW)
+    monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(optim=stand_in))
+    monkeypatch.setitem(sys.modules, "torchao.optim", stand_in)
+    optimizer = build_arm(task_with(MAKERS["AdamW"]), technique_named("adam-8bit=0.5")).parts["optimizer"]
+    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"]) == (0.5, (0.8, 0.99))
+
+
 def test_states_have_8_bits():
     arm = build_arm(digits_task, technique_named("adam-8bit"))
     weights_after(arm, 1)
