@@ -1,4 +1,4 @@
-"""The report of a comparison, in all formats."""
+"""The run that a comparison is logged in: its report, its sums and its declarations."""
 
 from __future__ import annotations
 

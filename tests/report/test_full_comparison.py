@@ -1,4 +1,4 @@
-"""What is said of logged runs beside a baseline: totals, what was learnt, curves, and what else differed."""
+"""Logged runs beside a baseline: curves, and what is unknown or was cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning curves in the report of a run: what is paired, marked, left out and thinned."""
+"""Learning curves in the report of a run: their axis, what is left out and thinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to start: the words of the advice, the curve of the hours, on the terminal and as a page."""
+"""When to start: local times, a curve that fits any screen, plain JSON, and the page in a browser."""
 
 from __future__ import annotations
 
