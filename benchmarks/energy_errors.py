@@ -33,7 +33,8 @@ from scoring import coverage, markdown, told
 from greenlove_tracker.logs import totals
 from greenlove_tracker.logs.calibration import METER_ERROR, add_measurement, measured_at_the_wall
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import ExactTotals, contribution
+from greenlove_tracker.logs.run_rows import run_row
+from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.uncertainty import LEVEL, error_of, run_interval
 from greenlove_tracker.records import Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
 from greenlove_tracker.units import kwh_from_w_s
@@ -200,20 +201,20 @@ def simulated_coverage() -> tuple[list[bool], list[bool]]:
             assert error is not None
             z = rng.standard_normal() / z95
             factors[component, method] = 1 + z * ((error.upper - 1) if z > 0 else (1 - error.lower))
-        contributions, truths = [], []
+        rows, truths = [], []
         for number in range(N_RUNS):
             gpu, cpu, ram = (float(x) for x in rng.lognormal((0.0, -1.5, -2.5), 0.7))
             cpu_method = Method.COUNTER if number % 2 else Method.TDP_MODEL
             energy = Energy(cpu, gpu, ram, cpu_method, Method.COUNTER, Method.CONSTANT)
             run = node_run(Path("logs"), f"run-{number}", f"host-{number % 5}", 36000.0, energy, None)
-            contributions.append(contribution(run))
+            rows.append(run_row(run))
             truths.append(
                 gpu * factors["gpu", Method.COUNTER]
                 + cpu * factors["cpu", cpu_method]
                 + ram * factors["ram", Method.CONSTANT]
             )
         for chosen, held in ((slice(0, 1), of_one), (slice(None), of_sum)):
-            total = ExactTotals.of(contributions[chosen]).totals
+            total = Totals(rows[chosen])
             assert total.energy_kwh_lower is not None and total.energy_kwh_upper is not None
             held.append(total.energy_kwh_lower <= math.fsum(truths[chosen]) <= total.energy_kwh_upper)
     return of_one, of_sum

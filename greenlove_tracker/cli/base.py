@@ -29,6 +29,7 @@ _GONE = {
     "project --card-price": "it is gone: divide the price by what an hour costs more to rent than the electricity here",
     "summary --factors": "it is gone: the ledger has each run's energy, to be multiplied by another factor",
     "report --factors": "it is gone: greenlove summary --ledger has each run's energy, to multiply by another factor",
+    "summary --engine": "say --processes N, or --scheduler ADDRESS for the workers of Dask",
     "summary --check": "the budgets of teams are gone; max_energy_kwh and the like are those of a run",
     "summary --sacct": "it is gone; greenlove report --jobs N says how many of N jobs left no log",
     "report --sacct": "it is gone; --jobs N says how many of N jobs left no log",

@@ -97,13 +97,9 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
     help="add up the epochs again, compare the files with SHA256SUMS, and name runs that differ",
 )
 @click.option(
-    "--engine",
-    type=click.Choice(["local", "dask"]),
-    default="local",
-    show_default=True,
-    help="engine that adds up; dask: several processes or machines",
+    "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="processes of this machine that read"
 )
-@click.option("--scheduler", metavar="ADDRESS", help="with --engine dask: a running scheduler, tcp://host:8786")
+@click.option("--scheduler", metavar="ADDRESS", help="a running Dask scheduler, whose workers read: tcp://host:8786")
 def summary(
     log_dir: str | None,
     by: str,
@@ -171,8 +167,10 @@ def _refuse_together(*, as_json: bool, as_csv: bool, ledger: bool, metrics: bool
 
 def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
     """Return the best runs of each metric; JSON has no number for a last value that was none: null."""
+    from greenlove_tracker.report.metric_report import N_BEST, ranked_metrics
+
     rows = []
-    for (name, is_higher), ranked in added_up.highlights.metrics.items():
+    for (name, is_higher), ranked in ranked_metrics(added_up.run_rows).items():
         runs = [
             {
                 "run": item.run_id,
@@ -181,9 +179,9 @@ def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
                 "energy_kwh": item.energy_kwh,
                 "kwh_per_point": item.kwh_per_point,
             }
-            for item in ranked.items
+            for item in ranked[:N_BEST]
         ]
-        rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": ranked.count, "best_runs": runs})
+        rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": len(ranked), "best_runs": runs})
     return {"metrics": rows, "problems": [str(problem) for problem in added_up.problems]}
 
 

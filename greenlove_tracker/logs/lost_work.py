@@ -19,10 +19,8 @@ from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, Che
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_parts import Timeline
 from greenlove_tracker.logs.storage import RemotePath, names
-from greenlove_tracker.logs.sums import ExactSum, TopN
 from greenlove_tracker.records import RunStatus, RunSummary
 
-_N_MOST = 10
 _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
 
 
@@ -287,7 +285,7 @@ class LostWork:
         n_unknown_emissions: the same of the emissions.
         restarts_s: time until the runs that went on were where the checkpoints had been.
         is_at_least: more was lost than the logs say.
-        most: the runs that lost most, (-s, run id, totals of the lost work).
+        lost: the totals of the lost work of each run that lost any, by its id, the most first.
     """
 
     n_interruptions: int
@@ -298,42 +296,44 @@ class LostWork:
     n_unknown_emissions: int
     restarts_s: float
     is_at_least: bool
-    most: TopN[tuple[float, str, RunSummary]]
+    lost: Mapping[str, RunSummary]
 
 
-def lost_work(resumptions: Mapping[str, Resumption], run_of: Callable[[str], Run | None]) -> LostWork:
-    """Return what interruptions cost; each run that lost work is read once, and no more is held than what it comes to.
+def lost_work(resumptions: Mapping[str, Resumption], run_of: Callable[[str], Run | None]) -> LostWork | None:
+    """Return what interruptions cost; None where no run went on with another. Each run that lost work is read once.
 
     Args:
         resumptions: by the id of the run that went on.
         run_of: reads a run; None where it does not count.
     """
-    lost: list[tuple[float, float | None, float | None]] = []
-    most: TopN[tuple[float, str, RunSummary]] = TopN(_N_MOST)
+    if not resumptions:
+        return None
+    lost: dict[str, RunSummary] = {}
     is_at_least = False
-    for run_id, from_s in sorted(lost_from_s(resumptions, _last_runs(resumptions)).items()):
-        run = run_of(run_id)
-        if run is None:
-            continue
-        part = _lost_of(run, from_s)
-        is_at_least = is_at_least or run.summary.status in _AFTER_ITS_END
-        is_any = part.duration_s > 0
-        amounts = (part.energy_kwh, part.emissions_kgco2e) if is_any else (0.0, 0.0)
-        lost.append((part.duration_s, *amounts))
-        if is_any:
-            most = TopN.merged((most, TopN.of(_N_MOST, [(-part.duration_s, run_id, part)])))
-    energies, emissions_of = [[one[i] for one in lost] for i in (1, 2)]
+    for run_id, from_s in lost_from_s(resumptions, _last_runs(resumptions)).items():
+        if (run := run_of(run_id)) is not None:
+            lost[run_id] = _lost_of(run, from_s)
+            is_at_least = is_at_least or run.summary.status in _AFTER_ITS_END
+    any_lost = {run_id: part for run_id, part in lost.items() if part.duration_s > 0}
+    energies = [part.energy_kwh for part in any_lost.values()]
+    emissions = [part.emissions_kgco2e for part in any_lost.values()]
     return LostWork(
         n_interruptions=len(lost),
-        duration_s=math.fsum(one[0] for one in lost),
-        energy_kwh=ExactSum.of(energies).value,
-        emissions_kgco2e=ExactSum.of(emissions_of).value,
+        duration_s=math.fsum(part.duration_s for part in lost.values()),
+        energy_kwh=_sum_of_known(energies),
+        emissions_kgco2e=_sum_of_known(emissions),
         n_unknown_energy=energies.count(None),
-        n_unknown_emissions=emissions_of.count(None),
+        n_unknown_emissions=emissions.count(None),
         restarts_s=math.fsum(one.restart_s or 0.0 for one in resumptions.values() if not one.is_of_final),
         is_at_least=is_at_least,
-        most=most,
+        lost=dict(sorted(any_lost.items(), key=lambda item: (-item[1].duration_s, item[0]))),
     )
+
+
+def _sum_of_known(amounts: Sequence[float | None]) -> float | None:
+    """Return a sum; None where something is in it, and nothing of that is known."""
+    known = [amount for amount in amounts if amount is not None]
+    return math.fsum(known) if known or not amounts else None
 
 
 def _last_runs(resumptions: Mapping[str, Resumption]) -> set[str]:

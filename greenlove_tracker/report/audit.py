@@ -11,8 +11,8 @@ from typing import Any
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.mapreduce import KEYS
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_rows import KEYS
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.report.verdict import scope_sentence

@@ -15,11 +15,11 @@ from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.checksums import SUMS_FILE, Verification
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.selection import Chosen, Period, Selection
+from greenlove_tracker.logs.run_rows import DETAILS, run_row
+from greenlove_tracker.logs.selection import MONTH, Chosen, Period, Selection
 from greenlove_tracker.logs.storage import LogPath, entries, place
-from greenlove_tracker.logs.sums import contribution
 from greenlove_tracker.rendering.document import Document, Heading, Paragraph
-from greenlove_tracker.report.directory_report import CUTS, directory_document
+from greenlove_tracker.report.directory_report import directory_document
 from greenlove_tracker.report.run_report import run_document
 
 _SUFFIXES = (".pdf", ".html", ".md")
@@ -157,7 +157,7 @@ def document(
     if is_of_all and (run := _lone_run(path)):
         return run_document(run, issued)
     runs = aggregate(log_dir, **chosen)
-    runs.prepare(*CUTS)
+    runs.prepare(MONTH, DETAILS)
     if not runs.total.n_runs and not runs.problems:
         if selection.is_everything:
             raise UsageError(f"{runs.path} holds no run; a run writes to greenlove_logs unless told otherwise")
@@ -211,7 +211,7 @@ def _lone_run(path: LogPath) -> Run | None:
             run = Run(path / entry.name)
             if entry.is_link or not run.is_run:
                 return None
-        contribution(run)
+        run_row(run)
     except (LogError, OSError, ValueError, ArithmeticError):
         return None
     return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from itertools import starmap
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent
@@ -21,6 +22,7 @@ from greenlove_tracker.rendering import document as doc
 
 _MOST_ROWS = 40  # of interruptions in a table
 _MOST_NOTES = 5
+_MOST_LOSSES = 10  # of a directory
 _COLUMNS = (
     doc.Column("run", 3.0),
     doc.Column("resumed from", 2.0),
@@ -75,9 +77,9 @@ def lost_work_blocks(found: LostWork | None) -> tuple[doc.Block, ...]:
         "of it is in every total."
     )
     blocks: list[doc.Block] = [doc.Heading("Interruptions and lost work"), doc.Paragraph(text)]
-    if found.most.items:
-        blocks.append(doc.Table(_LOSSES, tuple(_loss_cells(run_id, lost) for _, run_id, lost in found.most.items)))
-    if n_more := found.most.count - len(found.most.items):
+    if shown := list(found.lost.items())[:_MOST_LOSSES]:
+        blocks.append(doc.Table(_LOSSES, tuple(starmap(_loss_cells, shown))))
+    if n_more := len(found.lost) - len(shown):
         blocks.append(doc.Paragraph(f"and {fmt.plural(n_more, 'run')} that lost less"))
     return (*blocks, doc.Paragraph(_METHOD, is_note=True))
 

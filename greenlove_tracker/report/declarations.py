@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.highlights import INCOMPLETE
-from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION, KEYS, OVERHEAD, TRAINING
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import Contribution, ExactTotals, contribution
+from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, INCOMPLETE, OVERHEAD, TRAINING
+from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
-from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
+from greenlove_tracker.records import COMPONENTS, RunStatus
 from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
@@ -30,7 +27,6 @@ _OUTSIDE = "outside the trackers"  # of a script: no runs of its own
 _GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE, _OUTSIDE)
 _MAX_RUN_IDS = 3  # in an error
 _MAX_LEFT_OUT = 10  # by name in a declaration
-_AT_ONCE = 1000  # runs that are added up together
 
 
 def model_card(aggregate: Aggregate, training_type: str = "", *, needs_all: bool = False) -> str:
@@ -47,7 +43,7 @@ def model_card(aggregate: Aggregate, training_type: str = "", *, needs_all: bool
     Raises:
         UsageError: where the emissions of a run are not known.
     """
-    facts = _Facts("emissions").read(aggregate, leaves_out=not needs_all)
+    facts = _Facts(aggregate, "emissions", leaves_out=not needs_all)
     parts = [", ".join(facts.tools), _period(aggregate, facts), *_mocked(facts)]
     return fill(
         "model-card.txt",
@@ -73,21 +69,16 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
     """
     if unit not in UNITS:
         raise UsageError(f"the functional unit must be one of {', '.join(UNITS)}, not {unit!r}")
-    count = 0
-
-    def add_units(run: Run) -> None:
-        nonlocal count
-        if KEYS["kind"](run) == TRAINING:  # others are emitted for, not counted
-            count += _n_units(run, unit)
-
-    facts = _Facts("emissions").read(aggregate, add_units, leaves_out=not needs_all)
+    facts = _Facts(aggregate, "emissions", leaves_out=not needs_all)
+    # others are emitted for, not counted
+    count = sum(_n_units(row, unit) for row in facts.totals.rows if row["kind"] == TRAINING)
     operational_kg = _emissions_kgco2e(facts)
     if not count:
         raise UsageError(f"none of the runs did a whole {unit}: choose another --unit")
     return fill(
         "sci.txt",
         facts=facts,
-        totals=facts.sums.totals,
+        totals=facts.totals,
         unit=unit,
         count=count,
         rate_g=(operational_kg * GRAMS_PER_KG + (embodied_gco2e or 0.0)) / count,
@@ -99,17 +90,16 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
     )
 
 
-def _n_units(run: Run, unit: str) -> int:
+def _n_units(row: RunRow, unit: str) -> int:
     """Return how many units a run did; 0 is a number, as of a run that failed at once."""
     if unit == "run":
         return 1
-    summary = run.summary
     if unit == "epoch":
-        count = None if not summary.epochs_done and summary.epochs_planned is None else summary.epochs_done
+        count = None if not row["epochs_done"] and row["epochs_planned"] is None else row["epochs_done"]
     else:
-        count = getattr(summary.counts, f"{unit}s")
+        count = getattr(row["work"], f"{unit}s")
     if count is None:
-        raise UsageError(f"{run.path} counted no {unit}s: choose another --unit, or count them with tracker.step()")
+        raise UsageError(f"{row['path']} counted no {unit}s: choose another --unit, or count them with tracker.step()")
     return int(count)
 
 
@@ -119,7 +109,7 @@ def _emissions_kgco2e(facts: _Facts) -> float:
     Raises:
         UsageError: where it does, or there is no training.
     """
-    totals, run_ids = facts.sums.totals, facts.unknown
+    totals, run_ids = facts.totals, facts.unknown
     n = totals.n_unknown_emissions
     if not totals.n_runs and facts.n_left_out:
         run_ids, n = facts.left_out, facts.n_left_out  # nothing else is there
@@ -157,9 +147,9 @@ def _left_out(aggregate: Aggregate, facts: _Facts) -> Iterator[str]:
 
 def _mocked(facts: _Facts) -> Iterator[str]:
     """Yield that runs are simulated, and that emissions are of an invented carbon intensity; nothing where none are."""
-    if n := facts.sums.totals.n_simulated:
+    if n := facts.totals.n_simulated:
         yield f"SIMULATED: {fmt.plural(n, 'run')} of simulated hardware or an invented carbon intensity in it"
-    if n := facts.sums.totals.n_mock:
+    if n := facts.totals.n_mock_intensity:
         yield f"MOCK: the carbon intensity of {fmt.plural(n, 'run')} is invented, and so is the CO2e"
 
 
@@ -183,17 +173,19 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         aggregate: the runs.
         latex: a paragraph, a table and BibTeX entries for a LaTeX paper instead.
     """
-    by_group: defaultdict[str, _GroupSums] = defaultdict(_GroupSums)
-    facts = _Facts().read(aggregate, lambda run: by_group[_group(run)].add(contribution(run)))
-    if not facts.sums.totals.n_runs:
+    facts = _Facts(aggregate)
+    if not facts.totals.n_runs:
         return "No run could be read: there is nothing to cite."
-    groups = [(name, by_group[name].sums) for name in _GROUPS if name in by_group]
+    by_group: defaultdict[str, list[RunRow]] = defaultdict(list)
+    for row in facts.totals.rows:
+        by_group[_group(row)].append(row)
+    groups = [(name, Sums(Totals(by_group[name]))) for name in _GROUPS if name in by_group]
     note = ""
     if _FINAL not in by_group:
         groups = [("runs" if name == _OTHER else name, sums) for name, sums in groups]
         note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
     table = [_cells(name, sums, None if name == _OUTSIDE else sums.totals.n_runs) for name, sums in groups]
-    rows = [*table, *([_cells("total", facts.sums, facts.n_runs)] if len(table) > 1 else [])]
+    rows = [*table, *([_cells("total", Sums(facts.totals), facts.n_runs)] if len(table) > 1 else [])]
     in_cells = "".join(cell for row in rows for cell in row)
     marks = [text.partition(": greenlove ")[0] for mark, text in wording.MARKS.items() if mark in in_cells]
     n_problems = len(aggregate.problems)
@@ -239,39 +231,22 @@ def _in_latex(
     return "\n\n".join([paragraph, tabular(_HEADS, rows), *below, "% BibTeX:", *entries])
 
 
-def _group(run: Run) -> str:
-    if KEYS["kind"](run) == OVERHEAD:
+def _group(row: RunRow) -> str:
+    if row["kind"] == OVERHEAD:
         return _OUTSIDE
-    if run.summary.status in _FAILED:
+    if row["status"] in _FAILED:
         return _UNDONE
-    if run.is_exploration:
+    if row["kind"] != TRAINING:
         return _EXPLORATORY
-    return _FINAL if "final" in {tag.strip() for tag in run.text("tags").split(",")} else _OTHER
-
-
-class _GroupSums:
-    """The sums of a group of runs, added up a thousand at a time."""
-
-    def __init__(self) -> None:
-        self._partial, self._latest = ExactTotals(), list[Contribution]()
-
-    def add(self, added: Contribution) -> None:
-        """Add one run."""
-        self._latest.append(added)
-        if len(self._latest) == _AT_ONCE:
-            self._partial, self._latest = self.sums.partial, []
-
-    @property
-    def sums(self) -> Sums:
-        """The sums so far."""
-        return Sums(ExactTotals.merged([self._partial, ExactTotals.of(self._latest)]))
+    return _FINAL if "final" in {tag.strip() for tag in row["tags"].split(",")} else _OTHER
 
 
 def _paragraph(aggregate: Aggregate, facts: _Facts, groups: Sequence[tuple[str, Sums]]) -> str:
-    totals = facts.sums.totals
-    scale = fmt.time_scale(totals.duration_s)
+    totals = facts.totals
+    duration_s = totals.duration_s or 0.0
+    scale = fmt.time_scale(duration_s)
     bounds = {name: wording.measured_bounds(name, totals.bounds(name)) for name in MEASURED}
-    mixed = "mixing direct and lifecycle intensities" if len(totals.intensity_coverages) > 1 else ""
+    mixed = "mixing direct and lifecycle intensities" if "+" in totals.intensity_coverage else ""
     energy = (*bounds["energy_kwh"], f"{facts.pue_text} included", _unknown_for(totals.n_unknown_energy))
     emissions = (*bounds["emissions_kgco2e"], mixed, _unknown_for(totals.n_unknown_emissions))
     intensities = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
@@ -282,7 +257,7 @@ def _paragraph(aggregate: Aggregate, facts: _Facts, groups: Sequence[tuple[str, 
         has_pue=bool(facts.pues - {1.0}),
         compute=gpu_hours(totals.gpu_hours),
         counts=[f"{s.totals.n_runs:,} {name}" for name, s in groups if name not in ("runs", _OUTSIDE)],
-        wall_time=f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit}",
+        wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
         period=_period(aggregate, facts),
         energy_notes=tuple(filter(None, energy)),
         emissions_notes=tuple(filter(None, emissions)),
@@ -313,87 +288,53 @@ def _cells(name: str, sums: Sums, n_runs: int | None) -> tuple[str, ...]:
     return (name, "–" if n_runs is None else f"{n_runs:,}", time, sums.gpu_hours, energy, emissions)
 
 
-@dataclass(slots=True)
 class _Facts:
-    """The facts of many runs that a declaration states; each run is read once, and nothing of a single one stays.
+    """The facts of many runs that a declaration states.
+
+    Args:
+        aggregate: the runs.
+        needs: ``energy`` or ``emissions``, what must be known of a run.
+        leaves_out: without runs of which it is not known and that did not come to a good end.
 
     Attributes:
-        needs: ``energy`` or ``emissions``, what must be known of a run.
+        totals: of the runs that are declared.
         unknown: the first few runs of which it is not known.
-        left_out: the first few, with their status, of those that are in none of the facts: what is needed is not known
-            of them, and they did not come to a good end.
-        n_unknown_overhead: scripts of which it is not known what they took outside their trackers; they are counted
-            in ``kinds`` alone.
+        left_out: the first few, with their status, of those that are left out.
+        n_unknown_overhead: scripts of which it is not known what they took outside their trackers, which is often too
+            short to be measured; they are counted in ``kinds`` alone.
         days: the first and the last day, UTC, ISO 8601, on which a run began.
     """
 
-    needs: str = "energy"
-    sums: Sums = field(default_factory=lambda: Sums(ExactTotals()))
-    kinds: Counter[str] = field(default_factory=Counter)
-    hardware: set[str] = field(default_factory=set)
-    places: set[str] = field(default_factory=set)
-    pues: set[float] = field(default_factory=set)
-    intensities: dict[Factor, None] = field(default_factory=dict)
-    versions: set[str] = field(default_factory=set)
-    meters: set[str] = field(default_factory=set)
-    unmeasured: set[str] = field(default_factory=set)
-    unknown: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    n_left_out: int = 0
-    n_unknown_overhead: int = 0
-    unknown_overhead_s: float = 0.0
-    days: tuple[str, str] | None = None
-
-    def read(
-        self, aggregate: Aggregate, visit: Callable[[Run], None] | None = None, *, leaves_out: bool = False
-    ) -> _Facts:
-        """Read the runs, without those that crashed before anything was known of them if so asked.
-
-        ``visit`` is called with each of the others.
-        """
-        without = _GroupSums()
-
-        def add(run: Run) -> None:
-            is_known = (run.emissions_kgco2e if self.needs == "emissions" else run.summary.energy_kwh) is not None
-            if not is_known and KEYS["kind"](run) == OVERHEAD:  # often too short to be measured at all
-                self.kinds[OVERHEAD] += 1
-                self.n_unknown_overhead += 1
-                self.unknown_overhead_s += run.summary.duration_s
-                without.add(contribution(run))
-                return
-            if not is_known and leaves_out and run.summary.status in INCOMPLETE:
-                self.n_left_out += 1
-                if len(self.left_out) < _MAX_LEFT_OUT:
-                    self.left_out.append(f"{run.run_id} ({run.summary.status})")
-                without.add(contribution(run))
-                return
-            if not is_known and len(self.unknown) < _MAX_RUN_IDS:
-                self.unknown.append(run.run_id)
-            self._add(run)
-            if visit is not None:
-                visit(run)
-
-        aggregate.visit(add)
-        self.sums = Sums(aggregate.exact_totals.without([without.sums.partial]))
-        for names in (self.hardware, self.places, self.versions, self.meters):
-            names.discard("")
-        self.meters.discard("none")
-        return self
-
-    def _add(self, run: Run) -> None:
-        if day := fmt.shortened(run.started_at, 30)[:10]:
-            first, last = self.days or (day, day)
-            self.days = (min(first, day), max(last, day))
-        self.kinds[KEYS["kind"](run)] += 1
-        self.hardware.add(wording.field_text(run, "gpu_models", 60) or wording.field_text(run, "cpu_model", 60))
-        self.places.add(wording.field_text(run, "country", 40))
-        self.versions.add(wording.field_text(run, "greenlove_version", 20))
-        self.meters.add(wording.field_text(run, "meter", 40))
-        self.unmeasured.update(c for c in run.text("unmeasured").split() if c in COMPONENTS)
-        if run.summary.energy_kwh is not None:
-            self.pues.add(run.summary.pue)
-        if run.knows_carbon_intensity:
-            self.intensities[run.carbon_intensity] = None
+    def __init__(self, aggregate: Aggregate, needs: str = "energy", *, leaves_out: bool = False) -> None:
+        self.needs = needs
+        declared, left_out, overheads = list[RunRow](), list[RunRow](), list[RunRow]()
+        column = {"energy": "energy_kwh", "emissions": "emissions_kgco2e"}[needs]
+        for row in aggregate.run_rows:
+            is_known = row[column] is not None
+            if not is_known and row["kind"] == OVERHEAD:
+                overheads.append(row)
+            elif not is_known and leaves_out and row["status"] in INCOMPLETE:
+                left_out.append(row)
+            else:
+                declared.append(row)
+        self.totals = Totals(declared)
+        self.unknown = [row["run"] for row in declared if row[column] is None][:_MAX_RUN_IDS]
+        self.left_out = [f"{row['run']} ({row['status']})" for row in left_out[:_MAX_LEFT_OUT]]
+        self.n_left_out = len(left_out)
+        self.n_unknown_overhead = len(overheads)
+        self.unknown_overhead_s = Totals(overheads).duration_s
+        self.kinds = Counter(row["kind"] for row in (*declared, *overheads))
+        days = {fmt.shortened(row["day"], 30) for row in declared} - {""}
+        self.days = (min(days), max(days)) if days else None
+        self.hardware = _texts(declared, "device", 60)
+        self.places = _texts(declared, "country", 40)
+        self.versions = _texts(declared, "greenlove_version", 20)
+        self.meters = _texts(declared, "meter", 40) - {"none"}
+        unmeasured = {name for row in declared for name in row["unmeasured"].split()}
+        self.unmeasured = unmeasured.intersection(COMPONENTS)
+        self.pues = {row["pue"] for row in declared if row["energy_kwh"] is not None}
+        intensities = (row["carbon_intensity"] for row in declared)
+        self.intensities = dict.fromkeys(factor for factor in intensities if factor is not None)
 
     @property
     def n_runs(self) -> int:
@@ -410,3 +351,7 @@ class _Facts:
         """``PUE 1.2``, or from the least to the greatest."""
         least, greatest = min(self.pues, default=1.0), max(self.pues, default=1.0)
         return f"PUE {least}" if least == greatest else f"PUE {least} to {greatest}"
+
+
+def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:
+    return {fmt.shortened(row[column], width) for row in rows} - {""}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, ForecastRecord
-from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.selection import job_id_of
-from greenlove_tracker.logs.sums import ExactTotals, Totals
+from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, INCOMPLETE
+from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.records import Factor
 from greenlove_tracker.rendering import document as doc
@@ -28,13 +27,14 @@ from greenlove_tracker.report.verdict import directory_scope, directory_verdict,
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
 
 _SHOWN = ("project", "user", "job_id", "device", "account", "month", "kind", "intensity")  # sums that it shows
-CUTS = (*((key,) for key in _SHOWN), ("status",), ("scope",), ("contract",))  # what it needs sums by
 _TITLES = {"intensity": "carbon intensity", "job_id": "job"}
 _OF_SOME = ("device", "account", "month", "kind", "intensity")  # not every directory has several
 _LOGGED_BY_SOME = ("user", "job_id")  # and not every run says
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
+_N_TOP = 10
+_N_INCOMPLETE = 25
 
 
 def directory_document(
@@ -45,7 +45,7 @@ def directory_document(
     """Return the report of a log directory.
 
     Args:
-        aggregate: its runs, prepared for ``CUTS``.
+        aggregate: its runs, prepared for ``MONTH`` and ``DETAILS``.
         n_jobs: jobs that ran.
         issued: the date that the report is to bear.
 
@@ -53,7 +53,8 @@ def directory_document(
         UsageError: where the number of jobs cannot be.
     """
     name = fmt.shortened(aggregate.path.resolve().name, 60)
-    total, highlights, period = aggregate.total, aggregate.highlights, aggregate.selection.period
+    total, rows, period = aggregate.total, aggregate.detailed_rows, aggregate.selection.period
+    countries = {row["country"] for row in rows}
     of_period = () if period.is_everything else (period.text,)
     return doc.Document(
         title=f"Training runs in {name}",
@@ -67,12 +68,10 @@ def directory_document(
             *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
             *_energy_blocks(total),
             *(block for key in _SHOWN for block in _group_blocks(aggregate, key)),
-            *equivalent_blocks(
-                total.emissions_kgco2e, highlights.countries[0] if len(highlights.countries) == 1 else ""
-            ),
+            *equivalent_blocks(total.emissions_kgco2e, countries.pop() if len(countries) == 1 else ""),
             *runs_blocks(aggregate),
-            *shared_metric_blocks(highlights.metrics),
-            *forecast_blocks(highlights.forecasts),
+            *shared_metric_blocks(rows),
+            *forecast_blocks(rows),
             *incomplete_blocks(aggregate),
             *lost_work_blocks(aggregate.lost_work),
             *problem_blocks(aggregate),
@@ -82,8 +81,9 @@ def directory_document(
 
 
 def _subtitle(aggregate: Aggregate) -> str:
-    days = [fmt.shortened(day, 10) for day in aggregate.highlights.days]
-    runs = wording.runs_text({kind: partial.n_runs for (kind,), partial in aggregate.exact_totals_by("kind").items()})
+    known = {row["started_at"][:10] for row in aggregate.run_rows} - {""}
+    days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))] if known else []
+    runs = wording.runs_text({kind: totals.n_runs for (kind,), totals in aggregate.by("kind").items()})
     period = aggregate.selection.period
     if not period.is_everything:
         return f"{runs} · {period.text}"
@@ -106,7 +106,7 @@ def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
     Raises:
         UsageError: where the logs hold more jobs than that.
     """
-    groups = aggregate.exact_totals_by("job", "job_id")  # the number alone may be there on two clusters
+    groups = aggregate.by("job", "job_id")  # the number alone may be there on two clusters
     n_logged = len({job for job, job_id in groups if job_id})
     n_outside = sum(group.n_runs for (_, job_id), group in groups.items() if not job_id)
     if n_jobs < n_logged:
@@ -135,8 +135,8 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     calibrated = (f"{fmt.plural(n_calibrated, 'run')} calibrated at the wall",) if n_calibrated else ()
     energy = (*bounds["energy_kwh"], *_summed_over(total.n_runs, total.n_unknown_energy), *measured, *calibrated)
     cost = (*bounds["cost_usd"], *_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
-    mixed = ("mixes direct and lifecycle intensities",) if len(total.intensity_coverages) > 1 else ()
-    mock = (f"MOCK: invented for {fmt.plural(total.n_mock, 'run')}",) if total.n_mock else ()
+    mixed = ("mixes direct and lifecycle intensities",) if "+" in total.intensity_coverage else ()
+    mock = (f"MOCK: invented for {fmt.plural(total.n_mock_intensity, 'run')}",) if total.n_mock_intensity else ()
     emissions = (*bounds["emissions_kgco2e"], *_summed_over(total.n_runs, total.n_unknown_emissions), *mixed, *mock)
     gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
     return (
@@ -173,7 +173,7 @@ def _energy_blocks(total: Totals) -> tuple[doc.Block, ...]:
 
 def _group_blocks(aggregate: Aggregate, key: str) -> tuple[doc.Block, ...]:
     """Return sums by one key, those that used most energy first; the latest months first."""
-    groups = [(values[0], Sums(partial)) for values, partial in aggregate.exact_totals_by(key).items()]
+    groups = [(values[0], Sums(totals)) for values, totals in aggregate.by(key).items()]
     if not groups or (len(groups) == 1 and key in _OF_SOME):
         return ()
     if key in _LOGGED_BY_SOME and not any(name for name, _ in groups):
@@ -182,8 +182,8 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[doc.Block, ...]:
     shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
     rows = [_row(fmt.shortened(name, 44) or "(none)", sums) for name, sums in shown]
     if rest:
-        rows.append(_row(f"{len(rest):,} others", Sums(ExactTotals.merged(sums.partial for _, sums in rest))))
-    rows.append(_row("total", Sums(aggregate.exact_totals)))
+        rows.append(_row(f"{len(rest):,} others", Sums(Totals([row for _, sums in rest for row in sums.totals.rows]))))
+    rows.append(_row("total", Sums(aggregate.total)))
     title = _TITLES.get(key, key)
     columns = (doc.Column(title, 4), doc.Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
     bars = _trend(shown[::-1]) if key == "month" else ()
@@ -211,49 +211,48 @@ def _row(name: str, sums: Sums) -> tuple[str, ...]:
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the runs with the highest emissions, and the others as one row."""
-    total, top = aggregate.exact_totals, aggregate.highlights.top
-    if not top.count:
+    total, every = aggregate.total, sorted(aggregate.run_rows, key=_by_emissions)
+    if not every:
         return ()
-    runs = [(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
-    names = [_run_names(run) for run, _ in runs]
+    top, others = every[:_N_TOP], every[_N_TOP:]
+    names = [_run_names(row) for row in top]
     of_some = {_TITLES.get(key, key) for key in _LOGGED_BY_SOME}
     kept = [i for i, (title, _) in enumerate(_RUN_NAMES) if title not in of_some or any(row[i] for row in names)]
     blank = ("",) * (len(kept) - 1)
-    rows = [(*(row[i] or "(none)" for i in kept), *sums.cells) for row, (_, sums) in zip(names, runs, strict=True)]
-    n_further = top.count - len(top.items)
-    if n_further:
-        further = Sums(total.without([partial for *_, partial in top.items]))
-        rows.append((f"{n_further:,} further runs", *blank, *further.cells))
+    rows = [
+        (*(name[i] or "(none)" for i in kept), *Sums(Totals([row])).cells) for name, row in zip(names, top, strict=True)
+    ]
+    if others:
+        rows.append((f"{len(others):,} further runs", *blank, *Sums(Totals(others)).cells))
     rows.append(("total", *blank, *Sums(total).cells))
     columns = (*(doc.Column(*_RUN_NAMES[i]) for i in kept), *SUM_COLUMNS)
-    title = f"The {N_TOP} runs with the highest emissions" if n_further else "Runs, highest emissions first"
+    title = f"The {_N_TOP} runs with the highest emissions" if others else "Runs, highest emissions first"
     return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True), *mark_notes(rows))
+
+
+def _by_emissions(row: RunRow) -> tuple[float, str]:
+    return (-(row["emissions_kgco2e"] or 0.0), row["run"])
 
 
 _RUN_NAMES = (("run", 3.0), ("project", 1.3), ("user", 1.1), ("job", 1.2), ("status", 1.4))  # titles and widths
 
 
-def _run_names(run: Run) -> tuple[str, ...]:
-    kind = COMPARISON if run.is_comparison else EXPLORATION
-    status = kind if run.is_exploration else run.summary.status
-    return (
-        fmt.shortened(run.run_id, 40),
-        fmt.shortened(run.summary.project, 20),
-        fmt.shortened(run.text("user"), 20),
-        fmt.shortened(job_id_of(run), 20),
-        fmt.shortened(status, 20),
-    )
+def _run_names(row: RunRow) -> tuple[str, ...]:
+    status = row["kind"] if row["kind"] in (EXPLORATION, COMPARISON) else row["status"]
+    names = (row["project"], row["user"], row["job_id"], status)
+    return (fmt.shortened(row["run"], 40), *(fmt.shortened(name, 20) for name in names))
 
 
-def forecast_blocks(record: ForecastRecord) -> tuple[doc.Block, ...]:
-    """Return how far the runs' own forecasts of their time could be trusted."""
-    n_runs = record.n_runs
-    if not n_runs:
+def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:
+    """Return how far the runs' own forecasts of their time could be trusted: one of each run, so independent ones."""
+    scored = [row["forecast"] for row in rows if row["forecast"] is not None]
+    if not scored:
         return ()
-    nominal = " and ".join(f"{level:.0%}" for level in sorted(record.levels))
+    errors, held, levels = zip(*scored, strict=True)
+    nominal = " and ".join(f"{level:.0%}" for level in sorted(set(levels)))
     text = (
-        f"The interval that a run forecast for its time held in {fmt.held(record.n_held, n_runs)} of the runs (nominal "
-        f"{nominal}); median |error| {record.median_error:.1%}."
+        f"The interval that a run forecast for its time held in {fmt.held(sum(held), len(held))} of the runs (nominal "
+        f"{nominal}); median |error| {statistics.median(errors):.1%}."
     )
     note = (
         "Counted are the runs that did what was forecast: finished, with as many epochs. Of each, the first forecast "
@@ -264,14 +263,15 @@ def forecast_blocks(record: ForecastRecord) -> tuple[doc.Block, ...]:
 
 def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the runs that did not finish, and why; their time and energy are in the totals."""
-    found = aggregate.highlights.incomplete
-    if not found.count:
+    incomplete = [row for row in aggregate.run_rows if row["status"] in INCOMPLETE]
+    ended = sorted((row for row in incomplete if row["has_end"]), key=_by_emissions)
+    if not ended:
         return ()
     rows = []
-    for _, run_id in found.items:
-        run = aggregate.run(run_id)
-        cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(run.emissions_kgco2e))
-        rows.append((fmt.shortened(run_id, 40), *cells, wording.why_incomplete(run.summary)))
+    for row in ended[:_N_INCOMPLETE]:
+        run = aggregate.run(row["run"])
+        cells = (fmt.shortened(row["status"], 20), wording.progress(run), fmt.mass(run.emissions_kgco2e))
+        rows.append((fmt.shortened(run.run_id, 40), *cells, wording.why_incomplete(run.summary)))
     columns = (
         doc.Column("run", 3.5),
         doc.Column("status", 1.5),
@@ -279,15 +279,13 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
         doc.Column("CO2e", 1.3, True),
         doc.Column("why", 3.4),
     )
-    lost = Sums(
-        ExactTotals.merged(p for (status,), p in aggregate.exact_totals_by("status").items() if status in INCOMPLETE)
-    )
+    lost = Sums(Totals(incomplete))
     time, energy, emissions, _ = lost.cells
     text = (
-        f"{fmt.plural(lost.totals.n_runs, 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
+        f"{fmt.plural(len(incomplete), 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
         "Highest emissions first:"
     )
-    n_more = found.count - len(rows)
+    n_more = len(ended) - len(rows)
     more = (doc.Paragraph(f"and {n_more:,} more"),) if n_more else ()
     return (
         doc.Heading("Runs that did not finish"),
@@ -314,30 +312,33 @@ def problem_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
 
 def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the method of the sums, and the largest run as an example of a single one."""
-    highlights = aggregate.highlights
-    if not highlights.largest.items:
+    rows = aggregate.detailed_rows
+    if not rows:
         return ()
-    example = aggregate.run(highlights.largest.items[0][-1])
-    factors = _each_kind_first([factor for *_, factor in highlights.factors])
-    sums = _sum_blocks(
-        aggregate.total, [energy_kwh for _, energy_kwh in highlights.energies.items], highlights.energies.count
+    largest = min(
+        rows, key=lambda r: (bool(r["n_cut"] or r["n_simulated"]), _by_emissions(r)[0], -r["duration_s"], r["run"])
     )
+    example = aggregate.run(largest["run"])
+    by_name = sorted(rows, key=lambda row: row["run"])
+    met = dict.fromkeys(factor for row in by_name for factor in row["factors"])
+    factors = _each_kind_first({repr(factor): factor for factor in met}.values())  # NaN is not itself
+    energies = [row["energy_kwh"] for row in by_name if row["energy_kwh"] is not None]
+    sums = _sum_blocks(aggregate.total, energies)
     which = "emitted most" if example.emissions_kgco2e is not None else "took longest"
     before = (*sums, doc.Paragraph(f"As an example, the run that {which}, {example.title()}:"))
     n_more = len(factors) - _MAX_FACTORS
-    at_least = "at least " if len(factors) == N_FACTORS else ""
-    more = (doc.Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
+    more = (doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
     return (*method_blocks(example, before, factors[:_MAX_FACTORS], errors=_sum_error_blocks(aggregate.total)), *more)
 
 
-def _each_kind_first(factors: Sequence[Factor]) -> list[Factor]:
+def _each_kind_first(factors: Iterable[Factor]) -> list[Factor]:
     """Return factors so that the first of each kind comes before the second of any: a short table holds all kinds."""
     met: Counter[str] = Counter()
-    ranks = []
+    ranked = []
     for factor in factors:
-        ranks.append(met[factor.name])
+        ranked.append((met[factor.name], factor))
         met[factor.name] += 1
-    return [factor for _, factor in sorted(zip(ranks, factors, strict=True), key=lambda ranked: ranked[0])]
+    return [factor for _, factor in sorted(ranked, key=itemgetter(0))]
 
 
 def _sum_error_blocks(total: Totals) -> tuple[doc.Block, ...]:
@@ -356,11 +357,11 @@ def _sum_error_blocks(total: Totals) -> tuple[doc.Block, ...]:
     )
 
 
-def _sum_blocks(total: Totals, energies_kwh: Sequence[float], n_known: int) -> tuple[doc.Block, ...]:
+def _sum_blocks(total: Totals, energies_kwh: Sequence[float]) -> tuple[doc.Block, ...]:
     """Write the energy of the runs as one sum, where it is short, and the share of it that was measured."""
     text = "Every total is the plain sum over the runs, including failed and interrupted ones."
     lines = []
-    if 2 <= n_known <= 10:
+    if 2 <= len(energies_kwh) <= 10:
         scale = energy_scale(sum(energies_kwh))
         lines.append(sum_of("energy of all runs", [number(scale.value(e)) for e in energies_kwh], scale.unit)[0])
     if total.measured_kwh and total.measured_share:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.logs.highlights import RankedMetric
 from greenlove_tracker.logs.metrics import kwh_per_point, points
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import TopN
+from greenlove_tracker.logs.sums import RunRow
 from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.rendering import document as doc
 
 _MAX_METRICS = 40  # of a run
 _MAX_SHARED = 6  # of a directory
+N_BEST = 10  # runs of one
 _DIGITS = 4
 _PER_POINT = (
     "kWh per point: the energy of the whole run, PUE included, divided by its best score in points, which are "
@@ -69,6 +70,38 @@ def _per_point(run: Run, metric: MetricSummary) -> str:
     return "" if value is None else fmt.energy(value)
 
 
+class RankedMetric(NamedTuple):
+    """The best value of a metric in one run.
+
+    Attributes:
+        rank: less for a better one.
+        run_id: of the run.
+        best: the value.
+        last: the last value.
+        energy_kwh: of the whole run, PUE included.
+        kwh_per_point: of a score, as ``metrics.kwh_per_point`` defines it.
+    """
+
+    rank: float
+    run_id: str
+    best: float
+    last: float
+    energy_kwh: float | None
+    kwh_per_point: float | None
+
+
+def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[RankedMetric]]:
+    """Return all runs with a metric, the best first, by its name and whether larger values of it are better."""
+    found: dict[tuple[str, bool], list[RankedMetric]] = {}
+    for run in runs:
+        for metric in run["metrics"]:
+            best, is_higher, kwh = metric.best, metric.higher_is_better, run["whole_kwh"]
+            if best is not None and is_higher is not None:
+                ranked = (-best if is_higher else best, run["run"], best, metric.last, kwh, kwh_per_point(metric, kwh))
+                found.setdefault((metric.name, is_higher), []).append(RankedMetric(*ranked))
+    return {key: sorted(found[key], key=lambda one: one[:2]) for key in sorted(found)}
+
+
 @dataclass(frozen=True, slots=True)
 class MetricRanking:
     """The runs with the best values of one metric, as text.
@@ -88,36 +121,35 @@ class MetricRanking:
     has_points: bool
 
 
-def rankings(
-    metrics: Mapping[tuple[str, bool], TopN[RankedMetric]], least_runs: int = 2, run_width: int = 40
-) -> Sequence[MetricRanking]:
+def rankings(runs: Sequence[RunRow], least_runs: int = 2, run_width: int = 40) -> Sequence[MetricRanking]:
     """Return the metrics that several runs have, those that most have first.
 
     Args:
-        metrics: of many runs, as ``Highlights`` has them.
+        runs: one row each.
         least_runs: that have it.
         run_width: characters of a run's name.
     """
-    shared = sorted((-ranked.count, key) for key, ranked in metrics.items() if ranked.count >= least_runs)
+    metrics = ranked_metrics(runs)
+    shared = sorted((-len(ranked), key) for key, ranked in metrics.items() if len(ranked) >= least_runs)
     found = []
     for _, key in shared[:_MAX_SHARED]:
-        (name, is_higher), ranked = key, metrics[key]
-        has_points = any(item.kwh_per_point is not None for item in ranked.items)
+        (name, is_higher), best = key, metrics[key][:N_BEST]
+        has_points = any(item.kwh_per_point is not None for item in best)
         rows = []
-        for item in ranked.items:
+        for item in best:
             per_point = [fmt.energy(item.kwh_per_point)] if has_points else []
             values = (number_text(item.best), number_text(item.last), fmt.energy(item.energy_kwh))
             rows.append((fmt.shortened(item.run_id, run_width), *values, *per_point))
         title = f"{fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better"
         columns = ("run", "best", "last", "energy", *(["per point"] if has_points else []))
-        found.append(MetricRanking(title, columns, tuple(rows), ranked.count - len(rows), has_points))
+        found.append(MetricRanking(title, columns, tuple(rows), len(metrics[key]) - len(rows), has_points))
     return found
 
 
-def shared_metric_blocks(metrics: Mapping[tuple[str, bool], TopN[RankedMetric]]) -> tuple[doc.Block, ...]:
+def shared_metric_blocks(runs: Sequence[RunRow]) -> tuple[doc.Block, ...]:
     """Return the runs with the best values of each metric that several runs have; nothing without such a metric."""
     blocks: list[doc.Block] = []
-    found = rankings(metrics)
+    found = rankings(runs)
     for ranking in found:
         columns = [doc.Column(title, 3.6 if i == 0 else 1.2, i > 0) for i, title in enumerate(ranking.columns)]
         blocks += [doc.Heading(f"Runs by {ranking.title}"), doc.Table(tuple(columns), ranking.rows)]

@@ -11,8 +11,8 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode, stop_estimate
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
-from greenlove_tracker.logs.mapreduce import TRAINING
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_rows import TRAINING
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.uncertainty import LEVEL
@@ -116,7 +116,7 @@ def _metrics_sentence(run: Run) -> str:
 def metrics_table(aggregate: Aggregate) -> str:
     """Return the runs with the best values of each metric, and the problems by name."""
     lines: list[str] = []
-    for ranking in rankings(aggregate.highlights.metrics, least_runs=1, run_width=36):
+    for ranking in rankings(aggregate.run_rows, least_runs=1, run_width=36):
         rows = [list(ranking.columns), *map(list, ranking.rows)]
         table = terminal.table(rows, "<" + ">" * (len(ranking.columns) - 1), rules_below=(0,))
         more = [f"and {fmt.plural(ranking.n_more, 'run')} more"] if ranking.n_more else []
@@ -157,11 +157,10 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
     Raises:
         UsageError: for a key that does not exist.
     """
-    aggregate.prepare(keys, ("kind",), ("simulated",), has_highlights=False)
-    groups = {values: Sums(partial) for values, partial in aggregate.exact_totals_by(*keys).items()}
+    groups = {values: Sums(totals) for values, totals in aggregate.by(*keys).items()}
     if not groups:
         return "\n".join(["no runs", *_problem_lines(aggregate)])
-    total = Sums(aggregate.exact_totals)
+    total = Sums(aggregate.total)
     names = [
         list(keys),
         *([fmt.shortened(value, WIDTH) or "(none)" for value in values] for values in groups),
@@ -175,11 +174,11 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
         rules_below=(0, len(groups)),
     )
     lines += _bounds_lines(total.totals)
-    kinds = {kind: sums.n_runs for (kind,), sums in aggregate.exact_totals_by("kind").items()}
+    kinds = {kind: sums.n_runs for (kind,), sums in aggregate.by("kind").items()}
     if set(kinds) != {TRAINING}:
         lines += ["", *wrap(f"runs: {wording.runs_text(kinds)}", "", "  ")]
     if stamped := stamp(total.totals.n_simulated, total.totals.n_runs):
-        invented = aggregate.exact_totals_by("simulated")["simulated",].totals
+        invented = aggregate.by("simulated")["simulated",]
         lines += ["", *wrap(f"{stamped}, {fmt.energy(invented.energy_kwh)} of the energy", "", "  ")]
     if left := wording.left_out(aggregate.n_left_out):
         lines += ["", f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}"]
@@ -221,12 +220,12 @@ def _verified_lines(aggregate: Aggregate) -> list[str]:
     found = aggregate.verified
     if found is None:
         return []
-    n_verified = found.n_agreeing + found.n_differing
+    n_verified, n_differing = sum(found), found.n_differing
     n_others = aggregate.total.n_runs + aggregate.n_left_out - n_verified
     others = f"; {n_others:,} with no totals of their own to verify" if n_others else ""
     if not n_verified:
         return ["", f"no run could be verified{others}"]
-    differing = {0: "none differs", 1: "1 differs"}.get(found.n_differing, f"{found.n_differing:,} differ")
+    differing = {0: "none differs", 1: "1 differs"}.get(n_differing, f"{n_differing:,} differ")
     return ["", f"{fmt.plural(n_verified, 'run')} verified, {differing}{others}"]
 
 

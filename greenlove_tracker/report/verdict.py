@@ -8,6 +8,7 @@ from pathlib import PurePath
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.records import Factor, RunStatus
 from greenlove_tracker.report import wording
 
@@ -121,8 +122,8 @@ def directory_verdict(aggregate: Aggregate) -> str:
     total = aggregate.total
     if not total.n_runs:
         return ""
-    runs = wording.runs_text({kind: sums.n_runs for (kind,), sums in aggregate.exact_totals_by("kind").items()})
-    took = _took(total.duration_s, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
+    runs = wording.runs_text({kind: sums.n_runs for (kind,), sums in aggregate.by("kind").items()})
+    took = _took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
     share = "" if total.measured_share is None or not total.energy_kwh else _of_measured(total.measured_share)
     n_calibrated = total.n_calibrated
     are = "is" if n_calibrated == 1 else "are"
@@ -133,16 +134,16 @@ def directory_verdict(aggregate: Aggregate) -> str:
 
 
 def _by_status(aggregate: Aggregate) -> dict[str, int]:
-    return {status: sums.n_runs for (status,), sums in aggregate.exact_totals_by("status").items()}
+    return {status: sums.n_runs for (status,), sums in aggregate.by("status").items()}
 
 
 def directory_scope(aggregate: Aggregate) -> str:
     """Return the emissions of a directory by scope, and market-based."""
-    total, by_scope = aggregate.total, aggregate.exact_totals_by("scope")
+    total, by_scope = aggregate.total, aggregate.by("scope")
     if len(by_scope) < 2:
         scope = _SCOPE_3 if total.n_rented else _SCOPE_2
     else:
-        own, rented = by_scope["2",].totals, by_scope["3",].totals
+        own, rented = by_scope["2",], by_scope["3",]
         scope = (
             f"Scope 2: {fmt.mass(own.emissions_kgco2e)} ({fmt.plural(own.n_runs, 'run')} on owned machines). "
             f"Scope 3: {fmt.mass(rented.emissions_kgco2e)} ({fmt.plural(rented.n_runs, 'run')} on rented machines)."
@@ -153,14 +154,14 @@ def directory_scope(aggregate: Aggregate) -> str:
 
 def _market_based(aggregate: Aggregate) -> str:
     """Say which part of the energy is under contract, with its emissions, and which is not."""
-    total, by_contract = aggregate.total, aggregate.exact_totals_by("contract")
+    total, by_contract = aggregate.total, aggregate.by("contract")
     if total.market_kgco2e is None:
         return "Market-based: no contract was given."
     text = f"Market-based: {fmt.mass(total.market_kgco2e)}"
     if ("",) not in by_contract:
         return f"{text}."
-    without = by_contract["",].totals
-    under = aggregate.exact_totals.without([by_contract["",]]).totals
+    without = by_contract["",]
+    under = Totals([row for row in total.rows if row["contract"]])
     return (
         f"{text} for the {fmt.energy(under.energy_kwh)} under contract. {fmt.energy(without.energy_kwh)} had no "
         f"contract: {fmt.mass(without.emissions_kgco2e)}, location-based."

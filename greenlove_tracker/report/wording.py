@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import TimeLimitSource
@@ -13,11 +12,11 @@ from greenlove_tracker.extrapolation.time_fit import run_time_fit
 from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
-from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
+from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.schema import UNSEEN, amount
 from greenlove_tracker.logs.scoring import scored_forecasts
-from greenlove_tracker.logs.sums import ExactTotals, Totals
+from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Block, Column, Paragraph
 from greenlove_tracker.workloads import WORKLOADS
@@ -647,12 +646,7 @@ class Sums:
     invented carbon intensity, a paragraph sign; the time of a row that was split, a diamond.
     """
 
-    partial: ExactTotals
-
-    @cached_property
-    def totals(self) -> Totals:
-        """Each sum, rounded."""
-        return self.partial.totals
+    totals: Totals
 
     @property
     def gpu_hours(self) -> str:
@@ -667,8 +661,8 @@ class Sums:
     def emissions(self) -> str:
         """CO2e, marked where intensities that are not alike, or invented ones, are in it."""
         totals = self.totals
-        mixed = DAGGER if len(totals.intensity_coverages) > 1 else ""
-        mock = MOCK if totals.n_mock else ""
+        mixed = DAGGER if "+" in totals.intensity_coverage else ""
+        mock = MOCK if totals.n_mock_intensity else ""
         return fmt.mass(totals.emissions_kgco2e) + mixed + self._marks(totals.emissions_kgco2e) + mock
 
     @property

@@ -131,7 +131,7 @@ def test_the_days_of_a_calibrated_run_add_up_to_it(tmp_path) -> None:
     rows = [epoch_row(n, 3600.0, METERED) for n in (1, 2)]
     run = write_run(tmp_path, rows, fields={**GPU, "started_at": "2026-11-20T23:00:00Z"})
     calibrate(run, 2.5)
-    days = [p.totals.energy_kwh for p in aggregate(tmp_path).exact_totals_by("day").values()]
+    days = [p.energy_kwh for p in aggregate(tmp_path).by("day").values()]
     assert days == pytest.approx([1.5, 1.5])
 
 

@@ -103,7 +103,7 @@ def test_what_interruptions_cost_all_trainings_of_a_directory(three_runs, make_r
     assert found.duration_s == pytest.approx(of_run.lost_s) and found.energy_kwh == pytest.approx(of_run.lost_kwh)
     assert found.emissions_kgco2e == pytest.approx(of_run.lost_kgco2e)
     assert found.restarts_s == pytest.approx(of_run.restarts_s)
-    assert [(run_id, -seconds) for seconds, run_id, _ in found.most.items] == [
+    assert [(run_id, lost.duration_s) for run_id, lost in found.lost.items()] == [
         (A, pytest.approx(35.0)),
         (B, pytest.approx(25.0)),
     ]

@@ -2,12 +2,10 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.logs.aggregate import aggregate, flat_totals
-from greenlove_tracker.logs.sums import ExactTotals, contribution
 from greenlove_tracker.logs.uncertainty import (
     LEVEL,
     energy_deviations,
@@ -109,25 +107,10 @@ def test_time_without_a_meter_and_the_rest_of_a_node_have_errors_of_their_own(tm
     assert found["node assumed"][1] == pytest.approx(0.63 * run.summary.node_assumed_kwh)
 
 
-def test_sums_have_the_same_bounds_however_they_are_split(tmp_path) -> None:
-    rng = np.random.default_rng(0)
-    runs = [
-        run_of(tmp_path, Energy(*rng.lognormal(size=3), Method.TDP_MODEL, Method.COUNTER, Method.CONSTANT), f"r{n:02}")
-        for n in range(12)
-    ]
-    each = [contribution(run) for run in runs]
-    whole = ExactTotals.of(each)
-    parts = ExactTotals.merged([ExactTotals.of(each[i::5]) for i in range(5)])
-    assert whole == parts and whole.totals == parts.totals
-    assert whole.without([ExactTotals.of(each[4:])]).totals.energy_kwh_upper == pytest.approx(
-        ExactTotals.of(each[:4]).totals.energy_kwh_upper
-    )
-
-
 def test_the_halves_of_a_run_have_the_bounds_of_the_whole(tmp_path) -> None:
     rows = [epoch_row(n, 3600.0, cpu_energy(3600.0)) for n in (1, 2)]
     write_run(tmp_path, rows, fields={"started_at": "2026-10-31T23:00:00Z"})
-    months = [p.totals for p in aggregate(tmp_path).exact_totals_by("month").values()]
+    months = list(aggregate(tmp_path).by("month").values())
     assert len(months) == 2
     total = aggregate(tmp_path).total
     assert math.fsum(m.energy_kwh_upper for m in months) == pytest.approx(total.energy_kwh_upper)

@@ -100,7 +100,7 @@ def test_what_is_drawn_and_exported_comes_to_the_total(run):
 def test_sums_over_runs_group_it_by_its_sources(run):
     total = aggregate(read_logs(run.path.parent))
     assert total.total.emissions_kgco2e == pytest.approx(run.summary.emissions_kgco2e)
-    from greenlove_tracker.logs.mapreduce import KEYS
+    from greenlove_tracker.logs.run_rows import KEYS
 
     assert KEYS["intensity"](run) == "of the time, own.csv given, table lifecycle"
 

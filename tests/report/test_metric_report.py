@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fakes import FakeClock, make_tracker, train
 
-from greenlove_tracker import aggregate, read_logs, track
+from greenlove_tracker import read_logs, track
 from greenlove_tracker.rendering.document import Heading, Paragraph, Table
 from greenlove_tracker.report.build import document
 
@@ -55,17 +55,6 @@ def test_where_no_metric_is_a_score_no_best_is_invented(clock, tmp_path):
         tracker.log_metric("temperature", float("nan"))
     (row,) = table(tmp_path, "Metrics")
     assert (row["best"], row["lowest"], row["highest"], row["last"]) == ("", "3.000", "3.000", "not a number")
-
-
-def test_the_ranking_is_the_same_however_the_runs_are_split_up(tmp_path):
-    for accuracy in (0.1, 0.5, 0.3):
-        make_run(tmp_path, [accuracy], epochs=1)
-    whole = aggregate(tmp_path).highlights.metrics
-    parts = [
-        type(aggregate(run.path).highlights).merged([aggregate(run.path).highlights])
-        for run in read_logs(tmp_path).runs
-    ]
-    assert type(parts[0]).merged(parts).metrics == whole
 
 
 def spans_run(log_dir: Path, clock: FakeClock) -> None:

@@ -19,7 +19,7 @@ from greenlove_tracker import Technique, aggregate, compare, read_logs  # noqa: 
 from greenlove_tracker.comparisons import BASELINE, Verdict  # noqa: E402
 from greenlove_tracker.errors import LogError, UsageError  # noqa: E402
 from greenlove_tracker.logs.comparisons import COMPARISON_FILE, COMPARISON_TRIALS_FILE, read_comparison  # noqa: E402
-from greenlove_tracker.logs.mapreduce import COMPARISON  # noqa: E402
+from greenlove_tracker.logs.run_rows import COMPARISON  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.pricing import Rates  # noqa: E402
 from greenlove_tracker.techniques.arm import step_of  # noqa: E402
