@@ -177,13 +177,15 @@ class Fields(Mapping[str, Field]):
 
 SIMULATED_METERS = ("simulated", "replay")
 _NO_FIELD = Field("", "")
+_AT_LEAST_1 = ("pue", "node_overhead")
 _NO_PUE = "not set: no overhead of a data centre is counted"
 _PLACE_FIELDS = ("country", "pue", "node_overhead", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
 
 
-def _is_joined(fields: Mapping[str, Field]) -> bool:
-    """Return True where another process measures the one that wrote these fields."""
-    return fields.get("role", _NO_FIELD).value == schema.JOINED_ROLE
+def _rank_if_joined(fields: Mapping[str, Field]) -> int | None:
+    """Return the rank of a process that another one measures; None of one that measures itself."""
+    is_joined = fields.get("role", _NO_FIELD).value == schema.JOINED_ROLE
+    return count_in(fields, "rank") or 0 if is_joined else None
 
 
 def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
@@ -194,7 +196,8 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
     """
     merged = dict(by_node[0])
     for fields in by_node[1:]:
-        takes_place = _is_joined(fields) and "country" in fields and not merged.get("country", _NO_FIELD).value
+        names_a_place = "country" in fields and not merged.get("country", _NO_FIELD).value
+        takes_place = names_a_place and _rank_if_joined(fields) is not None
         for name, field in fields.items():
             is_of_place = name.partition(".")[0] in _PLACE_FIELDS
             if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, _NO_FIELD).value):
@@ -206,7 +209,7 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
 
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
 _GPU_COUNT = re.compile(r"[0-9]{1,9}")
-_NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
+_NODE_FILE = re.compile(r"run-([0-9]{1,9})\.csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,7 @@ class Known(TypedDict, total=False):
     """Members of a run that are known, and not read from its files."""
 
     fields: Fields
-    fields_by_node: Sequence[Mapping[str, Field]]
+    own_fields: Mapping[str, Field]
     rows: Mapping[int, Sequence[Row]]
     command_rows: Sequence[Row] | None
     has_summary: bool
@@ -278,7 +281,7 @@ class Run(RunFiles):
         **known: Unpack[Known],
     ) -> Run:
         """Return a run of this process that was just written; none of it is read back from the disk."""
-        run = cls(path, fields=Fields.of(fields), fields_by_node=[fields], rows=rows, command_rows=None, trials=())
+        run = cls(path, fields=Fields.of(fields), own_fields=fields, rows=rows, command_rows=None, trials=())
         return run.but(metered_summary=summary, has_summary=True, forecasts=()).but(**known)
 
     @property
@@ -295,9 +298,15 @@ class Run(RunFiles):
     # -- run.csv --
 
     @cached_property
-    def fields_by_node(self) -> Sequence[Mapping[str, Field]]:
-        """The fields of ``run.csv``, then those of further nodes."""
-        return [Fields(self._read_fields(n)) for n in (schema.RUN_FILE, *filter(_NODE_FILE.fullmatch, self._names))]
+    def own_fields(self) -> Mapping[str, Field]:
+        """The fields of ``run.csv`` alone."""
+        return Fields(self._read_fields(schema.RUN_FILE))
+
+    @cached_property
+    def fields_by_stream(self) -> Mapping[int, Mapping[str, Field]]:
+        """The fields of each further rank, and of each process that joined, by its stream."""
+        found = filter(None, map(_NODE_FILE.fullmatch, self._names))
+        return {int(name[1]): Fields(self._read_fields(name[0])) for name in found}
 
     @cached_property
     def fields(self) -> Fields:
@@ -306,9 +315,8 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        by_node = self.fields_by_node
-        is_alone = len(by_node) == 1 and "role" not in by_node[0]
-        fields = Fields.of(by_node[0] if is_alone else _merge_fields(by_node))
+        own, further = self.own_fields, self.fields_by_stream.values()
+        fields = Fields.of(_merge_fields([own, *further]) if further or "role" in own else own)
         version = fields.text("schema_version")
         if version.isdecimal() and int(version) > schema.SCHEMA_VERSION:
             raise LogError(
@@ -316,11 +324,6 @@ class Run(RunFiles):
                 "version of greenlove_tracker reads: pip install -U greenlove-tracker"
             )
         return fields
-
-    def fields_of(self, stream: int) -> Fields:
-        """Return what a further rank, or a process that joined, says of itself; nothing where it says nothing."""
-        name = f"run-{stream}.csv"
-        return Fields(self._read_fields(name) if name in self._names else ())
 
     def text(self, name: str, default: str = "") -> str:
         """Return the value of one field of ``run.csv``."""
@@ -369,14 +372,14 @@ class Run(RunFiles):
 
     @cached_property
     def _constant_intensity(self) -> Factor:
-        return self._factor("carbon_intensity") or Factor("carbon_intensity", math.nan, "", "not in the log")
+        return self.factor("carbon_intensity") or Factor("carbon_intensity", math.nan, "", "not in the log")
 
     @cached_property
     def intensity_sources(self) -> Sequence[IntensitySource]:
         """The sources of the carbon intensity of its rows; nothing where one figure counts for all times."""
         if "intensity_order" not in self.fields:
             return ()
-        if len(self.fields_by_node) == 1 and (text := self.text("intensity_sources")):
+        if not self.fields_by_stream and (text := self.text("intensity_sources")):
             return sources_in(text)  # without a look into the rows
         streams = self.rows.values() if self.command_rows is None else [self.command_rows]
         return sources_of(row for rows in streams for row in rows)
@@ -395,7 +398,7 @@ class Run(RunFiles):
     @cached_property
     def market_intensity(self) -> Factor | None:
         """The contractual carbon intensity, which market-based figures count with; None where none was given."""
-        return self._factor("market_intensity")
+        return self.factor("market_intensity")
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -414,8 +417,8 @@ class Run(RunFiles):
             meters = "; ".join(dict.fromkeys(one.origin for one in used))
             source = f"{self.calibration.host}: {self.calibration.text(self.run_id)} ({meters})"
             found.append(Factor("calibration", self.calibration.factor(self.run_id), "×", source))
-        elif self.node_overhead is not None:
-            found.append(self.node_overhead)
+        elif overhead := self.factor("node_overhead"):
+            found.append(overhead)
         return tuple(found)
 
     @property
@@ -432,7 +435,7 @@ class Run(RunFiles):
     @property
     def electricity_price(self) -> Factor | None:
         """The price of electricity that the run was counted with; with a tariff, the mean over its energy."""
-        price = self._constant_price
+        price = self.factor("electricity_price")
         if price is None or "electricity_tariff" not in self.fields:
             return price
         cost_usd, energy_kwh = self.summary.cost_usd, self.summary.energy_kwh
@@ -440,16 +443,17 @@ class Run(RunFiles):
             return price
         return replace(price, value=cost_usd / energy_kwh, basis="by time, mean over the energy")
 
-    @cached_property
-    def _constant_price(self) -> Factor | None:
-        return self._factor("electricity_price")
-
-    def _factor(self, name: str) -> Factor | None:
+    def factor(self, name: str) -> Factor | None:
+        """Return a factor of ``run.csv``; None where there is none, or one that cannot be."""
         try:
-            return schema.factor_from_fields(name, self.fields)
+            found = schema.factor_from_fields(name, self.fields)
         except ValueError as error:
             self._add_problem(schema.RUN_FILE, f"{name} left out: {error}")
             return None
+        if found is not None and name in _AT_LEAST_1 and found.value < 1:
+            self._add_problem(schema.RUN_FILE, f"a {name} of {found.value:g} left out: there is none below 1")
+            return None
+        return found
 
     @cached_property
     def terms(self) -> totals.RunFactors:
@@ -463,47 +467,30 @@ class Run(RunFiles):
             started_at=self.started_at,
             epochs_planned=self._epochs_planned(),
             carbon_intensity=self._constant_intensity,
-            pue=self._pue(),
-            electricity_price=None if self.lacks_gpus else self._constant_price,
-            price_usd_per_gpu_hour=price.value if (price := self._factor("price_usd_per_gpu_hour")) else None,
-            node_overhead=None if self.node_overhead is None else self.node_overhead.value,
+            pue=pue.value if (pue := self.factor("pue")) else 1.0,
+            electricity_price=None if self.lacks_gpus else self.factor("electricity_price"),
+            price_usd_per_gpu_hour=price.value if (price := self.factor("price_usd_per_gpu_hour")) else None,
+            node_overhead=overhead.value if (overhead := self.factor("node_overhead")) else None,
         )
-
-    @cached_property
-    def node_overhead(self) -> Factor | None:
-        """The user's assumed draw of a node, in that of its GPUs; None where nothing is assumed."""
-        factor = self._factor("node_overhead")
-        if factor is not None and factor.value < 1:
-            self._add_problem(schema.RUN_FILE, f"a node_overhead of {factor.value:g} left out: there is none below 1")
-            return None
-        return factor
-
-    def _pue(self) -> float:
-        """Return the PUE; 1 where the log has none, or one that cannot be."""
-        pue = self._factor("pue")
-        if pue is not None and pue.value < 1:
-            self._add_problem(schema.RUN_FILE, f"a PUE of {pue.value:g} left out: there is none below 1")
-        return pue.value if pue is not None and pue.value >= 1 else 1.0
 
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
-        own = self.fields_by_node[0].get("epochs_planned")
-        joined = [f for f in self.fields_by_node[1:] if _is_joined(f) and "has_parts" not in f]
-        leads = [f for f in joined if f.get("rank", _NO_FIELD).value in ("", "0")]
-        found = [own] if own or not leads else [f.get("epochs_planned") for f in leads]
-        numbers = [int(f.value) for f in found if f and f.value.isdecimal()]
-        return sum(numbers) if numbers and len(numbers) == len(found) else None
+        own, further = self.own_fields, self.fields_by_stream.values()
+        leads = [f for f in further if _rank_if_joined(f) == 0 and "has_parts" not in f]
+        found = [own] if own.get("epochs_planned") or not leads else leads
+        numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
+        return sum(numbers) if len(numbers) == len(found) else None
 
     def _gpu_count(self) -> int:
-        every = self.fields_by_node
-        nodes = every[:1] if self.command_rows else [fields for fields in every if not _is_joined(fields)]
-        found = (fields.get("gpu_count") for fields in nodes)
-        return sum(int(field.value) for field in found if field and _GPU_COUNT.fullmatch(field.value))
+        own, further = self.own_fields, self.fields_by_stream.values()
+        nodes = [own] if self.command_rows else [f for f in (own, *further) if _rank_if_joined(f) is None]
+        found = (fields.get("gpu_count", _NO_FIELD).value for fields in nodes)
+        return sum(int(text) for text in found if _GPU_COUNT.fullmatch(text))
 
     @property
     def hosts(self) -> frozenset[str]:
         """The machines that it ran on, as their processes call them."""
-        found = (fields.get("host", _NO_FIELD).value for fields in self.fields_by_node)
+        found = (fields.get("host", _NO_FIELD).value for fields in (self.own_fields, *self.fields_by_stream.values()))
         return frozenset(found) - {""}
 
     @property
@@ -514,43 +501,28 @@ class Run(RunFiles):
     @cached_property
     def joined(self) -> Mapping[int, int]:
         """The streams of processes that another one measures, each with its rank."""
-        joined = {}
-        for name in filter(_NODE_FILE.fullmatch, self._names):
-            fields = self.fields_of(int(name[4:-4]))
-            if _is_joined(fields):
-                rank = fields["rank"].value if "rank" in fields else "0"
-                joined[int(name[4:-4])] = int(rank) if rank.isdecimal() else 0
-        return joined
-
-    def rank_of(self, stream: int) -> int:
-        """Return the rank whose epochs a stream holds: its number, or what a process that joined says."""
-        return self.joined.get(stream, stream)
+        ranks = {stream: _rank_if_joined(fields) for stream, fields in self.fields_by_stream.items()}
+        return {stream: rank for stream, rank in ranks.items() if rank is not None}
 
     @property
     def has_parts(self) -> bool:
         """True where the run is what a script did outside its trackers, whose runs are beside it."""
-        return "has_parts" in self.fields_by_node[0]  # a further one's is of a runner inside this run
+        return "has_parts" in self.own_fields  # a further one's is of a runner inside this run
 
     @property
     def is_overhead(self) -> bool:
         """True where the run trained nothing itself: its script's trainings are beside it, and none is within it."""
         return self.has_parts and not self.epochs
 
-    @property
-    def has_processes(self) -> bool:
-        """True where processes that the run started wrote rows of their own into it."""
-        return bool(self.joined)
-
     @cached_property
     def cut_off_ranks(self) -> Sequence[int]:
         """The ranks of a job that ended without a word, as where they were killed; none that may still be running."""
-        others = [rank for rank in self.rows if rank and rank not in self.joined]
-        found = []
-        for rank in [rank for rank in others if all(row.kind is not RowKind.TAIL for row in self.rows[rank])]:
-            fields = self.fields_of(rank)
-            if not _is_running(fields.text("host"), fields.text("pid"), self.written_s):
-                found.append(rank)
-        return found
+        return [
+            rank
+            for rank, rows in self.rows.items()
+            if rank and rank not in self.joined and all(row.kind is not RowKind.TAIL for row in rows)
+            if not _is_running(self.fields_by_stream.get(rank, {}), self.written_s)
+        ]
 
     # -- epochs-<rank>.csv --
 
@@ -593,15 +565,12 @@ class Run(RunFiles):
     @property
     def metered_rows(self) -> Sequence[Row]:
         """The rows of the first stream that carries a meter: the command's, or of the first rank that has one."""
-        if self.command_rows is not None:
-            return self.command_rows
-        return next((rows for rows in self.rows.values() if not all(Flag.NO_METER in row.flags for row in rows)), ())
+        return next((rows for rows in self.timed_streams if not all(Flag.NO_METER in row.flags for row in rows)), ())
 
     @property
     def gpu_mean_w(self) -> float | None:
         """The mean power of all GPUs together while they were metered; None where they were not."""
-        streams = [self.command_rows] if self.command_rows is not None else self.rows.values()
-        means_w = [power_w for rows in streams if (power_w := totals.mean_w(rows, "gpu")) is not None]
+        means_w = [power_w for rows in self.timed_streams if (power_w := totals.mean_w(rows, "gpu")) is not None]
         return math.fsum(means_w) if means_w else None
 
     # -- summary.csv --
@@ -638,14 +607,6 @@ class Run(RunFiles):
         metered, calibration = self.metered_summary, self.calibration
         return metered if calibration is None else calibrated(metered, calibration, self.run_id)
 
-    @property
-    def calibration_ratio(self) -> float:
-        """The energy of a whole run with its machine's calibration, in that metered; 1.0 without one."""
-        if self.calibration is None:
-            return 1.0
-        metered_kwh, energy_kwh = self.metered_summary.energy_kwh, self.summary.energy_kwh
-        return energy_kwh / metered_kwh if metered_kwh and energy_kwh is not None else 1.0
-
     @cached_property
     def metered_summary(self) -> RunSummary:
         """The totals by the run's own meters: as written at its end, or added up from the rows without an end.
@@ -656,22 +617,22 @@ class Run(RunFiles):
             LogError: where a newer version of this package wrote the run.
         """
         _ = self.fields  # knows the version
+        stated, reason = None, ""
         if self.has_summary:
             try:
-                summary = schema.summary_from_lines(self._read_fields(schema.SUMMARY_FILE))
+                stated = schema.summary_from_lines(self._read_fields(schema.SUMMARY_FILE))
+                reason = schema.contradiction(stated)
             except LogError as error:
                 reason = str(error).partition(": ")[2]
-                self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
-            else:
-                if reason := schema.contradiction(summary):
-                    self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
-                    return self.added_up(totals.Ending(summary.status, summary.exit_code, summary.ended_at))
-                n_streams = len([name for name in self._names if name.startswith("epochs-")])
-                if n_streams == 0 or (summary.n_ranks == 1 and n_streams == 1):
-                    return summary
-                return self.added_up(totals.Ending(summary.status, summary.exit_code, summary.ended_at))
-        is_running = _is_running(self.text("host"), self.text("pid"), self.written_s)
-        return self.added_up(totals.Ending(RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED, None, ""))
+        if reason:
+            self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
+        if stated is None:
+            is_running = _is_running(self.fields, self.written_s)
+            return self.added_up(totals.Ending(RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED, None, ""))
+        n_streams = sum(name.startswith("epochs-") for name in self._names)
+        if not reason and (n_streams == 0 or (stated.n_ranks == 1 and n_streams == 1)):
+            return stated
+        return self.added_up(totals.Ending(stated.status, stated.exit_code, stated.ended_at))
 
     def added_up(
         self,
@@ -869,14 +830,14 @@ SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s
 _CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
 
 
-def _is_running(host: str, pid: str, written_s: float) -> bool:
+def _is_running(fields: Mapping[str, Field], written_s: float) -> bool:
     """Return True where a run without an end lives: here by its process, elsewhere by when it was last written."""
-    if host != socket.gethostname() or not pid.isdecimal():
+    if fields.get("host", _NO_FIELD).value != socket.gethostname() or (pid := count_in(fields, "pid")) is None:
         return time.time() - written_s < SILENT_AFTER_S
     try:  # a number is given to another process later: it must have lived when the log was written
         import psutil  # os.kill(pid, 0) would end the process on Windows
 
-        return bool(psutil.Process(int(pid)).create_time() <= written_s + _CLOCK_SLACK_S)
+        return bool(psutil.Process(pid).create_time() <= written_s + _CLOCK_SLACK_S)
     except ImportError:
         return time.time() - written_s < SILENT_AFTER_S
     except psutil.AccessDenied:

@@ -7,14 +7,14 @@ without the time that a question waited for its answer after the forecast was ma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, Scored, headline, score, units_done
 from greenlove_tracker.logs.run import Run, count_in, stopped_after
 from greenlove_tracker.logs.totals import Ending, n_waits_before, summarise, training_rows
-from greenlove_tracker.records import RunSummary
+from greenlove_tracker.records import Field, RunSummary
 
 
 def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]:
@@ -40,11 +40,12 @@ def _scored(run: Run, quantity: str) -> Iterator[Scored]:
 
 def _scored_of(run: Run, stream: int, quantity: str) -> Iterator[Scored]:
     """Yield the forecasts of the run's own training, or of the one in a process that it started."""
-    whole, terms, fields = run.summary, run.terms, run.fields
+    whole, terms = run.summary, run.terms
+    fields: Mapping[str, Field] = run.fields
     rows = {rank: rows for rank, rows in run.rows.items() if rank not in run.joined}
     is_own = stream not in run.joined
     if not is_own:
-        fields, rows = run.fields_of(stream), {0: run.rows.get(stream, ())}
+        fields, rows = run.fields_by_stream[stream], {0: run.rows.get(stream, ())}
         terms = replace(terms, epochs_planned=count_in(fields, "epochs_planned"))
     steps_planned = count_in(fields, "total_steps_planned")
 

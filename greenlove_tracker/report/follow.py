@@ -108,10 +108,11 @@ class LiveReport:
         pause_s = max(self._every_s, took_s / _MOST_TIME_SHARE)
         while True:
             self._clock.sleep(pause_s)
-            run = followed.run()
-            is_due = self._clock.now_utc_s() - shown_at_s >= _AT_LEAST_EVERY_S
-            if is_due or run.written_s != written_s or not self._is_running(run):
+            begun_s, run = self._clock.now_utc_s(), followed.run()
+            is_running, now_s = self._is_running(run), self._clock.now_utc_s()  # which reads a log that has grown
+            if not is_running or run.written_s != written_s or now_s - shown_at_s >= _AT_LEAST_EVERY_S:
                 return run
+            pause_s = max(pause_s, (now_s - begun_s) / _MOST_TIME_SHARE)
 
     def _is_running(self, run: Run) -> bool:
         if not run.is_run:

@@ -37,7 +37,8 @@ def rank_times(run: Run) -> tuple[RankTimes, ...]:
     """Return the times of each rank that finished an epoch, by number; none where there are fewer than two."""
     finished: dict[int, dict[int, EpochRecord]] = {}
     for stream in run.rows:
-        epochs, rank = {epoch.epoch: epoch for epoch in run.epochs_of(stream) if epoch.is_complete}, run.rank_of(stream)
+        rank = run.joined.get(stream, stream)
+        epochs = {epoch.epoch: epoch for epoch in run.epochs_of(stream) if epoch.is_complete}
         if epochs and rank in finished:
             return ()  # a command that trained several times: its streams are no ranks of one training
         if epochs:

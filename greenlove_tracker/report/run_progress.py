@@ -110,14 +110,14 @@ def _power_figure(progress: RunProgress) -> doc.KeyFigure:
 
 def _latest_forecast(run: Run) -> IssuedForecast | None:
     """Return the latest forecast; of a command that trains in several processes, that of whichever it is."""
-    if run.has_processes:
+    if run.joined:
         return max(run.forecasts, key=lambda issued: issued.issued_at, default=None)
     return run.forecasts[-1] if run.forecasts else None
 
 
 def _passed_s(run: Run, issued: IssuedForecast, elapsed_s: float, now_utc_s: float) -> float:
     """Return the time of what was forecast: of the run, or of the training in a process that a command started."""
-    if not run.has_processes:
+    if not run.joined:
         return elapsed_s
     return issued.elapsed_s + max(0.0, _since_s(issued.issued_at, now_utc_s))
 

@@ -406,7 +406,7 @@ def node_text(run: Run) -> str:
     """Write what the energy beyond the meters stands for: ``assumed for the rest of the node (1.25 × its GPUs)``."""
     if run.calibration is not None:
         return "rest of the node, from a wall meter"
-    factor = run.node_overhead
+    factor = run.factor("node_overhead")
     times = f" ({fmt.significant(factor.value)} × its GPUs)" if factor else ""
     return f"{method(Method.ASSUMED)} for the rest of the node{times}"
 
@@ -432,7 +432,7 @@ def beyond_gpus_of(run: Run) -> str:
     if not run.summary.energy.gpu_kwh or run.calibration is not None:  # then all of it is in the total
         return ""
     metered = [component for component in COMPONENTS if run.summary.energy.component_kwh(component) is not None]
-    return beyond_gpus(metered, run.node_overhead.value if run.node_overhead else None)
+    return beyond_gpus(metered, run.terms.node_overhead)
 
 
 def warnings(run: Run) -> tuple[str, ...]:

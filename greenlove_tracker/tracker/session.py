@@ -800,7 +800,7 @@ class Session:
 
         run = Run(self.run_dir)
         try:
-            if not run.has_processes and len(run.rows) < 2:  # this rank's alone
+            if not run.joined and len(run.rows) < 2:  # this rank's alone
                 return own
             return self._of_all_ranks(run.added_up(ending, is_closed=True))
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:

@@ -17,7 +17,7 @@ from greenlove_tracker.report.run_progress import progress_of
 @pytest.fixture(autouse=True)
 def _process_is_there(monkeypatch):
     """The runs' files are of another time than this process."""
-    monkeypatch.setattr("greenlove_tracker.logs.run._is_running", lambda host, pid, written_s: pid != "1")
+    monkeypatch.setattr("greenlove_tracker.logs.run._is_running", lambda run, _: run["pid"].value != "1")
 
 
 def test_what_is_left_is_the_forecast_without_what_has_passed(tmp_path):

@@ -17,7 +17,7 @@ NOW_S = STARTED_S + 25.0
 @pytest.fixture(autouse=True)
 def _process_is_there(monkeypatch):
     """The runs' files are of another time than this process."""
-    monkeypatch.setattr("greenlove_tracker.logs.run._is_running", lambda host, pid, written_s: pid != "1")
+    monkeypatch.setattr("greenlove_tracker.logs.run._is_running", lambda run, _: run["pid"].value != "1")
 
 
 def screen(logs: Path, n_ended: int = 5, now_s: float = NOW_S, **more) -> str:

@@ -102,8 +102,9 @@ class ForeignRun(Run, ABC):
         return summary
 
     @cached_property
-    def fields_by_node(self) -> Sequence[Mapping[str, Field]]:
-        return [self.record.fields]
+    def own_fields(self) -> Mapping[str, Field]:
+        """Its fields."""
+        return self.record.fields
 
 
 def fields_of(values: Mapping[str, str]) -> dict[str, Field]:
