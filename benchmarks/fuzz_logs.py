@@ -97,9 +97,8 @@ def _with_forecasts(folder: str) -> dict[str, bytes]:
     """Return the files of a run that was forecast, and of an exploration, as the writer writes them."""
     from greenlove_tracker import Trial
     from greenlove_tracker.forecasting import Estimate
-    from greenlove_tracker.logs.csvio import log_lines
-    from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
-    from greenlove_tracker.logs.trials import TRIAL_COLUMNS, trial_rows
+    from greenlove_tracker.logs.tables import FORECASTS, TRIALS, IssuedForecast
+    from greenlove_tracker.logs.trials import trial_rows
 
     estimates = {
         "duration_s": Estimate(100.0, 90.0, 115.0, 0.95, "s"),
@@ -111,8 +110,8 @@ def _with_forecasts(folder: str) -> dict[str, bytes]:
     ]
     trials = [Trial(64 * n, 32, (0.01 * n, 0.011 * n, 0.0105 * n), 1e-6 * n) for n in (1, 2, 4)]
     return {
-        f"{folder}forecasts.csv": log_lines([FORECAST_COLUMNS, *map(forecast_cells, issued)]),
-        f"{folder}trials.csv": log_lines([TRIAL_COLUMNS, *trial_rows(trials)]),
+        f"{folder}forecasts.csv": FORECASTS.lines(issued),
+        f"{folder}trials.csv": TRIALS.lines(trial_rows(trials)),
     }
 
 
@@ -368,7 +367,7 @@ def _own_keys(data: bytes) -> set[tuple[object, ...]]:
     keys = set()
     lines = re.split(r"\r\n|\n|\r", data.decode("utf-8", "replace").removeprefix("\ufeff"))
     header = _cells(lines[0])
-    if not set(header) >= set(schema.EPOCH_COLUMNS):
+    if not set(header) >= set(schema.EPOCHS.least):
         return keys
     for line in lines[1:]:
         cells = _cells(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
 MANIFEST = "manifest.json"  # written last: a checkpoint without one is not whole
 
@@ -50,17 +51,11 @@ class NotIdentical(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TrainingPosition:
-    """The progress of a training.
+    """The progress of a training, over all its jobs."""
 
-    Attributes:
-        epoch: whole epochs that are done; of the training, over all its jobs.
-        batches: that are done of the next one, on one rank; 0 between two epochs.
-        steps: batches that are done in all, on one rank.
-    """
-
-    epoch: int = 0
-    batches: int = 0
-    steps: int = 0
+    epoch: Annotated[int, "whole epochs that were done, of the whole training"] = 0
+    batches: Annotated[int, "that were done of the next epoch, on one rank; 0 between two"] = 0
+    steps: Annotated[int, "batches that were done in all, on one rank"] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,37 +123,29 @@ class CheckpointAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEvent:
-    """A row of ``checkpoints.csv``.
+    """A row of ``checkpoints.csv``."""
 
-    Attributes:
-        action: what happened.
-        at: when, UTC, ISO 8601: of a save when its state was taken, of a restore when the replay was done.
-        kind: of the checkpoint; None for a notice.
-        position: of the checkpoint, or of the training at a notice.
-        name: of the checkpoint, in its directory.
-        size_bytes: of all its files.
-        blocked_s: time that the training stood still for it; of a restore, reading and checking.
-        written_s: time that it took on a thread of its own until it was whole; None where the training waited for all
-            of it.
-        replay_s: of a restore, fetching and dropping the batches that were done.
-        replayed_batches: as many of them.
-        from_run: of a restore, the run that wrote the checkpoint.
-        saved_at: of a restore, when the checkpoint's state was taken, UTC, ISO 8601.
-        is_bit_identical: whether a resume is, or was; None for a notice.
-        note: a notice's source (``SIGTERM``, ``AWS instance-action``), why something failed, why it is not identical.
-    """
-
-    action: CheckpointAction
-    at: str
-    kind: CheckpointKind | None = None
+    action: Annotated[
+        CheckpointAction,
+        "`saved`, `failed` (the one before stays), `skipped` (the one before was still being written), `restored` "
+        "(this run goes on from it), `damaged` (it was passed over), `noticed` (the job or the machine is about to "
+        "end)",
+    ]
+    at: Annotated[str, "UTC, ISO 8601: of a save when its state was taken, of a restore when the replay was done"]
+    kind: Annotated[CheckpointKind | None, "`regular`, `best`, `emergency` or `final`; empty for a notice"] = None
     position: TrainingPosition = TrainingPosition()
-    name: str = ""
-    size_bytes: int | None = None
-    blocked_s: float | None = None
-    written_s: float | None = None
-    replay_s: float | None = None
-    replayed_batches: int | None = None
-    from_run: str = ""
-    saved_at: str = ""
-    is_bit_identical: bool | None = None
-    note: str = ""
+    name: Annotated[str, "of the checkpoint, in its directory"] = ""
+    size_bytes: Annotated[int | None, "of all its files"] = None
+    blocked_s: Annotated[float | None, "for which the training stood still; of a restore, reading and checking"] = None
+    written_s: Annotated[
+        float | None,
+        "for which it was written on a thread of its own; empty where the training waited for all of it",
+    ] = None
+    replay_s: Annotated[float | None, "of a restore: fetching and dropping the batches that were done"] = None
+    replayed_batches: Annotated[int | None, "as many of them"] = None
+    from_run: Annotated[str, "of a restore: the run that wrote the checkpoint"] = ""
+    saved_at: Annotated[str, "of a restore: when the checkpoint's state was taken"] = ""
+    is_bit_identical: Annotated[
+        bool | None, "`yes` where a resume goes on as if nothing had happened, bit for bit; empty for a notice"
+    ] = None
+    note: Annotated[str, "who gave the notice, why something failed, why a resume is not bit-identical"] = ""

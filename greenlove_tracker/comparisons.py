@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.records import Method
@@ -38,37 +40,21 @@ def is_modelled(energy_method: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ArmTrial:
-    """One timed trial of one arm, or one logged run of it.
+    """One timed trial of one arm, or one logged run of it."""
 
-    Attributes:
-        arm: its name.
-        block: trials of one block lie next to each other in time, and each arm has the same number of them; from 0.
-        position: in the order of all trials, from 0.
-        started_s: since the comparison began.
-        duration_s: of the timed part.
-        samples: that were trained on in it; of a logged run whose samples nobody knows, 1.
-        start_s: time that the trial's first epoch took to begin, before the timed part.
-        energy_kwh: of the timed part; None where it was not measured for long enough.
-        energy_method: as in the log.
-        peak_memory_bytes: of the arm alone; None where it was not measured.
-        loss: mean over the trial's last batches.
-        temperature_c: of the hottest GPU, at the end.
-        clock_mhz: of the slowest GPU's streaming multiprocessors, at the end.
-    """
-
-    arm: str
-    block: int
-    position: int
-    started_s: float
-    duration_s: float
-    samples: int
-    start_s: float = 0.0
-    energy_kwh: float | None = None
-    energy_method: str = ""
-    peak_memory_bytes: int | None = None
-    loss: float | None = None
-    temperature_c: float | None = None
-    clock_mhz: float | None = None
+    arm: Annotated[str, "its name"]
+    block: Annotated[int, "trials of one block lie next to each other, as many of each arm; from 0"]
+    position: Annotated[int, "in the order of all trials, from 0"]
+    started_s: Annotated[float, "since the comparison began"]
+    duration_s: Annotated[float, "of the timed part"]
+    samples: Annotated[int, "that were trained on in it; of a logged run whose samples nobody knows, 1"]
+    start_s: Annotated[float, "time until the first batch of its first epoch, before the timed part"] = 0.0
+    energy_kwh: Annotated[float | None, "of the timed part, as metered, before PUE; empty below 5 s"] = None
+    energy_method: Annotated[str, "how it was obtained"] = ""
+    peak_memory_bytes: Annotated[int | None, "of the arm alone"] = None
+    loss: Annotated[float | None, "mean over the trial's last batches; `nan` and `inf` too", math.nan] = None
+    temperature_c: Annotated[float | None, "of the hottest GPU, at the end", -math.inf] = None
+    clock_mhz: Annotated[float | None, "of the slowest GPU's streaming multiprocessors, at the end"] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """The records of a run: frozen dataclasses, without behaviour beyond sums; and the clocks they are timed by.
 
 None means not measured; zero means measured zero. Energies here are as metered at the component, before PUE.
+
+A field that is a column of the log has its meaning in ``Annotated``; ``logs/schema.py`` makes the rest of it: how it is
+written, read, checked and described.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Annotated, Protocol, Self
 
 COMPONENTS = ("cpu", "gpu", "ram")
 
@@ -87,12 +90,12 @@ class RowKind(DescribedStr):
 class Energy:
     """Energy by component in kWh, each with the method that gave it; None where not measured."""
 
-    cpu_kwh: float | None = None
-    gpu_kwh: float | None = None
-    ram_kwh: float | None = None
-    cpu_method: str | None = None
-    gpu_method: str | None = None
-    ram_method: str | None = None
+    cpu_kwh: Annotated[float | None, "energy of the CPU"] = None
+    gpu_kwh: Annotated[float | None, "energy of all GPUs together"] = None
+    ram_kwh: Annotated[float | None, "energy of memory"] = None
+    cpu_method: Annotated[str | None, "how the CPU's energy was obtained", Method] = None
+    gpu_method: Annotated[str | None, "how the GPUs' energy was obtained", Method] = None
+    ram_method: Annotated[str | None, "how the memory's energy was obtained", Method] = None
 
     def component_kwh(self, component: str) -> float | None:
         """Return the energy of ``cpu``, ``gpu`` or ``ram`` in kWh."""
@@ -152,10 +155,10 @@ def sum_energies(energies: Iterable[Energy]) -> Energy:
 class Counts:
     """The work of a stretch of training; None where the loop did not say."""
 
-    steps: int | None = None  # optimizer steps
-    batches: int | None = None
-    samples: int | None = None
-    tokens: int | None = None
+    steps: Annotated[int | None, "optimizer steps, as told by `step()`"] = None
+    batches: Annotated[int | None, "batches, as told by `step()`"] = None
+    samples: Annotated[int | None, "samples of this rank, as told by `step(n_samples=…)`"] = None
+    tokens: Annotated[int | None, "tokens of this rank, as told by `step(n_tokens=…)`"] = None
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -181,19 +184,41 @@ class Row:
     time are there only where a run asked for them; without, the factors of the run count.
     """
 
-    kind: RowKind
-    epoch: int | None  # from 1; None for gap and tail rows
-    started_at: str  # UTC, ISO 8601, of the row's own duration
-    gap_before_s: float
-    gap_before: Energy
-    duration_s: float
+    kind: Annotated[RowKind, "what the row stands for, see below"]
+    epoch: Annotated[int | None, "number of the epoch in the training, from 1; empty in `gap` and `tail` rows"]
+    started_at: Annotated[
+        str, "UTC, ISO 8601: where the epoch or segment began (`gap` and `tail`: where the gap began)"
+    ]
+    gap_before_s: Annotated[float, "time between the row before and this one: loading, validation, checkpoints"]
+    gap_before: Annotated[
+        Energy,
+        "gap_before_{}",
+        "{}, in the gap",
+        ("gap_before_kwh", "energy of that time, the sum of the three that follow"),
+    ]
+    duration_s: Annotated[float, "time of the epoch or segment itself; 0 in `gap` and `tail` rows"]
     counts: Counts
-    energy: Energy
-    emissions_gco2e: float | None  # of the row's own duration, PUE included
-    flags: frozenset[str] = frozenset()
-    carbon_intensity_gco2e_per_kwh: float | None = None  # mean over the time of the row and its gap
-    carbon_intensity_source: str = ""
-    electricity_price_usd_per_kwh: float | None = None  # likewise a mean
+    energy: Annotated[
+        Energy,
+        "{}",
+        "{}",
+        ("energy_kwh", "energy of the duration, the sum of the three that follow, as metered, before PUE"),
+    ]
+    emissions_gco2e: Annotated[float | None, "of the duration: energy × PUE × carbon intensity"]
+    flags: Annotated[frozenset[str], "what spoils the row, separated by spaces, see below"] = frozenset()
+    carbon_intensity_gco2e_per_kwh: Annotated[
+        float | None,
+        "that was in force, mean over the time of the gap and the row; the row's energies count with it",
+    ] = None
+    carbon_intensity_source: Annotated[
+        str,
+        "who gave it, measured, estimated or forecast, direct or lifecycle, how old it was when it was asked for, and "
+        "why it stands in for what was asked for: `neso measured direct, 12 min old`, "
+        "`table lifecycle (fallback: neso: it did not answer)`, `mock`; several with `;` between them",
+    ] = ""
+    electricity_price_usd_per_kwh: Annotated[
+        float | None, "of a tariff, mean over the same time; empty where the tariff does not say", -math.inf
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +229,7 @@ class EpochRecord:
     rank: int
     started_at: str
     gap_before_s: float
-    gap_before: Energy
+    gap_before: Annotated[Energy, "gap_before_{}", "{}"]
     duration_s: float
     steps: int | None
     batches: int | None
@@ -266,23 +291,14 @@ class RunStatus(DescribedStr):
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """The values of one metric that a training logged.
+    """The values of one metric that a training logged."""
 
-    Attributes:
-        name: of the metric.
-        last: the last value; NaN or infinite where it was.
-        lowest: of the finite values; None where there was none.
-        highest: likewise.
-        n_values: values that were logged.
-        higher_is_better: larger values are better, or smaller ones; None where that is not known.
-    """
-
-    name: str
-    last: float
-    lowest: float | None
-    highest: float | None
-    n_values: int
-    higher_is_better: bool | None
+    name: Annotated[str, "of the metric"]
+    last: Annotated[float, "the last value; NaN or infinite where it was", math.nan]
+    lowest: Annotated[float | None, "of the finite values; None where there was none", -math.inf]
+    highest: Annotated[float | None, "likewise", -math.inf]
+    n_values: Annotated[int, "values that were logged"]
+    higher_is_better: Annotated[bool | None, "larger values are better, or smaller ones; None where that is not known"]
 
     @property
     def best(self) -> float | None:
@@ -301,34 +317,44 @@ class RunSummary:
     adds for what no component's meter sees; None where it adds nothing. ``energy_kwh`` is all together, times ``pue``.
     """
 
-    run_id: str
-    project: str
-    status: str
-    exit_code: int | None
-    started_at: str
-    ended_at: str
-    epochs_done: int
-    epochs_planned: int | None
+    run_id: Annotated[str, "the directory's name"]
+    project: Annotated[str, "as given"]
+    status: Annotated[str, "how the run ended, see below"]
+    exit_code: Annotated[int | None, "of the process, where it is known; negative: the number of a signal", -math.inf]
+    started_at: Annotated[str, "UTC, ISO 8601"]
+    ended_at: Annotated[str, "UTC, ISO 8601"]
+    epochs_done: Annotated[int, "epochs that ran to their end"]
+    epochs_planned: Annotated[int | None, "as given, less those that were done before the run"]
     counts: Counts
-    duration_s: float
-    epochs_duration_s: float
-    metered_s: float
-    energy: Energy
-    measured_kwh: float | None  # the part of ``energy`` from counters and sampled power
-    unmetered_estimate_kwh: float | None
-    pue: float
-    energy_kwh: float | None
-    carbon_intensity_gco2e_per_kwh: float
-    emissions_kgco2e: float | None
-    cost_usd: float | None
-    cost_basis: str  # "machine", "electricity" or ""
-    gpu_count: int
-    gpu_hours: float
-    n_ranks: int = 1
-    n_nodes: int = 1
-    flags: frozenset[str] = field(default_factory=frozenset)
-    node_assumed_kwh: float | None = None
-    metrics: tuple[MetricSummary, ...] = ()
+    duration_s: Annotated[float, "wall time of the whole run"]
+    epochs_duration_s: Annotated[float, "of it, inside epochs"]
+    metered_s: Annotated[float, "of it, while every known component was metered"]
+    energy: Annotated[Energy, "{}", "{}, as metered, before PUE"]
+    measured_kwh: Annotated[
+        float | None, "the part of the metered energy that counters and sampled power gave; the rest is modelled"
+    ]
+    unmetered_estimate_kwh: Annotated[
+        float | None, "estimate for the time that was not metered, at the mean power of the time that was"
+    ]
+    pue: Annotated[float, "power usage effectiveness", 1.0]
+    energy_kwh: Annotated[float | None, "(metered energy + estimate + assumed) × PUE"]
+    carbon_intensity_gco2e_per_kwh: Annotated[
+        float, "as in `run.csv`, where its source stands; of a run whose rows have their own, its mean over the energy"
+    ]
+    emissions_kgco2e: Annotated[float | None, "energy × carbon intensity"]
+    cost_usd: Annotated[float | None, "see `cost_basis`; at prices of an exchange it may be negative", -math.inf]
+    cost_basis: Annotated[
+        str, "`machine`: price per GPU-hour × GPUs × time; `electricity`: price × energy; empty: no price known"
+    ]
+    gpu_count: Annotated[int, "GPUs of all nodes"]
+    gpu_hours: Annotated[float, "GPUs × wall time"]
+    n_ranks: Annotated[int, "processes that wrote rows"] = 1
+    n_nodes: Annotated[int, "of them, those that carry a meter"] = 1
+    flags: Annotated[frozenset[str], "all flags of all rows"] = field(default_factory=frozenset)
+    node_assumed_kwh: Annotated[
+        float | None, "what `node_overhead` adds for the rest of the node, an assumption; not in older logs"
+    ] = None
+    metrics: Annotated[tuple[MetricSummary, ...], None] = ()  # no column: each has lines of its own
 
     @property
     def between_s(self) -> float:

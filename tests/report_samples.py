@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import factor_fields
+from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Flag, Row, RowKind
@@ -213,7 +212,7 @@ def issued(elapsed_s=2.0, point=20.0, half=1.0, warnings=(), **more) -> IssuedFo
 
 def write_forecasts(run: Run, *forecasts: IssuedForecast) -> None:
     """Give a run that is written the forecasts that it issued."""
-    (run.path / "forecasts.csv").write_bytes(log_lines([FORECAST_COLUMNS, *map(forecast_cells, forecasts)]))
+    (run.path / "forecasts.csv").write_bytes(FORECASTS.lines(forecasts))
 
 
 def running(

@@ -173,7 +173,8 @@ def sweep_text(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = 
         UsageError: where none is finished.
     """
     from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
-    from greenlove_tracker.logs.forecasts import QUANTITIES
+    from greenlove_tracker.logs.schema import unit_of
+    from greenlove_tracker.logs.tables import QUANTITIES
     from greenlove_tracker.report.screens import sweep_screen
 
     projects, finished = set(), []
@@ -190,7 +191,7 @@ def sweep_text(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = 
     outcomes = dict(zip(QUANTITIES, zip(*finished, strict=True), strict=True))
     n_unknown = {quantity: values.count(None) for quantity, values in outcomes.items()}
     totals = {  # those that are known may be of another kind than those that are not
-        quantity: None if n_unknown[quantity] else forecast_sweep(values, n_runs, QUANTITIES[quantity])
+        quantity: None if n_unknown[quantity] else forecast_sweep(values, n_runs, unit_of(quantity))
         for quantity, values in outcomes.items()
     }
     warnings = [str(warning) for warning in sweep_warnings(len(finished))]

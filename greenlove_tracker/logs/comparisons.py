@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from greenlove_tracker.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, WholeRun
+from greenlove_tracker.comparisons import Comparison, ComparisonRow, WholeRun
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.files import write_atomically
-from greenlove_tracker.forecasting import Estimate, Kind
-from greenlove_tracker.logs.csvio import log_lines, read_records
-from greenlove_tracker.logs.schema import any_number, cell, count
+from greenlove_tracker.logs.csvio import OnProblem
+from greenlove_tracker.logs.tables import COMPARISON, COMPARISON_TRIALS, RATIOS, WHOLE_RUN, ComparisonLine
 from greenlove_tracker.records import Field
 
-COMPARISON_FILE = "comparison.csv"
-COMPARISON_TRIALS_FILE = "comparison_trials.csv"
 _FIELD = "compared"  # of run.csv: what the run compared with the baseline
 
-_RATIOS = ("time_ratio", "energy_ratio", "co2e_ratio", "cost_ratio", "memory_ratio")
-_TOTALS = {"duration_s": "s", "energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "USD"}
-_ESTIMATES = {**dict.fromkeys(_RATIOS, "1"), **_TOTALS}  # by column, with their units
 _NUMBERS = ("duration_s_per_sample", "peak_memory_gb", "one_off_s", "final_loss", "budget_s")
-# Of the comparison as a whole, in the row of the baseline alone.
-_WHOLE = ("spent_s", "given_budget_s", "residual_cv", "energy_method", "comparison_notes", "left_changed", "is_of_runs")
-COMPARISON_COLUMNS = (
-    "name",
-    "verdict",
-    "n_trials",
-    "level",
-    *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_lower", "_upper")),
-    *_NUMBERS,
-    "reason",
-    "notes",
-    "learns_otherwise",
-    *_WHOLE,
-)
-COMPARISON_TRIAL_COLUMNS = tuple(ArmTrial.__dataclass_fields__)
-_TRIAL_COUNTS = ("block", "position", "samples")
-_TRIAL_TEXTS = ("arm", "energy_method")
-_TRIAL_NEEDED = ("started_s", "duration_s", "start_s")
+_OF_ARM = (*_NUMBERS, "reason", "notes", "learns_otherwise")
+_OF_ALL = ("spent_s", "residual_cv", "energy_method", "left_changed", "is_of_runs")
 
 
 def comparison_field(names: Sequence[str]) -> Field:
@@ -61,13 +36,12 @@ def write_comparison(run_dir: Path, comparison: Comparison) -> Path:
     Raises:
         OSError: where it cannot be written.
     """
-    trials = [[_cell(getattr(t, name)) for name in COMPARISON_TRIAL_COLUMNS] for t in comparison.trials]
-    write_atomically(run_dir / COMPARISON_TRIALS_FILE, log_lines([COMPARISON_TRIAL_COLUMNS, *trials]))
-    whole = {name: getattr(comparison, name) for name in _WHOLE if name not in ("given_budget_s", "comparison_notes")}
+    write_atomically(run_dir / COMPARISON_TRIALS.file(0), COMPARISON_TRIALS.lines(comparison.trials))
+    whole = {name: getattr(comparison, name) for name in _OF_ALL}
     whole |= {"given_budget_s": comparison.budget_s, "comparison_notes": comparison.notes}
-    rows = [_row_cells(comparison.baseline, whole), *(_row_cells(row, {}) for row in comparison.rows)]
-    path = run_dir / COMPARISON_FILE  # last: where it is, the trials are too
-    write_atomically(path, log_lines([COMPARISON_COLUMNS, *rows]))
+    lines = [_line(comparison.baseline, whole), *(_line(row, {}) for row in comparison.rows)]
+    path = run_dir / COMPARISON.file(0)  # last: where it is, the trials are too
+    write_atomically(path, COMPARISON.lines(lines))
     return path
 
 
@@ -77,133 +51,41 @@ def read_comparison(run_dir: Path) -> Comparison | None:
     Raises:
         LogError: where a file is damaged; the message names it.
     """
-    path, trials_path = run_dir / COMPARISON_FILE, run_dir / COMPARISON_TRIALS_FILE
+    path, trials_path = run_dir / COMPARISON.file(0), run_dir / COMPARISON_TRIALS.file(0)
     if not path.exists():
         return None
-    records = _records(path, COMPARISON_COLUMNS)
-    try:
-        rows = [_row_from(cells) for cells in records]
-        baseline, *others = rows
-        whole = records[0]
-        comparison = Comparison(
-            baseline,
-            tuple(others),
-            spent_s=_number(whole["spent_s"]) or 0.0,
-            budget_s=_number(whole["given_budget_s"]),
-            residual_cv=_number(whole["residual_cv"]),
-            energy_method=whole["energy_method"],
-            run_dir=run_dir,
-            notes=_texts(whole["comparison_notes"]),
-            left_changed=_texts(whole["left_changed"]),
-            is_of_runs=_yes(whole["is_of_runs"]),
-        )
-    except ValueError as error:
-        raise LogError(f"{path} is damaged: {error}") from error
-    timed = _records(trials_path, COMPARISON_TRIAL_COLUMNS)
-    try:
-        trials = tuple(_trial_from(cells) for cells in timed)
-    except ValueError as error:
-        raise LogError(f"{trials_path} is damaged: {error}") from error
-    for row in rows:
+    lines = list(COMPARISON.read(path, _refusal(path)))
+    if not lines:
+        raise LogError(f"{path}: holds no row")
+    trials = list(COMPARISON_TRIALS.read(trials_path, _refusal(trials_path)))
+    baseline, *others = map(_row, lines)
+    for row in (baseline, *others):
         if row.n_trials != (n := sum(t.arm == row.name for t in trials)):
             raise LogError(f"{trials_path} is damaged: {n} trials of {row.name}, and {row.n_trials} were timed")
-    return replace(comparison, trials=trials)
+    whole: dict[str, Any] = {name: getattr(lines[0], name) for name in _OF_ALL}
+    whole |= {"spent_s": lines[0].spent_s or 0.0, "is_of_runs": bool(lines[0].is_of_runs)}
+    whole |= {"budget_s": lines[0].given_budget_s, "notes": lines[0].comparison_notes, "run_dir": run_dir}
+    return Comparison(baseline, tuple(others), tuple(trials), **whole)
 
 
-def _records(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+def _refusal(path: Path) -> OnProblem:
     def refuse(problem: str) -> NoReturn:
-        raise LogError(f"{path}: {problem}")
+        raise LogError(f"{path} is damaged: {problem}")
 
-    records = [dict(zip(columns, cells, strict=False)) for _, cells in read_records(path, columns, refuse)]
-    if not records and path.name == COMPARISON_FILE:
-        refuse("holds no row")
-    return records
+    return refuse
 
 
-def _row_cells(row: ComparisonRow, whole: Mapping[str, object]) -> list[str]:
-    estimates = {name: _estimate_of(row, name) for name in _ESTIMATES}
-    known = [e for e in estimates.values() if e is not None]
-    levels = {e.level for e in known}
-    if len(levels) > 1 or any(e.kind != Kind.CONFIDENCE or e.unit != _ESTIMATES[n] for n, e in estimates.items() if e):
-        raise ValueError(f"the intervals of {row.name} are of several levels, or of another kind or unit")
-    values: dict[str, object] = {name: getattr(row, name) for name in ("name", "verdict", "n_trials", *_NUMBERS)}
-    values |= {"level": next(iter(levels), None), "reason": row.reason, "notes": row.notes}
-    values |= {"learns_otherwise": row.learns_otherwise}
-    for name, estimate in estimates.items():
-        ends = (None, None, None) if estimate is None else (estimate.point, estimate.lower, estimate.upper)
-        values |= dict(zip((name, f"{name}_lower", f"{name}_upper"), ends, strict=True))
-    values |= whole
-    return [_cell(values.get(name)) for name in COMPARISON_COLUMNS]
+def _line(row: ComparisonRow, whole: Mapping[str, Any]) -> ComparisonLine:
+    of_all = {name: getattr(row, name) for name in RATIOS} | {name: getattr(row.whole_run, name) for name in WHOLE_RUN}
+    estimates = {name: e for name, e in of_all.items() if e is not None}
+    if len({e.level for e in estimates.values()}) > 1:
+        raise ValueError(f"the intervals of {row.name} are of several levels")
+    values = {name: getattr(row, name) for name in _OF_ARM}
+    return ComparisonLine(row.name, row.verdict, row.n_trials, estimates, **values, **whole)
 
 
-def _estimate_of(row: ComparisonRow, name: str) -> Estimate | None:
-    found: Estimate | None = getattr(row if name in _RATIOS else row.whole_run, name)
-    return found
-
-
-def _row_from(cells: Mapping[str, str]) -> ComparisonRow:
-    level = _number(cells["level"])
-    estimates: dict[str, Estimate | None] = {}
-    for name, unit in _ESTIMATES.items():
-        ends = [_number(cells[column]) for column in (name, f"{name}_lower", f"{name}_upper")]
-        point, lower, upper = ends
-        if point is None and lower is None and upper is None:
-            estimates[name] = None
-            continue
-        if point is None or lower is None or upper is None or level is None:
-            raise ValueError(f"{name} of {cells['name']} without its interval")
-        estimates[name] = Estimate(point, lower, upper, level, unit, Kind.CONFIDENCE)
-    values: dict[str, Any] = {name: _number(cells[name]) for name in _NUMBERS}
-    values |= {name: estimates[name] for name in _RATIOS}
-    return ComparisonRow(
-        cells["name"],
-        Verdict(cells["verdict"]),
-        n_trials=count(cells["n_trials"]),
-        reason=cells["reason"],
-        notes=_texts(cells["notes"]),
-        learns_otherwise=cells["learns_otherwise"],
-        whole_run=WholeRun(**{name: estimates[name] for name in _TOTALS}),
-        **values,
-    )
-
-
-def _trial_from(cells: Mapping[str, str]) -> ArmTrial:
-    values: dict[str, object] = {}
-    for name in COMPARISON_TRIAL_COLUMNS:
-        text = cells[name]
-        if name in _TRIAL_TEXTS:
-            values[name] = text
-        elif name in _TRIAL_COUNTS:
-            values[name] = count(text)
-        elif name == "peak_memory_bytes":
-            values[name] = count(text) if text else None
-        else:
-            values[name] = _number(text)
-            if values[name] is None and name in _TRIAL_NEEDED:
-                raise ValueError(f"a trial without its {name}")
-    return ArmTrial(**values)  # type: ignore[arg-type]  # by the kind of each column
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, tuple):
-        return json.dumps(value, ensure_ascii=False) if value else ""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # a loss may be: it is what was measured
-    return cell(value)
-
-
-def _number(text: str) -> float | None:
-    return any_number(text) if text else None
-
-
-def _texts(text: str) -> tuple[str, ...]:
-    found = json.loads(text) if text else []
-    if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
-        raise ValueError(f"{text[:40]} is no list of sentences")
-    return tuple(found)
-
-
-def _yes(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise ValueError(f"{text[:40]!r} is neither yes nor no")
-    return text == "yes"
+def _row(line: ComparisonLine) -> ComparisonRow:
+    values: dict[str, Any] = {name: getattr(line, name) for name in _OF_ARM}
+    values |= {name: line.estimates.get(name) for name in RATIOS}
+    whole_run = WholeRun(**{name: line.estimates.get(name) for name in WHOLE_RUN})
+    return ComparisonRow(line.name, line.verdict, n_trials=line.n_trials, whole_run=whole_run, **values)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from greenlove_tracker.logs.schema import any_number, cell, count
+from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.secret_masking import mask_secrets
 
-METRIC_COLUMNS = ("logged_at", "epoch", "steps_done", "name", "value", "higher_is_better")
 MAX_ROWS = 500_000  # of a file, which stays well below what is read of one (storage.MAX_FILE_BYTES)
 MAX_NAMES = 1000  # which stand in summary.csv
 _LONGEST_NAME = 200
@@ -36,66 +34,6 @@ _LOSSES = ("loss", "error")  # logloss, mlogloss and merror of XGBoost, softmaxl
 _LARGER_IS_BETTER, _SMALLER_IS_BETTER, _IN_POINTS = (
     frozenset(text.split()) for text in (_LARGER_IS_BETTER_TEXT, _SMALLER_IS_BETTER_TEXT, _IN_POINTS_TEXT)
 )
-
-
-def metrics_file(stream: int | str) -> str:
-    """Return the name of the file that holds the metrics of a rank."""
-    return f"metrics-{stream}.csv"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricRecord:
-    """One value of a metric, as it was logged.
-
-    Attributes:
-        logged_at: UTC, ISO 8601.
-        epoch: that was open then, or the last before; None before the first.
-        steps_done: optimizer steps that were done by then.
-        name: of the metric.
-        value: NaN or infinite where the training gave that.
-        higher_is_better: as whoever logged it said; None: they did not.
-    """
-
-    logged_at: str
-    epoch: int | None
-    steps_done: int
-    name: str
-    value: float
-    higher_is_better: bool | None = None
-
-
-def metric_cells(record: MetricRecord) -> list[str]:
-    """Return the cells of a value in the order of METRIC_COLUMNS; NaN and infinities are words."""
-    return [
-        record.logged_at,
-        cell(record.epoch),
-        cell(record.steps_done),
-        record.name,
-        repr(record.value),
-        cell(record.higher_is_better),
-    ]
-
-
-def metric_from_cells(cells: Sequence[str]) -> MetricRecord:
-    """Return the value that cells, in the order of METRIC_COLUMNS, stand for.
-
-    Raises:
-        ValueError: where a cell is not what its column holds.
-    """
-    logged_at, epoch, steps_done, name, value, higher_is_better = cells[: len(METRIC_COLUMNS)]
-    if not name:
-        raise ValueError("a metric without a name")
-    direction = {"yes": True, "no": False, "": None}
-    if higher_is_better not in direction:
-        raise ValueError(f"higher_is_better is {higher_is_better!r}, not yes or no")
-    return MetricRecord(
-        logged_at,
-        count(epoch) if epoch else None,
-        count(steps_done),
-        name,
-        any_number(value),
-        direction[higher_is_better],
-    )
 
 
 def number_of(value: Any) -> float | None:

@@ -6,11 +6,11 @@ import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.errors import LogError, UsageError
@@ -18,10 +18,8 @@ from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
-from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_from_cells
 from greenlove_tracker.logs.comparisons import has_comparison
-from greenlove_tracker.logs.csvio import read_lists, read_records
-from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.csvio import read_lists
 from greenlove_tracker.logs.intensity_sources import (
     TABLE,
     IntensitySource,
@@ -30,10 +28,21 @@ from greenlove_tracker.logs.intensity_sources import (
     sources_in,
     sources_of,
 )
-from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_from_cells, summarise_metrics
+from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.problems import Problem, ProblemLog
-from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, SpanSummary, span_from_cells, summarise_spans
+from greenlove_tracker.logs.schema import LogTable, R
+from greenlove_tracker.logs.spans import SpanSummary, summarise_spans
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
+from greenlove_tracker.logs.tables import (
+    CHECKPOINTS,
+    FORECASTS,
+    METRICS,
+    SPANS,
+    TRIALS,
+    IssuedForecast,
+    MetricRecord,
+    SpanRow,
+)
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.records import (
     EpochRecord,
@@ -50,8 +59,6 @@ from greenlove_tracker.units import kgco2e_from_kwh
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Record = TypeVar("Record")
 
 
 class RunFiles:
@@ -100,34 +107,10 @@ class RunFiles:
     def _read_fields(self, name: str) -> list[list[str]]:
         return read_lists(self._file(name), schema.RUN_COLUMNS, partial(self._add_problem, name))
 
-    def _read(
-        self,
-        name: str,
-        columns: Sequence[str],
-        convert: Callable[[Sequence[str]], Record],
-        optional: Sequence[str] = (),
-    ) -> Iterator[Record]:
-        """Yield the records of a file, of cells in the order of ``columns``; the unreadable become problems."""
-        add_problem = partial(self._problem_log.add, self.path / name)
-        for line, cells in read_records(self._file(name), columns, add_problem, optional):
-            try:
-                record = convert(cells)
-            except ValueError as error:
-                add_problem(f"line {line} left out: {error}")
-            else:
-                yield record
-
-    def _read_by_column(
-        self,
-        name: str,
-        columns: Sequence[str],
-        convert: Callable[[Mapping[str, str]], Record],
-        optional: Sequence[str] = (),
-    ) -> Iterator[Record]:
-        """Yield the records of a file, of cells by column; none where there is no such file."""
+    def _read(self, name: str, table: LogTable[R]) -> Iterator[R]:
+        """Yield the records of a file; the unreadable become problems, and none where there is no such file."""
         if name in self._names:
-            known = (*columns, *optional)
-            yield from self._read(name, columns, lambda cells: convert(dict(zip(known, cells, strict=False))), optional)
+            yield from table.read(self._file(name), partial(self._add_problem, name))
 
     @property
     def written_s(self) -> float:
@@ -544,7 +527,7 @@ class Run(RunFiles):
         return self._read_rows(name) if name in self._names else None
 
     def _read_rows(self, name: str) -> list[Row]:
-        return list(self._read(name, schema.EPOCH_COLUMNS, schema.row_from_cells, schema.RATE_COLUMNS))
+        return list(self._read(name, schema.EPOCHS))
 
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:
@@ -720,9 +703,7 @@ class Run(RunFiles):
 
     def read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
         """Yield the forecasts of one of those streams."""
-        name = forecasts.forecasts_file(stream)
-        columns, optional = forecasts.LEAST_COLUMNS, forecasts.STOP_COLUMNS
-        return self._read_by_column(name, columns, forecasts.forecast_from_cells, optional)
+        return self._read(forecasts.forecasts_file(stream), FORECASTS)
 
     # -- spans-<rank>.csv --
 
@@ -734,7 +715,7 @@ class Run(RunFiles):
     @cached_property
     def span_rows(self) -> Mapping[int, Sequence[SpanRow]]:
         """Every row of the spans, by rank."""
-        return self._by_rank("spans", SPAN_COLUMNS, span_from_cells)
+        return self._by_rank("spans", SPANS)
 
     # -- metrics-<rank>.csv --
 
@@ -746,21 +727,19 @@ class Run(RunFiles):
     @cached_property
     def metric_values(self) -> Mapping[int, Sequence[MetricRecord]]:
         """Every value of every metric, by rank, as it was logged."""
-        return self._by_rank("metrics", METRIC_COLUMNS, metric_from_cells)
+        return self._by_rank("metrics", METRICS)
 
     # -- checkpoints-<rank>.csv --
 
     @cached_property
     def checkpoints(self) -> Sequence[CheckpointEvent]:
         """The events of its checkpoints, as logged by the first rank that has any."""
-        found = self._by_rank("checkpoints", CHECKPOINT_COLUMNS, checkpoint_from_cells)
+        found = self._by_rank("checkpoints", CHECKPOINTS)
         return next((events for _, events in sorted(found.items()) if events), ())
 
-    def _by_rank(
-        self, kind: str, columns: Sequence[str], convert: Callable[[Sequence[str]], Record]
-    ) -> Mapping[int, Sequence[Record]]:
+    def _by_rank(self, kind: str, table: LogTable[R]) -> Mapping[int, Sequence[R]]:
         found = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self._names)
-        return {int(n[1]): tuple(self._read(n[0], columns, convert)) for n in found if n}
+        return {int(n[1]): tuple(self._read(n[0], table)) for n in found if n}
 
     # -- An exploration: trials.csv, and what it left in run.csv --
 
@@ -777,8 +756,7 @@ class Run(RunFiles):
     @cached_property
     def trials(self) -> Sequence[Trial]:
         """The trials of an exploration; none where the run was no exploration."""
-        rows = self._read_by_column(trials.TRIALS_FILE, trials.TRIAL_COLUMNS, trials.trial_row_from_cells)
-        return trials.trials_of(rows)
+        return trials.trials_of(self._read(TRIALS.file(0), TRIALS))
 
     @property
     def has_trials(self) -> bool:

@@ -7,31 +7,29 @@ SCHEMA_VERSION stands in every ``run.csv``. Its history:
    pass over.
 
 An empty cell means not measured; a zero means measured zero. Floats are written so that they read back exactly.
+
+A file is a ``LogTable`` of a dataclass, whose fields say all that there is to know of a column: its name, its type,
+and in ``Annotated`` its meaning. The files that only some runs have are in ``tables.py``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import cache, lru_cache, partial
 from operator import attrgetter, itemgetter
-from typing import Any
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.records import (
-    COMPONENTS,
-    Counts,
-    Energy,
-    Factor,
-    Field,
-    Method,
-    MetricSummary,
-    Row,
-    RowKind,
-    RunSummary,
-)
+from greenlove_tracker.logs.csvio import OnProblem, log_lines, read_records
+from greenlove_tracker.logs.storage import LogFile
+from greenlove_tracker.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
 from greenlove_tracker.secret_masking import mask_command, mask_secrets
 from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
 
@@ -48,44 +46,6 @@ JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its 
 UNSEEN = "unseen: "  # in ``loops_seen``, before the frameworks that were loaded and show no epochs to the runner
 COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold the totals of the whole command
 
-ENERGY_COLUMNS = ("energy_kwh", "cpu_kwh", "gpu_kwh", "ram_kwh", "cpu_method", "gpu_method", "ram_method")
-EPOCH_COLUMNS = (
-    "kind",
-    "epoch",
-    "started_at",
-    "gap_before_s",
-    "gap_before_kwh",
-    "gap_before_cpu_kwh",
-    "gap_before_gpu_kwh",
-    "gap_before_ram_kwh",
-    "gap_before_cpu_method",
-    "gap_before_gpu_method",
-    "gap_before_ram_method",
-    "duration_s",
-    "steps",
-    "batches",
-    "samples",
-    "tokens",
-    *ENERGY_COLUMNS,
-    "emissions_gco2e",
-    "flags",
-)
-# Behind the others, only where a run asked for a carbon intensity or a price of its time.
-RATE_COLUMNS = ("carbon_intensity_gco2e_per_kwh", "carbon_intensity_source", "electricity_price_usd_per_kwh")
-
-
-def _cells_of(*columns: str) -> Callable[[Sequence[str]], Sequence[str]]:
-    return itemgetter(*map(EPOCH_COLUMNS.index, columns))
-
-
-_KWH = [f"{component}_kwh" for component in COMPONENTS]
-_METHODS = [f"{component}_method" for component in COMPONENTS]
-_amounts_of = _cells_of("gap_before_s", "duration_s", "emissions_gco2e", *[f"gap_before_{c}" for c in _KWH], *_KWH)
-_gap_methods_of = _cells_of(*[f"gap_before_{c}" for c in _METHODS])
-_methods_of = _cells_of(*_METHODS)
-_counts_of = _cells_of("steps", "batches", "samples", "tokens")
-_totals_of = _cells_of("energy_kwh", "gap_before_kwh")
-_FLAGS_AT = EPOCH_COLUMNS.index("flags")
 # float() takes more for a number than a log has: 1_0 for 10, and ".5", "2. " or "03" where digits were lost
 _is_number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
 _is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
@@ -117,7 +77,14 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, frozenset | set):
         return " ".join(sorted(value))
+    if isinstance(value, tuple):
+        return json.dumps(value, ensure_ascii=False) if value else ""
     return str(value).replace("\x00", "")
+
+
+def any_cell(value: float | None) -> str:
+    """Return a number that may be NaN or infinite, for ``any_number``."""
+    return "" if value is None else repr(float(value))
 
 
 def without_secrets(name: str, value: str) -> str:
@@ -130,38 +97,7 @@ def without_secrets(name: str, value: str) -> str:
 _MASKED: Mapping[str, Callable[[str], str]] = {"command": mask_command, "meter_note": mask_secrets}
 
 
-def row_cells(row: Row, *, has_rates: bool = False) -> list[str]:
-    """Return a row's cells in the order of EPOCH_COLUMNS, and of RATE_COLUMNS where it has them."""
-    gap, energy, counts = row.gap_before, row.energy, row.counts
-    values = (
-        row.kind.value,
-        row.epoch,
-        row.started_at,
-        row.gap_before_s,
-        gap.total_kwh,
-        gap.cpu_kwh,
-        gap.gpu_kwh,
-        gap.ram_kwh,
-        gap.cpu_method,
-        gap.gpu_method,
-        gap.ram_method,
-        row.duration_s,
-        counts.steps,
-        counts.batches,
-        counts.samples,
-        counts.tokens,
-        energy.total_kwh,
-        energy.cpu_kwh,
-        energy.gpu_kwh,
-        energy.ram_kwh,
-        energy.cpu_method,
-        energy.gpu_method,
-        energy.ram_method,
-        row.emissions_gco2e,
-        row.flags,
-    )
-    rates = (row.carbon_intensity_gco2e_per_kwh, row.carbon_intensity_source, row.electricity_price_usd_per_kwh)
-    return [cell(v) for v in (values + rates if has_rates else values)]
+# -- What a cell holds --
 
 
 def finite(text: str) -> float:
@@ -170,8 +106,8 @@ def finite(text: str) -> float:
     Raises:
         ValueError: where it holds none, or an infinite one.
     """
-    value = float(text)
-    if not math.isfinite(value) or not _is_number(text):
+    value = float(text) if _is_number(text) else math.nan
+    if not math.isfinite(value):
         raise ValueError(f"{text!r} is not a finite number")
     return value
 
@@ -182,8 +118,8 @@ def amount(text: str) -> float:
     Raises:
         ValueError: where it holds none, or an infinite or a negative one.
     """
-    value = float(text)
-    if not 0 <= value < math.inf or not _is_number(text):
+    value = float(text) if _is_number(text) else math.nan
+    if not 0 <= value < math.inf:
         raise ValueError(f"{text!r} is not an amount")
     return value
 
@@ -208,30 +144,37 @@ def count(text: str) -> int:
     return int(text)
 
 
-def _amounts(texts: Sequence[str]) -> list[float | None]:
-    """Return the amounts that cells hold; None for an empty one."""
-    return [amount(text) if text else None for text in texts]
+def _at_least(least: float, text: str) -> float:
+    value = amount(text)
+    if value < least:
+        raise ValueError(f"{text}: there is none below {least:g}")
+    return value
 
 
-def energy_from_cells(kwh: Sequence[str], methods: Sequence[str], total: str) -> Energy:
-    """Return an energy from the cells of its components, their methods and their sum.
+@lru_cache(maxsize=256)  # of some ten that there are
+def _words_of(kind: type[StrEnum], text: str) -> str:
+    """Return words joined by ``+``; raise ValueError where one is unknown."""
+    for word in text.split("+"):
+        kind(word)
+    return text
 
-    Raises:
-        ValueError: where one is damaged.
-    """
-    return _energy(_amounts(kwh), methods, total)
+
+@lru_cache(maxsize=256)
+def _flags(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
-def _energy(kwh: Sequence[float | None], methods: Sequence[str], total: str) -> Energy:
-    """Return an energy; raise ValueError where it is not its total: one of its cells is damaged."""
-    energy = Energy(kwh[0], kwh[1], kwh[2], *map(_methods, methods))
-    try:
-        total_kwh, written_kwh = energy.total_kwh, amount(total) if total else None
-    except OverflowError as error:
-        raise ValueError("its energy is too large to be a number") from error
-    if (total_kwh is None) != (written_kwh is None) or not _are_close(total_kwh, written_kwh):
-        raise ValueError(f"its energy of {total or 'nothing'} kWh is not the sum of its components")
-    return energy
+def _texts(text: str) -> tuple[str, ...]:
+    found = json.loads(text) if text else []
+    if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
+        raise ValueError(f"{text[:40]} is no list of sentences")
+    return tuple(found)
+
+
+def yes(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError(f"{text[:40]!r} is neither yes nor no")
+    return text == "yes"
 
 
 def _are_close(a: float | None, b: float | None) -> bool:
@@ -239,41 +182,206 @@ def _are_close(a: float | None, b: float | None) -> bool:
     return a is None or b is None or a == b or math.isclose(a, b, rel_tol=_ROUNDING)
 
 
-@lru_cache(maxsize=256)  # of some ten that there are
-def _methods(text: str) -> str | None:
-    """Return the methods of an energy, joined by ``+``; raise ValueError where one is unknown."""
-    for word in text.split("+") if text else ():
-        Method(word)
-    return text or None
+# -- A file of the log --
+
+R = TypeVar("R")
 
 
-def row_from_cells(cells: Sequence[str]) -> Row:
-    """Return the row that ``cells``, in the order of EPOCH_COLUMNS and maybe RATE_COLUMNS, stand for.
+class LogColumn(NamedTuple):
+    """A column of a file, and how its cells are read and written; ``read`` raises ValueError for what is none."""
 
-    Raises:
-        ValueError: where a cell is not what its column holds.
+    name: str
+    meaning: str
+    read: Callable[[str], Any]
+    may_be_empty: bool = False  # then it is None: not known
+    write: Callable[[Any], str] = cell
+
+
+class Part(NamedTuple):
+    """The columns of one field of a record: the value of that, in theirs and back; without these, it is the cell's."""
+
+    columns: Sequence[LogColumn]
+    values: Callable[[Any], Sequence[Any]] | None = None
+    make: Callable[..., Any] | None = None  # raises ValueError where they contradict each other
+
+
+class LogTable(Generic[R]):
+    """A file of a run: a row a record, or of ``summary.csv`` a line a column.
+
+    A field of the record is a column of its name, which is read and checked as its type says; ``Annotated`` has its
+    meaning. A second entry there is the least that it may be, where that is not 0; NaN for any number, NaN too; an
+    enumeration whose words stand there, joined by ``+``. A field that is a dataclass is as many columns as that has;
+    its entries are patterns of their names and meanings, and the name and meaning of a column for their sum. A field
+    may give a ``Part`` of its own, or None: it is no column.
+
+    Args:
+        record: the dataclass.
+        name: of the file, with ``{}`` for the number of a rank.
+        when: it is written; empty: always.
+        n_later: columns at the end that not every file has.
+        check: returns the record that was read, or raises ValueError.
+
+    Attributes:
+        described: all columns.
+        columns: their names.
+        least: those that every file has.
     """
-    gap_before_s, duration_s, emissions_gco2e, *kwh = _amounts(_amounts_of(cells))
-    if duration_s is None or gap_before_s is None:
-        raise ValueError("a row without its duration")
-    total, gap_total = _totals_of(cells)
-    rates = cells[len(EPOCH_COLUMNS) :]
-    intensity, source, price = rates if rates else ("", "", "")
-    return Row(
-        RowKind(cells[0]),
-        count(cells[1]) if cells[1] else None,
-        cells[2],
-        gap_before_s,
-        _energy(kwh[:3], _gap_methods_of(cells), gap_total),
-        duration_s,
-        Counts(*[count(text) if text else None for text in _counts_of(cells)]),
-        _energy(kwh[3:], _methods_of(cells), total),
-        emissions_gco2e,
-        frozenset(cells[_FLAGS_AT].split()),
-        amount(intensity) if intensity else None,
-        source,
-        finite(price) if price else None,  # that of an exchange may be negative
-    )
+
+    def __init__(
+        self,
+        record: type[R],
+        name: str = "",
+        when: str = "",
+        *,
+        n_later: int = 0,
+        check: Callable[[R], R] = lambda record: record,
+    ) -> None:
+        self._record, self._name, self._when, self._check = record, name, when, check
+        hints = get_type_hints(record, include_extras=True)
+        found = [(f.name, _part(f.name, hints[f.name])) for f in dataclasses.fields(record)]  # type: ignore[arg-type]
+        self._parts = [(field, part) for field, part in found if part is not None]
+        self.described = [column for _, part in self._parts for column in part.columns]
+        self.columns = tuple(column.name for column in self.described)
+        self.least = self.columns[: len(self.columns) - n_later]
+        self._readers = [(column.read, column.may_be_empty) for column in self.described]
+        self._makers: list[tuple[slice, Callable[..., Any]]] = []
+        begin = 0
+        for _, part in self._parts:
+            if part.make is not None:
+                self._makers.insert(0, (slice(begin, begin + len(part.columns)), part.make))  # the last first
+            begin += len(part.columns)
+
+    @property
+    def title(self) -> str:
+        """The file's name, and when there is one."""
+        return self._name.format("<rank>") + (self._when and f": {self._when}")
+
+    def file(self, stream: int | str) -> str:
+        """Return the name of the file of a rank."""
+        return self._name.format(stream)
+
+    def values(self, record: R) -> dict[str, Any]:
+        """Return a record as a flat row, by column."""
+        found: list[Any] = []
+        for name, part in self._parts:
+            value = getattr(record, name)
+            found += (value,) if part.values is None else part.values(value)
+        return dict(zip(self.columns, found, strict=True))
+
+    def cells(self, record: R) -> list[str]:
+        """Return the cells of a record, in the order of the columns."""
+        values = self.values(record).values()
+        return [column.write(value) for column, value in zip(self.described, values, strict=True)]
+
+    def lines(self, records: Iterable[R]) -> bytes:
+        """Return a whole file."""
+        return log_lines([self.columns, *map(self.cells, records)])
+
+    def record(self, cells: Sequence[str]) -> R:
+        """Return the record that cells, in the order of the columns, stand for; later ones may be missing.
+
+        Raises:
+            ValueError: where a cell is not what its column holds.
+        """
+        v: list[Any] = []
+        try:
+            for (read, may_be_empty), text in zip(self._readers, cells, strict=False):
+                v.append(read(text) if text or not may_be_empty else None)  # its length says where
+        except ValueError as error:
+            raise ValueError(f"{self.columns[len(v)]}: {error}") from error
+        for at, make in [(at, make) for at, make in self._makers if at.start < len(v)]:
+            v[at] = [make(*v[at])]
+        return self._check(self._record(*v))
+
+    def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
+        """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""
+        for line, cells in read_records(file, self.least, on_problem, self.columns[len(self.least) :]):
+            try:
+                record = self.record(cells)
+            except ValueError as error:
+                on_problem(f"line {line} left out: {error}")
+            else:
+                yield record
+
+
+_READERS: Mapping[Any, Callable[[str], Any]] = {str: str, bool: yes, frozenset: _flags, tuple: _texts, int: count}
+_BY_LEAST = {0.0: amount, -math.inf: finite}
+
+
+def _part(name: str, hint: Any) -> Part | None:
+    """Return the columns of a field; None where it has none."""
+    hint, *meta = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if meta and (meta[0] is None or isinstance(meta[0], Part)):
+        return meta[0]
+    return _nested(hint, *meta) if dataclasses.is_dataclass(hint) else Part([_column(name, hint, *meta)])
+
+
+def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0) -> LogColumn:
+    """Return the column of a field; see ``LogTable``."""
+    kind = next(kind for kind in get_args(hint) if kind is not NoneType) if isinstance(hint, UnionType) else hint
+    kind = get_origin(kind) or kind
+    read: Callable[[str], Any] = _READERS.get(kind, kind)
+    write: Callable[[Any], str] = cell
+    if isinstance(bound, type):
+        read = partial(_words_of, bound)
+    elif kind is float and math.isnan(bound):
+        read, write = any_number, any_cell
+    elif kind is float:
+        read = _BY_LEAST.get(bound) or partial(_at_least, bound)
+    elif bound:
+        read = int
+    return LogColumn(name, meaning, read, isinstance(hint, UnionType), write)
+
+
+def _nested(kind: Any, names: str = "{}", meanings: str = "{}", total: tuple[str, str] | None = None) -> Part:
+    """Return the columns of a field that is a dataclass, and maybe one of their sum before them."""
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {name: part.columns[0] for name, hint in hints.items() if (part := _part(name, hint))}
+    columns = [c._replace(name=names.format(n), meaning=meanings.format(c.meaning)) for n, c in fields.items()]
+    if total is None:
+        return Part(columns, attrgetter(*fields), kind)
+    return Part([LogColumn(*total, amount, True), *columns], attrgetter("total_kwh", *fields), _energy)
+
+
+def _energy(total_kwh: float | None, *values: Any) -> Energy:
+    """Return an energy; raise ValueError where it is not its total: one of its cells is damaged."""
+    energy = Energy(*values)
+    try:
+        sum_kwh = energy.total_kwh
+    except OverflowError as error:
+        raise ValueError("its energy is too large to be a number") from error
+    if (total_kwh is None) != (sum_kwh is None) or not _are_close(total_kwh, sum_kwh):
+        raise ValueError(f"its energy of {cell(total_kwh) or 'nothing'} kWh is not the sum of its components")
+    return energy
+
+
+EPOCHS = LogTable(Row, "epochs-{}.csv", n_later=3)  # their rates only where a run asked for those of its time
+SUMMARY = LogTable(RunSummary, SUMMARY_FILE, n_later=1)
+_METRIC_LINES = LogTable(MetricSummary)
+
+
+@cache
+def _table_of(record: type) -> LogTable[Any]:
+    return LogTable(record)
+
+
+def flat_columns(record: type) -> list[str]:
+    """Return the columns of a record's flat row."""
+    return list(_table_of(record).columns)
+
+
+def flat_values(record: Any) -> dict[str, Any]:
+    """Return a record's flat row, by column."""
+    kind: type = type(record)
+    return _table_of(kind).values(record)
+
+
+def unit_of(column: str) -> str:
+    """Return the unit of a column, which its name ends with; empty where it has none."""
+    return next((unit for end, unit in _UNITS.items() if column.endswith(end)), "")
+
+
+_UNITS = {"_gco2e_per_kwh": "gCO2e/kWh", "_kgco2e": "kgCO2e", "_usd": "USD", "_kwh": "kWh", "_s": "s"}
 
 
 def factor_fields(factor: Factor) -> list[Field]:
@@ -294,90 +402,20 @@ def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
     return Factor(name, number(fields[name].value), fields[name].unit, *texts)
 
 
+# -- ``summary.csv``: a line a column, and behind them six lines a metric --
+
+_METRIC = "metric."
+_METRIC_PARTS = ("last", "best", "lowest", "highest", "n_values", "higher_is_better")  # the best follows from others
+
+
 def summary_fields(summary: RunSummary) -> list[Field]:
     """Return the lines of ``summary.csv``."""
-    metrics = [field for metric in summary.metrics for field in _metric_fields(metric)]
-    unit = {"_s": "s", "_kwh": "kWh", "_kgco2e": "kgCO2e", "_usd": "USD", "_gco2e_per_kwh": "gCO2e/kWh"}
-    return [
-        Field(name, cell(value), next((u for end, u in reversed(unit.items()) if name.endswith(end)), ""))
-        for name, value in flat_values(summary).items()
-    ] + metrics
-
-
-# -- Records as flat rows: the energies and counts inside them become columns of their own --
-
-_PARTS = {"energy": ("", Energy), "counts": ("", Counts), "gap_before": ("gap_before_", Energy)}
-
-
-def flat_columns(record: type) -> list[str]:
-    """Return the columns of a record's flat row."""
-    return list(_getters(record))
-
-
-def flat_values(record: Any) -> dict[str, Any]:
-    """Return a record's flat row, by column."""
-    kind: type = type(record)
-    return {column: value_of(record) for column, value_of in _getters(kind).items()}
-
-
-@cache
-def _getters(record: type) -> Mapping[str, Callable[[Any], Any]]:
-    """Return the getter of each column."""
-    getters: dict[str, Callable[[Any], Any]] = {}
-    for f in dataclasses.fields(record):
-        if f.name == "metrics":  # as many as were logged: they have lines of their own
-            continue
-        if f.name in _PARTS:
-            prefix, part = _PARTS[f.name]
-            getters |= {f"{prefix}{g.name}": attrgetter(f"{f.name}.{g.name}") for g in dataclasses.fields(part)}
-        else:
-            getters[f.name] = attrgetter(f.name)
-    return getters
-
-
-# -- ``summary.csv`` as a record, by a table: of ten thousand runs it is most of what is read --
-
-
-def _maybe_amount(text: str) -> float | None:
-    return amount(text) if text else None
-
-
-def _maybe_count(text: str) -> int | None:
-    return count(text) if text else None
-
-
-def _pue(text: str) -> float:
-    value = amount(text)
-    if value < 1:
-        raise ValueError(f"a PUE of {text}: there is none below 1")
-    return value
-
-
-def _exit_code(text: str) -> int | None:
-    return int(text) if text else None  # negative: the number of a signal
-
-
-def _flags(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_READ: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("run_id", "project", "status", "started_at", "ended_at", "cost_basis"), str),
-    **dict.fromkeys(("epochs_planned", "steps", "batches", "samples", "tokens"), _maybe_count),
-    **dict.fromkeys(("epochs_done", "gpu_count", "n_ranks", "n_nodes"), count),
-    **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "gpu_hours"), amount),
-    **dict.fromkeys(("cpu_method", "gpu_method", "ram_method"), _methods),
-    "cost_usd": lambda text: finite(text) if text else None,  # at prices of an exchange it may be negative
-    "pue": _pue,
-    "carbon_intensity_gco2e_per_kwh": amount,
-    "exit_code": _exit_code,
-    "flags": _flags,
-}
-_COLUMNS = flat_columns(RunSummary)
-_READERS = [_READ.get(column, _maybe_amount) for column in _COLUMNS]
-_summary_cells_of = itemgetter(*_COLUMNS)
-_NOT_IN_OLDER = {"node_assumed_kwh": ""}
-_COUNTS_AT, _ENERGY_AT = _COLUMNS.index("steps"), _COLUMNS.index("cpu_kwh")  # parts of the record, flat in the file
+    lines = [*zip(SUMMARY.columns, SUMMARY.cells(summary), strict=True)]
+    for metric in summary.metrics:
+        name, last, *others = _METRIC_LINES.cells(metric)
+        cells = zip(_METRIC_PARTS, (last, cell(metric.best), *others), strict=True)
+        lines += [(f"{_METRIC}{name}.{part}", text) for part, text in cells]
+    return [Field(name, text, unit_of(name)) for name, text in lines]
 
 
 def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
@@ -386,60 +424,24 @@ def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
     Raises:
         LogError: where a field is missing or is not what it should be.
     """
+    texts = {"node_assumed_kwh": ""} | {line[0]: line[1] for line in lines}
+    of_metrics = [name.removeprefix(_METRIC).rpartition(".") for name in texts if name.startswith(_METRIC)]
+    of_metric = ""  # the beginning of its lines
     try:
-        cells = _summary_cells_of(_NOT_IN_OLDER | {line[0]: line[1] for line in lines})
-        v: list[Any] = [read(cell) for read, cell in zip(_READERS, cells, strict=True)]
+        summary = SUMMARY.record(_summary_cells_of(texts))
+        metrics = []
+        for name in dict.fromkeys(name for name, _, part in of_metrics if part in _METRIC_PARTS):
+            of_metric = f"{_METRIC}{name}."
+            cells = [texts[f"{of_metric}{part}"] for part in _METRIC_LINES.columns[1:]]
+            metrics.append(_METRIC_LINES.record([name, *cells]))
     except KeyError as error:
         raise LogError(f"{SUMMARY_FILE}: no line for {error.args[0]}") from error
     except ValueError as error:
-        raise LogError(f"{SUMMARY_FILE}: {error}") from error
-    counts, energy = slice(_COUNTS_AT, _COUNTS_AT + 4), slice(_ENERGY_AT, _ENERGY_AT + 6)
-    v[energy] = [Energy(*v[energy])]  # the later one first, so that the other stays where it is
-    v[counts] = [Counts(*v[counts])]
-    v.append(_metrics_from_lines([line for line in lines if line[0].startswith(_METRIC)]))
-    return RunSummary(*v)
+        raise LogError(f"{SUMMARY_FILE}: {of_metric}{error}") from error
+    return dataclasses.replace(summary, metrics=tuple(metrics)) if metrics else summary
 
 
-# -- The metrics of a run, each in six lines of ``summary.csv`` --
-
-_METRIC = "metric."
-_METRIC_PARTS: Mapping[str, Callable[[str], Any]] = {
-    "last": any_number,
-    "best": lambda text: None,  # follows from the others
-    "lowest": lambda text: finite(text) if text else None,
-    "highest": lambda text: finite(text) if text else None,
-    "n_values": count,
-    "higher_is_better": lambda text: {"yes": True, "no": False}.get(text),
-}
-
-
-def _metric_fields(metric: MetricSummary) -> list[Field]:
-    values = (repr(metric.last), *map(cell, (metric.best, metric.lowest, metric.highest, metric.n_values)))
-    cells = (*values, cell(metric.higher_is_better))
-    return [Field(f"{_METRIC}{metric.name}.{part}", text) for part, text in zip(_METRIC_PARTS, cells, strict=True)]
-
-
-def _metrics_from_lines(lines: Sequence[Sequence[str]]) -> tuple[MetricSummary, ...]:
-    """Return the metrics in their lines of ``summary.csv``.
-
-    Raises:
-        LogError: where one is damaged.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for line in lines:
-        name, _, part = line[0].removeprefix(_METRIC).rpartition(".")
-        if part in _METRIC_PARTS:
-            try:
-                found.setdefault(name, {})[part] = _METRIC_PARTS[part](line[1])
-            except ValueError as error:
-                raise LogError(f"{SUMMARY_FILE}: {line[0]}: {error}") from error
-    metrics = []
-    for name, parts in found.items():
-        parts.pop("best", None)
-        if len(parts) < len(_METRIC_PARTS) - 1:
-            raise LogError(f"{SUMMARY_FILE}: metric {name} is not complete")
-        metrics.append(MetricSummary(name, **parts))
-    return tuple(metrics)
+_summary_cells_of = itemgetter(*SUMMARY.columns)
 
 
 def contradiction(summary: RunSummary) -> str:

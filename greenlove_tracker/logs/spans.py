@@ -6,23 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.logs.schema import ENERGY_COLUMNS, amount, cell, count, energy_from_cells
+from greenlove_tracker.logs.tables import SpanRow
 from greenlove_tracker.records import UNKNOWN_ENERGY, DescribedStr, Energy, sum_energies
-
-SPAN_COLUMNS = (
-    "name",
-    "path",
-    "is_nested",
-    "calls",
-    "failed",
-    "started_at",
-    "duration_s",
-    "own_s",
-    *ENERGY_COLUMNS,
-    "emissions_gco2e",
-    "flags",
-)
-SEPARATOR = " > "  # of the names in a path
 
 
 class SpanFlag(DescribedStr):
@@ -34,85 +19,6 @@ class SpanFlag(DescribedStr):
     )
     UNMETERED = "unmetered", "no energy: the meter was not up, had failed, or is carried by another rank"
     UNFINISHED = "unfinished", "the run ended while the span was open"
-
-
-def spans_file(stream: int | str) -> str:
-    """Return the name of the file that holds the spans of a rank."""
-    return f"spans-{stream}.csv"
-
-
-@dataclass(frozen=True, slots=True)
-class SpanRow:
-    """The sums added to the spans of one path since its last row.
-
-    Attributes:
-        path: the names of the spans that it lies in, and its own last.
-        calls: those that ended.
-        failed: those of them that an exception ended.
-        started_at: UTC, ISO 8601.
-        duration_s: time in it, with that of the spans within it.
-        own_s: of it, without that of the spans within it.
-        energy: of ``own_s``; all rows together are the energy of all spans, each counted once.
-        emissions_gco2e: of that energy, PUE included.
-        flags: of ``SpanFlag``.
-    """
-
-    path: tuple[str, ...]
-    calls: int
-    failed: int
-    started_at: str
-    duration_s: float
-    own_s: float
-    energy: Energy
-    emissions_gco2e: float | None
-    flags: frozenset[str] = frozenset()
-
-
-def span_cells(row: SpanRow) -> list[str]:
-    """Return the cells of a row in the order of SPAN_COLUMNS."""
-    energy = row.energy
-    values = (
-        row.path[-1],
-        SEPARATOR.join(row.path),
-        len(row.path) > 1,
-        row.calls,
-        row.failed,
-        row.started_at,
-        row.duration_s,
-        row.own_s,
-        energy.total_kwh,
-        energy.cpu_kwh,
-        energy.gpu_kwh,
-        energy.ram_kwh,
-        energy.cpu_method,
-        energy.gpu_method,
-        energy.ram_method,
-        row.emissions_gco2e,
-        row.flags,
-    )
-    return [cell(value) for value in values]
-
-
-def span_from_cells(cells: Sequence[str]) -> SpanRow:
-    """Return the row that cells, in the order of SPAN_COLUMNS, stand for.
-
-    Raises:
-        ValueError: where a cell is not what its column holds.
-    """
-    path = tuple(cells[1].split(SEPARATOR))
-    if not cells[0] or path[-1] != cells[0]:
-        raise ValueError(f"a span {cells[0]!r} at {cells[1]!r}")
-    return SpanRow(
-        path,
-        count(cells[3]),
-        count(cells[4]),
-        cells[5],
-        amount(cells[6]),
-        amount(cells[7]),
-        energy_from_cells(cells[9:12], cells[12:15], cells[8]),
-        amount(cells[15]) if cells[15] else None,
-        frozenset(cells[16].split()),
-    )
 
 
 @dataclass(frozen=True, slots=True)

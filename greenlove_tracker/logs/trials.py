@@ -11,49 +11,23 @@ from urllib.parse import quote, unquote
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
-from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.schema import amount, cell, count, finite
+from greenlove_tracker.logs.schema import amount, cell, finite
+from greenlove_tracker.logs.tables import TRIALS, TrialRow
 from greenlove_tracker.phases import Phase, phases_from, phases_text
 from greenlove_tracker.records import Field
 from greenlove_tracker.stopping import ExpectedStop
 
-TRIALS_FILE = "trials.csv"
 EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while it was open
 _PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
-TRIAL_COLUMNS = ("trial", "epoch", "sample_size", "batch_size", "duration_s", "trial_energy_kwh")
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRow:
-    """One epoch of a trial; the energy is that of the whole trial."""
-
-    trial: int
-    epoch: int
-    sample_size: int
-    batch_size: int
-    duration_s: float
-    trial_energy_kwh: float | None
-
-
-def trial_rows(trials: Sequence[Trial]) -> list[list[str]]:
-    """Return the cells of every epoch of every trial, in the order of TRIAL_COLUMNS."""
+def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
+    """Return every epoch of every trial."""
     return [
-        [cell(v) for v in (number, epoch, t.sample_size, t.batch_size, duration_s, t.energy_kwh)]
+        TrialRow(number, epoch, t.sample_size, t.batch_size, duration_s, t.energy_kwh)
         for number, t in enumerate(trials, 1)
         for epoch, duration_s in enumerate(t.epoch_durations_s, 1)
     ]
-
-
-def trial_row_from_cells(cells: Mapping[str, str]) -> TrialRow:
-    """Return the epoch that ``cells`` (by column) stand for.
-
-    Raises:
-        ValueError: where a cell is not what its column holds.
-    """
-    energy = cells["trial_energy_kwh"]
-    trial, epoch, sample_size, batch_size = (count(cells[c]) for c in ("trial", "epoch", "sample_size", "batch_size"))
-    energy_kwh = amount(energy) if energy else None
-    return TrialRow(trial, epoch, sample_size, batch_size, amount(cells["duration_s"]), energy_kwh)
 
 
 def trials_of(rows: Iterable[TrialRow]) -> tuple[Trial, ...]:
@@ -78,8 +52,8 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
     Raises:
         OSError: where it cannot be written.
     """
-    path = run_dir / TRIALS_FILE
-    write_atomically(path, log_lines([TRIAL_COLUMNS, *trial_rows(trials)]))
+    path = run_dir / TRIALS.file(0)
+    write_atomically(path, TRIALS.lines(trial_rows(trials)))
     return path
 
 

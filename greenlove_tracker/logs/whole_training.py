@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from greenlove_tracker.logs.lost_work import utc_s
-from greenlove_tracker.logs.metrics import MetricRecord, summarise_metrics
+from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import amount
+from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Counts, Field, RunSummary, sum_energies
 from greenlove_tracker.units import GRAMS_PER_KG

@@ -15,15 +15,13 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.errors import LogDirError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
-from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
-from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, span_cells, spans_file
+from greenlove_tracker.logs.forecasts import forecasts_file
+from greenlove_tracker.logs.schema import LogTable, R
+from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.records import Field, Row, RunSummary
 
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
@@ -247,7 +245,6 @@ class RunWriter:
         has_rates: bool = False,
     ) -> None:
         self.run_dir = run_dir
-        self._has_rates = has_rates
         fields = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
         self.fields = {f.name: f for f in fields}
         self._on_error = on_error
@@ -255,8 +252,8 @@ class RunWriter:
         self.unwritten: dict[str, OSError] = {}
         self._summary: Mapping[str, bytes] = {}
         rank = _free_stream(run_dir, rank)
-        columns = (*schema.EPOCH_COLUMNS, *schema.RATE_COLUMNS) if has_rates else schema.EPOCH_COLUMNS
-        self._epochs = AppendFile(run_dir / schema.epochs_file(rank), log_lines([columns]))
+        self._columns = schema.EPOCHS.columns if has_rates else schema.EPOCHS.least
+        self._epochs = AppendFile(run_dir / schema.epochs_file(rank), log_lines([self._columns]))
         head = log_lines([schema.RUN_COLUMNS, *_field_cells(self.fields.values())])
         self._info = AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
         self._rank = rank
@@ -267,8 +264,7 @@ class RunWriter:
 
     def write_row(self, row: Row) -> None:
         """Append a row."""
-        line = log_lines([schema.row_cells(row, has_rates=self._has_rates)])
-        self._guarded(self._epochs.path.name, lambda: self._epochs.append(line))
+        self._append(self._epochs, schema.EPOCHS.cells(row)[: len(self._columns)])
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append what was found out after the start; to replace a field, the file is written anew."""
@@ -282,29 +278,17 @@ class RunWriter:
         elif new:
             self._guarded(self._info.path.name, lambda: self._info.append(log_lines(_field_cells(new.values()))))
 
-    def write_forecast(self, issued: IssuedForecast) -> None:
-        """Append a forecast."""
-        self._append(forecasts_file(self._rank), FORECAST_COLUMNS, forecast_cells(issued))
-
-    def write_metric(self, record: MetricRecord) -> None:
-        """Append a value of a metric."""
-        self._append(metrics_file(self._rank), METRIC_COLUMNS, metric_cells(record))
-
-    def write_span(self, row: SpanRow) -> None:
-        """Append a row of a span."""
-        self._append(spans_file(self._rank), SPAN_COLUMNS, span_cells(row))
-
-    def write_checkpoint(self, event: CheckpointEvent) -> None:
-        """Append what became of a checkpoint."""
-        self._append(checkpoints_file(self._rank), CHECKPOINT_COLUMNS, checkpoint_cells(event))
-
-    def _append(self, name: str, columns: Sequence[str], cells: Sequence[str]) -> None:
+    def write(self, table: LogTable[R], record: R) -> None:
         """Append a line to a file that is there only once it has a line."""
+        name = forecasts_file(self._rank) if table is FORECASTS else table.file(self._rank)
         file = self._further.get(name)
         if file is None:
-            file = self._further[name] = AppendFile(self.run_dir / name, log_lines([columns]))
+            file = self._further[name] = AppendFile(self.run_dir / name, log_lines([table.columns]))
             self._files.append(file)
-        self._guarded(name, partial(file.append, log_lines([cells])))
+        self._append(file, table.cells(record))
+
+    def _append(self, file: AppendFile, cells: Sequence[str]) -> None:
+        self._guarded(file.path.name, partial(file.append, log_lines([cells])))
 
     def sync(self) -> None:
         """Bring all to the disk, where it lets us."""

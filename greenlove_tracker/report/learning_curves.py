@@ -12,8 +12,8 @@ from datetime import datetime
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import energy_scale, time_scale
-from greenlove_tracker.logs.metrics import MetricRecord
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import Points, thinned

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
+from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.logs.totals import metered_intervals
 from greenlove_tracker.records import Flag, Row, RunStatus
 from greenlove_tracker.rendering import document as doc

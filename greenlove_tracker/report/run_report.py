@@ -8,11 +8,12 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scale, time_scale
 from greenlove_tracker.logs.directory import Logs
-from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headline
+from greenlove_tracker.logs.forecasts import headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.lost_work import restored_from
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
+from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.totals import LEAST_METERED_S, mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.logs.uncertainty import run_interval

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode, stop_estimate
-from greenlove_tracker.logs.forecasts import QUANTITIES, headline
+from greenlove_tracker.logs.forecasts import headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import TRAINING
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.sums import Totals
+from greenlove_tracker.logs.tables import QUANTITIES
 from greenlove_tracker.logs.uncertainty import LEVEL
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.records import RunSummary

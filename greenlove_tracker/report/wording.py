@@ -10,13 +10,14 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import TimeLimitSource
 from greenlove_tracker.extrapolation.time_fit import run_time_fit
 from greenlove_tracker.forecasting import Estimate, Position, TimeFit
-from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
+from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, Scored, headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.schema import UNSEEN, amount
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.sums import Totals
+from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Block, Column, Paragraph
 from greenlove_tracker.workloads import WORKLOADS

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.forks import forks_wait
-from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.logs.totals import MeanRates
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, RunStatus, sum_energies

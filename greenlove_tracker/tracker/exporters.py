@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from greenlove_tracker.errors import MissingExtraError, UsageError
-from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import Counts, Energy, RowKind, RunSummary
 
 _METHODS = ("start", "export", "end")

@@ -20,8 +20,8 @@ from greenlove_tracker.forecasting import Estimate, Forecast, Progress, Training
 from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.format import plural
 from greenlove_tracker.job import torch_group
-from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.metrics import metric_name
+from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import Field
 from greenlove_tracker.stopping import ExpectedStop
@@ -124,7 +124,7 @@ class RunForecaster:
                 else:
                     state.forecast, state.next_epoch_s = forecast, None
                     issued = self._issued(forecast, snapshot)
-                    self._writer.write_forecast(issued)
+                    self._writer.write(FORECASTS, issued)
                     self._on_issued(issued)
 
     def _is_meter_starting(self) -> bool:

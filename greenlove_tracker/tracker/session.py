@@ -19,6 +19,7 @@ from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.logs.checksums import SUMS_FILE, write_sums
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
+from greenlove_tracker.logs.tables import CHECKPOINTS, METRICS, SPANS, MetricRecord
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
 from greenlove_tracker.records import (
@@ -215,7 +216,7 @@ class Session:
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
         )
-        self.spans = SpanRecorder(clock, recorder, self.writer.write_span)
+        self.spans = SpanRecorder(clock, recorder, lambda row: self.writer.write(SPANS, row))
         self.tracked_call = _TrackedCall(self)
         self._budgets = BudgetMonitor(state, recorder)
         self._status = StatusPrinter(state, recorder, self._budgets)
@@ -487,7 +488,7 @@ class Session:
                 return
             number_of_epoch = recorder.epoch or recorder.last_epoch
             logged_at = writer.timestamp(self.state.clock.utc_s())
-            record = metrics.MetricRecord(
+            record = MetricRecord(
                 logged_at,
                 number_of_epoch,
                 recorder.steps_done,
@@ -503,7 +504,7 @@ class Session:
                 self.state.warn_once.misuse("metric names", message)
             elif self._n_metric_rows < metrics.MAX_ROWS:
                 self._n_metric_rows += 1
-                self.writer.write_metric(record)
+                self.writer.write(METRICS, record)
                 self.exporters.metric_logged(known_as, number, number_of_epoch, recorder.steps_done)
             else:
                 message = f"over {metrics.MAX_ROWS:,} values of metrics: of further ones only last and best are kept"
@@ -583,7 +584,7 @@ class Session:
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log what became of a checkpoint; from any thread."""
         with self.tracked_call:
-            self.writer.write_checkpoint(event)
+            self.writer.write(CHECKPOINTS, event)
 
     def _act_on_overruns(self) -> None:
         """Call the user's code, or stop, where a budget is overrun: outside a tracked call, for what it raises counts.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from greenlove_tracker.logs.spans import SEPARATOR, SpanFlag, SpanRow
+from greenlove_tracker.logs.spans import SpanFlag
+from greenlove_tracker.logs.tables import SEPARATOR, SpanRow
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy
 from greenlove_tracker.secret_masking import mask_secrets

@@ -232,8 +232,8 @@ def test_unreadable_runs_are_left_out_by_name(make_run):
 @pytest.mark.parametrize(
     ("file", "told", "energy_kwh"),
     [
-        ("summary.csv", "b/summary.csv: added up from the rows instead: '-0.001' is not an amount", 0.002),
-        ("epochs-0.csv", "b/epochs-0.csv: line 2 left out: '-0.001' is not an amount", 0.001),
+        ("summary.csv", "b/summary.csv: added up from the rows instead: gpu_kwh: '-0.001' is not an amount", 0.002),
+        ("epochs-0.csv", "b/epochs-0.csv: line 2 left out: energy_kwh: '-0.001' is not an amount", 0.001),
     ],
 )
 def test_nothing_is_taken_off_a_total_by_a_negative_number(make_run, file, told, energy_kwh):

@@ -26,11 +26,12 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs import run_rows
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells, headline
+from greenlove_tracker.logs.forecasts import headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import DETAILS
 from greenlove_tracker.logs.scoring import headline_forecast, scored_forecasts
 from greenlove_tracker.logs.sums import Totals, flat_totals
+from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.writer import write_summary
 from greenlove_tracker.rendering.document import Table
 from greenlove_tracker.report.build import document
@@ -41,8 +42,7 @@ CUTS = (("project",), ("month", "status"), ("training",))
 
 
 def write_forecasts(run: Run, *forecasts) -> None:
-    lines = [FORECAST_COLUMNS, *map(forecast_cells, forecasts)]
-    (run.path / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+    (run.path / "forecasts.csv").write_bytes(FORECASTS.lines(forecasts))
     write_summary(run.path, run.summary)  # with its hash
 
 
@@ -268,9 +268,7 @@ def test_the_forecast_told_is_the_one_shown_of_all(logs, tmp_path):
     write_forecasts(late, issued(1.0), issued(2.0, warnings=["FEW"]))
     assert headline_forecast(late) == headline(scored_forecasts(late)) == scored_forecasts(late)[-1]
     with (late.path / "forecasts.csv").open("a") as file:
-        file.write(
-            ",".join(forecast_cells(issued(30.0))) + "\n" + ",".join(forecast_cells(issued(31.0))) + "\nnonsense\n"
-        )
+        file.write("".join(",".join(FORECASTS.cells(issued(point))) + "\n" for point in (30.0, 31.0)) + "nonsense\n")
     again = Run(late.path)
     assert (
         headline_forecast(again).issued.elapsed_s == 30.0 == headline(scored_forecasts(Run(late.path))).issued.elapsed_s

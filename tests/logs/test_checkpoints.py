@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
 from fakes import FakeClock, ScriptedMeter, make_tracker
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
-from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoint_from_cells
 
 SAVED = CheckpointEvent(
     CheckpointAction.SAVED,
@@ -31,23 +29,6 @@ RESTORED = replace(
     note="persistent workers, whose random states nobody knows",
 )
 NOTICED = CheckpointEvent(CheckpointAction.NOTICED, "2026-11-01T12:01:00.000Z", note="SIGTERM")
-
-
-@pytest.mark.parametrize("event", [SAVED, RESTORED, NOTICED])
-def test_a_row_reads_as_it_was_written(event):
-    cells = checkpoint_cells(event)
-    assert len(cells) == len(CHECKPOINT_COLUMNS)
-    assert checkpoint_from_cells(cells) == event
-
-
-@pytest.mark.parametrize(
-    "column, text", [("action", "saves"), ("kind", "good"), ("steps", "-1"), ("blocked_s", "x"), ("epoch", "")]
-)
-def test_a_damaged_row_is_refused(column, text):
-    cells = checkpoint_cells(SAVED)
-    cells[CHECKPOINT_COLUMNS.index(column)] = text
-    with pytest.raises(ValueError):
-        checkpoint_from_cells(cells)
 
 
 def test_a_tracker_logs_what_becomes_of_checkpoints(tmp_path):

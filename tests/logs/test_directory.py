@@ -14,11 +14,10 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.csvio import NOT_UTF_8, read_damaged, read_lists, read_records, read_undamaged
 from greenlove_tracker.logs.directory import Logs, read_logs
-from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RUN_COLUMNS
+from greenlove_tracker.logs.schema import EPOCHS, RUN_COLUMNS
 from greenlove_tracker.logs.storage import read_bytes
-from greenlove_tracker.logs.trials import TRIAL_COLUMNS
+from greenlove_tracker.logs.tables import FORECASTS, TRIALS
 from greenlove_tracker.records import Flag, RowKind
 
 ROWS = [epoch_row(n) for n in (1, 2, 3)]
@@ -331,7 +330,7 @@ TOLD = {
 def test_a_file_that_is_no_log_is_not_read_and_costs_no_other(make_run, name, kind):
     make_run("other", ROWS)
     run_dir = make_run(rows=ROWS)
-    for added, columns in (("forecasts.csv", FORECAST_COLUMNS), ("trials.csv", TRIAL_COLUMNS)):
+    for added, columns in (("forecasts.csv", FORECASTS.columns), ("trials.csv", TRIALS.columns)):
         (run_dir / added).write_text(",".join(columns) + "\n")
     HOSTILE[kind](run_dir / name)
     tracemalloc.start()
@@ -423,7 +422,7 @@ def test_frames(make_run):
 
 def test_the_columns_are_those_of_the_schema(make_run):
     header = (make_run() / "epochs-0.csv").read_text().splitlines()[0]
-    assert tuple(header.split(",")) == EPOCH_COLUMNS
+    assert tuple(header.split(",")) == EPOCHS.least
 
 
 def test_a_copy_of_a_run_under_another_name_counts_once(make_run, tmp_path):

@@ -14,43 +14,13 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.expected_stop import expected_stop_of_runs
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.forecasts import (
-    FORECAST_COLUMNS,
-    Scored,
-    forecast_cells,
-    forecast_from_cells,
-    headline,
-    score,
-    units_done,
-)
+from greenlove_tracker.logs.forecasts import Scored, headline, score, units_done
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.scoring import scored_forecasts
+from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.trials import stop_from_text, stop_text
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.stopping import StoppingRule, unknown_stop
-
-
-def cells(forecast) -> dict[str, str]:
-    return dict(zip(FORECAST_COLUMNS, forecast_cells(forecast), strict=True))
-
-
-def test_a_forecast_reads_back_as_it_was_written():
-    full = issued(
-        energy_kwh=Estimate(0.1, 0.09, 0.12, 0.95, "kWh"),
-        warnings=["FEW"],
-        emissions_kgco2e=Estimate(0.04, 0.03, 0.05, 0.95, "kgCO2e"),
-        cost_usd=Estimate(0.03, 0.02, 0.04, 0.95, "USD"),
-    )
-    assert forecast_from_cells(cells(full)) == full
-    bare = dataclasses.replace(issued(), duration_p99_s=None, warnings=frozenset())
-    assert forecast_from_cells(cells(bare)) == bare
-    assert cells(bare)["energy_kwh"] == ""  # unknown is not zero
-
-
-@pytest.mark.parametrize("column, text", [("duration_s", ""), ("duration_s", "nan"), ("level", "x"), ("elapsed_s", "")])
-def test_a_damaged_line_is_an_error(column, text):
-    with pytest.raises(ValueError):
-        forecast_from_cells({**cells(issued()), column: text})
 
 
 def test_scores():
@@ -112,7 +82,7 @@ def test_a_training_in_steps_is_scored_where_it_took_them(make_run):
 
 def test_a_damaged_log_of_forecasts_is_told_and_the_rest_kept(make_run):
     run_dir = make_run()
-    lines = [FORECAST_COLUMNS, forecast_cells(issued()), ["nonsense"] * len(FORECAST_COLUMNS)]
+    lines = [FORECASTS.columns, FORECASTS.cells(issued()), ["nonsense"] * len(FORECASTS.columns)]
     (run_dir / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
     run = Run(run_dir)
     assert len(run.forecasts) == 1
@@ -121,8 +91,8 @@ def test_a_damaged_log_of_forecasts_is_told_and_the_rest_kept(make_run):
 
 def test_energy_of_several_nodes_is_not_scored_against_the_forecast_of_the_first(make_run):
     run_dir = make_run(fields={"epochs_planned": "2"})
-    lines = [FORECAST_COLUMNS, forecast_cells(issued(energy_kwh=Estimate(0.1, 0.09, 0.12, 0.95, "kWh")))]
-    (run_dir / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+    forecast = issued(energy_kwh=Estimate(0.1, 0.09, 0.12, 0.95, "kWh"))
+    (run_dir / "forecasts.csv").write_bytes(FORECASTS.lines([forecast]))
     run = Run(run_dir)
     run.summary = dataclasses.replace(run.summary, epochs_planned=20, epochs_done=20, n_nodes=2)
     assert len(scored_forecasts(run)) == 1 and not scored_forecasts(run, "energy_kwh")

@@ -8,9 +8,9 @@ from conftest import epoch_row
 from greenlove_tracker import read_logs
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.lost_work import training_interruptions
+from greenlove_tracker.logs.tables import CHECKPOINTS
 
 A, B, C = (f"20261101T{hour}0000-{letter * 8}" for hour, letter in (("12", "a"), ("13", "b"), ("14", "c")))
 
@@ -22,8 +22,8 @@ def _rows(hour, n):
 
 
 def _events(run_dir, *events):
-    cells = [CHECKPOINT_COLUMNS, *map(checkpoint_cells, events)]
-    (run_dir / checkpoints_file(0)).write_bytes(log_lines(cells))
+    cells = [CHECKPOINTS.columns, *map(CHECKPOINTS.cells, events)]
+    (run_dir / CHECKPOINTS.file(0)).write_bytes(log_lines(cells))
 
 
 def _restored(hour, seconds, from_run, saved):

@@ -2,15 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from greenlove_tracker.logs.metrics import (
-    METRIC_COLUMNS,
-    MetricRecord,
-    direction_of,
-    metric_cells,
-    metric_from_cells,
-    points,
-    summarise_metrics,
-)
+from greenlove_tracker.logs.metrics import direction_of, points, summarise_metrics
+from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.records import MetricSummary
 
 
@@ -60,22 +53,6 @@ def test_points_are_hundredths_of_a_score(name, values, expected):
 
 def test_a_score_of_which_smaller_was_said_to_be_better_has_no_points():
     assert points(MetricSummary("accuracy", 0.5, 0.5, 0.6, 2, False)) is None
-
-
-@pytest.mark.parametrize("value", [0.1, -3.0, 1e300, float("inf"), float("-inf")])
-def test_a_value_reads_back_as_it_was(value):
-    record = MetricRecord("2026-01-01T00:00:00.000Z", None, 7, 'a, "b"', value, False)
-    assert metric_from_cells(metric_cells(record)) == record
-
-
-@pytest.mark.parametrize(
-    ("column", "text"), [("value", "1_0"), ("value", ""), ("name", ""), ("steps_done", "-1"), ("higher_is_better", "x")]
-)
-def test_a_damaged_cell_costs_the_line(column, text):
-    cells = metric_cells(MetricRecord("", 1, 7, "a", 0.5))
-    cells[METRIC_COLUMNS.index(column)] = text
-    with pytest.raises(ValueError, match=r".+"):
-        metric_from_cells(cells)
 
 
 def test_of_several_ranks_the_first_that_logged_a_metric_stands_for_it():

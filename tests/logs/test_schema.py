@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.schema import (
-    EPOCH_COLUMNS,
+    EPOCHS,
     RUN_FILE,
     cell,
     contradiction,
     epochs_file,
     factor_fields,
     factor_from_fields,
-    row_cells,
-    row_from_cells,
     run_file,
     summary_fields,
     summary_from_lines,
@@ -111,8 +109,8 @@ def through_csv(lines):
 @pytest.mark.slow
 @given(ROWS)
 def test_a_row_reads_back_as_it_was(row):
-    (cells,) = through_csv([row_cells(row)])
-    assert row_from_cells(cells) == row
+    (cells,) = through_csv([EPOCHS.cells(row)])
+    assert EPOCHS.record(cells) == row
 
 
 @given(agreeing())
@@ -141,7 +139,7 @@ def test_a_gap_keeps_its_own_methods():
     gap = Energy(gpu_kwh=0.1, gpu_method=Method.COUNTER)
     own = Energy(gpu_kwh=0.2, gpu_method=Method.SAMPLED_POWER)
     row = Row(RowKind.EPOCH, 1, "", 1.0, gap, 2.0, Counts(), own, None)
-    read = row_from_cells(row_cells(row))
+    read = EPOCHS.record(EPOCHS.cells(row))
     assert (read.gap_before.gpu_method, read.energy.gpu_method) == ("counter", "sampled_power")
 
 
@@ -170,7 +168,7 @@ def test_unknown_is_empty_and_zero_is_not():
 
 def cells(**changed):
     row = Row(RowKind.EPOCH, 1, "2026", 0.0, Energy(), 1.0, Counts(), Energy(), None)
-    return [changed.get(column, text) for column, text in zip(EPOCH_COLUMNS, row_cells(row), strict=True)]
+    return [changed.get(column, text) for column, text in zip(EPOCHS.columns, EPOCHS.cells(row), strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -193,9 +191,9 @@ def cells(**changed):
     ],
 )
 def test_a_cell_that_holds_something_else_is_refused(column, value):
-    row_from_cells(cells())
+    EPOCHS.record(cells())
     with pytest.raises(ValueError):
-        row_from_cells(cells(**{column: value}))
+        EPOCHS.record(cells(**{column: value}))
 
 
 SUMMARY = RunSummary(
@@ -258,7 +256,7 @@ def test_every_physical_quantity_of_a_summary_has_its_unit():
 
 
 def test_columns_are_named_once():
-    assert len(set(EPOCH_COLUMNS)) == len(EPOCH_COLUMNS) == len(row_cells(row_from_cells(cells())))
+    assert len(set(EPOCHS.columns)) == len(EPOCHS.columns) == len(EPOCHS.cells(EPOCHS.record(cells())))
 
 
 def test_names_of_files():
@@ -267,7 +265,7 @@ def test_names_of_files():
 
 
 def test_the_largest_float_is_a_float():
-    assert row_from_cells(cells(duration_s=repr(sys.float_info.max))).duration_s == sys.float_info.max
+    assert EPOCHS.record(cells(duration_s=repr(sys.float_info.max))).duration_s == sys.float_info.max
 
 
 @pytest.mark.parametrize(
@@ -288,10 +286,10 @@ def test_the_largest_float_is_a_float():
 )
 def test_a_damaged_cell_costs_its_row(column, text, says):
     energy = Energy(cpu_kwh=0.1, gpu_kwh=0.2, cpu_method=Method.TDP_MODEL, gpu_method=Method.COUNTER)
-    cells = row_cells(Row(RowKind.EPOCH, 1, "", 1.0, energy, 10.0, Counts(5), energy, 0.1))
-    cells[EPOCH_COLUMNS.index(column)] = text
+    cells = EPOCHS.cells(Row(RowKind.EPOCH, 1, "", 1.0, energy, 10.0, Counts(5), energy, 0.1))
+    cells[EPOCHS.columns.index(column)] = text
     with pytest.raises(ValueError, match=says):
-        row_from_cells(cells)
+        EPOCHS.record(cells)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from report_samples import (
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
-from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
+from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
 from greenlove_tracker.projection.comparison import compare_hours
 from greenlove_tracker.projection.decision import Work, decide
 from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, planned_work, training_of_hours
@@ -80,7 +80,7 @@ def test_an_interrupted_run_is_what_it_forecast_last(logs: Path) -> None:
         logged(logs)
     with (run.path / "forecasts.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(FORECAST_COLUMNS)
+        writer.writerow(FORECASTS.columns)
         for hours in (2.0, 3.0):
             made = Forecast(
                 Estimate(hours * 3600, hours * 3500, hours * 3700, 0.95, "s"),
@@ -97,7 +97,7 @@ def test_an_interrupted_run_is_what_it_forecast_last(logs: Path) -> None:
                 None,
             )
             issued = {"issued_at": "x", "elapsed_s": 1.0, "epochs_done": 1, "steps_done": 1, "planned": 30}
-            writer.writerow(forecast_cells(IssuedForecast.of(made, **issued)))
+            writer.writerow(FORECASTS.cells(IssuedForecast.of(made, **issued)))
     training = logged(logs)
     assert training.forecast.duration_s == Estimate(10_800, 10_500, 11_100, 0.95, "s")
     assert "forecast last" in training.about[1]

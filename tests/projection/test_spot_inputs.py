@@ -12,8 +12,8 @@ from report_samples import epoch_row, write_run
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.projection.spot_inputs import (
     MeasuredTimes,
     SpotOptions,
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 def write_checkpoints(run_dir: Path, *events: CheckpointEvent) -> None:
-    rows = [dict(zip(CHECKPOINT_COLUMNS, checkpoint_cells(event), strict=True)) for event in events]
-    (run_dir / checkpoints_file(0)).write_text(csv_text(list(CHECKPOINT_COLUMNS), rows))
+    rows = [dict(zip(CHECKPOINTS.columns, CHECKPOINTS.cells(event), strict=True)) for event in events]
+    (run_dir / CHECKPOINTS.file(0)).write_text(csv_text(list(CHECKPOINTS.columns), rows))
 
 
 def saved(at: str, blocked_s: float | None, written_s: float | None) -> CheckpointEvent:

@@ -18,7 +18,7 @@ from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import row_cells
+from greenlove_tracker.logs.schema import EPOCHS
 from greenlove_tracker.report.follow import LiveReport, WallClock
 
 
@@ -54,7 +54,15 @@ def begin(logs: Path, run_id: str = "20261121T000001-a", n_epochs: int = 2) -> R
 
 def add_epoch(run_dir: Path, number: int) -> None:
     with (run_dir / "epochs-0.csv").open("ab") as file:
-        file.write(log_lines([row_cells(epoch_row(number, 1.86, cpu_energy(1.86), gap_s=0.15, gap=cpu_energy(0.15)))]))
+        file.write(
+            log_lines(
+                [
+                    EPOCHS.cells(epoch_row(number, 1.86, cpu_energy(1.86), gap_s=0.15, gap=cpu_energy(0.15)))[
+                        : len(EPOCHS.least)
+                    ]
+                ]
+            )
+        )
 
 
 def end(run_dir: Path, aside: Path) -> None:

@@ -7,9 +7,8 @@ import math
 from experiment_samples import training
 from fakes import FakeClock, make_tracker, train
 
-from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.tables import METRICS, MetricRecord
 from greenlove_tracker.rendering.axes import MAX_POINTS
 from greenlove_tracker.rendering.document import ChartRow, LineChart, Paragraph
 from greenlove_tracker.report.full_comparison import run_blocks
@@ -59,7 +58,7 @@ def test_several_ranks_and_long_series(tmp_path):
     run = logged(tmp_path, [{"loss": 1.0}])
     for rank in (0, 1):
         records = [MetricRecord("2026-11-21T03:40:44Z", None, i, "loss", rank + 1.0 / (i + 1)) for i in range(5000)]
-        (run.path / metrics_file(rank)).write_bytes(log_lines([METRIC_COLUMNS, *map(metric_cells, records)]))
+        (run.path / METRICS.file(rank)).write_bytes(METRICS.lines(records))
     run = Run(run.path)
     chart = charts(run)["loss"]
     assert len(chart.points) <= MAX_POINTS

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 from report_samples import STARTED_S, cpu_energy, demo_rows, epoch_row, issued, running, write_run
 
-from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Counts, Flag, RowKind
 from greenlove_tracker.report.run_progress import progress_of
@@ -102,7 +101,7 @@ def test_a_training_in_a_process_of_a_command_has_a_time_of_its_own(tmp_path):
     (run.path / "epochs-5.csv").write_bytes((run.path / "epochs-0.csv").read_bytes())
     forecast = dataclasses.replace(issued(3.0, point=40.0, half=2.0), issued_at="2026-11-21T03:41:04.000Z")
     (run.path / "forecasts.csv").rename(run.path / "forecasts-5.csv")
-    (run.path / "forecasts-5.csv").write_bytes(log_lines([FORECAST_COLUMNS, forecast_cells(forecast)]))
+    (run.path / "forecasts-5.csv").write_bytes(FORECASTS.lines([forecast]))
     progress = progress_of(Run(run.path), STARTED_S + 30.0)  # issued 20 s after the command's start, 3 s after its own
     assert progress.elapsed_s == 30.0 and progress.whole.point == 40.0
     assert progress.left.point == pytest.approx(40.0 - 3.0 - 10.0)

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from greenlove_tracker import Technique, aggregate, compare, read_logs  # noqa: E402
 from greenlove_tracker.comparisons import BASELINE, Verdict  # noqa: E402
 from greenlove_tracker.errors import LogError, UsageError  # noqa: E402
-from greenlove_tracker.logs.comparisons import COMPARISON_FILE, COMPARISON_TRIALS_FILE, read_comparison  # noqa: E402
+from greenlove_tracker.logs.comparisons import read_comparison  # noqa: E402
 from greenlove_tracker.logs.run_rows import COMPARISON  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.pricing import Rates  # noqa: E402
@@ -365,7 +365,7 @@ def test_the_log_reads_back_as_it_was_and_damage_is_refused_by_name(bench):
     comparison = bench.compare([bench.taking("slower", 1.2), same('odd, "named"')], price_usd_per_gpu_hour=1.0)
     assert read_comparison(comparison.run_dir) == comparison
     assert read_comparison(bench.path) is None
-    for name in (COMPARISON_FILE, COMPARISON_TRIALS_FILE):
+    for name in ("comparison.csv", "comparison_trials.csv"):
         path = comparison.run_dir / name
         whole = path.read_bytes()
         for damaged in (whole[: len(whole) // 2], b"", whole.replace(b"baseline", b"base,line", 1), b"\xff\xfe"):

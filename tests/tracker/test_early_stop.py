@@ -7,8 +7,8 @@ from fakes import make_tracker, session, tick, train
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.forecasts import LEAST_COLUMNS
 from greenlove_tracker.logs.scoring import scored_forecasts
+from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.report import watch_screen, wording
 from greenlove_tracker.report.run_report import forecast_blocks
 from greenlove_tracker.report.screens import end_screen
@@ -71,7 +71,7 @@ def test_a_log_without_the_columns_of_a_stop_is_read_as_before(clock, tmp_path):
         train(tracker, clock, 3)
     path = next(tmp_path.rglob("forecasts.csv"))
     lines = [line.split(",") for line in path.read_text().splitlines()]
-    path.write_text("\n".join(",".join(cells[: len(LEAST_COLUMNS)]) for cells in lines) + "\n")
+    path.write_text("\n".join(",".join(cells[: len(FORECASTS.least)]) for cells in lines) + "\n")
     run = read_logs(tmp_path).runs[0]
     assert len(run.forecasts) == 3 and run.forecasts[0].stop_epochs is None and not run.problems
 

@@ -24,7 +24,7 @@ from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnava
 from greenlove_tracker.grid.live.offline import TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.job import Ranks
-from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS
+from greenlove_tracker.logs.schema import EPOCHS
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import RowKind, RunStatus
 from greenlove_tracker.tracker.exporters import RowWritten
@@ -365,7 +365,7 @@ def test_without_them_a_log_is_as_it_was(clock, tmp_path):
     with make_tracker(clock, tmp_path / "logs") as tracker:
         train(tracker, clock, 1)
     (path,) = (tmp_path / "logs").glob("*/epochs-0.csv")
-    assert path.read_text().splitlines()[0] == ",".join(EPOCH_COLUMNS)
+    assert path.read_text().splitlines()[0] == ",".join(EPOCHS.least)
     assert "intensity_order" not in the_run().fields
     assert "greenlove-intensity" not in {thread.name for thread in threading.enumerate()}
 
@@ -373,9 +373,9 @@ def test_without_them_a_log_is_as_it_was(clock, tmp_path):
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        ((*EPOCH_COLUMNS, *RATE_COLUMNS, "of_a_later_version"), 100),
-        ((*EPOCH_COLUMNS, "of_a_later_version", *RATE_COLUMNS[:1]), 100),
-        ((*EPOCH_COLUMNS, "of_a_later_version", "and", "more"), None),
+        ((*EPOCHS.columns, "of_a_later_version"), 100),
+        ((*EPOCHS.least, "of_a_later_version", EPOCHS.columns[-3]), 100),
+        ((*EPOCHS.least, "of_a_later_version", "and", "more"), None),
     ],
 )
 def test_rates_are_read_by_the_names_of_their_columns(clock, tmp_path, header, expected):

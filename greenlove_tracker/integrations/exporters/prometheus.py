@@ -15,7 +15,7 @@ from typing import Any
 from greenlove_tracker import files
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.exporters.scalars import require
-from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, Counts, Energy, RunSummary
 from greenlove_tracker.tracker.exporters import (
     ExportedRun,

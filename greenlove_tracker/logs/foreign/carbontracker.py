@@ -15,7 +15,6 @@ from typing import Any
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.foreign.base import (
     ForeignRecord,
     ForeignRun,
@@ -27,7 +26,8 @@ from greenlove_tracker.logs.foreign.base import (
     safe_text,
 )
 from greenlove_tracker.logs.problems import ProblemLog
-from greenlove_tracker.logs.schema import cell, factor_fields
+from greenlove_tracker.logs.schema import cell, factor_fields, unit_of
+from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import (
     UNKNOWN_ENERGY,
@@ -407,7 +407,7 @@ class CarbontrackerRun(ForeignRun):
         before = [e for e in epochs if e.ended_at and predicted.at and e.ended_at <= predicted.at] or epochs[:1]
         kilograms = None if predicted.emissions_gco2e is None else predicted.emissions_gco2e / GRAMS_PER_KG
         points = {"duration_s": predicted.duration_s, "energy_kwh": predicted.energy_kwh, "emissions_kgco2e": kilograms}
-        estimates = {q: Estimate(v, v, v, 0.0, QUANTITIES[q]) for q, v in points.items() if v is not None}
+        estimates = {q: Estimate(v, v, v, 0.0, unit_of(q)) for q, v in points.items() if v is not None}
         elapsed_s = math.fsum(e.duration_s or 0.0 for e in before)
         issued_at, n_done = iso(predicted.at), len(before)
         yield IssuedForecast(issued_at, elapsed_s, n_done, 0, predicted.epochs, METHOD, estimates)

@@ -1,0 +1,319 @@
+"""The files of a run that only some have: forecasts, spans, metrics, checkpoints, trials and comparisons.
+
+``schema.py`` says how a dataclass is a file; the records of checkpoints and trials of arms stand with their words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from greenlove_tracker.checkpoints import CheckpointEvent
+from greenlove_tracker.comparisons import ArmTrial, Verdict
+from greenlove_tracker.forecasting import Estimate, Forecast, Kind, stop_estimate
+from greenlove_tracker.logs import schema
+from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, any_cell, any_number, cell, finite
+from greenlove_tracker.records import Energy
+
+_LEVEL = "of the intervals"
+
+
+def _estimates(meanings: Mapping[str, str], bounds: str, kind: Kind, level: str = _LEVEL) -> Part:
+    """Return the columns of estimates by quantity: the level of all, and three of each.
+
+    Args:
+        meanings: of the quantities.
+        bounds: pattern of the names of a quantity's bounds, with its name, its unit and the end.
+        kind: of the estimates.
+        level: meaning of the level.
+    """
+    is_forecast = kind == Kind.PREDICTION  # so that it is no NaN, and of all but a cost no less than zero
+    write = cell if is_forecast else any_cell
+    columns = [LogColumn("level", level, amount, True)]
+    for quantity, meaning in meanings.items():
+        read = (finite if quantity == "cost_usd" else amount) if is_forecast else any_number
+        name, _, unit = quantity.rpartition("_")
+        columns.append(LogColumn(quantity, meaning, read, True, write))
+        for end in ("lower", "upper"):
+            meaning = f"{end} end of the interval of `{quantity}`"
+            columns.append(LogColumn(bounds.format(name=name, end=end, unit=unit), meaning, read, True, write))
+
+    def values(estimates: Mapping[str, Estimate]) -> list[float | None]:
+        found: list[float | None] = [max((e.level for e in estimates.values()), default=None)]
+        for quantity in meanings:
+            e = estimates.get(quantity)
+            found += [None] * 3 if e is None else [e.point, e.lower, e.upper]
+        return found
+
+    def make(level: float | None, *ends: float | None) -> dict[str, Estimate]:
+        found = {}
+        for quantity, point, lower, upper in zip(meanings, ends[::3], ends[1::3], ends[2::3], strict=True):
+            if point is None and lower is None and upper is None:
+                continue
+            if point is None or lower is None or upper is None or level is None or lower > upper:
+                raise ValueError(f"{quantity} without its interval")
+            found[quantity] = Estimate(point, lower, upper, level, schema.unit_of(quantity) or "1", kind)
+        return found
+
+    return Part(columns, values, make)
+
+
+# -- forecasts.csv --
+
+QUANTITIES = {
+    "duration_s": "wall time of the whole run, done and remaining",
+    "energy_kwh": "its energy, with PUE, and with what `node_overhead` assumes",
+    "emissions_kgco2e": "its emissions; the carbon intensity's own error is not in the interval",
+    "cost_usd": "its cost: of the machine where its price is set, else of electricity",
+}
+
+
+def _stop(point: float | None, lower: float | None, upper: float | None) -> Estimate | None:
+    if point is None and lower is None and upper is None:
+        return None
+    if point is None or lower is None or upper is None:
+        raise ValueError("stop_epochs without its interval")
+    return Estimate(point, lower, upper, math.nan, "epochs")  # its level is that of the others
+
+
+_STOP = Part(
+    (
+        LogColumn(
+            "stop_epochs",
+            "the number of the epoch with which early stopping is expected to end the run, the median; empty without "
+            "a rule",
+            amount,
+            True,
+        ),
+        LogColumn("stop_lower_epochs", "lower end of its interval", amount, True),
+        LogColumn("stop_upper_epochs", "upper end of its interval", amount, True),
+    ),
+    lambda e: (None, None, None) if e is None else (e.point, e.lower, e.upper),
+    _stop,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedForecast:
+    """A forecast of a run's totals, as it was issued; ``estimates`` are by quantity, what is unknown is not there."""
+
+    issued_at: Annotated[str, "UTC, ISO 8601"]
+    elapsed_s: Annotated[float, "time since the start of the run"]
+    epochs_done: Annotated[int, "epochs done by then"]
+    steps_done: Annotated[int, "optimizer steps done by then"]
+    planned: Annotated[int, "epochs that the run is to do, or steps where it counts in steps"]
+    method: Annotated[
+        str, "`live`: from the run itself; `wls` or `green-love`: from an exploration, before the first epoch"
+    ]
+    estimates: Annotated[Mapping[str, Estimate], _estimates(QUANTITIES, "{name}_{end}_{unit}", Kind.PREDICTION)]
+    duration_p99_s: Annotated[float | None, "the time that is exceeded with a probability of 1%"] = None
+    warnings: Annotated[frozenset[str], "names of what makes the forecast worse, separated by spaces"] = frozenset()
+    stop_epochs: Annotated[Estimate | None, _STOP] = None
+
+    @classmethod
+    def of(
+        cls,
+        forecast: Forecast,
+        *,
+        issued_at: str,
+        elapsed_s: float,
+        epochs_done: int,
+        steps_done: int,
+        planned: int,
+        epochs_before: int = 0,
+    ) -> IssuedForecast:
+        """Return the record of a forecast that is issued now, by a run that does its first epoch after so many."""
+        stop, level = forecast.expected_stop, forecast.duration_s.level
+        estimates = {q: e for q in QUANTITIES if (e := getattr(forecast, q)) is not None}
+        return cls(
+            issued_at,
+            elapsed_s,
+            epochs_done,
+            steps_done,
+            planned,
+            forecast.method,
+            estimates,
+            forecast.duration_p99_s,
+            frozenset(w.name for w in forecast.warnings),
+            None if stop is None else stop_estimate(stop, level, before=epochs_before),
+        )
+
+
+def _whole_forecast(issued: IssuedForecast) -> IssuedForecast:
+    if "duration_s" not in issued.estimates:
+        raise ValueError("a forecast without its duration")
+    stop = issued.stop_epochs
+    level = issued.estimates["duration_s"].level
+    return issued if stop is None else replace(issued, stop_epochs=replace(stop, level=level))
+
+
+# -- spans-<rank>.csv --
+
+SEPARATOR = " > "  # of the names in a path
+
+
+def _span_path(name: str, path: str, is_nested: bool) -> tuple[str, ...]:
+    found = tuple(path.split(SEPARATOR))
+    if not name or found[-1] != name or is_nested != (len(found) > 1):
+        raise ValueError(f"a span {name!r} at {path!r}")
+    return found
+
+
+_PATH = Part(
+    (
+        LogColumn("name", "of the span, as given to `track`", str),
+        LogColumn(
+            "path",
+            "the names of the spans that it lies in and its own, joined by ` > `; recursion lengthens none",
+            str,
+        ),
+        LogColumn("is_nested", "`yes` or `no`: it lies in another", schema.yes),
+    ),
+    lambda path: (path[-1], SEPARATOR.join(path), len(path) > 1),
+    _span_path,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """The sums added to the spans of one path since its last row; its last name is the span's own."""
+
+    path: Annotated[tuple[str, ...], _PATH]
+    calls: Annotated[int, "that ended since the row before of this path: 0 where a span of over a minute goes on"]
+    failed: Annotated[int, "of them, those that an exception ended"]
+    started_at: Annotated[str, "UTC, ISO 8601: where the time of the row begins"]
+    duration_s: Annotated[float, "time in the span, with that of the spans within it"]
+    own_s: Annotated[
+        float, "time without that of the spans within it: these add up (on several threads, to more than the run)"
+    ]
+    energy: Annotated[
+        Energy,
+        "{}",
+        "{}",
+        (
+            "energy_kwh",
+            "energy of `own_s`, the sum of the three that follow, as metered, before PUE: all rows add up to that of "
+            "all spans, each counted once; that of a span is the sum over its path and all that begin with it",
+        ),
+    ]
+    emissions_gco2e: Annotated[float | None, "of that energy: × PUE × carbon intensity"]
+    flags: Annotated[frozenset[str], "what is to be known of the row, separated by spaces, see below"] = frozenset()
+
+
+# -- metrics-<rank>.csv --
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRecord:
+    """One value of a metric, as it was logged."""
+
+    logged_at: Annotated[str, "UTC, ISO 8601"]
+    epoch: Annotated[int | None, "that was open then, or the last one before; empty before the first"]
+    steps_done: Annotated[int, "optimizer steps done by then"]
+    name: Annotated[str, "of the metric"]
+    value: Annotated[float, "as it was given; `nan`, `inf` and `-inf` too", math.nan]
+    higher_is_better: Annotated[
+        bool | None, "`yes` or `no`, as `log_metric(higher_is_better=…)` said; empty: the name tells, or nothing"
+    ] = None
+
+
+def _named(record: MetricRecord) -> MetricRecord:
+    if not record.name:
+        raise ValueError("a metric without a name")
+    return record
+
+
+# -- trials.csv --
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """One epoch of a trial of an exploration."""
+
+    trial: Annotated[int, "number of the trial, from 1"]
+    epoch: Annotated[int, "number of the epoch in it, from 1"]
+    sample_size: Annotated[int, "samples of an epoch"]
+    batch_size: Annotated[int, "samples of a batch"]
+    duration_s: Annotated[float, "of the epoch"]
+    trial_energy_kwh: Annotated[float | None, "of the whole trial, as metered, before PUE"]
+
+
+# -- comparison.csv --
+
+RATIOS = {
+    "time_ratio": "of the time of a sample to the baseline's; below 1 saves",
+    "energy_ratio": "of its energy to the baseline's",
+    "co2e_ratio": "of its operational emissions to the baseline's",
+    "cost_ratio": "of its cost, of the machine where its price is set, else of electricity, to the baseline's",
+    "memory_ratio": "of the peak memory to the baseline's",
+}
+WHOLE_RUN = {
+    "duration_s": "the whole training, projected, with the starts of its epochs and what is spent once",
+    "energy_kwh": "its energy, with PUE, and with what `node_overhead` assumes",
+    "emissions_kgco2e": "its emissions",
+    "cost_usd": "its cost",
+}
+_COMPARED = _estimates(
+    RATIOS | WHOLE_RUN,
+    "{name}_{unit}_{end}",
+    Kind.CONFIDENCE,
+    "of the intervals, all of which are confidence intervals",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonLine:
+    """An arm of a comparison; in that of the baseline, which is the first, the last seven are of the comparison."""
+
+    name: Annotated[str, "of the technique, or of several joined by `+`; the first row is the `baseline`'s"]
+    verdict: Annotated[
+        Verdict,
+        "`saves`, `costs more`, `no measurable difference`, `too short to tell` or `not run`: of its energy where "
+        "that was measured, else of its time",
+    ]
+    n_trials: Annotated[int, "that were timed"]
+    estimates: Annotated[Mapping[str, Estimate], _COMPARED]
+    duration_s_per_sample: Annotated[float | None, "geometric mean over its trials", math.nan]
+    peak_memory_gb: Annotated[
+        float | None,
+        "largest of its trials, in GiB: on a GPU, without what other arms hold there; on a CPU, of the tensors that "
+        "live at a time in a step apart",
+    ]
+    one_off_s: Annotated[
+        float | None,
+        "its first steps beyond as many steady ones, as of `compile`; in the projection, not in the ratios",
+        -math.inf,
+    ]
+    final_loss: Annotated[
+        float | None, "mean over the last batches of its last trial, after as many samples as the baseline's", math.nan
+    ]
+    budget_s: Annotated[float | None, "that would tell, where this was too short", math.nan]
+    reason: Annotated[str, "it was not run because"]
+    notes: Annotated[tuple[str, ...], "what it changes in the training, and what was seen of it, as a JSON list"]
+    learns_otherwise: Annotated[
+        str, "how what it learns differs from the baseline, as a clause; empty where no difference is seen"
+    ]
+    spent_s: Annotated[
+        float | None, "time that the comparison took; like all that follow, in the baseline's row only"
+    ] = None
+    given_budget_s: Annotated[float | None, "time that it had", math.nan] = None
+    residual_cv: Annotated[
+        float | None, "coefficient of variation of a trial that is left after arm, block and drift", math.nan
+    ] = None
+    energy_method: Annotated[str, "how the energy of the trials was obtained; several methods are joined by `+`"] = ""
+    comparison_notes: Annotated[tuple[str, ...], "on the whole, as a JSON list"] = ()
+    left_changed: Annotated[tuple[str, ...], "what could not be put back, as a JSON list"] = ()
+    is_of_runs: Annotated[bool | None, "`yes`: logged runs were compared, not trials of one training"] = None
+
+
+FORECASTS = LogTable(
+    IssuedForecast, "forecasts.csv", "only where a forecast was made", n_later=3, check=_whole_forecast
+)
+SPANS = LogTable(SpanRow, "spans-{}.csv", "only where `track` was used")
+METRICS = LogTable(MetricRecord, "metrics-{}.csv", "only where a metric was logged", check=_named)
+CHECKPOINTS = LogTable(CheckpointEvent, "checkpoints-{}.csv", "only where a `Checkpointer` wrote, or `log_checkpoint`")
+TRIALS = LogTable(TrialRow, "trials.csv", "only of an exploration, one row an epoch of a trial")
+COMPARISON = LogTable(ComparisonLine, "comparison.csv", "only of a comparison of techniques")
+COMPARISON_TRIALS = LogTable(ArmTrial, "comparison_trials.csv", "one row a trial of it")
