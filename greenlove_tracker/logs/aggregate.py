@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.directory import Logs, RunIndex, read_logs
+from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.lost_work import LostWork, chain_start, lost_work
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
@@ -67,7 +67,7 @@ class Aggregate:
         how: ``processes`` and ``scheduler``, as ``read_rows`` takes them.
     """
 
-    def __init__(self, source: RunIndex, query: Query, how: Mapping[str, Any]) -> None:
+    def __init__(self, source: Logs, query: Query, how: Mapping[str, Any]) -> None:
         self._source, self._query, self._how = source, query, how
         self._every: list[RunRow] | None = None
 
@@ -125,7 +125,7 @@ class Aggregate:
         chosen = {(row["path"], row["run"]) for row in self.run_rows}  # a file of CodeCarbon's holds several
 
         def read() -> Iterator[Run]:
-            for run in self._source.runs():
+            for run in self._source.each():
                 if (str(run.path), run.run_id) in chosen:
                     yield self.selection.part(run) or run
 
@@ -141,7 +141,7 @@ class Aggregate:
         """Everything that could not be read, by name."""
         self.prepare()
         by_path = sorted(self._every or (), key=lambda row: row["path"])
-        return [*self._source.problems, *(problem for row in by_path for problem in row["problems"])]
+        return [*self._source.own_problems, *(problem for row in by_path for problem in row["problems"])]
 
     @property
     def verified(self) -> Verified | None:
@@ -226,4 +226,4 @@ def aggregate(
     """
     query = Query(Selection.of(**chosen), is_verified=verify)
     logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
-    return Aggregate(RunIndex(logs), query, {"processes": processes, "scheduler": scheduler})
+    return Aggregate(logs, query, {"processes": processes, "scheduler": scheduler})

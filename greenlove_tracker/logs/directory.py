@@ -30,7 +30,7 @@ class Logs:
 
     def __init__(self, path: LogPath) -> None:
         self.path = path
-        self._own_problems: list[Problem] = []
+        self._own_problems = dict[Problem, None]()
 
     def __repr__(self) -> str:
         return f"Logs({str(self.path)!r})"
@@ -41,20 +41,19 @@ class Logs:
         if self.path.is_dir() and (itself := Run(self.path)).is_run:
             return [itself]
         runs, problems = runs_and_problems(self.path)
-        self._own_problems += problems
+        self._own_problems |= dict.fromkeys(problems)
         return runs
 
     @property
     def own_problems(self) -> Sequence[Problem]:
-        """Everything that is no run."""
-        _ = self.runs  # finds them
-        return self._own_problems
+        """Everything that is no run, of what was looked into so far."""
+        return list(self._own_problems)
 
     @property
     def problems(self) -> list[Problem]:
         """Everything that could not be read, of the runs that were read so far."""
         of_runs = [problem for run in self.runs for problem in run.problems]
-        return list(dict.fromkeys(self._own_problems + of_runs))
+        return list(dict.fromkeys([*self._own_problems, *of_runs]))
 
     def readable(self) -> Iterator[Run]:
         """Yield the runs that can be read; the others are added to ``problems``, by name.
@@ -70,15 +69,58 @@ class Logs:
 
     @property
     def has_runs(self) -> bool:
-        """True where any run can be read; of ours, the first that can is enough, and the others are not read."""
-        return any(map(is_readable, self._subdirectories())) or any(True for _ in self.readable())
+        """True where any run can be read; the first that can is enough, and the others are not read."""
+        return any(map(is_readable, self.each()))
 
-    def _subdirectories(self) -> Iterator[Run]:
+    # -- The same by name, so that a hundred thousand of them are a list --
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The directories in it, each of which may be a run; links are left to ``others``, which knows circles."""
+        return self._listed[0]
+
+    @cached_property
+    def _listed(self) -> tuple[Sequence[str], bool]:
+        """The names, and whether there is anything else."""
         try:
-            found = entries(self.path) if self.path.is_dir() else []
-        except OSError:  # the reason becomes a problem where it is walked through
-            return
-        yield from filter(lambda run: run.is_run, (Run(self.path / e.name) for e in found if e.is_dir))
+            found = [entry for entry in entries(self.path) if not is_of_directory(entry.name)]
+        except OSError:
+            return [], True  # the reason becomes a problem where it is walked through
+        names = [entry.name for entry in found if entry.is_dir and not entry.is_link]
+        has_others = len(names) < len(found)
+        if has_others and Run(self.path).is_run:
+            return [], True
+        copies = copies_among(self.path, names)
+        told = (Problem(self.path / name, copy_message(self.path / original)) for name, original in copies.items())
+        self._own_problems |= dict.fromkeys(told)
+        return [name for name in names if name not in copies], has_others
+
+    def others(self, no_runs: Sequence[str]) -> Sequence[Run]:
+        """Return the runs without a directory of ``names`` to themselves: those of other tools, or further below.
+
+        Args:
+            no_runs: those of ``names`` that turned out to be no runs.
+        """
+        if not no_runs and not self._listed[1]:
+            return []
+        ours = {str(self.path / name) for name in set(self.names).difference(no_runs)}
+        return [run for run in self.runs if str(run.path) not in ours]
+
+    def each(self) -> Iterator[Run]:
+        """Yield every run, read anew; nothing of it is held."""
+        no_runs = []
+        for name in self.names:
+            if (run := Run(self.path / name)).is_run:
+                yield run
+            else:
+                no_runs.append(name)
+        yield from map(copy, self.others(no_runs))
+
+    def run(self, run_id: str) -> Run:
+        """Return one run, which is there."""
+        if run_id in self.names and (run := Run(self.path / run_id)).is_run:
+            return run
+        return next(run for run in self.runs if run.run_id == run_id)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row a run."""
@@ -114,87 +156,6 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
     if not path.exists():
         raise UsageError(f"there is no {path}: track a run first, or name the directory of its logs")
     return Logs(path)
-
-
-# -- The runs of a directory as they are read to be added up: by name, so that a hundred thousand of them are a list --
-
-
-class RunIndex:
-    """A log directory, the directory of one run, or a file of another tool.
-
-    Args:
-        logs: the same, as it is gone through by hand.
-    """
-
-    def __init__(self, logs: Logs) -> None:
-        self._logs = logs
-        self._has_walked = False
-        self._copies: list[Problem] = []
-
-    @property
-    def path(self) -> LogPath:
-        """The directory or file."""
-        return self._logs.path
-
-    def runs(self) -> Iterator[Run]:
-        """Yield every run, by its name; nothing is held."""
-        no_runs = []
-        for name in self.names:
-            run = Run(self.path / name)
-            if run.is_run:
-                yield run
-            else:
-                no_runs.append(name)
-        yield from self.others(no_runs)
-
-    def run(self, run_id: str) -> Run:
-        """Return one run, which is there."""
-        if run_id in self.names and (run := Run(self.path / run_id)).is_run:
-            return run
-        return next(run for run in self._logs.runs if run.run_id == run_id)
-
-    @cached_property
-    def names(self) -> Sequence[str]:
-        """The directories in it, each of which may be a run; links are left to ``others``, which knows circles."""
-        return self._listed[0]
-
-    @cached_property
-    def _listed(self) -> tuple[Sequence[str], bool]:
-        """The names, and whether there is anything else."""
-        try:
-            found = [entry for entry in entries(self.path) if not is_of_directory(entry.name)]
-        except OSError:
-            return [], True  # the reason becomes a problem where it is walked through
-        names = [entry.name for entry in found if entry.is_dir and not entry.is_link]
-        has_others = len(names) < len(found)
-        if has_others and Run(self.path).is_run:
-            return [], True
-        copies = copies_among(self.path, names)
-        self._copies += (Problem(self.path / n, copy_message(self.path / original)) for n, original in copies.items())
-        return [name for name in names if name not in copies], has_others
-
-    def others(self, no_runs: Sequence[str]) -> Sequence[Run]:
-        """Return the runs without a directory of ``names`` to themselves: those of other tools, or further below.
-
-        Args:
-            no_runs: those of ``names`` that turned out to be no runs.
-        """
-        if not no_runs and not self._listed[1]:
-            return []
-        self._has_walked = True
-        ours = set(self.names).difference(no_runs)
-        return [run for run in self._logs.runs if not self._is_among(run, ours)]
-
-    @property
-    def problems(self) -> Sequence[Problem]:
-        """Everything that is no run at all, once ``others`` was asked for."""
-        return self._logs.own_problems if self._has_walked else self._copies
-
-    def _is_among(self, run: Run, names: set[str]) -> bool:
-        path = self._logs.path
-        if not isinstance(run.path, RemotePath) and run.path.is_symlink():
-            return run.path.resolve().name in names and run.path.resolve().parent == path.resolve()
-        return run.path.name in names and str(run.path) == str(path / run.path.name)
 
 
 # -- A directory that is looked at again and again while its runs go on --
