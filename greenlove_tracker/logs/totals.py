@@ -151,25 +151,6 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class _MeteredInterval:
-    """A stretch of time that is wholly metered or not at all."""
-
-    duration_s: float
-    energy: Energy
-
-
-def _stretches(rows: Sequence[Row]) -> list[_MeteredInterval]:
-    gaps = [
-        _MeteredInterval(row.gap_before_s, row.gap_before)
-        for row in rows
-        if row.gap_before_s > 0 or row.gap_before.is_known
-    ]
-    return gaps + [
-        _MeteredInterval(row.duration_s, row.energy) for row in rows if row.kind in (RowKind.EPOCH, RowKind.SEGMENT)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
 class _NodeEnergy:
     duration_s: float
     metered: Energy
@@ -195,10 +176,10 @@ def is_measured(methods: str | None) -> bool:
 
 def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
     """Return the energy of one rank with a meter; what was not metered is estimated at the mean metered power."""
-    stretches = _stretches(rows)
-    total_s = math.fsum(s.duration_s for s in stretches)
-    metered = sum_energies(s.energy for s in stretches)
-    if metered.total_kwh == 0 and math.fsum(s.duration_s for s in stretches if s.energy.is_known) < LEAST_METERED_S:
+    intervals = list(metered_intervals(rows))
+    total_s = math.fsum(s for s, _ in intervals)
+    metered = sum_energies(energy for _, energy in intervals)
+    if metered.total_kwh == 0 and math.fsum(s for s, energy in intervals if energy.is_known) < LEAST_METERED_S:
         metered = UNKNOWN_ENERGY
     measured: list[float] = []
     estimates: list[float] = []
@@ -207,12 +188,12 @@ def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
         energy_kwh = kwh_of(metered)
         if energy_kwh is None:
             continue
-        known = [s for s in stretches if kwh_of(s.energy) is not None]
-        known_s = math.fsum(s.duration_s for s in known)
+        known = [(s, energy) for s, energy in intervals if kwh_of(energy) is not None]
+        known_s = math.fsum(s for s, _ in known)
         covered.append(known_s)
         if known_s > 0:
             estimates.append(energy_kwh / known_s * max(0.0, total_s - known_s))
-        measured += [kwh_of(s.energy) for s in known if is_measured(method_of(s.energy))]
+        measured += [kwh_of(energy) for _, energy in known if is_measured(method_of(energy))]
     return _NodeEnergy(
         duration_s=total_s,
         metered=metered,
@@ -292,13 +273,11 @@ def training_rows(rows: Sequence[Row], n_waits: int) -> Sequence[Row]:
     left_s = max([gap_s for gap_s, _ in gaps.values()][1:], default=0.0)  # the first is loading
     for row in rows[last + 1 :]:
         if row.epoch is None and left_s > 0 and row.gap_before_s > 0:
-            kept.append(_part_of_gap(row, min(1.0, left_s / row.gap_before_s)))
+            share = min(1.0, left_s / row.gap_before_s)
+            gap = _part_of_energy(row.gap_before, share)
+            kept.append(replace(row, gap_before_s=row.gap_before_s * share, gap_before=gap))
             left_s -= row.gap_before_s
     return kept
-
-
-def _part_of_gap(row: Row, share: float) -> Row:
-    return replace(row, gap_before_s=row.gap_before_s * share, gap_before=_part_of_energy(row.gap_before, share))
 
 
 def _part_of_energy(energy: Energy, share: float) -> Energy:
@@ -318,25 +297,24 @@ def rows_between(rows: Sequence[Row], from_utc_s: float, to_utc_s: float) -> Seq
     """
     kept = []
     for row in rows:
-        sides = _sides(row)
-        inside = [(max(0.0, min(end, to_utc_s) - max(start, from_utc_s)), end - start) for start, end in sides]
-        gap, own = (overlap_s / length_s if length_s > 0 else 0.0 for overlap_s, length_s in inside)
+        stretches = [(start_s, start_s + duration_s) for start_s, duration_s, *_ in timed_stretches([row])]
+        inside = [(max(0.0, min(end, to_utc_s) - max(start, from_utc_s)), end - start) for start, end in stretches]
+        gap, own, *_ = [*(overlap_s / length_s if length_s > 0 else 0.0 for overlap_s, length_s in inside), 0.0, 0.0]
         if gap or own:
-            part = replace(
-                _part_of_gap(row, gap), duration_s=row.duration_s * own, energy=_part_of_energy(row.energy, own)
-            )
             grams = row.emissions_gco2e
-            ends_later = row.kind is RowKind.EPOCH and sides[1][1] > to_utc_s
-            kind = RowKind.SEGMENT if ends_later else row.kind
-            part = replace(part, kind=kind, emissions_gco2e=None if grams is None else grams * own)
-            kept.append(part if own == 1.0 else replace(part, counts=Counts()))  # nobody knows which steps lay in it
+            ends_later = row.kind is RowKind.EPOCH and stretches[-1][1] > to_utc_s
+            part = replace(
+                row,
+                kind=RowKind.SEGMENT if ends_later else row.kind,
+                gap_before_s=row.gap_before_s * gap,
+                gap_before=_part_of_energy(row.gap_before, gap),
+                duration_s=row.duration_s * own,
+                counts=row.counts if own == 1.0 else Counts(),  # nobody knows which steps lay in it
+                energy=_part_of_energy(row.energy, own),
+                emissions_gco2e=None if grams is None else grams * own,
+            )
+            kept.append(part)
     return kept
-
-
-def _sides(row: Row) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return beginning and end of a row's gap, and of its own duration; both empty where the log is damaged there."""
-    spans = [(start_s, start_s + duration_s) for start_s, duration_s, _, _ in timed_stretches([row])]
-    return (spans[0], spans[1]) if len(spans) == 2 else (spans[0], (0.0, 0.0)) if spans else ((0.0, 0.0), (0.0, 0.0))
 
 
 def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -> Sequence[Row]:
@@ -359,18 +337,19 @@ def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -
         if new_s > TIMESTAMP_S:
             part = _part_of_energy(energy, min(1.0, new_s / duration_s))
             at = datetime.fromtimestamp(end_s - new_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            row = Row(RowKind.GAP, None, at, new_s, part, 0.0, Counts(), UNKNOWN_ENERGY, None)
-            intensity, price = of_row.carbon_intensity_gco2e_per_kwh, of_row.electricity_price_usd_per_kwh
-            continued.append(
-                replace(
-                    row,
-                    carbon_intensity_gco2e_per_kwh=intensity,
-                    carbon_intensity_source=of_row.carbon_intensity_source,
-                    electricity_price_usd_per_kwh=price,
-                )
-            )
+            gap = Row(RowKind.GAP, None, at, new_s, part, 0.0, Counts(), UNKNOWN_ENERGY, None)
+            continued.append(_with_rates(gap, of_row))
         ended_s = max(ended_s, end_s)
     return continued
+
+
+def _with_rates(row: Row, other: Row) -> Row:
+    return replace(
+        row,
+        carbon_intensity_gco2e_per_kwh=other.carbon_intensity_gco2e_per_kwh,
+        carbon_intensity_source=other.carbon_intensity_source,
+        electricity_price_usd_per_kwh=other.electricity_price_usd_per_kwh,
+    )
 
 
 TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
