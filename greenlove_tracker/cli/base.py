@@ -27,6 +27,7 @@ _GONE = {
     "run --pause-above": GONE["pause_above_gco2e_per_kwh"],
     "run --max-pause-hours": GONE["max_pause_hours"],
     "project --card-price": "it is gone: divide the price by what an hour costs more to rent than the electricity here",
+    "calibrate --pdu": "it is gone: add its readings up over the time of the run, and give --wall-kwh",
     "summary --factors": "it is gone: the ledger has each run's energy, to be multiplied by another factor",
     "report --factors": "it is gone: greenlove summary --ledger has each run's energy, to multiply by another factor",
     "summary --engine": "say --processes N, or --scheduler ADDRESS for the workers of Dask",

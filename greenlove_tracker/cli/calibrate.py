@@ -11,10 +11,7 @@ from greenlove_tracker.errors import UsageError
 
 @cli.command(options={"replaces": "--replace"}, short_help="Calibrate a machine's energy with a wall meter.")
 @click.argument("run_dir", metavar="RUN")
-@click.option("--wall-kwh", type=float, help="energy at the wall from the run's start to its end, kWh")
-@click.option(
-    "--pdu", metavar="FILE", help="readings instead of a total: CSV file with time,power_w or time,energy_kwh"
-)
+@click.option("--wall-kwh", type=float, required=True, help="energy at the wall from the run's start to its end, kWh")
 @click.option("--meter-error", type=float, help="error of the meter as a share, at 95%  [default: 0.01]")
 @click.option("--replace", is_flag=True, help="replace an earlier measurement of the same run")
 @click.option(
@@ -23,8 +20,7 @@ from greenlove_tracker.errors import UsageError
 @click.option("--note", help="name of the meter, kept beside the figure")
 def calibrate(
     run_dir: str,
-    wall_kwh: float | None,
-    pdu: str | None,
+    wall_kwh: float,
     meter_error: float | None,
     replace: bool,
     valid_from: str | None,
@@ -34,32 +30,25 @@ def calibrate(
 
     \b
     greenlove calibrate greenlove_logs/20261123T101500-1f4a09c2d3 --wall-kwh 3.35
-    greenlove calibrate greenlove_logs/20261123T101500-1f4a09c2d3 --pdu rack7.csv
 
     The meter must see only this machine, and the run must have had the machine to itself. The factor is kept in
     greenlove_calibration.csv in the log directory and applies to all runs of that host with the same GPUs, earlier
     and later ones; with --valid-from only to those from that day on. Delete its line to undo it.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.logs import calibration
-    from greenlove_tracker.logs.run_parts import began_and_ended_s
     from greenlove_tracker.logs.schema import CALIBRATION_FILE
     from greenlove_tracker.logs.writer import timestamp
     from greenlove_tracker.records import SystemClock
 
-    if (wall_kwh is None) == (pdu is None):
-        raise UsageError("say what the meter saw: --wall-kwh KWH, or --pdu FILE with its readings")
     logs = logs_of(run_dir)
     if len(logs.runs) != 1 or logs.runs[0].path != logs.path:
         raise UsageError(f"{run_dir} is not the directory of one run: a calibration needs the run that was measured")
     (run,) = logs.runs
-    source = "given"
-    if pdu is not None:
-        wall_kwh, source = calibration.read_wall_meter(pdu, *began_and_ended_s(run))
     measurement = calibration.measured_at_the_wall(
         run,
-        wall_kwh or 0.0,
+        wall_kwh,
         meter_error=calibration.METER_ERROR if meter_error is None else meter_error,
-        source="; ".join(filter(None, (note, source))),
+        source="; ".join(filter(None, (note, "given"))),
         added_at=timestamp(SystemClock().utc_s()),
         valid_from=valid_from or "",
     )

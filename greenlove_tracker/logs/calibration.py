@@ -10,15 +10,12 @@ models show too much: what counters measured stays as it is, and the rest is sca
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import logging
 import math
 import os
+import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,17 +26,15 @@ from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.csvio import csv_text, read_table
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath, RemotePath, file_in, read_bytes
-from greenlove_tracker.logs.totals import is_measured, utc
+from greenlove_tracker.logs.totals import is_measured
 from greenlove_tracker.logs.uncertainty import measurement_errors
 from greenlove_tracker.records import COMPONENTS, RunSummary
-from greenlove_tracker.units import kwh_from_w_s
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
 
 METER_ERROR = 0.01  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
-_MOST_HOLE_S, _MOST_HOLE_SHARE = 60.0, 0.02  # between two readings; of the time of the run, where that is more
-_log = logging.getLogger("greenlove_tracker")
+_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", re.ASCII)
 _LEAST_OF_MEASURED = 0.9  # of what counters measured: they are not off by more than that
 _PLAUSIBLE = (0.2, 10.0)  # of the wall's energy in that metered
 
@@ -73,6 +68,23 @@ class WallMeasurement:
     added_at: str
     valid_from: str = ""
 
+    def __post_init__(self) -> None:
+        least, most = _PLAUSIBLE
+        if not (self.metered_kwh > 0 and least <= self.wall_kwh / self.metered_kwh <= most):
+            raise UsageError(
+                f"{self.run_id}: {self.wall_kwh:g} kWh at the wall is not {least:g} to {most:g} times the "
+                f"{self.metered_kwh:g} kWh that was metered. Is it the same machine and time, and in kWh?"
+            )
+        if not 0 <= self.meter_error < 1:
+            raise UsageError(
+                f"{{argument}} must be a share from 0 to 1, such as 0.01, not {self.meter_error:g}",
+                argument="meter_error",
+            )
+        if self.valid_from and not _DATE.fullmatch(self.valid_from):
+            raise UsageError(
+                f"{{argument}} must be a date such as 2026-11-01, not {self.valid_from!r}", argument="valid_from"
+            )
+
     @property
     def origin(self) -> str:
         """The meter, the day of the comparison, and from when on it counts."""
@@ -81,7 +93,6 @@ class WallMeasurement:
 
 
 COLUMNS = tuple(field.name for field in fields(WallMeasurement))
-_OPTIONAL = ("valid_from",)  # files of before have no such column
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,30 +224,24 @@ def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
     """Return the measurements that a log directory holds.
 
     Raises:
-        UsageError: where the file is damaged.
+        UsageError: where the file is damaged, or somebody else's than the directory.
     """
     if isinstance(directory, RemotePath):  # asked once a process: each look is a request
         return _read(directory, 0)
     try:  # a plain string: of ten thousand runs each asks
-        found = os.lstat(f"{directory}/{CALIBRATION_FILE}")  # a link may lead to any file
+        found = os.lstat(f"{directory}/{CALIBRATION_FILE}")
     except OSError:
         return ()
-    if not stat.S_ISREG(found.st_mode) or not _is_trusted(directory, found.st_uid):
+    if not stat.S_ISREG(found.st_mode):  # a link may lead to any file
         return ()
+    _check_owner(directory, found.st_uid)
     return _read(directory, found.st_mtime_ns)
 
 
-@lru_cache(maxsize=64)
-def _is_trusted(directory: Path, owner: int) -> bool:
-    """Return True where the owner of a file may change everybody's figures: root, or whom the directory belongs to."""
-    if not hasattr(os, "getuid") or owner in (0, directory.stat().st_uid):
-        return True
-    _log.warning(
-        "greenlove: %s belongs to user id %d, not to the owner of the directory: it counts for nothing",
-        directory / CALIBRATION_FILE,
-        owner,
-    )
-    return False
+def _check_owner(directory: Path, user: int) -> None:
+    """Refuse who may not change everybody's figures: anyone but root, and whom the directory belongs to."""
+    if user not in (0, directory.stat().st_uid):
+        raise UsageError(f"{directory} is not of user id {user}: its owner alone may calibrate, for everybody")
 
 
 @lru_cache(maxsize=64)
@@ -245,47 +250,23 @@ def _read(directory: LogPath, version: int) -> Sequence[WallMeasurement]:
     file = file_in(directory, CALIBRATION_FILE)
     try:
         columns, lines = read_table(read_bytes(file))
+        if missing := set(COLUMNS).difference(columns, ["valid_from"]):  # which files of before have not
+            raise ValueError(f"it lacks the columns {', '.join(sorted(missing))}")
+        return tuple(_measurement(row, number) for number, row in lines)
     except FileNotFoundError:
         return ()
     except (OSError, ValueError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from error
-    if missing := [name for name in COLUMNS if name not in (*columns, *_OPTIONAL)]:
-        raise UsageError(f"{file} lacks the columns {', '.join(missing)}; greenlove calibrate writes it")
-    return tuple(_measurement(row, f"{file}, line {number}") for number, row in lines)
+        raise UsageError(f"{file} cannot be read: {error}; greenlove calibrate writes it") from error
 
 
-def _measurement(row: Mapping[str, str], where: str) -> WallMeasurement:
+def _measurement(row: Mapping[str, str], number: int) -> WallMeasurement:
     try:
+        numbers = {name: float(row[name]) for name in ("metered_kwh", "counted_kwh", "wall_kwh", "meter_error")}
         if None in row.values():
             raise ValueError("a cell is missing")
-        if row.get("valid_from"):
-            date.fromisoformat(row["valid_from"])
-        numbers = {name: float(row[name]) for name in ("metered_kwh", "counted_kwh", "wall_kwh", "meter_error")}
+        return WallMeasurement(**({name: row.get(name, "") for name in COLUMNS} | numbers))  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: {error}; greenlove calibrate writes such lines") from error
-    texts = {name: row.get(name, "") for name in COLUMNS}
-    found = WallMeasurement(**(texts | numbers))  # type: ignore[arg-type]
-    check_plausible(found, where)
-    return found
-
-
-def check_plausible(measurement: WallMeasurement, where: str) -> None:
-    """Refuse energies that cannot be of one run.
-
-    Raises:
-        UsageError: where they cannot.
-    """
-    metered, wall, error = measurement.metered_kwh, measurement.wall_kwh, measurement.meter_error
-    if not (math.isfinite(wall) and wall > 0 and math.isfinite(metered) and metered > 0):
-        raise UsageError(f"{where}: an energy must be above 0 kWh")
-    if not 0 <= error < 1:
-        raise UsageError(f"{where}: the error of the meter must be a share from 0 to 1, such as 0.01, not {error:g}")
-    least, most = _PLAUSIBLE
-    if not least <= wall / metered <= most:
-        raise UsageError(
-            f"{where}: {fmt.energy(wall)} at the wall is {wall / metered:.3g} times the {fmt.energy(metered)} that was "
-            f"metered; between {least:g} and {most:g} times can be. Is it the same machine and time, and in kWh?"
-        )
+        raise ValueError(f"line {number}: {error}") from error
 
 
 def add_measurement(directory: LogPath, measurement: WallMeasurement, *, replaces: bool = False) -> Calibration:
@@ -305,14 +286,14 @@ def add_measurement(directory: LogPath, measurement: WallMeasurement, *, replace
     """
     if isinstance(directory, RemotePath):
         raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")
-    if hasattr(os, "geteuid") and os.geteuid() not in (0, directory.stat().st_uid):
-        raise UsageError(f"{directory} is another user's: its owner alone may calibrate, as everybody's figures change")
-    if earlier := [one for one in measurements_in(directory) if one.run_id == measurement.run_id and not replaces]:
+    _check_owner(directory, getattr(os, "geteuid", lambda: 0)())
+    before = measurements_in(directory)
+    if earlier := [one for one in before if one.run_id == measurement.run_id and not replaces]:
         known = f"{fmt.energy(earlier[0].wall_kwh)} at the wall ({earlier[0].source}, {earlier[0].added_at[:10]})"
         raise UsageError(
             f"{measurement.run_id} was measured already: {known}. {{argument=}} replaces that", argument="replaces"
         )
-    kept = [one for one in measurements_in(directory) if one.run_id != measurement.run_id]
+    kept = [one for one in before if one.run_id != measurement.run_id]
     text = csv_text(COLUMNS, [asdict(one) for one in (*kept, measurement)])
     try:
         write_atomically(directory / CALIBRATION_FILE, text.encode())
@@ -323,58 +304,6 @@ def add_measurement(directory: LogPath, measurement: WallMeasurement, *, replace
 
 
 # -- What a wall meter saw of a run --
-
-
-def read_wall_meter(path: str | Path, begin_s: float, end_s: float) -> tuple[float, str]:
-    """Return the energy that a metered power strip's export shows between two times, in kWh, and the file's SHA-256.
-
-    It has a column ``time`` and one of ``power_w``, or of ``energy_kwh``, which is a counter. Times are ISO 8601, in
-    UTC unless they say otherwise, or seconds since the Unix epoch.
-
-    Raises:
-        UsageError: where the file cannot be read, a line of it cannot be meant, or it does not cover the time.
-    """
-    import numpy as np
-
-    try:
-        data = Path(path).read_bytes()
-        columns, lines = read_table(data)
-    except (OSError, ValueError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    kinds = [name for name in ("power_w", "energy_kwh") if name in columns]
-    if "time" not in columns or len(kinds) != 1:
-        raise UsageError(f"{path} must have the columns time,power_w or time,energy_kwh; it has {', '.join(columns)}")
-    readings = [_reading(row, kinds[0], f"{path}, line {number}") for number, row in lines]
-    times_s, values = np.array(readings).reshape(-1, 2).T
-    if len(readings) < 2 or (np.diff(times_s) <= 0).any():
-        raise UsageError(f"{path}: it must hold two readings or more, whose times rise")
-    if kinds[0] == "energy_kwh" and (np.diff(values) < 0).any():
-        raise UsageError(f"{path}: its counter falls; was it reset?")
-    if begin_s < times_s[0] or times_s[-1] < end_s:
-        raise UsageError(f"{path}: its readings begin after the run or end before it; they must cover it, in UTC")
-    points_s = np.array([begin_s, *times_s[(begin_s < times_s) & (times_s < end_s)], end_s])
-    hole_s, most_s = float(np.diff(points_s).max()), max(_MOST_HOLE_S, _MOST_HOLE_SHARE * (end_s - begin_s))
-    if hole_s > most_s:
-        raise UsageError(
-            f"{path}: it has no reading for {fmt.duration(hole_s)} of the run; at most {fmt.duration(most_s)} may lie "
-            "between two"
-        )
-    at = np.interp(points_s, times_s, values)
-    by_counter, by_power_w_s = at[-1] - at[0], float(((at[1:] + at[:-1]) / 2 * np.diff(points_s)).sum())
-    kwh = float(by_counter) if kinds[0] == "energy_kwh" else kwh_from_w_s(1.0, by_power_w_s)
-    return kwh, f"{Path(path).name}, SHA-256 {hashlib.sha256(data).hexdigest()[:16]}…"
-
-
-def _reading(row: Mapping[str, str], kind: str, where: str) -> tuple[float, float]:
-    try:
-        text = row["time"].strip()
-        at_s = float(text) if text.replace(".", "", 1).isdecimal() else utc(text).timestamp()
-        value = float(row[kind])
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{where}: {error}; times are such as 2026-11-23T10:15:00Z, powers in W") from error
-    if not (math.isfinite(value) and value >= 0):
-        raise UsageError(f"{where}: {kind} must be at least 0, not {value:g}")
-    return at_s, value
 
 
 def measured_at_the_wall(
@@ -393,31 +322,22 @@ def measured_at_the_wall(
     Raises:
         UsageError: where the run was of several hosts, goes on, or metered nothing; or the energies cannot be.
     """
-    try:
-        since = date.fromisoformat(valid_from).isoformat() if valid_from else ""
-    except ValueError as error:
-        raise UsageError(
-            f"{{argument}} must be a date such as 2026-11-01, not {valid_from!r}", argument="valid_from"
-        ) from error
-    summary = run.metered_summary
-    metered_kwh = metered_before_pue_kwh(summary) or 0.0
-    hosts = ", ".join(sorted(run.hosts)) or "no host"
-    refusals = (
-        (len(run.hosts) != 1, f"ran on {hosts}: a calibration is of one host that the run names"),
-        (not run.has_summary, "has not ended, or was cut off: its time at the wall is not known"),
-        (not metered_kwh, "metered no energy: there is nothing to calibrate"),
-        (run.is_simulated, "is simulated: there is no machine to calibrate"),
-        (
-            run.text("cpu_share") not in ("", "1", "1.0"),
-            "had a share of its machine: the wall's meter sees all of it",
-        ),
-    )
-    for holds, why in refusals:
+    summary, hosts = run.metered_summary, sorted(run.hosts)
+    metered_kwh, measured_kwh = metered_before_pue_kwh(summary) or 0.0, summary.measured_kwh or 0.0
+    refusals = {
+        f"ran on {', '.join(hosts) or 'no host'}: a calibration is of one host that the run names": len(hosts) != 1,
+        "has not ended, or was cut off: its time at the wall is not known": not run.has_summary,
+        "metered no energy: there is nothing to calibrate": not metered_kwh,
+        "is simulated: there is no machine to calibrate": run.is_simulated,
+        "had a share of its machine: the wall's meter sees all of it": run.text("cpu_share") not in ("", "1", "1.0"),
+        f"has counters that alone measured {fmt.energy(measured_kwh)}, and the wall saw {fmt.energy(wall_kwh)}. Is it "
+        "the same machine and time?": 0 < wall_kwh < _LEAST_OF_MEASURED * measured_kwh,
+    }
+    for why, holds in refusals.items():
         if holds:
             raise UsageError(f"{run.run_id} {why}")
-    (host,) = run.hosts
-    measurement = WallMeasurement(
-        host=host,
+    return WallMeasurement(
+        host=hosts[0],
         gpu_models=run.text("gpu_models"),
         run_id=run.run_id,
         metered_kwh=metered_kwh,
@@ -426,13 +346,5 @@ def measured_at_the_wall(
         meter_error=meter_error,
         source=source,
         added_at=added_at,
-        valid_from=since,
+        valid_from=valid_from,
     )
-    check_plausible(measurement, run.run_id)
-    if wall_kwh < _LEAST_OF_MEASURED * (summary.measured_kwh or 0.0):
-        measured = fmt.energy(summary.measured_kwh)
-        raise UsageError(
-            f"{run.run_id}: {fmt.energy(wall_kwh)} at the wall is less than the {measured} that its counters alone "
-            "measured. Is it the same machine and time?"
-        )
-    return measurement

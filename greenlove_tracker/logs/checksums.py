@@ -43,15 +43,14 @@ def write_sums(run_dir: Path) -> bool:
     Raises:
         OSError: where a file cannot be read, or the disk does not take it.
     """
-    path, has_changed = run_dir / SUMS_FILE, False
-    for _ in range(_MOST_LOOKS):  # again after writing: another process may have ended meanwhile
+    path = run_dir / SUMS_FILE
+    for n_written in range(_MOST_LOOKS):  # again after writing: another process may have ended meanwhile
         listed = filter(_LISTED.fullmatch, names(run_dir))
         sums = "".join(f"{_sha256(file_in(run_dir, name))}  {name}\n" for name in listed).encode()
         if path.exists() and path.read_bytes() == sums:
-            break
+            return n_written > 0
         write_atomically(path, sums)
-        has_changed = True
-    return has_changed
+    return True
 
 
 def changes(run_dir: LogPath) -> list[str] | None:
@@ -60,20 +59,19 @@ def changes(run_dir: LogPath) -> list[str] | None:
     Raises:
         OSError: where the directory or its checksums cannot be read.
     """
-    there = set(filter(_LISTED.fullmatch, found := names(run_dir)))
+    found = names(run_dir)
     if SUMS_FILE not in found:
         return None
     lines = read_bytes(file_in(run_dir, SUMS_FILE)).decode("utf-8", "replace").splitlines()
     matches = [_LINE.fullmatch(line) for line in lines]
-    stated = {match[2]: match[1] for match in matches if match}
     clauses = [] if all(matches) else [f"{SUMS_FILE} was changed: it holds what is no checksum"]
-    for name in sorted(there | stated.keys()):
-        if name not in stated:
+    then = {match[2]: match[1] for match in matches if match}
+    now = {name: _sha256_or_none(file_in(run_dir, name)) for name in filter(_LISTED.fullmatch, found)}
+    for name in sorted(then | now):
+        if name not in then:
             clauses.append(f"{name} was added")
-        elif name not in there:
-            clauses.append(f"{name} is missing")
-        elif _sha256_or_none(file_in(run_dir, name)) != stated[name]:
-            clauses.append(f"{name} was changed")
+        elif then[name] != now.get(name):
+            clauses.append(f"{name} was changed" if name in now else f"{name} is missing")
     return clauses
 
 

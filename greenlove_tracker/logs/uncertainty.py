@@ -88,26 +88,28 @@ def measurement_errors() -> tuple[MeasurementError, ...]:
 
 
 @lru_cache(maxsize=1024)
-def error_of(component: str, method: str, gpu_models: str = "") -> MeasurementError | None:
+def error_of(component: str, methods: str, gpu_models: str = "") -> MeasurementError | None:
     """Return the error of a method; None where the table has none.
 
     Args:
         component: ``cpu``, ``gpu`` or ``ram``, or one of the others that the table has.
-        method: one of them, not joined.
+        methods: one, or several joined by ``+``, of which nobody knows how much each metered: the widest counts.
         gpu_models: the names of the GPUs, as a run logs them.
     """
-    models = gpu_models.lower()
-    for error in measurement_errors():
-        is_meant = not error.gpus or any(part in models for part in error.gpus)
-        if (error.component, error.method) == (component, method) and is_meant:
-            return error
-    return None
+    models, found = gpu_models.lower(), []
+    for method in methods.split("+"):
+        of_method = [error for error in measurement_errors() if (error.component, error.method) == (component, method)]
+        fitting = [error for error in of_method if not error.gpus or any(part in models for part in error.gpus)]
+        if not fitting:
+            return None
+        found.append(fitting[0])
+    return max(found, key=lambda error: error.upper - error.lower)
 
 
 def errors_of(run: Run) -> tuple[MeasurementError, ...] | None:
-    """Return the errors that the energy of a run has, each once; None where it is unknown, or an error is."""
+    """Return the errors that the energy of a run has; None where it is unknown, or an error is."""
     found = _parts(run, run.summary)
-    return None if found is None else tuple(dict.fromkeys(error for error, _ in found))
+    return None if found is None else tuple(error for error, _ in found)
 
 
 def energy_deviations(run: Run, summary: RunSummary) -> Deviations | None:
@@ -120,46 +122,22 @@ def energy_deviations(run: Run, summary: RunSummary) -> Deviations | None:
     Returns:
         None where the energy is unknown, or the error of one of its methods is.
     """
-    if summary.energy_kwh is None:
-        return None
-    if run.calibration is not None:
+    if run.calibration is not None and summary.energy_kwh is not None:
         share = run.calibration.error_share(run.run_id)
-        of_host = (summary.energy_kwh * share, summary.energy_kwh * share)
-        return {f"calibration of {run.calibration.host}": of_host}
-    parts = _parts(run, summary)
-    if parts is None:
-        return None
-    found: dict[str, list[Deviation]] = {}
-    for error, kwh in parts:
-        found.setdefault(error.name, []).append(error.deviation(kwh * summary.pue, run.summary.duration_s))
-    return {name: _added(each) for name, each in found.items()}
+        return {f"calibration of {run.calibration.host}": (summary.energy_kwh * share, summary.energy_kwh * share)}
+    parts, duration_s = _parts(run, summary), run.summary.duration_s
+    return None if parts is None else {e.name: e.deviation(kwh * summary.pue, duration_s) for e, kwh in parts}
 
 
 def _parts(run: Run, summary: RunSummary) -> list[tuple[MeasurementError, float]] | None:
     """Return each error with the energy, before PUE, that it is of; None where one is not known."""
-    if summary.energy_kwh is None:
-        return None
-    found: list[tuple[MeasurementError | None, float]] = []
-    for component in COMPONENTS:
-        energy_kwh, joined = summary.energy.component_kwh(component), summary.energy.component_method(component)
-        if energy_kwh is not None:
-            found.append((_widest(component, joined or "", run.text("gpu_models")), energy_kwh))
-    found.append((error_of("unmetered", "estimate"), summary.unmetered_estimate_kwh or 0.0))
-    found.append((error_of("node", "assumed"), summary.node_assumed_kwh or 0.0))
-    known = [(error, kwh) for error, kwh in found if error is not None and kwh]
-    return known if len(known) == sum(kwh != 0 for _, kwh in found) else None
-
-
-def _widest(component: str, joined: str, gpu_models: str) -> MeasurementError | None:
-    """Return the error of several methods, of which nobody knows how much each metered: the one that is widest."""
-    each = [error_of(component, method, gpu_models) for method in joined.split("+")]
-    known = [error for error in each if error is not None]
-    return max(known, key=lambda error: error.upper - error.lower) if len(known) == len(each) else None
-
-
-def _added(deviations: Iterable[Deviation]) -> Deviation:
-    below, above = zip(*deviations, strict=True)
-    return math.fsum(below), math.fsum(above)
+    energy, gpu_models = summary.energy, run.text("gpu_models")
+    found = [(error_of(c, energy.component_method(c) or "", gpu_models), energy.component_kwh(c)) for c in COMPONENTS]
+    found.append((error_of("unmetered", "estimate"), summary.unmetered_estimate_kwh))
+    found.append((error_of("node", "assumed"), summary.node_assumed_kwh))
+    known = [(error, kwh) for error, kwh in found if error and kwh]
+    is_known = summary.energy_kwh is not None and len(known) == sum(bool(kwh) for _, kwh in found)
+    return known if is_known else None
 
 
 def run_deviations(run: Run, summary: RunSummary) -> Mapping[str, tuple[float, ...]] | None:

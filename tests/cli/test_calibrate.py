@@ -1,8 +1,7 @@
 from click.testing import CliRunner
-from report_samples import STARTED_AT, epoch_row, write_run
+from report_samples import epoch_row, write_run
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.logs.totals import utc
 from greenlove_tracker.records import Energy, Method
 
 GPU = {"gpu_models": "8 × NVIDIA H100 80GB HBM3", "gpu_count": "8", "host": "node1"}
@@ -32,18 +31,7 @@ def test_a_run_is_calibrated_and_every_report_says_so(tmp_path) -> None:
         assert "calibrated: energy ×1.25" in text and "PDU 7" in text and "95% range" in text
 
 
-def test_the_readings_of_a_power_strip_are_enough(tmp_path) -> None:
-    run = gpu_run(tmp_path)
-    began_s = utc(STARTED_AT).timestamp()
-    pdu = tmp_path / "rack7.csv"
-    pdu.write_text("time,power_w\n" + "".join(f"{began_s + s},3600\n" for s in range(-5, 60)))
-    done = invoke("calibrate", str(run.path), "--pdu", str(pdu))
-    assert done.exit_code == 0 and "25.0 Wh at the wall, 20.0 Wh metered" in done.output
-
-
-def test_what_is_missing_or_too_much_is_named(tmp_path) -> None:
-    run = gpu_run(tmp_path)
-    for arguments in ([], ["--wall-kwh", "1", "--pdu", str(tmp_path / "no.csv")]):
-        assert invoke("calibrate", str(run.path), *arguments).exit_code == 1
+def test_what_is_missing_is_named(tmp_path) -> None:
+    assert "--wall-kwh" in invoke("calibrate", str(gpu_run(tmp_path).path)).output
     done = invoke("calibrate", str(tmp_path), "--wall-kwh", "1")
     assert done.exit_code == 1 and "directory of one run" in done.output

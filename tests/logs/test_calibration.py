@@ -7,11 +7,10 @@ from report_samples import STARTED_AT, epoch_row, write_run
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs import calibration
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.calibration import add_measurement, measured_at_the_wall, read_wall_meter
+from greenlove_tracker.logs.calibration import add_measurement, measured_at_the_wall
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
-from greenlove_tracker.logs.totals import utc
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.report.audit import ledger_row
@@ -145,10 +144,10 @@ def test_an_exploration_within_a_run_finds_the_file_of_the_log_directory(tmp_pat
 @pytest.mark.parametrize(
     ("wall_kwh", "meter_error", "match"),
     [
-        (0.0, 0.01, "must be above 0"),
-        (float("nan"), 0.01, "must be above 0"),
+        (0.0, 0.01, "not 0.2 to 10 times"),
+        (float("nan"), 0.01, "not 0.2 to 10 times"),
         (1300.0, 0.01, "in kWh"),
-        (0.01, 0.01, "same machine and time"),
+        (0.8, 0.01, r"counters that alone measured 1\.00 kWh"),
         (1.3, 5.0, "such as 0.01"),
     ],
 )
@@ -188,55 +187,6 @@ def test_a_damaged_file_calibrates_nothing_and_is_named(tmp_path, damage, match)
     assert any(match in str(problem) and "no run is calibrated" in str(problem) for problem in found.problems)
     with pytest.raises(UsageError, match=match):
         calibrate(run, 1.3)
-
-
-# -- The readings of a meter --
-
-BEGAN_S = utc(STARTED_AT).timestamp()
-
-
-def kwh_of(tmp_path: Path, text: str, begin_s: float, end_s: float) -> float:
-    path = tmp_path / "pdu.csv"
-    path.write_text(text)
-    kwh, source = read_wall_meter(path, begin_s, end_s)
-    assert source.startswith("pdu.csv, SHA-256 ")
-    return kwh
-
-
-def test_powers_are_integrated_over_the_time_of_the_run(tmp_path) -> None:
-    text = "\n".join(["time,power_w", *(f"{BEGAN_S + s},{1000 + s}" for s in range(-10, 3700, 10)), ""])
-    assert kwh_of(tmp_path, text, BEGAN_S, BEGAN_S + 3600) == pytest.approx((1000 + 1800) * 3600 / 3.6e6)
-    assert kwh_of(tmp_path, text, BEGAN_S + 3, BEGAN_S + 7) == pytest.approx(1005 * 4 / 3.6e6)
-
-
-def test_a_counter_is_read_at_both_ends(tmp_path) -> None:
-    text = "time,energy_kwh\n2026-11-21T03:40:00Z,100\n2026-11-21T03:40:50+00:00,101\n2026-11-21T03:41:40,102\n"
-    begin_s = utc("2026-11-21T03:40:25Z").timestamp()
-    assert kwh_of(tmp_path, text, begin_s, begin_s + 50) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("time,watts\n1,2\n", "time,power_w or time,energy_kwh"),
-        ("time,power_w\n", "two readings or more"),
-        ("time,power_w\n1,2\n", "two readings or more"),
-        ("time,power_w\n1,2\n1,3\n", "whose times rise"),
-        ("time,power_w\n1,2\nsoon,3\n", "line 3"),
-        ("time,power_w\n1,2\n2,-3\n", "at least 0"),
-        ("time,energy_kwh\n1,2\n2,1\n", "was it reset"),
-    ],
-)
-def test_files_that_cannot_be_meant_are_refused(tmp_path, text, match) -> None:
-    with pytest.raises(UsageError, match=match):
-        kwh_of(tmp_path, text, 1.0, 2.0)
-
-
-def test_readings_must_cover_the_run(tmp_path) -> None:
-    text = "time,power_w\n1000,50\n1010,50\n1200,50\n"
-    for begin_s, end_s, match in ((900, 1005, "must cover"), (1000, 1300, "must cover"), (1001, 1199, "no reading")):
-        with pytest.raises(UsageError, match=match):
-            kwh_of(tmp_path, text, begin_s, end_s)
 
 
 # One node of 8 × H100 whose log knows its power limit alone (MLPerf Training v4.0, smc-ac-power, not official scores;
@@ -286,11 +236,6 @@ def test_what_is_not_a_whole_machine_is_refused(tmp_path, fields, match) -> None
         calibrate(gpu_run(tmp_path, **fields), 1.3)
 
 
-def test_the_wall_cannot_have_seen_less_than_counters_measured(tmp_path) -> None:
-    with pytest.raises(UsageError, match=r"less than the 1\.00 kWh that its counters alone measured"):
-        calibrate(gpu_run(tmp_path), 0.8)
-
-
 def test_measurements_that_differ_widen_the_error_of_other_runs(tmp_path) -> None:
     for number, wall_kwh in enumerate((1.0, 1.5)):
         found = calibrate(gpu_run(tmp_path, f"2026112{number}T000000-aaaa"), wall_kwh)
@@ -298,11 +243,11 @@ def test_measurements_that_differ_widen_the_error_of_other_runs(tmp_path) -> Non
 
 
 @pytest.mark.skipif(not hasattr(os, "chown") or os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_of_somebody_elses_counts_for_nothing(tmp_path, caplog) -> None:
+def test_a_file_of_somebody_elses_counts_for_nothing(tmp_path) -> None:
     run = gpu_run(tmp_path)
     calibrate(run, 1.3)
     os.chown(tmp_path / CALIBRATION_FILE, 2001, 2001)
-    assert again(run).calibration is None and "belongs to user id 2001" in caplog.text
+    theirs = again(run)
+    assert theirs.calibration is None and "is not of user id 2001" in str(theirs.problems[0])
     os.chown(tmp_path, 2001, 2001)
-    calibration._is_trusted.cache_clear()
     assert again(run).calibration is not None
