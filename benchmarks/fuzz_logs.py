@@ -41,6 +41,7 @@ from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.scoring import headline_forecast, scored_forecasts
+from greenlove_tracker.logs.trials import exploration_of, explored_plan, has_trials
 from greenlove_tracker.records import Method, RowKind
 
 RECORDED = Path(__file__).parents[1] / "tests" / "recorded"
@@ -312,11 +313,11 @@ def _read_run(run: Run, totals: list[object], flags: set[str]) -> list[object]:
     flags |= summary.flags
     flags.add(str(summary.status))
     totals.append((summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, summary.epochs_done))
-    _ = scored_forecasts(run), headline_forecast(run), run.gpu_mean_w, run.is_complete, run.title(), run.has_trials
+    _ = scored_forecasts(run), headline_forecast(run), run.gpu_mean_w, run.is_complete, run.title(), has_trials(run)
     _ = run.carbon_intensity, run.electricity_price, run.knows_carbon_intensity, run.knows_gpu_count, run.started_at
     _ = run.metered_rows, run.added_up(), run.run_id, summary.between_s, summary.measured_share
     if run.is_exploration:
-        _ = run.exploration, run.explored_plan
+        _ = exploration_of(run), explored_plan(run)
     return rows
 
 

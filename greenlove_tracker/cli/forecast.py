@@ -89,11 +89,12 @@ def is_of_exploration(logs: Logs, limit_s: float) -> bool:
     Raises:
         UsageError: where it is about neither: every training is done, or forecast nothing.
     """
+    from greenlove_tracker.logs.trials import has_trials
     from greenlove_tracker.report.wording import time_fit_of
 
     last = None
     for run in logs.readable():
-        if run.has_trials or time_fit_of(run, limit_s) is not None:
+        if has_trials(run) or time_fit_of(run, limit_s) is not None:
             last = run
     if last is None:
         raise UsageError(f"{logs.path} holds no exploration and no forecast of a run that is not done: nothing to fit")
@@ -148,12 +149,13 @@ def exploration_text(
     """
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
     from greenlove_tracker.extrapolation.time_fit import time_fit
+    from greenlove_tracker.logs.trials import explored_plan
     from greenlove_tracker.report.screens import forecast_screen
 
     run = logs.latest_exploration()
     if run is None:
         raise UsageError(f"{logs.path} holds no exploration: greenlove explore writes one")
-    plan = run.explored_plan.with_length(epochs=epochs, samples=samples, steps=steps)
+    plan = explored_plan(run).with_length(epochs=epochs, samples=samples, steps=steps)
     forecast, fit = forecast_from_log(run, plan), None
     if limit_s is not None:
         fit = time_fit(forecast, limit_s, forecast_of=lambda other: forecast_from_log(run, other))

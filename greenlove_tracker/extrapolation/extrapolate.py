@@ -34,7 +34,7 @@ from greenlove_tracker.forecasting import (
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.logs.trials import ExplorationRecord
+from greenlove_tracker.logs.trials import ExplorationRecord, exploration_of, explored_plan
 from greenlove_tracker.phases import Phase, pauses_between, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.stopping import ExpectedStop
@@ -486,9 +486,9 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     Raises:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
-    plan, gpu_count = plan or run.explored_plan, run.summary.gpu_count
+    plan, gpu_count = plan or explored_plan(run), run.summary.gpu_count
     node_factor = run.terms.node_factor(run.summary.energy)
-    return forecast_exploration(run.exploration, plan, run.terms, gpu_count=gpu_count, node_factor=node_factor)
+    return forecast_exploration(exploration_of(run), plan, run.terms, gpu_count=gpu_count, node_factor=node_factor)
 
 
 def fitted_band(

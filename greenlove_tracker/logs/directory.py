@@ -17,6 +17,7 @@ from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, is_of_directory
 from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, forget_listings, place
+from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Logs:
 
     def latest_exploration(self) -> Run | None:
         """Return the last run that was an exploration; None without one. A damaged one is refused by name."""
-        explored = [run for run in self.readable() if run.has_trials]
+        explored = [run for run in self.readable() if has_trials(run)]
         return explored[-1] if explored else None
 
     @property

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.forecasting import TrainingPlan, Trial
+from greenlove_tracker.forecasting import Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists
 from greenlove_tracker.logs.intensity_sources import (
-    TABLE,
     IntensitySource,
     is_mock,
     mean_factor,
@@ -43,7 +42,6 @@ from greenlove_tracker.logs.tables import (
     MetricRecord,
     SpanRow,
 )
-from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.records import (
     EpochRecord,
     Factor,
@@ -55,7 +53,6 @@ from greenlove_tracker.records import (
     RunStatus,
     RunSummary,
 )
-from greenlove_tracker.units import kgco2e_from_kwh
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,7 +158,6 @@ class Fields(Mapping[str, Field]):
 SIMULATED_METERS = ("simulated", "replay")
 _NO_FIELD = Field("", "")
 _AT_LEAST_1 = ("pue", "node_overhead")
-_NO_PUE = "not set: no overhead of a data centre is counted"
 _PLACE_FIELDS = ("country", "pue", "node_overhead", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
 
 
@@ -382,33 +378,6 @@ class Run(RunFiles):
     def market_intensity(self) -> Factor | None:
         """The contractual carbon intensity, which market-based figures count with; None where none was given."""
         return self.factor("market_intensity")
-
-    @property
-    def factors(self) -> tuple[Factor, ...]:
-        """Every factor in its figures, with its source: intensities, price, PUE, and calibration or node overhead."""
-        found = [self.carbon_intensity]
-        if any(source.is_fallback and source.provider == TABLE for source in self.intensity_sources):
-            found.append(replace(self.terms.carbon_intensity, name="carbon_intensity, fall-back"))
-        if self.market_intensity is not None:
-            found.append(replace(self.market_intensity, name="carbon_intensity by contract"))
-        if self.electricity_price is not None:
-            found.append(self.electricity_price)
-        pue = self.summary.pue
-        found.append(Factor("PUE", pue, "×", self.text("pue.source") or (_NO_PUE if pue == 1 else "not in the log")))
-        if self.calibration is not None:
-            used = self.calibration.used_for(self.run_id)
-            meters = "; ".join(dict.fromkeys(one.origin for one in used))
-            source = f"{self.calibration.host}: {self.calibration.text(self.run_id)} ({meters})"
-            found.append(Factor("calibration", self.calibration.factor(self.run_id), "×", source))
-        elif overhead := self.factor("node_overhead"):
-            found.append(overhead)
-        return tuple(found)
-
-    @property
-    def market_kgco2e(self) -> float | None:
-        """The market-based emissions; None without a contract, or an energy."""
-        factor, energy_kwh = self.market_intensity, self.summary.energy_kwh
-        return None if factor is None or energy_kwh is None else kgco2e_from_kwh(energy_kwh, factor.value)
 
     @property
     def is_simulated(self) -> bool:
@@ -758,39 +727,6 @@ class Run(RunFiles):
         """The trials of an exploration; none where the run was no exploration."""
         return trials.trials_of(self._read(TRIALS.file(0), TRIALS))
 
-    @property
-    def has_trials(self) -> bool:
-        """True where an exploration left what can be forecast from; a damaged one is refused by name."""
-        try:
-            return bool(self.trials) and trials.plan_of(self.fields) is not None
-        except (UsageError, ValueError) as error:
-            self.refuse(error)
-            return False
-
-    @property
-    def explored_plan(self) -> TrainingPlan:
-        """The training that was explored for.
-
-        Raises:
-            UsageError: where the run was no exploration.
-        """
-        plan = trials.plan_of(self.fields)
-        if plan is None:
-            raise UsageError(f"{self.path} holds no exploration")
-        return plan
-
-    @property
-    def exploration(self) -> ExplorationRecord:
-        """The trials of an exploration, and what else it measured.
-
-        Raises:
-            UsageError: where its log is damaged.
-        """
-        try:
-            return trials.record_from_fields(self.fields, self.trials)
-        except ValueError as error:
-            raise UsageError(f"{self.path}: run.csv is damaged: {error}") from error
-
 
 def count_in(fields: Mapping[str, Field], name: str) -> int | None:
     """Return the whole number that a field holds; None where it holds none."""
@@ -816,8 +752,6 @@ def _is_running(fields: Mapping[str, Field], written_s: float) -> bool:
         import psutil  # os.kill(pid, 0) would end the process on Windows
 
         return bool(psutil.Process(pid).create_time() <= written_s + _CLOCK_SLACK_S)
-    except ImportError:
-        return time.time() - written_s < SILENT_AFTER_S
     except psutil.AccessDenied:
         return True
     except (psutil.Error, OverflowError):

@@ -22,6 +22,7 @@ from greenlove_tracker.logs.checksums import changes
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.lost_work import Resumption
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.logs.schema import flat_values
 from greenlove_tracker.logs.scoring import headline_forecast
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
@@ -148,7 +149,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         "resumption": Resumption.of(whole) if has_begin else None,
     }
     if DETAILS in needs:
-        row |= {"factors": tuple(map(_shared, run.factors)), "forecast": _scored(whole) if has_end else None}
+        row |= {"factors": tuple(map(_shared, factors_of(run))), "forecast": _scored(whole) if has_end else None}
     return row
 
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_factors import market_kgco2e
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
 from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, Flag, RunSummary, sum_energies
-from greenlove_tracker.units import kgco2e_from_kwh
 
 RunRow = dict[str, Any]  # of one run, or of its part of a day or month; ``run_rows`` makes it
 Value = TypeVar("Value")
@@ -69,11 +69,6 @@ class _Bound(_Column[float | None]):
         super().__init__(lambda totals: getattr(totals.intervals.get(quantity), end, None))
 
 
-def _market_kgco2e(run: Run, summary: RunSummary) -> float | None:
-    contract, energy_kwh = run.market_intensity, summary.energy_kwh
-    return None if contract is None or energy_kwh is None else kgco2e_from_kwh(energy_kwh, contract.value)
-
-
 def _says_what_was_measured(summary: RunSummary) -> bool:
     return None not in (summary.energy_kwh, summary.measured_kwh, summary.energy.total_kwh)
 
@@ -122,7 +117,7 @@ class Totals:
     cost_usd_lower = _Bound("cost_usd", "lower")
     cost_usd_upper = _Bound("cost_usd", "upper")
     n_unknown_error = _Unknown("deviations")
-    market_kgco2e = _Sum(_market_kgco2e)
+    market_kgco2e = _Sum(lambda run, summary: market_kgco2e(run))
     n_unknown_market = _Unknown("market_kgco2e")
     n_simulated = _Count(lambda run: run.is_simulated)
     n_calibrated = _Count(lambda run: run.calibration is not None)

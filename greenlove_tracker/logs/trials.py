@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from greenlove_tracker.errors import UsageError
@@ -16,6 +17,9 @@ from greenlove_tracker.logs.tables import TRIALS, TrialRow
 from greenlove_tracker.phases import Phase, phases_from, phases_text
 from greenlove_tracker.records import Field
 from greenlove_tracker.stopping import ExpectedStop
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.run import Run
 
 EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while it was open
 _PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
@@ -195,3 +199,39 @@ def phases_of(fields: Mapping[str, Field]) -> tuple[Phase, ...]:
     """
     field = fields.get("phases")
     return phases_from(field.value) if field is not None else ()
+
+
+# -- A run that was an exploration --
+
+
+def has_trials(run: Run) -> bool:
+    """Return True where an exploration left what can be forecast from; a damaged one is refused by name."""
+    try:
+        return bool(run.trials) and plan_of(run.fields) is not None
+    except (UsageError, ValueError) as error:
+        run.refuse(error)
+        return False
+
+
+def explored_plan(run: Run) -> TrainingPlan:
+    """Return the training that was explored for.
+
+    Raises:
+        UsageError: where the run was no exploration.
+    """
+    plan = plan_of(run.fields)
+    if plan is None:
+        raise UsageError(f"{run.path} holds no exploration")
+    return plan
+
+
+def exploration_of(run: Run) -> ExplorationRecord:
+    """Return the trials of an exploration, and what else it measured.
+
+    Raises:
+        UsageError: where its log is damaged.
+    """
+    try:
+        return record_from_fields(run.fields, run.trials)
+    except ValueError as error:
+        raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error

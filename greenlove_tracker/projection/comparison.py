@@ -12,6 +12,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
 from greenlove_tracker.format import memory
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.trials import explored_plan
 from greenlove_tracker.projection import from_log
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.decision import Work
@@ -126,8 +127,8 @@ def _measured(training: from_log.Training, path: str) -> MeasuredSpeedup:
     gpus = from_log.logged_gpus(other, ProjectionOptions())
     if gpus.name is None:
         raise UsageError(f"--measured {path}: no GPU is named in its log")
-    plan = training.exploration.explored_plan
-    if not _is_same_training(plan, other.explored_plan):
+    plan = explored_plan(training.exploration)
+    if not _is_same_training(plan, explored_plan(other)):
         raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
     local_s = at_level(training.forecast.duration_s)
     target_s = at_level(forecast_from_log(other, plan).duration_s)

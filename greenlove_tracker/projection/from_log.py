@@ -12,6 +12,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.trials import exploration_of, has_trials
 from greenlove_tracker.projection.catalogue import counted
 from greenlove_tracker.projection.decision import Work
 from greenlove_tracker.projection.types import ProjectionOptions
@@ -101,7 +102,7 @@ def forecast_of(run: Run, forecast: Forecast | None = None) -> tuple[Forecast, s
     Raises:
         UsageError: where it neither finished nor forecast anything.
     """
-    if run.has_trials:
+    if has_trials(run):
         from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
         return forecast or forecast_from_log(run), "forecast from an exploration"
@@ -119,7 +120,7 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
     Raises:
         UsageError: where it tells too little.
     """
-    exploration = run if run.has_trials else None
+    exploration = run if has_trials(run) else None
     gpus = logged_gpus(run, options)
     forecast, basis = forecast_of(run, forecast)
     knows_work = exploration is not None or forecast.plan is not None
@@ -376,7 +377,7 @@ def _draw(run: Run, limit_w: float) -> float | None:
     """Return the share of their limit that all GPUs drew; None where it was not measured."""
     if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
         return None
-    power_w = run.exploration.gpu_power_w if run.trials else run.gpu_mean_w
+    power_w = exploration_of(run).gpu_power_w if run.trials else run.gpu_mean_w
     return min(1.0, power_w / limit_w) if power_w else None
 
 

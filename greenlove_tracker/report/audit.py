@@ -12,6 +12,7 @@ from typing import Any
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_factors import market_kgco2e
 from greenlove_tracker.logs.run_rows import KEYS
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import COMPONENTS, Factor
@@ -42,7 +43,7 @@ def ledger_row(run: Run) -> dict[str, Any]:
         **_factor_cells("location", factor),
         "location_kgco2e": _kg(summary.energy_kwh, factor),
         **_factor_cells("market", run.market_intensity),
-        "market_kgco2e": run.market_kgco2e,
+        "market_kgco2e": market_kgco2e(run),
         "factor_year_differs": _yes_or_no(_differs(factor, run.started_at)),
         "simulated": _yes_or_no(run.is_simulated),
         **_details(run),

@@ -10,6 +10,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, significant
 from greenlove_tracker.logs.calibration import Calibration, counted_kwh
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.logs.uncertainty import MeasurementError, errors_of
 from greenlove_tracker.records import COMPONENTS, Factor, RunSummary
 from greenlove_tracker.rendering.document import Block, Calculation, Calculations, Column, Heading, Paragraph, Table
@@ -59,7 +60,7 @@ def method_blocks(
         *((Paragraph(scope),) if not before and (scope := wording.beyond_gpus_of(run)) else ()),
         *(error_blocks(run) if errors is None else errors),
         Heading("Factors"),
-        factor_table(factors or run.factors),
+        factor_table(factors or factors_of(run)),
         Paragraph(_SCOPE),
     )
 

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_factors import market_kgco2e
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.records import Factor, RunStatus
 from greenlove_tracker.report import wording
@@ -96,7 +97,7 @@ def run_scope(run: Run, issued: str | None = None) -> str:
     if not country and run.carbon_intensity.source.startswith("world average"):
         place = "Place: not given; the world's average carbon intensity is used."
     scope = scope_sentence(is_rented=run.text("is_rented") == "yes")
-    based = _bases(run.emissions_kgco2e, run.market_kgco2e, run.market_intensity)
+    based = _bases(run.emissions_kgco2e, market_kgco2e(run), run.market_intensity)
     return " ".join(filter(None, (period, place, scope, based, issue_date(issued))))
 
 

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from greenlove_tracker import Estimator, read_logs  # noqa: E402
 from greenlove_tracker.cli import cli  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
+from greenlove_tracker.logs.trials import exploration_of  # noqa: E402
 
 N, WIDTH = 6400, 16
 
@@ -238,7 +239,7 @@ def test_on_a_cpu_the_peak_on_a_gpu_is_estimated_for_the_projection(tmp_path, tr
     assert weights_gb < estimation.gpu_memory_estimate_gb < 100 * weights_gb + 0.01
     run = read_logs(tmp_path).runs[0]
     assert float(run.fields["gpu_memory_estimate_gb"].value) == pytest.approx(estimation.gpu_memory_estimate_gb, 0.01)
-    assert run.exploration.gpu_memory_estimate_gb == pytest.approx(estimation.gpu_memory_estimate_gb, rel=0.01)
+    assert exploration_of(run).gpu_memory_estimate_gb == pytest.approx(estimation.gpu_memory_estimate_gb, rel=0.01)
     assert {row.fits for row in estimation.projections[1:]} == {True}
     assert "goes by an estimated peak of memory" in estimation.page.read_text()
 

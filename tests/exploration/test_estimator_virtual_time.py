@@ -19,6 +19,7 @@ from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # noqa: E402
 from greenlove_tracker.logs.run import Run  # noqa: E402
+from greenlove_tracker.logs.trials import explored_plan  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.projection.comparison import compare_log  # noqa: E402
 from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
@@ -399,7 +400,7 @@ def test_phases_of_the_training_are_explored_for_logged_and_forecast_again(tmp_p
     (run,) = read_logs(tmp_path).runs
     assert run.fields.text("phases") == phases and run.is_exploration
     assert forecast_from_log(run) == forecast
-    longer = forecast_from_log(run, run.explored_plan.with_length(steps=3000))
+    longer = forecast_from_log(run, explored_plan(run).with_length(steps=3000))
     assert [part.phase.steps for part in longer.phases] == [1500, 1500]
 
 

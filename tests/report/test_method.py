@@ -7,6 +7,7 @@ from report_samples import STARTED_AT, epoch_row, write_run
 
 from greenlove_tracker.logs.calibration import add_measurement, measured_at_the_wall
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report.build import document
@@ -66,10 +67,10 @@ def test_the_curve_of_a_calibrated_run_ends_at_its_total(tmp_path) -> None:
 
 def test_the_factors_are_complete_and_each_has_its_source(tmp_path) -> None:
     contract = {"market_intensity": "12", "market_intensity.source": "REGO 2026", "node_overhead": "1.25"}
-    by_name = {factor.name: factor for factor in gpu_run(tmp_path, **contract).factors}
+    by_name = {factor.name: factor for factor in factors_of(gpu_run(tmp_path, **contract))}
     assert list(by_name) == ["carbon_intensity", "carbon_intensity by contract", "PUE", "node_overhead"]
     assert by_name["PUE"] == Factor("PUE", 1.2, "×", "the landlord")
-    by_name = {factor.name: factor for factor in calibrated(gpu_run(tmp_path, "b", **contract), 4.5).factors}
+    by_name = {factor.name: factor for factor in factors_of(calibrated(gpu_run(tmp_path, "b", **contract), 4.5))}
     assert "node_overhead" not in by_name and "PDU 7" in by_name["calibration"].source
     assert by_name["calibration"].value == pytest.approx(1.5)
 
