@@ -453,7 +453,8 @@ def test_the_projection_is_asked_in_the_terms_of_the_results(tmp_path, monkeypat
         "custom_speedup": {"H100 SXM5 80GB": 2.5, "L40S": 1.5},
     }
     assert (found["carbon_intensity"].value, found["electricity_price"].value) == (332, 0.4)
-    assert found["energy_kwh"].point == results.est_total_energy_kwh
+    energy_kwh = found["energy_kwh"]  # None where the machine was too busy to tell it
+    assert (energy_kwh and energy_kwh.point) == results.est_total_energy_kwh
 
 
 def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monkeypatch):
