@@ -6,14 +6,16 @@ Only the tables that come with the package, and offers in a file, are read below
 from __future__ import annotations
 
 import csv
+import errno
 import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from greenlove_tracker.format import escape_formula
-from greenlove_tracker.logs.storage import MAX_FILE_BYTES, LogFile, read_bytes
+from greenlove_tracker.logs.storage import LogFile, open_binary, read_bytes
 
 MAX_LISTS_BYTES = 4 * 1024**2  # of a file that is kept whole: run.csv and summary.csv have some thousand bytes
 OnProblem = Callable[[str], None]  # takes a sentence on a part that could not be read and is left out
@@ -21,6 +23,7 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what a file of it begins with
 _SIGNATURE = "\ufeff".encode()  # which a spreadsheet puts in front
 UNKNOWN = "\ufffd"
 NOT_UTF_8 = f"is not UTF-8: what could not be read is shown as {UNKNOWN}"
+_LONGEST_LINE = 1024**2  # characters
 _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long for the csv module
 
 
@@ -35,36 +38,50 @@ def read_records(
         on_problem: takes a sentence on each part that could not be read and is left out.
         optional: further columns: where the header holds any of them, their cells follow, empty for one that it lacks.
     """
-    data = _read(file, MAX_FILE_BYTES, on_problem)
-    records = read_undamaged(data)
-    numbered = read_damaged(data, on_problem) if records is None else enumerate(records, 1)
-    yield from _in_order(numbered, columns, on_problem, optional)
+    yield from _in_order(_numbered(file, on_problem), columns, on_problem, optional)
 
 
 def read_lists(file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem) -> list[list[str]]:
     """Return the cells of all records of a small file."""
-    data = _read(file, MAX_LISTS_BYTES, on_problem)
-    records = read_undamaged(data)
-    if records is not None and records[0][: len(columns)] == list(columns):
-        return records[1:]
-    numbered = read_damaged(data, on_problem) if records is None else enumerate(records, 1)
-    return [cells for _, cells in _in_order(numbered, columns, on_problem)]
+    records = _numbered(file, on_problem, is_small=True)
+    return [cells for _, cells in _in_order(records, columns, on_problem)]
 
 
-def _read(file: LogFile | Path | bytes, max_bytes: int, on_problem: OnProblem) -> bytes:
-    """Return all of a file; nothing where it cannot be read at all."""
+def _numbered(
+    file: LogFile | Path | bytes, on_problem: OnProblem, *, is_small: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield all records, each with the number of its first line; of a large file no more than one is held."""
     try:
-        data = file if isinstance(file, bytes) else read_bytes(file, max_bytes)
+        data = file if isinstance(file, bytes) else read_bytes(file, MAX_LISTS_BYTES if is_small else _SMALL_BYTES)
+        if _is_text(data, on_problem):
+            records = read_undamaged(data)
+            yield from read_damaged(io.BytesIO(data), on_problem) if records is None else enumerate(records, 1)
+    except OSError as error:
+        if isinstance(file, bytes) or is_small or error.errno != errno.EFBIG:
+            on_problem(f"cannot be read: {error.strerror or error}")
+            return
+        yield from _streamed(file, on_problem)
+
+
+def _streamed(file: LogFile | Path, on_problem: OnProblem) -> Iterator[tuple[int, list[str]]]:
+    try:
+        with open_binary(file) as stream:
+            is_text = _is_text(stream.read(len(UTF_16[0])), on_problem)
+            stream.seek(0)
+            yield from read_damaged(stream, on_problem) if is_text else ()
     except OSError as error:
         on_problem(f"cannot be read: {error.strerror or error}")
-        return b""
+
+
+def _is_text(data: bytes, on_problem: OnProblem) -> bool:
+    """Return False for the beginning of a file that cannot be read at all."""
     if data[:2] in UTF_16:
         on_problem("cannot be read: UTF-16 instead of UTF-8")
     elif not data.removeprefix(_SIGNATURE):
         on_problem("is empty")
     else:
-        return data
-    return b""
+        return True
+    return False
 
 
 def _in_order(
@@ -105,25 +122,28 @@ def read_undamaged(data: bytes) -> list[list[str]] | None:
     return records if len(set(map(len, records))) == 1 else None
 
 
-def read_damaged(data: bytes, on_problem: OnProblem) -> Iterator[tuple[int, list[str]]]:
+def read_damaged(stream: BinaryIO, on_problem: OnProblem) -> Iterator[tuple[int, list[str]]]:
     """Yield the records that fit the header, which is the first, one by one."""
-    has_nul, width = b"\x00" in data, None
-    for line, cells in _records(_lines(data, on_problem)):
+    width = None
+    for line, cells in _records(_lines(stream, on_problem)):
         width = len(cells) if width is None else width
         if len(cells) != width:
             on_problem(f"line {line} left out: {len(cells) or 'unreadable'} cells instead of {width}")
-        elif has_nul and any("\x00" in c for c in cells):  # blocks that a crash left unwritten
+        elif "\x00" in "".join(cells):  # blocks that a crash left unwritten
             on_problem(f"line {line} left out: NUL bytes")
         else:
             yield line, cells
 
 
-def _lines(data: bytes, on_problem: OnProblem) -> Iterator[str]:
+def _lines(stream: BinaryIO, on_problem: OnProblem) -> Iterator[str]:
     """Yield the lines; the last is left out where it has no end. str.splitlines would also cut at U+2028."""
-    before = ""
-    for line in io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", "replace", newline=""):
+    before, text = "", io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
+    for line in iter(partial(text.readline, _LONGEST_LINE), ""):
         if before:
             yield before
+        if len(line) == _LONGEST_LINE:  # a hole in a file, or no log: it may go on for ever
+            on_problem("cannot be read: a line of over 1 MiB; it and what follows are left out")
+            return
         if UNKNOWN in line:
             on_problem(NOT_UTF_8)
         before = line

@@ -12,7 +12,7 @@ from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.secret_masking import mask_secrets
 
-MAX_ROWS = 500_000  # of a file, which stays well below what is read of one (storage.MAX_FILE_BYTES)
+MAX_ROWS = 500_000  # of a file: what is drawn of it is all in memory
 MAX_NAMES = 1000  # which stand in summary.csv
 _LONGEST_NAME = 200
 

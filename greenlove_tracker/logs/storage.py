@@ -17,7 +17,7 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
-MAX_FILE_BYTES = 64 * 1024**2  # of a log: in ours a row a minute for half a year
+MAX_FILE_BYTES = 64 * 1024**2  # of a file that is read at once: rows of ours are not
 _HOW = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # Windows would read other line ends
 _HOW |= getattr(os, "O_NONBLOCK", 0)  # a pipe would be waited for; what it is, is seen once it is open
 

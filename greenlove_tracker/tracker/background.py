@@ -17,7 +17,7 @@ from greenlove_tracker.tracker.status import StatusPrinter
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 _LONGEST_MARK_S = 600.0  # and this much of what may turn out to be the beginning of one
-BUDGET_SEGMENT_S = 5.0  # what is used is known this often where there is a budget to hold
+_READ_S = 5.0  # what is used is known this often where there is a budget to hold
 TICK_S = 1.0  # rows are brought to the disk this often
 
 
@@ -103,8 +103,10 @@ class BackgroundWorker:
             if not is_suspended:
                 self._follow_visible_gpus()  # before a reading, which is of the GPUs that are named then
             open_s = recorder.open_for_s()
-            if not is_suspended and open_s >= (BUDGET_SEGMENT_S if state.limits else SEGMENT_S):
-                recorder.write_segment(keeps_mark=open_s < (SEGMENT_S if state.limits else _LONGEST_MARK_S))
+            if not is_suspended and open_s >= SEGMENT_S:
+                recorder.write_segment(keeps_mark=open_s < _LONGEST_MARK_S)
+            elif not is_suspended and state.limits and state.clock.perf_s() >= recorder.read_at_s + _READ_S:
+                recorder.read_within_row()
             self._write_spans()
             unsynced = self._writer.unsynced()
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
