@@ -59,14 +59,10 @@ class ForeignRun(Run, ABC):
         super().__init__(file)
         self.run_id = run_id
 
-    @abstractmethod
-    def _load(self) -> ForeignRecord:
-        """Read the log."""
-
     @cached_property
+    @abstractmethod
     def record(self) -> ForeignRecord:
         """The content of the log."""
-        return self._load()
 
     @cached_property
     def rows(self) -> Mapping[int, Sequence[Row]]:

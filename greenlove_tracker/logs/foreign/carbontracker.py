@@ -109,9 +109,12 @@ class CarbontrackerLog:
 Line = tuple[type, str]  # the part of the log that it is of, and its pattern
 _STANDARD: Sequence[Line] = (
     (CarbontrackerLog, r"carbontracker.* version (?P<version>.*)"),
-    (CarbontrackerLog, r"Only .*PUE coefficient of (?P<pue>[\d.]*\d)(?: \((?P<pue_source>.*)\))?\.?\s*"),
+    (
+        CarbontrackerLog,
+        r"Only .*PUE coefficient of (?P<pue>[1-9][0-9]*(?:\.[0-9]+)?)(?: \((?P<pue_source>.*)\))?\.?\s*",
+    ),
     (CarbontrackerLog, r"The .*components were found:(?P<devices>.*)"),
-    (LoggedEpoch, r"Epoch (?P<number>.*?):? ?"),
+    (LoggedEpoch, r"Epoch (?P<number>[0-9]{1,9}):? ?"),
     (LoggedEpoch, r"Duration:(?P<duration_s>.*)"),
     (LoggedEpoch, r"Average power usage \(W\) for (?P<key>\w+): (?P<powers_w>.*)"),
     (
@@ -120,7 +123,10 @@ _STANDARD: Sequence[Line] = (
         r"(?:.*at detected location:? (?P<location>.*)|.*)",
     ),
     (CarbontrackerLog, r"Carbon.*at detected location:? (?P<location>.*)"),
-    (CarbontrackerLog, r"(?P<is_stopped_early>Training was interrupted)(?: before all (?P<planned>\d+) epochs.*|.*)"),
+    (
+        CarbontrackerLog,
+        r"(?P<is_stopped_early>Training was interrupted)(?: before all (?P<planned>[0-9]{1,9}) epochs.*|.*)",
+    ),
     (CarbontrackerLog, r"(?P<is_refused>Session ended by user).*"),
     (CarbontrackerLog, r"(?P<is_closed>Monitoring thread ended).*"),
 )
@@ -128,7 +134,8 @@ _OUTPUT: Sequence[Line] = (
     (CarbontrackerLog, r"CarbonTracker: The .*components were found:(?P<devices>.*)"),  # the standard log may be lost
     (
         Consumption,
-        r"(?:CarbonTracker: )?(?P<which>Actual|Predicted) consumption(?: for (?P<epochs>\d+) epoch(?:\(s\)|s)?)?:?\s*",
+        r"(?:CarbonTracker: )?(?P<which>Actual|Predicted) consumption"
+        r"(?: for (?P<epochs>[0-9]{1,9}) epoch(?:\(s\)|s)?)?:?\s*",
     ),
     (Consumption, r"\s*Time:(?P<duration_s>.*)"),
     (Consumption, r"\s*Energy:\s*(?P<energy_kwh>\S+) kWh\s*"),
@@ -183,35 +190,29 @@ def _take(parts: dict[type, Any], of: type, texts: dict[str, str | None], stamp:
     """Fill the part of the log that a line is of, or begin a new one."""
     log, key = parts[CarbontrackerLog], texts.pop("key", None)
     values = {name: _READERS[name](text) for name, text in texts.items() if text is not None}
-    if of is LoggedEpoch and "number" in values:
+    if "number" in values:
         parts[of] = LoggedEpoch(values["number"], stamp)
         log.epochs.append(parts[of])
-    elif of is Consumption and "which" in values:
+    elif "which" in values:
         parts[of] = Consumption(values.get("epochs"), at=stamp)
         setattr(log, values["which"], parts[of])
     elif of is Consumption and not values:
         parts[of] = None
-    elif parts.get(of) is None:
+    elif (part := parts.get(of)) is None:
         raise ValueError(f"{', '.join(values)} of nothing that is named")
-    elif key is not None:
-        _take_one_of_several(log, parts[of], key, values)
-    else:
-        for name, value in values.items():
-            if not getattr(parts[of], name):  # of the whole log what was said first counts
-                setattr(parts[of], name, value)
-            elif of is not CarbontrackerLog:
-                raise ValueError(f"a second {name}, without a beginning of its own")
-
-
-def _take_one_of_several(log: CarbontrackerLog, part: Any, key: str, values: dict[str, Any]) -> None:
-    ((name, value),) = values.items()
-    if name == "equivalents" and len(part.equivalents) < _MAX_PARTS:
-        part.equivalents[safe_text(key)] = value
-    elif name == "powers_w":
-        component = key.lower()
+    elif "powers_w" in values:
+        component = str(key).lower()
         if component in part.powers_w:
             raise ValueError(f"a power of {component} without an epoch of its own")
-        part.powers_w[component] = _powers_w(value, log.devices.get(component, ()))
+        part.powers_w[component] = _powers_w(values["powers_w"], log.devices.get(component, ()))
+    elif "equivalents" in values:
+        part.equivalents |= {safe_text(str(key)): values["equivalents"]} if len(part.equivalents) < _MAX_PARTS else {}
+    else:
+        for name, value in values.items():
+            if not getattr(part, name):  # of the whole log what was said first counts
+                setattr(part, name, value)
+            elif of is not CarbontrackerLog:
+                raise ValueError(f"a second {name}, without a beginning of its own")
 
 
 def _check(log: CarbontrackerLog) -> Iterator[str]:
@@ -251,18 +252,6 @@ def _seconds(text: str) -> float:
     return timedelta(days, hours=hours, minutes=minutes, seconds=float(found[4])).total_seconds()
 
 
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise ValueError(f"{text[:40]!r} is no number of epochs")
-    return int(text)
-
-
-def _pue(text: str) -> float:
-    if (value := amount(text) or 0.0) < 1:
-        raise ValueError(f"a PUE of {text[:40]}")
-    return value
-
-
 def _powers_w(text: str, devices: tuple[str, ...]) -> tuple[float, ...] | None:
     """Return one power for each device; a power without brackets is the mean over all devices, not their sum.
 
@@ -282,20 +271,20 @@ def _place(text: str) -> str:
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "version": safe_text,
-    "pue": _pue,
+    "pue": amount,
     "pue_source": safe_text,
     "devices": _devices,
-    "number": _whole,
+    "number": int,
     "duration_s": _seconds,
     "powers_w": str,
     "intensity_gco2e_per_kwh": amount,
     "location": _place,
-    "planned": _whole,
+    "planned": int,
     "is_stopped_early": bool,
     "is_refused": bool,
     "is_closed": bool,
     "which": str.lower,
-    "epochs": _whole,
+    "epochs": int,
     "energy_kwh": amount,
     "emissions_gco2e": amount,
     "equivalents": amount,
@@ -315,13 +304,10 @@ class CarbontrackerRun(ForeignRun):
     """
 
     def __init__(self, name: str, standard: Path | None, output: Path | None) -> None:
-        file = standard or output
-        if file is None:
-            raise ValueError(f"{name}: a run of carbontracker without a log")
         found, rest = _TIME.search(name), _TIME.sub("", name).strip("_")
         time = "".join(found.groups("00")) if found else ""  # first, so that runs sort by it
         parts = (f"{time[:8]}T{time[8:]}" if time else "", METHOD, re.sub(r"[^\w.-]+", "_", rest)[:80])
-        super().__init__(file, "-".join(part for part in parts if part))
+        super().__init__(standard or output or Path(name), "-".join(part for part in parts if part))
         self.standard, self.output, self._process = standard, output, _PROCESS.fullmatch(rest)
 
     @cached_property
@@ -412,7 +398,9 @@ class CarbontrackerRun(ForeignRun):
         issued_at, n_done = iso(predicted.at), len(before)
         yield IssuedForecast(issued_at, elapsed_s, n_done, 0, predicted.epochs, METHOD, estimates)
 
-    def _load(self) -> ForeignRecord:
+    @cached_property
+    def record(self) -> ForeignRecord:
+        """The content of the log."""
         log = self.log
         actual, methods = log.actual or Consumption(None), {c: _method(log, c) for c in ("cpu", "gpu")}
         if log.pue is None:

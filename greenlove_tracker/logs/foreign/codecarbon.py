@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -172,7 +173,9 @@ class CodeCarbonRun(ForeignRun):
         name = re.sub(r"[^\w.-]+", "_", logged.key)[:80]
         super().__init__(logged.file, "-".join(part for part in (time, "codecarbon", name) if part))
 
-    def _load(self) -> ForeignRecord:
+    @cached_property
+    def record(self) -> ForeignRecord:
+        """The content of the log."""
         logged, last = self._logged, _last(self._logged)
         rows = _rows(logged, last)
         # stop() and every flush() write a row, so that the last of several may be either
