@@ -12,12 +12,12 @@ from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
-from greenlove_tracker.logs.lost_work import LostWork, chain_start, lost_work
+from greenlove_tracker.logs.lost_work import Interruptions, all_interruptions, chain_start
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import DETAILS, KEYS, Query, read_row, read_rows
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
-from greenlove_tracker.logs.storage import LogPath, place
+from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.sums import FLAT, RunRow, Totals, flat_totals
 
 if TYPE_CHECKING:
@@ -157,11 +157,14 @@ class Aggregate:
         return self._counted[1]
 
     @property
-    def lost_work(self) -> LostWork | None:
-        """The cost of interruptions, for which runs are read once more; None where no run went on with another."""
-        resumptions = {row["run"]: row["resumption"] for row in self.run_rows if row["resumption"] is not None}
-        paths = {row["run"]: row["path"] for row in self.run_rows}
-        return lost_work(resumptions, lambda run_id: Run(place(paths[run_id])) if run_id in paths else None)
+    def interruptions(self) -> Interruptions | None:
+        """What interrupted trainings, for which their runs are read once more; None where none went on."""
+        return all_interruptions({row["run"]: row["path"] for row in self.run_rows}, self._continues)
+
+    @property
+    def _continues(self) -> Mapping[str, str]:
+        """The run that a run continues; of runs outside the period too."""
+        return {row["run"]: row["continues"] for row in self._every or () if row["continues"]}
 
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.
@@ -175,7 +178,7 @@ class Aggregate:
             raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
         unit = DAY if DAY in keys else MONTH if MONTH in keys else None
         self.prepare(*([unit] if unit else []))
-        continues = {row["run"]: row["continues"] for row in self._every or () if row["continues"]}
+        continues = self._continues
         groups: dict[tuple[str, ...], list[RunRow]] = {}
         for row in self.run_rows:
             for part in row["parts"].get(unit, [row]):

@@ -9,16 +9,16 @@ from: so a training is a tree of runs, and what counts of it is the way to its l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_parts import Timeline
-from greenlove_tracker.logs.storage import RemotePath, names
+from greenlove_tracker.logs.storage import RemotePath, names, place
 from greenlove_tracker.records import RunStatus, RunSummary
 
 _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
@@ -46,9 +46,9 @@ class Resumption(NamedTuple):
     @classmethod
     def of(cls, run: Run) -> Resumption | None:
         """Return how a run went on; None where it continues none."""
-        continues, event = run.text("continues"), restored_from(run)
-        if not continues:
+        if not (continues := run.text("continues")):
             return None
+        event = restored_from(run)
         restored_s = None if event is None else utc_s(event.at)
         return cls(
             continues,
@@ -88,7 +88,6 @@ class Interruption:
 
     Attributes:
         run_id: of the run that was interrupted.
-        next_run_id: of the run behind it.
         lost: totals of the work after the checkpoint that the training went on from.
         is_at_least: True where more was lost than the log says: a process that was killed lost the rows of its last
             minute too.
@@ -99,7 +98,6 @@ class Interruption:
     """
 
     run_id: str
-    next_run_id: str
     lost: RunSummary
     is_at_least: bool
     restart: RunSummary | None
@@ -108,8 +106,8 @@ class Interruption:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingInterruptions:
-    """All interruptions of a training until the end of one of its runs.
+class Interruptions:
+    """All interruptions of a training until the end of one of its runs, or those of many trainings.
 
     Attributes:
         runs: the ids of its runs, in the order of time.
@@ -155,21 +153,24 @@ class TrainingInterruptions:
         return any(i.is_at_least for i in self.interruptions)
 
 
-def training_interruptions(run: Run) -> TrainingInterruptions | None:
+def training_interruptions(run: Run) -> Interruptions | None:
     """Return what interrupted the training that a run goes on with; None where it goes on with none.
 
     Reads the other runs of the training, which lie beside this one. Of one that ``whole_training`` put together they
     are its parts.
     """
-    chain = list(run.parts) or _chain(run)
-    if len(chain) < 2:
-        return None
-    resumptions = {r.run_id: one for r in chain if (one := Resumption.of(r)) is not None}
-    lost_s = lost_from_s(resumptions, [run.run_id])
-    begun_anew = max((at for at, r in enumerate(chain) if not r.text("continues")), default=0)
-    lost_s |= {r.run_id: -math.inf for r in chain[:begun_anew]}
-    found = [_interruption(before, after, lost_s.get(before.run_id)) for before, after in pairwise(chain)]
-    return TrainingInterruptions(tuple(r.run_id for r in chain), tuple(i for i in found if i is not None))
+    runs = list(run.parts) or _chain(run)
+    return _interruptions(runs) if len(runs) > 1 else None
+
+
+def _interruptions(runs: Sequence[Run]) -> Interruptions:
+    """Return what lies between the runs of a training, which are in the order of time."""
+    resumptions = {r.run_id: one for r in runs if (one := Resumption.of(r)) is not None}
+    lost_s = lost_from_s(resumptions, [runs[-1].run_id])
+    begun_anew = max((at for at, r in enumerate(runs) if not r.text("continues")), default=0)
+    lost_s |= {r.run_id: -math.inf for r in runs[:begun_anew]}
+    found = [_interruption(before, after, lost_s.get(before.run_id)) for before, after in pairwise(runs)]
+    return Interruptions(tuple(r.run_id for r in runs), tuple(i for i in found if i is not None))
 
 
 def restored_from(run: Run) -> CheckpointEvent | None:
@@ -215,7 +216,6 @@ def _interruption(run: Run, after: Run, lost_from_s: float | None) -> Interrupti
     ended_s = _ended_s(run)
     return Interruption(
         run.run_id,
-        after.run_id,
         _lost_of(run, lost_from_s),
         is_at_least=run.summary.status in _AFTER_ITS_END,
         restart=None if began_s is None or restored_s is None else Timeline(after).between(-math.inf, restored_s),
@@ -268,79 +268,20 @@ def chain_start(run_id: str, continues: Mapping[str, str]) -> str:
         run_id = continues[run_id]
     if run_id not in passed:
         return run_id
-    chain = list(passed)
-    return min(chain[chain.index(run_id) :])
+    circle = list(passed)
+    return min(circle[circle.index(run_id) :])
 
 
-@dataclass(frozen=True, slots=True)
-class LostWork:
-    """The cost of interruptions to many trainings, as far as other runs went on from their checkpoints.
-
-    Attributes:
-        n_interruptions: runs that were interrupted, and gone on from.
-        duration_s: of the work that was lost.
-        energy_kwh: of it; None where it is known of no run.
-        emissions_kgco2e: of it; None where they are known of no run.
-        n_unknown_energy: runs that lost work and whose energy is not known.
-        n_unknown_emissions: the same of the emissions.
-        restarts_s: time until the runs that went on were where the checkpoints had been.
-        is_at_least: more was lost than the logs say.
-        lost: the totals of the lost work of each run that lost any, by its id, the most first.
-    """
-
-    n_interruptions: int
-    duration_s: float
-    energy_kwh: float | None
-    emissions_kgco2e: float | None
-    n_unknown_energy: int
-    n_unknown_emissions: int
-    restarts_s: float
-    is_at_least: bool
-    lost: Mapping[str, RunSummary]
-
-
-def lost_work(resumptions: Mapping[str, Resumption], run_of: Callable[[str], Run | None]) -> LostWork | None:
-    """Return what interruptions cost; None where no run went on with another. Each run that lost work is read once.
+def all_interruptions(runs: Mapping[str, str], continues: Mapping[str, str]) -> Interruptions | None:
+    """Return the interruptions of all trainings; None where no run went on with another. Their runs are read again.
 
     Args:
-        resumptions: by the id of the run that went on.
-        run_of: reads a run; None where it does not count.
+        runs: by the id of each run that counts, its place.
+        continues: by run id, the run that it continues.
     """
-    if not resumptions:
-        return None
-    lost: dict[str, RunSummary] = {}
-    is_at_least = False
-    for run_id, from_s in lost_from_s(resumptions, _last_runs(resumptions)).items():
-        if (run := run_of(run_id)) is not None:
-            lost[run_id] = _lost_of(run, from_s)
-            is_at_least = is_at_least or run.summary.status in _AFTER_ITS_END
-    any_lost = {run_id: part for run_id, part in lost.items() if part.duration_s > 0}
-    energies = [part.energy_kwh for part in any_lost.values()]
-    emissions = [part.emissions_kgco2e for part in any_lost.values()]
-    return LostWork(
-        n_interruptions=len(lost),
-        duration_s=math.fsum(part.duration_s for part in lost.values()),
-        energy_kwh=_sum_of_known(energies),
-        emissions_kgco2e=_sum_of_known(emissions),
-        n_unknown_energy=energies.count(None),
-        n_unknown_emissions=emissions.count(None),
-        restarts_s=math.fsum(one.restart_s or 0.0 for one in resumptions.values() if not one.is_of_final),
-        is_at_least=is_at_least,
-        lost=dict(sorted(any_lost.items(), key=lambda item: (-item[1].duration_s, item[0]))),
-    )
-
-
-def _sum_of_known(amounts: Sequence[float | None]) -> float | None:
-    """Return a sum; None where something is in it, and nothing of that is known."""
-    known = [amount for amount in amounts if amount is not None]
-    return math.fsum(known) if known or not amounts else None
-
-
-def _last_runs(resumptions: Mapping[str, Resumption]) -> set[str]:
-    """Return the run of each training that began last, by its id, which begins with that time."""
-    continues = {run_id: one.continues for run_id, one in resumptions.items()}
-    last: dict[str, str] = {}
-    for run_id in resumptions:
-        start = chain_start(run_id, continues)
-        last[start] = max(run_id, last.get(start, ""))
-    return set(last.values())
+    trainings: dict[str, list[str]] = {}
+    for run_id in sorted(runs):
+        trainings.setdefault(chain_start(run_id, continues), []).append(run_id)
+    several = [run_ids for run_ids in trainings.values() if len(run_ids) > 1]
+    found = [i for ids in several for i in _interruptions([Run(place(runs[one])) for one in ids]).interruptions]
+    return Interruptions(tuple(chain.from_iterable(several)), tuple(found)) if several else None

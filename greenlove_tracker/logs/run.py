@@ -363,7 +363,7 @@ class Run(RunFiles):
         streams = self.rows.values() if self.command_rows is None else [self.command_rows]
         return sources_of(row for rows in streams for row in rows)
 
-    @property
+    @cached_property
     def knows_carbon_intensity(self) -> bool:
         """True where the log says at which intensity it was counted; without, no emissions are known."""
         factor = self._constant_intensity

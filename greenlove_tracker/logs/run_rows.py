@@ -8,19 +8,19 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
+from sys import intern
 from typing import TypeVar
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
 from greenlove_tracker.logs.checksums import changes
 from greenlove_tracker.logs.foreign.base import ForeignRun
-from greenlove_tracker.logs.lost_work import Resumption
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.logs.schema import flat_values
@@ -42,36 +42,55 @@ Shared = TypeVar("Shared")
 TRAINING, EXPLORATION, COMPARISON, OVERHEAD = "training", "exploration", "comparison", "overhead"  # kinds of runs
 INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED, RunStatus.EXITED}  # of the latter nobody said how
 
-KEYS: Mapping[str, Callable[[Run], str]] = {
-    "run": lambda run: run.run_id,
-    "project": lambda run: run.text("project"),
-    "device": lambda run: run.text("gpu_models") or run.text("cpu_model"),
-    "account": lambda run: run.text("account"),
-    "partition": lambda run: run.text("partition"),
-    "user": lambda run: run.text("user"),
-    "host": lambda run: ", ".join(sorted(run.hosts)),
-    "job": job_of,
-    "job_id": job_id_of,
-    "country": lambda run: run.text("country"),
-    "scope": lambda run: "3" if run.text("is_rented") == "yes" else "2",  # of the GHG Protocol
-    "contract": lambda run: run.market_intensity.source if run.market_intensity else "",
-    "kind": lambda run: _kind(run),
-    "simulated": lambda run: "simulated" if run.is_simulated else "",
-    "intensity": lambda run: _intensity(run) if run.knows_carbon_intensity else "",
-    "status": lambda run: str(run.summary.status),
-    "training": lambda run: run.run_id,  # Aggregate puts the first run of the chain that it continues
-    DAY: lambda run: run.started_at[:10],  # of its part of that day or month: a run that crosses the end is in both
-    MONTH: lambda run: run.started_at[:7],
-}
+KEYS = (
+    "run",
+    "project",
+    "device",
+    "account",
+    "partition",
+    "user",
+    "host",
+    "job",
+    "job_id",
+    "country",
+    "scope",  # of the GHG Protocol
+    "contract",
+    "kind",
+    "simulated",
+    "intensity",
+    "status",
+    "training",  # the first run of the chain that a run continues
+    DAY,  # a run that crosses the end of one is in both
+    MONTH,
+)
+_TEXTS = (  # of run.csv
+    "project",
+    "account",
+    "partition",
+    "user",
+    "country",
+    "gpu_models",
+    "cpu_model",
+    "greenlove_version",
+    "meter",
+    "unmeasured",
+    "tags",
+    "started_at",
+    "continues",
+)
 
 
-def _kind(run: Run) -> str:
+def kind_of(run: Run) -> str:
+    """Return ``TRAINING``, ``EXPLORATION``, ``COMPARISON`` or ``OVERHEAD``."""
     if run.is_exploration:
         return COMPARISON if run.is_comparison else EXPLORATION
     return OVERHEAD if run.is_overhead else TRAINING
 
 
-def _intensity(run: Run) -> str:
+def intensity_of(run: Run) -> str:
+    """Return the carbon intensity that a run was counted with, in words; empty where the log does not say."""
+    if not run.knows_carbon_intensity:
+        return ""
     if run.intensity_sources:  # each has a mean of its own
         return f"of the time, {', '.join(source.name for source in run.intensity_sources)}"
     factor = run.carbon_intensity
@@ -98,20 +117,17 @@ class Query:
     needs: frozenset[str] = frozenset()
 
 
-_TEXTS = ("greenlove_version", "meter", "unmeasured", "tags", "started_at")
-
-
 @lru_cache(maxsize=4096)
 def _shared(value: Shared) -> Shared:
-    """Return the first value that was equal to this one: many runs have one project, host and carbon intensity."""
+    """Return the first value that was equal to this one: many runs have the same factors."""
     return value
 
 
 def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozenset()) -> RunRow:
     """Return a run, or a part of its time, as one flat row.
 
-    What became of a run (its ending, its forecasts, its metrics) counts in the part in which it ended, and how it went
-    on with another in that in which it began: once, however many parts it has.
+    What became of a run (its ending, its forecasts, its metrics) counts in the part in which it ended: once, however
+    many parts it has.
 
     Args:
         run: or a part of one.
@@ -122,32 +138,43 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         LogError: where the run cannot be read, or holds what no run can come to.
     """
     whole, summary, cut = whole or run, run.summary, run.cut
-    row: RunRow = {name: _shared(key(run)) for name, key in KEYS.items()}
-    row |= {name: _shared(run.text(name)) for name in _TEXTS}
-    row |= {name: number(run, summary) for name, number in SUMS.items()}
-    row |= {name: holds(run) for name, holds in COUNTS.items()}
-    if max(abs(row[name]) for name in SUMS if row[name] is not None) > _BEYOND_REASON:
+    has_end = cut is None or cut.has_end
+    text, contract, started_at = run.fields.text, run.market_intensity, run.started_at
+    numbers = {name: number(run, summary) for name, number in SUMS.items()}
+    if any(number is not None and abs(number) > _BEYOND_REASON for number in numbers.values()):
         raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
-    has_begin, has_end = (True, True) if cut is None else (cut.has_begin, cut.has_end)
-    intensity = run.carbon_intensity if run.knows_carbon_intensity else None
-    row |= {
+    row: RunRow = {
+        **{name: intern(text(name)) for name in _TEXTS},
+        **numbers,
+        **{name: holds(run) for name, holds in COUNTS.items()},
+        "run": run.run_id,
         "path": str(run.path),
+        "device": intern(text("gpu_models") or text("cpu_model")),
+        "host": intern(", ".join(sorted(run.hosts))),
+        "job": intern(job_of(run)),
+        "job_id": intern(job_id_of(run)),
+        "contract": "" if contract is None else intern(contract.source),
+        "kind": kind_of(run),
+        "intensity": intern(intensity_of(run)),
+        "status": intern(str(summary.status)),
+        DAY: intern(started_at[:10]),
+        MONTH: intern(started_at[:7]),
         "parts": {},
         "has_end": has_end,
         "methods": (summary.energy.cpu_method, summary.energy.gpu_method, summary.energy.ram_method),
         "cost_basis": summary.cost_basis if summary.cost_usd is not None else "",
-        "coverage": run.carbon_intensity.coverage if row["emissions_kgco2e"] is not None else "",
+        "coverage": run.carbon_intensity.coverage if numbers["emissions_kgco2e"] is not None else "",
         "deviations": {} if summary.energy_kwh is None else run_deviations(run, summary),
         "pue": summary.pue,
-        "carbon_intensity": _shared(intensity),
+        "carbon_intensity": _shared(run.carbon_intensity) if run.knows_carbon_intensity else None,
         "epochs_done": summary.epochs_done,
         "epochs_planned": summary.epochs_planned,
         "work": summary.counts,
         "metrics": whole.summary.metrics if has_end else (),
         "whole_kwh": whole.summary.energy_kwh,  # which the metrics are of
-        "continues": run.text("continues"),
-        "resumption": Resumption.of(whole) if has_begin else None,
     }
+    row["scope"] = "3" if row["n_rented"] else "2"
+    row["simulated"] = "simulated" if row["n_simulated"] else ""
     if DETAILS in needs:
         row |= {"factors": tuple(map(_shared, factors_of(run))), "forecast": _scored(whole) if has_end else None}
     return row
@@ -159,6 +186,13 @@ def _scored(run: Run) -> tuple[float, bool, float] | None:
     if scored is None or not scored.estimate.has_interval:
         return None
     return abs(scored.error), scored.has_held, scored.estimate.level
+
+
+def _lies_in_one(run: Run, unit: str) -> bool:
+    """Return True where a look at its summary shows that a run, as nearly all, began and ended in one day or month."""
+    summary, n = run.summary, len("2026-11-01" if unit == DAY else "2026-11")
+    began, ended = run.started_at, summary.ended_at
+    return summary.n_ranks == 1 and began[:n] == ended[:n] and began[-1:] == ended[-1:] == "Z"
 
 
 def read_row(query: Query, run: Run) -> RunRow:
@@ -182,8 +216,9 @@ def read_row(query: Query, run: Run) -> RunRow:
             for difference in differences or ():
                 run.refuse(LogError(difference))
             for unit in query.needs - {DETAILS}:
-                parts = list(calendar_parts(run, unit, query.selection.period))
-                if parts != [run]:
+                if not _lies_in_one(run, unit) and (
+                    parts := list(calendar_parts(run, unit, query.selection.period))
+                ) != [run]:
                     row["parts"][unit] = [run_row(one, run) for one in parts]
             row |= {"counts": True, "agrees": None if differences is None else not differences}
     except (LogError, OSError, ValueError, ArithmeticError) as error:

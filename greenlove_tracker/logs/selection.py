@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -115,18 +115,12 @@ class Selection:
 
     Attributes:
         period: the time.
-        projects: any of these; none given, all.
-        users: likewise.
-        jobs: likewise, as ``--by job`` or ``--by job_id`` name them.
-        hosts: likewise; a run of several machines is chosen by any of them.
+        names: of projects, users, jobs and hosts, any of which is chosen; all, where none is given.
         simulated: True where simulated runs count; None: where there is no other run.
     """
 
     period: Period = field(default_factory=Period)
-    projects: Sequence[str] = ()
-    users: Sequence[str] = ()
-    jobs: Sequence[str] = ()
-    hosts: Sequence[str] = ()
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     simulated: bool | None = None
 
     @classmethod
@@ -137,19 +131,24 @@ class Selection:
             UsageError: where a date is none.
         """
         period = Period.parse(chosen.get("since"), chosen.get("until"))
-        projects, users, jobs, hosts = (_several(chosen.get(name)) for name in ("project", "user", "job", "host"))
-        return cls(period, projects, users, jobs, hosts, chosen.get("simulated"))
+        given = {
+            "project": chosen.get("project"),
+            "user": chosen.get("user"),
+            "job": chosen.get("job"),
+            "host": chosen.get("host"),
+        }
+        names = {n: (one,) if isinstance(one, str) else tuple(one) for n, one in given.items() if one or one == ""}
+        return cls(period, names, chosen.get("simulated"))
 
     @property
     def is_everything(self) -> bool:
         """True where all runs count, with all of their time; maybe without the simulated ones."""
-        return self.period.is_everything and not any((self.projects, self.users, self.jobs, self.hosts))
+        return self.period.is_everything and not self.names
 
     @property
     def text(self) -> str:
         """The choice in words; empty where everything but the period was chosen."""
-        chosen = {"project": self.projects, "user": self.users, "job": self.jobs, "host": self.hosts}
-        return " · ".join(f"{name} {' or '.join(values)}" for name, values in chosen.items() if values)
+        return " · ".join(f"{name} {' or '.join(values)}" for name, values in self.names.items())
 
     def part(self, run: Run) -> Run | None:
         """Return what counts of a run: itself, a part of its time, or nothing.
@@ -157,17 +156,16 @@ class Selection:
         Raises:
             LogError: where it is not known when it began, and a period was asked for.
         """
-        if not self._names(run):
-            return None
+        if self.names:
+            own = {
+                "project": {run.text("project")},
+                "user": {run.text("user")},
+                "job": {job_of(run), job_id_of(run), run.text("job_id")},
+                "host": run.hosts,
+            }
+            if any(own[name].isdisjoint(wanted) for name, wanted in self.names.items()):
+                return None
         return run if self.period.is_everything else part_of(run, *self.period.bounds_s)
-
-    def _names(self, run: Run) -> bool:
-        asked = ((self.projects, run.text("project")), (self.users, run.text("user")))
-        if any(wanted and found not in wanted for wanted, found in asked):
-            return False
-        if self.jobs and not {job_of(run), job_id_of(run), run.text("job_id")}.intersection(self.jobs):
-            return False
-        return not self.hosts or not run.hosts.isdisjoint(self.hosts)
 
 
 def job_of(run: Run) -> str:
@@ -232,13 +230,6 @@ def _next(moment: datetime, unit: str) -> datetime:
 
 def _is_start_of(moment: datetime, unit: str) -> bool:
     return moment == _next(moment - timedelta(microseconds=1), unit)
-
-
-def _several(names: object) -> tuple[str, ...]:
-    """Return one name or several as several; none is none."""
-    if isinstance(names, str):
-        return (names,)
-    return tuple(names) if isinstance(names, Sequence) else ()
 
 
 def _written(moment: datetime | None) -> str:

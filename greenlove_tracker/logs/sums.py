@@ -69,10 +69,6 @@ class _Bound(_Column[float | None]):
         super().__init__(lambda totals: getattr(totals.intervals.get(quantity), end, None))
 
 
-def _says_what_was_measured(summary: RunSummary) -> bool:
-    return None not in (summary.energy_kwh, summary.measured_kwh, summary.energy.total_kwh)
-
-
 class Totals:
     """Sums over runs; a sum leaves out what is unknown, and ``n_unknown_*`` says how many runs that were.
 
@@ -107,7 +103,7 @@ class Totals:
     cpu_kwh = _Sum(lambda run, s: s.energy.cpu_kwh)
     gpu_kwh = _Sum(lambda run, s: s.energy.gpu_kwh)
     ram_kwh = _Sum(lambda run, s: s.energy.ram_kwh)
-    measured_kwh = _Sum(lambda run, s: s.measured_kwh if _says_what_was_measured(s) else None)
+    measured_kwh = _Sum(lambda run, s: s.measured_kwh if s.before_pue_kwh is not None else None)
     emissions_kgco2e = _Sum(lambda run, s: s.emissions_kgco2e if run.knows_carbon_intensity else None)
     cost_usd = _Sum(lambda run, s: s.cost_usd)
     energy_kwh_lower = _Bound("energy_kwh", "lower")
@@ -123,8 +119,8 @@ class Totals:
     n_calibrated = _Count(lambda run: run.calibration is not None)
     n_unknown_gpu_hours = _Unknown("gpu_hours")
     n_unknown_energy = _Unknown("energy_kwh")
-    n_unknown_measured = _Count(
-        lambda run: run.summary.energy_kwh is not None and not _says_what_was_measured(run.summary)
+    n_unknown_measured = _Column[int](
+        lambda totals: sum(row["energy_kwh"] is not None and row["measured_kwh"] is None for row in totals.rows)
     )
     n_unknown_emissions = _Unknown("emissions_kgco2e")
     n_unknown_cost = _Unknown("cost_usd")
@@ -137,7 +133,7 @@ class Totals:
     n_rented = _Count(lambda run: run.text("is_rented") == "yes", is_flat=False)
     unmetered_estimate_kwh = _Sum(lambda run, s: s.unmetered_estimate_kwh, is_flat=False)
     node_assumed_kwh = _Sum(lambda run, s: s.node_assumed_kwh, is_flat=False)
-    measured_of_kwh = _Sum(lambda run, s: s.before_pue_kwh if _says_what_was_measured(s) else None, is_flat=False)
+    measured_of_kwh = _Sum(lambda run, s: s.before_pue_kwh if s.measured_kwh is not None else None, is_flat=False)
 
     @property
     def measured_share(self) -> float | None:

@@ -13,7 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_factors import market_kgco2e
-from greenlove_tracker.logs.run_rows import KEYS
+from greenlove_tracker.logs.run_rows import kind_of
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.report.verdict import scope_sentence
@@ -83,7 +83,7 @@ def _details(run: Run) -> dict[str, Any]:
     """Return what else an auditor asks for: who, where, on what, for how long, by which meter, and how sure it is."""
     summary, price = run.summary, run.electricity_price
     return {
-        "kind": KEYS["kind"](run),
+        "kind": kind_of(run),
         "status": str(summary.status),
         **{name: run.text(name) for name in _TEXTS},
         "devices": run.text("gpu_models") or run.text("cpu_model"),

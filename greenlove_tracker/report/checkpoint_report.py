@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from itertools import starmap
+from collections.abc import Callable, Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent
 from greenlove_tracker.logs.lost_work import (
     Interruption,
-    LostWork,
-    TrainingInterruptions,
+    Interruptions,
     restored_from,
     training_interruptions,
 )
@@ -60,35 +58,40 @@ def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
     return tuple(blocks)
 
 
-def lost_work_blocks(found: LostWork | None) -> tuple[doc.Block, ...]:
+def lost_work_blocks(found: Interruptions | None) -> tuple[doc.Block, ...]:
     """Return what interruptions cost the trainings of a directory, and the runs that lost most; nothing without any."""
-    if found is None or not found.n_interruptions:
+    if found is None or not found.interruptions:
         return ()
+    n_interruptions = len(found.interruptions)
     least, unlogged = ("at least ", f" and {_NOT_LOGGED}") if found.is_at_least else ("", "")
-    were = "was" if found.n_interruptions == 1 else "were"
+    were = "was" if n_interruptions == 1 else "were"
+    lost = [one for one in found.interruptions if one.lost.duration_s > 0]
     amounts = [
-        _amount("energy", fmt.energy, found.energy_kwh, found.n_unknown_energy),
-        _amount("CO2e", fmt.mass, found.emissions_kgco2e, found.n_unknown_emissions),
+        _amount("energy", fmt.energy, [one.lost.energy_kwh for one in lost]),
+        _amount("CO2e", fmt.mass, [one.lost.emissions_kgco2e for one in lost]),
     ]
     again = f" Restarts took {fmt.duration(found.restarts_s)}." if found.restarts_s else ""
     text = (
-        f"{fmt.plural(found.n_interruptions, 'run')} of trainings that went on from a checkpoint {were} interrupted: "
-        f"{least}{fmt.duration(found.duration_s)} of work lost ({'; '.join(amounts)}){unlogged}.{again} What is logged "
+        f"{fmt.plural(n_interruptions, 'run')} of trainings that went on from a checkpoint {were} interrupted: "
+        f"{least}{fmt.duration(found.lost_s)} of work lost ({'; '.join(amounts)}){unlogged}.{again} What is logged "
         "of it is in every total."
     )
     blocks: list[doc.Block] = [doc.Heading("Interruptions and lost work"), doc.Paragraph(text)]
-    if shown := list(found.lost.items())[:_MOST_LOSSES]:
-        blocks.append(doc.Table(_LOSSES, tuple(starmap(_loss_cells, shown))))
-    if n_more := len(found.lost) - len(shown):
+    most = sorted(lost, key=lambda one: (-one.lost.duration_s, one.run_id))[:_MOST_LOSSES]
+    if most:
+        blocks.append(doc.Table(_LOSSES, tuple(_loss_cells(one.run_id, one.lost) for one in most)))
+    if n_more := len(lost) - len(most):
         blocks.append(doc.Paragraph(f"and {fmt.plural(n_more, 'run')} that lost less"))
     return (*blocks, doc.Paragraph(_METHOD, is_note=True))
 
 
-def _amount(name: str, text: Callable[[float | None], str], value: float | None, n_unknown: int) -> str:
-    if value is None:
+def _amount(name: str, text: Callable[[float | None], str], values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if values and not known:
         return f"{name} unknown"
+    n_unknown = len(values) - len(known)
     missing = f", {name} of {fmt.plural(n_unknown, 'run')} unknown" if n_unknown else ""
-    return f"{text(value)}{' of CO2e' if name == 'CO2e' else ''}{missing}"
+    return f"{text(math.fsum(known))}{' of CO2e' if name == 'CO2e' else ''}{missing}"
 
 
 def _loss_cells(run_id: str, lost: RunSummary) -> tuple[str, ...]:
@@ -111,7 +114,7 @@ def checkpoints_sentence(run: Run) -> str:
     return "; ".join(parts)
 
 
-def costs_text(found: TrainingInterruptions) -> str:
+def costs_text(found: Interruptions) -> str:
     """Return what interruptions cost: ``1 interruption: 20 s of work lost (2 Wh), restarts took 4 s``."""
     least = "at least " if found.is_at_least else ""
     lost = f"{least}{fmt.duration(found.lost_s)} of work lost"
@@ -121,7 +124,7 @@ def costs_text(found: TrainingInterruptions) -> str:
     return f"{fmt.plural(len(found.interruptions), 'interruption')}: {lost}{energy}{unknown}{again}"
 
 
-def _totals_sentence(found: TrainingInterruptions) -> str:
+def _totals_sentence(found: Interruptions) -> str:
     parts = [f"This training took {fmt.plural(len(found.runs), 'run')} so far. {costs_text(found)}"]
     if found.restarts_kwh:
         parts.append(f" and {fmt.energy(found.restarts_kwh)}")
@@ -131,7 +134,7 @@ def _totals_sentence(found: TrainingInterruptions) -> str:
     return f"{''.join(parts)}.{emitted}"
 
 
-def _table(found: TrainingInterruptions) -> tuple[doc.Block, ...]:
+def _table(found: Interruptions) -> tuple[doc.Block, ...]:
     shown = found.interruptions[-_MOST_ROWS:]
     table = doc.Table(_COLUMNS, tuple(map(_cells, shown)))
     n_more = len(found.interruptions) - len(shown)

@@ -73,7 +73,7 @@ def directory_document(
             *shared_metric_blocks(rows),
             *forecast_blocks(rows),
             *incomplete_blocks(aggregate),
-            *lost_work_blocks(aggregate.lost_work),
+            *lost_work_blocks(aggregate.interruptions),
             *problem_blocks(aggregate),
             *sums_method_blocks(aggregate),
         ),

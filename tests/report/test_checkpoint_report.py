@@ -89,7 +89,7 @@ def test_the_report_says_what_was_lost_and_how_it_went_on(resumed):
 
 def test_the_report_of_a_directory_says_what_was_lost(resumed):
     logs = aggregate(resumed.parent)
-    heading, text, table, _ = lost_work_blocks(logs.lost_work)
+    heading, text, table, _ = lost_work_blocks(logs.interruptions)
     assert heading in directory_document(logs).blocks
     assert (
         "1 run of trainings that went on from a checkpoint was interrupted: 20.0 s of work lost (2.00 Wh; " in text.text
