@@ -170,7 +170,7 @@ def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
     from greenlove_tracker.report.metric_report import N_BEST, ranked_metrics
 
     rows = []
-    for (name, is_higher), ranked in ranked_metrics(added_up.run_rows).items():
+    for (name, is_higher), ranked in ranked_metrics(added_up.total.rows).items():
         runs = [
             {
                 "run": item.run_id,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
 from greenlove_tracker.console import with_bar
@@ -15,7 +14,7 @@ from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.lost_work import Interruptions, all_interruptions, chain_start
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import DETAILS, KEYS, Query, read_row, read_rows
+from greenlove_tracker.logs.run_rows import KEYS, Query, read_row, read_rows
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.sums import FLAT, RunRow, Totals, flat_totals
@@ -69,7 +68,9 @@ class Aggregate:
 
     def __init__(self, source: Logs, query: Query, how: Mapping[str, Any]) -> None:
         self._source, self._query, self._how = source, query, how
-        self._every: list[RunRow] | None = None
+        self._every: list[RunRow] = []
+        self._total: Totals | None = None
+        self._n_left_out = 0
 
     @property
     def path(self) -> LogPath:
@@ -81,48 +82,34 @@ class Aggregate:
         """The runs that count, and the time of them."""
         return self._query.selection
 
-    def prepare(self, *needs: str) -> None:
-        """Read everything once for what will be asked: ``DAY``, ``MONTH`` and ``DETAILS``, as in ``Query``."""
-        if self._every is not None and self._query.needs.issuperset(needs):
-            return
-        self._query = replace(self._query, needs=self._query.needs.union(needs))
-        every = read_rows(self._query, self._source.path, self._source.names, **self._how)
-        others = self._source.others([row["run"] for row in every if not row["is_run"]])
-        every = [row for row in every if row["is_run"]]
-        every += (read_row(self._query, run) for run in with_bar(map(copy, others), len(others), len(others)))
-        self._every = every
-        self.__dict__.pop("_counted", None)
+    def prepare(self, *needs: str) -> Totals:
+        """Read everything once for what will be asked: ``DAY``, ``MONTH`` and ``DETAILS``, as in ``Query``.
 
-    @property
-    def run_rows(self) -> Sequence[RunRow]:
-        """One row for each run that counts, as ``run_row`` makes it."""
-        self.prepare()
-        return self._counted[0]
-
-    @property
-    def detailed_rows(self) -> Sequence[RunRow]:
-        """The same, with ``DETAILS``."""
-        self.prepare(DETAILS)
-        return self._counted[0]
-
-    @cached_property
-    def _counted(self) -> tuple[Sequence[RunRow], int]:
-        """The rows that count, and the number of simulated ones that do not, because there are others."""
-        chosen = [row for row in self._every or () if row["counts"]]
-        real = [row for row in chosen if not row["n_simulated"]]
-        simulated = self.selection.simulated
-        rows = chosen if simulated or (simulated is None and not real) else real
-        return rows, len(chosen) - len(rows)
+        Returns:
+            Everything together.
+        """
+        if self._total is None or not self._query.needs.issuperset(needs):
+            self._query = replace(self._query, needs=self._query.needs.union(needs))
+            every = read_rows(self._query, self._source.path, self._source.names, **self._how)
+            others = self._source.others([row["run"] for row in every if not row["is_run"]])
+            self._every = [row for row in every if row["is_run"]]
+            bar = with_bar(map(copy, others), len(others), len(others))
+            self._every += (read_row(self._query, run) for run in bar)
+            chosen = [row for row in self._every if row["counts"]]
+            real, simulated = [row for row in chosen if not row["n_simulated"]], self.selection.simulated
+            self._total = Totals(chosen if simulated or (simulated is None and not real) else real)
+            self._n_left_out = len(chosen) - self._total.n_runs
+        return self._total
 
     @property
     def total(self) -> Totals:
-        """Everything together."""
-        return Totals(self.run_rows)
+        """Everything together; its ``rows`` are the runs that count, without simulated ones beside others."""
+        return self.prepare()
 
     @property
     def runs(self) -> Runs:
         """The runs that could be read, by name; each is read anew whenever they are gone through."""
-        chosen = {(row["path"], row["run"]) for row in self.run_rows}  # a file of CodeCarbon's holds several
+        chosen = {(row["path"], row["run"]) for row in self.total.rows}  # a file of CodeCarbon's holds several
 
         def read() -> Iterator[Run]:
             for run in self._source.each():
@@ -140,31 +127,31 @@ class Aggregate:
     def problems(self) -> list[Problem]:
         """Everything that could not be read, by name."""
         self.prepare()
-        by_path = sorted(self._every or (), key=lambda row: row["path"])
+        by_path = sorted(self._every, key=lambda row: row["path"])
         return [*self._source.own_problems, *(problem for row in by_path for problem in row["problems"])]
 
     @property
     def verified(self) -> Verified | None:
         """The number of runs that agree with their epochs; None where that was not asked for."""
         self.prepare()
-        agree = [row["agrees"] for row in self._every or () if row["is_run"]]
+        agree = [row["agrees"] for row in self._every if row["is_run"]]
         return Verified(agree.count(True), agree.count(False)) if self._query.is_verified else None
 
     @property
     def n_left_out(self) -> int:
         """The number of simulated runs that were chosen and do not count."""
         self.prepare()
-        return self._counted[1]
+        return self._n_left_out
 
     @property
     def interruptions(self) -> Interruptions | None:
         """What interrupted trainings, for which their runs are read once more; None where none went on."""
-        return all_interruptions({row["run"]: row["path"] for row in self.run_rows}, self._continues)
+        return all_interruptions({row["run"]: row["path"] for row in self.total.rows}, self._continues)
 
     @property
     def _continues(self) -> Mapping[str, str]:
         """The run that a run continues; of runs outside the period too."""
-        return {row["run"]: row["continues"] for row in self._every or () if row["continues"]}
+        return {row["run"]: row["continues"] for row in self._every if row["continues"]}
 
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.
@@ -177,10 +164,10 @@ class Aggregate:
             asked = ", ".join(unknown or keys) or "nothing"
             raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
         unit = DAY if DAY in keys else MONTH if MONTH in keys else None
-        self.prepare(*([unit] if unit else []))
+        total = self.prepare(*([unit] if unit else []))
         continues = self._continues
         groups: dict[tuple[str, ...], list[RunRow]] = {}
-        for row in self.run_rows:
+        for row in total.rows:
             for part in row["parts"].get(unit, [row]):
                 values = (chain_start(row["run"], continues) if key == "training" else part[key] for key in keys)
                 groups.setdefault(tuple(values), []).append(part)

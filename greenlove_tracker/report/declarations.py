@@ -309,7 +309,7 @@ class _Facts:
         self.needs = needs
         declared, left_out, overheads = list[RunRow](), list[RunRow](), list[RunRow]()
         column = {"energy": "energy_kwh", "emissions": "emissions_kgco2e"}[needs]
-        for row in aggregate.run_rows:
+        for row in aggregate.total.rows:
             is_known = row[column] is not None
             if not is_known and row["kind"] == OVERHEAD:
                 overheads.append(row)

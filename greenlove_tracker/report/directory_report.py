@@ -12,7 +12,8 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, INCOMPLETE
+from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, INCOMPLETE
+from greenlove_tracker.logs.selection import MONTH
 from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.records import Factor
@@ -45,7 +46,7 @@ def directory_document(
     """Return the report of a log directory.
 
     Args:
-        aggregate: its runs, prepared for ``MONTH`` and ``DETAILS``.
+        aggregate: its runs.
         n_jobs: jobs that ran.
         issued: the date that the report is to bear.
 
@@ -53,7 +54,8 @@ def directory_document(
         UsageError: where the number of jobs cannot be.
     """
     name = fmt.shortened(aggregate.path.resolve().name, 60)
-    total, rows, period = aggregate.total, aggregate.detailed_rows, aggregate.selection.period
+    total, period = aggregate.prepare(MONTH, DETAILS), aggregate.selection.period
+    rows = total.rows
     countries = {row["country"] for row in rows}
     of_period = () if period.is_everything else (period.text,)
     return doc.Document(
@@ -81,7 +83,7 @@ def directory_document(
 
 
 def _subtitle(aggregate: Aggregate) -> str:
-    known = {row["started_at"][:10] for row in aggregate.run_rows} - {""}
+    known = {row["started_at"][:10] for row in aggregate.total.rows} - {""}
     days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))] if known else []
     runs = wording.runs_text({kind: totals.n_runs for (kind,), totals in aggregate.by("kind").items()})
     period = aggregate.selection.period
@@ -211,7 +213,7 @@ def _row(name: str, sums: Sums) -> tuple[str, ...]:
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the runs with the highest emissions, and the others as one row."""
-    total, every = aggregate.total, sorted(aggregate.run_rows, key=_by_emissions)
+    total, every = aggregate.total, sorted(aggregate.total.rows, key=_by_emissions)
     if not every:
         return ()
     top, others = every[:_N_TOP], every[_N_TOP:]
@@ -263,7 +265,7 @@ def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:
 
 def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the runs that did not finish, and why; their time and energy are in the totals."""
-    incomplete = [row for row in aggregate.run_rows if row["status"] in INCOMPLETE]
+    incomplete = [row for row in aggregate.total.rows if row["status"] in INCOMPLETE]
     ended = sorted((row for row in incomplete if row["has_end"]), key=_by_emissions)
     if not ended:
         return ()
@@ -312,7 +314,7 @@ def problem_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
 
 def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the method of the sums, and the largest run as an example of a single one."""
-    rows = aggregate.detailed_rows
+    rows = aggregate.prepare(DETAILS).rows
     if not rows:
         return ()
     largest = min(

@@ -117,7 +117,7 @@ def _metrics_sentence(run: Run) -> str:
 def metrics_table(aggregate: Aggregate) -> str:
     """Return the runs with the best values of each metric, and the problems by name."""
     lines: list[str] = []
-    for ranking in rankings(aggregate.run_rows, least_runs=1, run_width=36):
+    for ranking in rankings(aggregate.total.rows, least_runs=1, run_width=36):
         rows = [list(ranking.columns), *map(list, ranking.rows)]
         table = terminal.table(rows, "<" + ">" * (len(ranking.columns) - 1), rules_below=(0,))
         more = [f"and {fmt.plural(ranking.n_more, 'run')} more"] if ranking.n_more else []

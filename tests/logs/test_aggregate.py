@@ -292,7 +292,7 @@ def test_simulated_runs_are_left_out_beside_others(make_run, simulated, counted,
     found = aggregate(path, simulated=simulated)
     assert ([run.run_id for run in found.runs], found.n_left_out) == (counted, n_left_out)
     assert found.total.n_runs == len(counted) and sizes(found, "run") == {(name,): 1 for name in counted}
-    assert len(found.run_rows) == len(counted)
+    assert len(found.total.rows) == len(counted)
 
 
 def test_simulated_runs_count_where_there_are_no_others_unless_refused(make_run):

@@ -69,7 +69,7 @@ def test_what_is_asked_later_or_at_once_is_the_same(logs):
     at_once.prepare("month", DETAILS)
     for keys in CUTS:
         assert later.rows(*keys) == at_once.rows(*keys)
-    assert later.detailed_rows == at_once.detailed_rows and later.problems == at_once.problems
+    assert later.prepare(DETAILS).rows == at_once.prepare(DETAILS).rows and later.problems == at_once.problems
 
 
 def test_a_directory_is_read_once_for_its_screen_and_its_report(logs, monkeypatch):
@@ -300,7 +300,7 @@ def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):
     top = next(table for table in tables if table.columns[0].title == "run")
     further, total = top.rows[-2], top.rows[-1]
     every = aggregate(tmp_path / "logs")
-    rest = Totals(sorted(every.run_rows, key=lambda row: (-row["emissions_kgco2e"], row["run"]))[10:])
+    rest = Totals(sorted(every.total.rows, key=lambda row: (-row["emissions_kgco2e"], row["run"]))[10:])
     assert further[4:] == Sums(rest).cells and total[4:] == Sums(every.total).cells
 
 
