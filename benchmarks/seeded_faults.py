@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "logs",
         "logs/run_parts.py",
-        "within.append([amount * (overlap_s / (end_s - start_s)) for amount in amounts])",
-        "within.append([amount * (start_s >= from_utc_s) for amount in amounts])",
+        "found.append([amount * (overlap_s / (end_s - start_s)) for amount in amounts])",
+        "found.append([amount * (start_s >= from_utc_s) for amount in amounts])",
         "a row across the end of a month counts wholly to the first one",
         golden("summary-by-day-and-status"),
     ),

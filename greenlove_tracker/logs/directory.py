@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.console import with_bar
@@ -16,7 +15,7 @@ from greenlove_tracker.logs.foreign.discovery import copies_among, copy_message,
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, is_of_directory
-from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, forget_listings, place
+from greenlove_tracker.logs.storage import LogPath, entries, file_in, forget_listings, modified_s, place
 from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus
 
@@ -170,36 +169,27 @@ class FollowedRun:
     """
 
     def __init__(self, path: LogPath) -> None:
-        self._path = path
-        self._stamps: Mapping[str, tuple[int, int]] | None = None
-        self._run = Run(path)
+        self._path, self._run = path, Run(path)
+        self._written_s: tuple[float, float] | None = None
 
     def run(self) -> Run:
         """Return the run as it is now; the same object where nothing was written and it has ended."""
-        stamps = self._written()
-        if stamps is None or stamps != self._stamps or self._goes_on():
-            self._run, self._stamps = Run(self._path), stamps
+        forget_listings(self._path)
+        fresh = Run(self._path)
+        calibration = fresh.log_dir / CALIBRATION_FILE  # figures of the run depend on it
+        try:
+            is_calibrated = calibration.exists()
+            written_s = fresh.written_s, modified_s(file_in(fresh.log_dir, CALIBRATION_FILE)) if is_calibrated else 0.0
+        except OSError:  # gone since it was listed
+            written_s = None
+        if written_s is None or written_s != self._written_s or self._goes_on():
+            self._run, self._written_s = fresh, written_s
         return self._run
 
     def _goes_on(self) -> bool:
         """Return True where it did when it was last looked at; a dead run that writes nothing stays dead."""
         run = self._run
         return run.is_run and not run.has_summary and is_readable(run) and run.summary.status == RunStatus.RUNNING
-
-    def _written(self) -> Mapping[str, tuple[int, int]] | None:
-        """Return size and time of each file; None where that costs as much as reading them, or cannot be told."""
-        if isinstance(self._path, RemotePath):
-            forget_listings(self._path)
-            return None
-        calibration = self._run.log_dir / CALIBRATION_FILE  # figures of the run depend on it
-        try:
-            with os.scandir(self._path) as scanned:
-                found = {entry.name: entry.stat() for entry in scanned if entry.name.endswith(".csv")}
-            if isinstance(calibration, Path) and calibration.exists():
-                found[CALIBRATION_FILE] = calibration.stat()
-        except OSError:
-            return None
-        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

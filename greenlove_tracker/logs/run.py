@@ -6,11 +6,11 @@ import math
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
 
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.errors import LogError, UsageError
@@ -56,6 +56,8 @@ from greenlove_tracker.records import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Value = TypeVar("Value")
 
 
 class RunFiles:
@@ -335,10 +337,14 @@ class Run(RunFiles):
     def time_limit_s(self) -> float | None:
         """The time from its start in which the run had to be done; None where it had no limit."""
         text = self.text("time_limit_s")
+        return self._unless_damaged("time_limit_s", lambda: schema.finite(text) if text else None)
+
+    def _unless_damaged(self, name: str, read: Callable[[], Value | None]) -> Value | None:
+        """Return what is read of fields; None, and a problem of that name, where it is not what they hold."""
         try:
-            return schema.finite(text) if text else None
+            return read()
         except ValueError as error:
-            self._add_problem(schema.RUN_FILE, f"time_limit_s left out: {error}")
+            self._add_problem(schema.RUN_FILE, f"{name} left out: {error}")
             return None
 
     @property
@@ -397,11 +403,7 @@ class Run(RunFiles):
 
     def factor(self, name: str) -> Factor | None:
         """Return a factor of ``run.csv``; None where there is none, or one that cannot be."""
-        try:
-            found = schema.factor_from_fields(name, self.fields)
-        except ValueError as error:
-            self._add_problem(schema.RUN_FILE, f"{name} left out: {error}")
-            return None
+        found = self._unless_damaged(name, lambda: schema.factor_from_fields(name, self.fields))
         if found is not None and name in _AT_LEAST_1 and found.value < 1:
             self._add_problem(schema.RUN_FILE, f"a {name} of {found.value:g} left out: there is none below 1")
             return None

@@ -7,10 +7,12 @@ a share of the run's, and the shares of adjacent parts come to 1: so they add up
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from operator import itemgetter
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.run import Cut, Fields, Run
@@ -78,11 +80,23 @@ class Timeline:
         return began_and_ended_s(self._run)
 
     @cached_property
-    def _stretches(self) -> Sequence[tuple[float, ...]]:
-        """Beginning and end of each gap and row, and what it adds to each of ``_SUMS``; without any, the run evenly."""
+    def _stretches(self) -> Sequence[_Stretch]:
+        """Those of ``_stretches_of``, in their order; without any, the run evenly."""
         metered = [s for s in self._run.timed_streams if not all(Flag.NO_METER in row.flags for row in s)]
-        found = list(_stretches(metered, self._run.terms.rates))
-        return found if any(one[2] > 0 for one in found) else [(*self.times_s, 1.0, *(0.0 for _ in _SUMS[1:]))]
+        found = sorted(_stretches_of(metered, self._run.terms.rates), key=itemgetter(0))
+        if any(amounts[0] > 0 for *_, amounts in found):
+            return found
+        began_s, ended_s = self.times_s
+        return [(began_s, max(ended_s, began_s + TIMESTAMP_S), (1.0, *(0.0 for _ in _SUMS[1:])))]
+
+    @cached_property
+    def _longest_s(self) -> float:
+        return max(end_s - start_s for start_s, end_s, _ in self._stretches)
+
+    def _within(self, from_utc_s: float, to_utc_s: float) -> Sequence[_Stretch]:
+        """Return the stretches that may lie in a time, in part at least: few of a long run."""
+        first = bisect_left(self._stretches, from_utc_s - self._longest_s, key=itemgetter(0))
+        return self._stretches[first : bisect_left(self._stretches, to_utc_s, key=itemgetter(0))]
 
     def part(self, from_utc_s: float, to_utc_s: float) -> Run | None:
         """Return what ``part_of`` returns."""
@@ -102,8 +116,8 @@ class Timeline:
         )
         is_split = any(
             start_s + TIMESTAMP_S < at_s < end_s - TIMESTAMP_S
-            for start_s, end_s, *_ in self._stretches
             for at_s in (from_s, to_s)
+            for start_s, end_s, _ in self._within(at_s, at_s)
         )
         fields = Fields.of({**run.fields, "started_at": Field("started_at", summary.started_at)})
         cut = Cut(has_begin, has_end, is_split)
@@ -147,18 +161,19 @@ class Timeline:
         return self._sums(-math.inf, math.inf)
 
     def _sums(self, from_utc_s: float, to_utc_s: float) -> Mapping[str, float]:
-        within = [[0.0] * len(_SUMS)]
-        for start_s, end_s, *amounts in self._stretches:
+        found = [[0.0] * len(_SUMS)]
+        for start_s, end_s, amounts in self._within(from_utc_s, to_utc_s):
             overlap_s = min(end_s, to_utc_s) - max(start_s, from_utc_s)
             if overlap_s > 0:
-                within.append([amount * (overlap_s / (end_s - start_s)) for amount in amounts])
-        return dict(zip(_SUMS, map(math.fsum, zip(*within, strict=True)), strict=True))
+                found.append([amount * (overlap_s / (end_s - start_s)) for amount in amounts])
+        return dict(zip(_SUMS, map(math.fsum, zip(*found, strict=True)), strict=True))
 
 
+_Stretch = tuple[float, float, tuple[float, ...]]
 _SUMS = ("time", *COMPONENTS, "measured", "estimate", "energy", "emissions", "cost")
 
 
-def _stretches(streams: Sequence[Sequence[Row]], base: Rates) -> Iterator[tuple[float, ...]]:
+def _stretches_of(streams: Sequence[Sequence[Row]], base: Rates) -> Iterator[_Stretch]:
     """Yield beginning and end of each gap and row, and what it adds to each of ``_SUMS``.
 
     A stream that metered nothing is taken at the mean power of the others, as in the totals of a run.
@@ -170,23 +185,23 @@ def _stretches(streams: Sequence[Sequence[Row]], base: Rates) -> Iterator[tuple[
     mean = mean_rates(base, (row for rows in streams for row in rows))
     for n, (rows, of_stream) in enumerate(zip(streams, means_w, strict=True)):
         for start_s, duration_s, energy, row in timed_stretches(rows):
+            if duration_s <= 0 and not energy.is_known:
+                continue
             metered = {c: kwh for c in COMPONENTS if (kwh := energy.component_kwh(c)) is not None}
             missing_w = math.fsum(w for c, w in (of_stream or of_others).items() if c not in metered)
             metered_kwh, estimate_kwh = math.fsum(metered.values()), kwh_from_w_s(missing_w, duration_s)
-            rates = (
-                (row.carbon_intensity_gco2e_per_kwh, base.carbon_intensity, mean.carbon_intensity),
-                (row.electricity_price_usd_per_kwh, base.electricity_price, mean.electricity_price),
-            )
-            yield (
-                start_s,
-                start_s + max(duration_s, TIMESTAMP_S / 2),
+            intensity = _first(row.carbon_intensity_gco2e_per_kwh, base.carbon_intensity)
+            price = _first(row.electricity_price_usd_per_kwh, base.electricity_price)
+            amounts = (
                 duration_s if n == 0 else 0.0,
                 *(metered.get(c, 0.0) for c in COMPONENTS),
                 math.fsum(kwh for c, kwh in metered.items() if is_measured(energy.component_method(c))),
                 estimate_kwh,
                 metered_kwh + estimate_kwh,
-                *(metered_kwh * _first(own, of_run) + estimate_kwh * _first(of_mean) for own, of_run, of_mean in rates),
+                metered_kwh * intensity + estimate_kwh * _first(mean.carbon_intensity),
+                metered_kwh * price + estimate_kwh * _first(mean.electricity_price),
             )
+            yield start_s, start_s + max(duration_s, TIMESTAMP_S / 2), amounts
 
 
 def _first(*rates: float | None) -> float:

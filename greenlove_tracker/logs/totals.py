@@ -297,6 +297,9 @@ def rows_between(rows: Sequence[Row], from_utc_s: float, to_utc_s: float) -> Seq
     """
     kept = []
     for row in rows:
+        at_s, lasts_s = _started_s(row), row.gap_before_s + row.duration_s
+        if at_s is None or at_s - lasts_s >= to_utc_s or at_s + lasts_s <= from_utc_s:
+            continue  # most of a long run, when it is cut into days
         stretches = [(start_s, start_s + duration_s) for start_s, duration_s, *_ in timed_stretches([row])]
         inside = [(max(0.0, min(end, to_utc_s) - max(start, from_utc_s)), end - start) for start, end in stretches]
         gap, own, *_ = [*(overlap_s / length_s if length_s > 0 else 0.0 for overlap_s, length_s in inside), 0.0, 0.0]
@@ -368,15 +371,22 @@ def utc(text: str) -> datetime:
 def timed_stretches(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy, Row]]:
     """Yield beginning (seconds since the Unix epoch), duration in s, energy and row of each gap and each row."""
     for row in rows:
-        try:
-            started_s = datetime.fromisoformat(row.started_at).timestamp()
-        except ValueError:  # a damaged log
+        at_s = _started_s(row)
+        if at_s is None:
             continue
         if row.kind in (RowKind.GAP, RowKind.TAIL):
-            yield started_s, row.gap_before_s, row.gap_before, row
+            yield at_s, row.gap_before_s, row.gap_before, row
         else:
-            yield started_s - row.gap_before_s, row.gap_before_s, row.gap_before, row
-            yield started_s, row.duration_s, row.energy, row
+            yield at_s - row.gap_before_s, row.gap_before_s, row.gap_before, row
+            yield at_s, row.duration_s, row.energy, row
+
+
+def _started_s(row: Row) -> float | None:
+    """Return the beginning of a row, in seconds since the Unix epoch; None where the log is damaged there."""
+    try:
+        return datetime.fromisoformat(row.started_at).timestamp()
+    except ValueError:
+        return None
 
 
 def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
