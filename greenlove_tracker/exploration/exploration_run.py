@@ -250,7 +250,7 @@ class ExplorationRun(TrialSession):
         session, rank = self._session, self._session.state.ranks.rank
         run = Run(session.run_dir)
         if session.summary is not None:
-            rows, fields = {rank: session.rows}, session.writer.fields
+            rows, fields = {rank: session.writer.rows()}, session.writer.fields
             run = Run.from_memory(session.run_dir, fields, rows, session.summary, trials=self.record.trials)
         try:
             return compare_run(run, self._options.comparison, forecast=forecast).projections, ""
@@ -260,7 +260,7 @@ class ExplorationRun(TrialSession):
     def _gpu_power_w(self) -> float | None:
         metered = [
             (row.energy.gpu_kwh, row.duration_s)
-            for row in self._session.rows
+            for row in self._session.writer.rows()
             if row.epoch is not None and row.energy.gpu_kwh is not None
         ]
         timed_s = sum(s for _, s in metered)

@@ -228,7 +228,8 @@ class RunWriter:
     """Writes ``run.csv``, ``epochs-<rank>.csv``, ``summary.csv`` and further files of one rank, where they are needed.
 
     Rows go to the file at once and to the disk with ``sync()``. Only the first failure goes to ``on_error``; after
-    it, everything is kept in memory and every ``sync()`` tries again. Not thread-safe: the tracker holds a lock.
+    it, what is not written is kept in memory, up to ``MOST_PENDING_BYTES``, and every ``sync()`` tries again; what was
+    written into a file that was removed is read back from it. Not thread-safe: the tracker holds a lock.
 
     Attributes:
         fields: every line of ``run.csv``.
@@ -318,13 +319,17 @@ class RunWriter:
         if self.unwritten:  # once more, from memory
             self._restore()
             self._finish(summary)
-        for file in self._files:
+        for file in () if self.unwritten else self._files:  # else ``held`` reads them
             self._guarded(file.path.name, file.close)
         return not self.unwritten
 
     def held(self) -> Mapping[str, bytes]:
         """Return every file as it should be, for readers of a run of which the disk did not take all."""
         return {file.path.name: file.content for file in self._files} | dict(self._summary)
+
+    def rows(self) -> list[Row]:
+        """Return every row that was written, from the file: no run keeps a copy of its log."""
+        return list(schema.EPOCHS.read(self._epochs.content, lambda problem: None))
 
     def _restore(self) -> None:
         self.unwritten.clear()
@@ -422,10 +427,12 @@ def _field_cells(fields: Iterable[Field]) -> list[list[str]]:
 # -- A file that is only appended to, or appears whole: what the disk would not take is tried again --
 
 _O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write other line ends
+MOST_PENDING_BYTES = 16 * 1024**2  # of a file: rows of a month
+_PART_BYTES = 1024**2
 
 
 class AppendFile:
-    """A file that is only appended to.
+    """A file that is only appended to; what it holds is on the disk, and what that did not take yet in memory.
 
     Args:
         path: the file, made with the first ``flush``.
@@ -435,39 +442,47 @@ class AppendFile:
 
     def __init__(self, path: Path, head: bytes, *, is_head_atomic: bool = False) -> None:
         self.path = path
-        self._content = bytearray(head)  # all that was ever appended, to be able to begin anew
+        self._pending = bytearray(head)
         self._is_head_atomic = is_head_atomic
-        self._written = 0
         self._handle: int | None = None
-        self._is_dirty = False
+        self._is_dirty = self._has_lost = False
 
     @property
     def content(self) -> bytes:
-        """All that was ever appended, on the disk or not."""
-        return bytes(self._content)
+        """All that was ever appended, on the disk or not; of a file that somebody removed too, while it is open."""
+        if self._handle is None and not self._pending:  # closed, and all of it written
+            return self.path.read_bytes()
+        written = bytearray()
+        while self._handle is not None and (part := os.pread(self._handle, _PART_BYTES, len(written))):
+            written += part
+        return bytes(written + self._pending)
 
     def append(self, data: bytes) -> None:
         """Append data; raises OSError where not all of it could be written, and keeps it all the same."""
-        self._content += data
+        if len(self._pending) + len(data) > MOST_PENDING_BYTES:
+            self._has_lost = True
+        else:
+            self._pending += data
         self.flush()
 
     def replace(self, content: bytes) -> None:
         """Replace all of it at once; raises OSError where the disk does not take it, and keeps it all the same."""
-        self._content = bytearray(content)
         self.close()
-        self._written, self._is_head_atomic = 0, True
+        self._pending, self._is_head_atomic = bytearray(content), True
         self.flush()
 
     def flush(self) -> None:
         """Write what is pending; raises OSError where not all of it could be written."""
-        if self._is_head_atomic and self._written == 0:
-            write_atomically(self.path, bytes(self._content))
-            self._written = len(self._content)
+        if self._handle is None and self._is_head_atomic and self._pending:
+            write_atomically(self.path, bytes(self._pending))
+            self._pending.clear()
         if self._handle is None:
-            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o666)
-        while self._written < len(self._content):
-            self._written += os.write(self._handle, self._content[self._written :])
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o666)
+        while self._pending:
+            del self._pending[: os.write(self._handle, self._pending)]
             self._is_dirty = True
+        if self._has_lost:
+            raise OSError(errno.ENOSPC, f"over {MOST_PENDING_BYTES // 1024**2} MiB could not be written, and are lost")
 
     def unsynced(self) -> int | None:
         """Return a new handle on what the disk may not hold yet; raises OSError, also where the file was removed."""
@@ -485,8 +500,9 @@ class AppendFile:
         """Write everything again into a new file, where somebody removed the old one."""
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            content = self.content
             self.close()
-            self._written = 0
+            self._pending = bytearray(content)
         self.flush()
 
     def close(self) -> None:

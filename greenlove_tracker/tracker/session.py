@@ -102,7 +102,7 @@ class Session:
         state: of the run.
         recorder: of the run.
         writer: of the run's files.
-        rows: every row so far.
+        epoch_rows: the rows of the epoch that was written last.
         tracked_call: ``with session.tracked_call as recorder``, around each call of the training's.
         summary: the totals of this rank, once the run is closed.
         shows_final_screen: it is printed once the run is closed.
@@ -195,7 +195,7 @@ class Session:
         fields = run_fields(settings, plan, ranks, state.factors, [*extra_fields, *role])
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed, has_rates=rates is not None)
-        self.rows: list[Row] = []
+        self.epoch_rows: list[Row] = []
         self.metrics = metrics.MetricTotals()
         self._n_metric_rows = 0
         self._step_watch: StepWatch | None = None
@@ -245,8 +245,9 @@ class Session:
             self._worker.start()
 
     def _emit(self, row: Row) -> None:
-        self.rows.append(row)
         self.writer.write_row(row)  # before anything else can go wrong
+        if row.epoch is not None:
+            self.epoch_rows = [*(r for r in self.epoch_rows if r.epoch == row.epoch), row]
         if self.state.rates_in_force is not None:
             self.state.mean_rates.add(row)
         if self.state.settings.node_overhead is not None:
@@ -763,7 +764,7 @@ class Session:
         if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us
             self.writer.write_fields([Field("torch_version", str(version))])
         if self._intensity is not None:
-            self.writer.write_fields([Field("intensity_sources", sources_text(sources_of(self.rows)))])
+            self.writer.write_fields([Field("intensity_sources", sources_text(sources_of(self.writer.rows())))])
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
@@ -785,7 +786,7 @@ class Session:
     def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
-        own = totals.summarise(state.factors, {state.ranks.rank: self.rows}, ending, gpu_count=state.gpu_count)
+        own = totals.summarise(state.factors, {state.ranks.rank: self.writer.rows()}, ending, gpu_count=state.gpu_count)
         own = replace(own, n_ranks=max(1, self._world_size), metrics=self.metrics.summaries)
         if state.is_leading and (state.mode.is_job or self._world_size > 1) and not self.writer.unwritten:
             return self._with_processes(own, ending)

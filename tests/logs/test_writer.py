@@ -173,6 +173,30 @@ def test_a_removed_directory_is_told_once_and_written_again_at_the_end(writer, r
     assert (list(run.rows[0]), run.text("project"), run.text("gpu_count")) == (ROWS[:2], "digits", "8")
 
 
+def test_what_is_kept_while_the_disk_is_full_is_bounded_and_the_rest_is_told(
+    writer, run_dir, errors, disk, monkeypatch
+):
+    monkeypatch.setattr(writer_module, "MOST_PENDING_BYTES", 1000)
+    writer.write_row(ROWS[0])
+    disk.room = 0
+    for _ in range(100):
+        writer.write_row(ROWS[1])
+    disk.room = 10**9
+    assert not writer.close(summary_of(run_dir)) and len(errors) == 1
+    assert list(writer.unwritten) == ["epochs-0.csv"] and "are lost" in str(writer.unwritten["epochs-0.csv"])
+    kept = Run(run_dir).rows[0]
+    assert list(kept) == writer.rows() == [ROWS[0], *[ROWS[1]] * (len(kept) - 1)] and 5 < len(kept) < 20
+
+
+def test_rows_are_read_back_and_not_held(writer, run_dir):
+    for row in ROWS * 200:
+        writer.write_row(row)
+    assert sum(len(file._pending) for file in writer._files) == 0
+    assert writer.rows() == ROWS * 200
+    writer.close(summary_of(run_dir))
+    assert writer.rows() == ROWS * 200
+
+
 def test_one_removed_file_is_told_and_written_again(writer, run_dir, errors):
     writer.write_row(ROWS[0])
     (run_dir / "run.csv").unlink()

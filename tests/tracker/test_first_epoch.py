@@ -140,7 +140,7 @@ def test_the_power_is_known_early_and_without_a_meter_the_epoch_is_not_cut(clock
         with make_tracker(clock, tmp_path, **PLAN, meter=meter) as tracker:
             tracker.epoch_start()
             steps(tracker, clock, 300)
-            assert sum(row.epoch is not None for row in session().rows) == n_segments
+            assert sum(row.epoch is not None for row in session().writer.rows()) == n_segments
             assert (tracker.forecast.energy_kwh is not None) == bool(n_segments)
 
 

@@ -195,7 +195,7 @@ def test_without_a_meter_a_training_in_steps_is_not_cut_for_its_power(clock, tmp
             clock.pass_s(1.0)
             tracker.step()
             tick()
-        assert not session().rows and tracker.forecast is not None
+        assert not session().writer.rows() and tracker.forecast is not None
 
 
 def test_a_cold_first_epoch_many_times_as_long_is_seen_through_soon(clock, tmp_path):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import tracemalloc
 
 import pytest
-from fakes import FakeClock, make_tracker, session, tick
+from fakes import FakeClock, make_tracker, session, tick, train
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.units import kwh_from_w_s
@@ -40,3 +41,19 @@ def test_a_run_of_days_has_a_row_a_minute_with_a_budget_too(tmp_path, limits, n_
         assert run.summary.energy_kwh == pytest.approx(kwh_from_w_s(360.0, days_s))
         used_kwh = session().recorder.metered_kwh
         assert used_kwh == pytest.approx(kwh_from_w_s(360.0, days_s + 55.0 * bool(limits)))  # as the budget is told
+
+
+@pytest.mark.slow
+def test_a_run_of_very_many_epochs_keeps_none_of_them_and_loses_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    clock, n_epochs = FakeClock(), 3000
+    with make_tracker(clock, tmp_path / "logs", epochs=1_000_000) as tracker:
+        train(tracker, clock, 1000, epoch_s=0.01)
+        tracemalloc.start()
+        train(tracker, clock, n_epochs - 1000, epoch_s=0.01)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        run = killed(tracker, tmp_path)
+        assert len(run.rows[0]) == run.summary.epochs_done == n_epochs
+    assert kept_bytes < 100 * n_epochs  # a row takes 700
+    assert tracker.summary.epochs_done == n_epochs
