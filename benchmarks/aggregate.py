@@ -1,4 +1,4 @@
-"""Adding up a directory of runs: ours, ours on Dask, and carbontracker's parser on the same epochs, in one run.
+"""Adding up a directory of runs: ours, in one process and in several, and carbontracker's parser on the same epochs.
 
     python benchmarks/aggregate.py [--runs 10000] [--epochs 100] [--rounds 3] [--gpus 1] [--json FILE]
 
@@ -6,9 +6,10 @@ Writes the logs itself into a temporary directory: ours by our writer, a few run
 names; carbontracker's in its own format, with the durations and powers of the same epochs. All is read from the page
 cache, in interleaved rounds, and the best round counts. What is timed:
 
-- ours: `aggregate(directory)` by project and month, as `greenlove summary` does; finished runs from their summaries;
+- ours: the rows of `aggregate(directory)` by project and month, as `greenlove summary` has them; finished runs from
+  their summaries;
 - verified: the same with every epoch read, added up and compared with the summaries, once;
-- Dask: a process a core of this machine; its start, which takes seconds once, is not in it, and is given beside;
+- several processes: one a core of this machine, their start included;
 - carbontracker: `parser.parse_all_logs`, which gives the epochs, and `parser.aggregate_consumption`, which gives only
   a sum, from the totals in its logs.
 """
@@ -16,14 +17,13 @@ cache, in interleaved rounds, and the best round counts. What is timed:
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from greenlove_tracker import aggregate
@@ -33,7 +33,7 @@ from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind
 from greenlove_tracker.units import kwh_from_w_s
 
-ASKED = 4.0  # times carbontracker's parser
+ASKED = 8.0  # times carbontracker's parser
 N_TEMPLATES = 24
 KEYS = ("project", "month")
 BEGAN_S = 1.79e9
@@ -167,19 +167,6 @@ def _carbontracker_logs(template: int, n_epochs: int, n_gpus: int) -> tuple[str,
     return standard, f"{output}{stamp}CarbonTracker: Finished monitoring.\n"
 
 
-@contextlib.contextmanager
-def dask_scheduler() -> Iterator[tuple[str | None, float]]:
-    """A process a core, and what it took to start them; no address without Dask."""
-    try:
-        from distributed import LocalCluster
-    except ImportError:
-        yield None, 0.0
-        return
-    began = time.perf_counter()
-    with LocalCluster(threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        yield cluster.scheduler_address, time.perf_counter() - began
-
-
 def timed(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
@@ -189,20 +176,18 @@ def timed(action: Callable[[], object]) -> float:
 def contestants(ours: Path, theirs: Path) -> dict[str, Callable[[], object]]:
     from carbontracker import parser
 
+    n = os.cpu_count() or 1
     return {
-        "greenlove_tracker": lambda: aggregate(ours).by(*KEYS),
+        "greenlove_tracker": lambda: aggregate(ours).rows(*KEYS),
+        f"greenlove_tracker, {n} processes": lambda: aggregate(ours, processes=n).rows(*KEYS),
         "carbontracker parse_all_logs": lambda: parser.parse_all_logs(str(theirs)),
         "carbontracker aggregate_consumption": lambda: parser.aggregate_consumption(str(theirs)),
     }
 
 
-def on_dask(ours: Path, scheduler: str) -> Callable[[], object]:
-    return lambda: aggregate(ours, engine="dask", scheduler=scheduler).by(*KEYS)
-
-
-def verified(ours: Path, **how: str) -> Callable[[], object]:
+def verified(ours: Path, processes: int) -> Callable[[], object]:
     def verify() -> None:
-        assert aggregate(ours, verify=True, **how).problems == []  # type: ignore[arg-type]
+        assert aggregate(ours, verify=True, processes=processes).problems == []
 
     return verify
 
@@ -242,25 +227,22 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         ours, theirs = Path(directory, "ours"), Path(directory, "theirs")
+        Path(directory, "none").mkdir()
         write_ours(ours, arguments.runs, arguments.epochs, arguments.gpus)
         write_carbontrackers(theirs, arguments.runs, arguments.epochs, arguments.gpus)
         best = best_of(arguments.rounds, contestants(ours, theirs))
-        best |= best_of(1, {"greenlove_tracker, verified": verified(ours)})
-        with dask_scheduler() as (scheduler, started_s):  # last: its threads would disturb the others
-            if scheduler is not None:
-                best |= best_of(arguments.rounds, {"greenlove_tracker on Dask": on_dask(ours, scheduler)})
-                again = verified(ours, engine="dask", scheduler=scheduler)
-                best |= best_of(1, {"greenlove_tracker on Dask, verified": again})
+        n = os.cpu_count() or 1
+        best |= best_of(1, {"greenlove_tracker, verified": verified(ours, 1)})
+        best |= best_of(1, {f"greenlove_tracker, verified, {n} processes": verified(ours, n)})
         whole = {
+            "imports alone": in_fresh_process(SUMMARY, str(Path(directory, "none"))),
             "greenlove summary": in_fresh_process(SUMMARY, str(ours)),
             "greenlove report -o report.pdf": in_fresh_process(REPORT, str(ours), str(Path(directory, "report.pdf"))),
         }
-        report(best, whole, started_s, arguments)
+        report(best, whole, arguments)
 
 
-def report(
-    best: dict[str, float], whole: dict[str, tuple[float, float]], started_s: float, arguments: argparse.Namespace
-) -> None:
+def report(best: dict[str, float], whole: dict[str, tuple[float, float]], arguments: argparse.Namespace) -> None:
     n_epochs = arguments.runs * arguments.epochs
     base_s = best["carbontracker parse_all_logs"]
     print(f"{arguments.runs:,} runs of {arguments.epochs} epochs, {arguments.gpus} GPUs, {os.cpu_count()} cores\n")
@@ -272,8 +254,8 @@ def report(
     for name, (seconds, memory_mb) in whole.items():
         print(f"{name:<40}{seconds:>8.2f} s{memory_mb:>8.0f} MiB")
     times = base_s / best["greenlove_tracker"]
-    if started_s:
-        print(f"\nDask's processes took {started_s:.1f} s to start")
+    (_, nothing_mb), (_, rows_mb) = whole["imports alone"], whole["greenlove summary"]
+    print(f"\na run takes {(rows_mb - nothing_mb) * 1024 / arguments.runs:.1f} KiB of memory")
     print(f"\nwe add up {times:.1f} times as fast as carbontracker parses (at least {ASKED:.0f} is asked)")
     if arguments.json:
         arguments.json.write_text(json.dumps({"best_s": best, "whole": whole, "times": times}, indent=2))

@@ -38,7 +38,7 @@ def read_records(
         on_problem: takes a sentence on each part that could not be read and is left out.
         optional: further columns: where the header holds any of them, their cells follow, empty for one that it lacks.
     """
-    yield from _in_order(_numbered(file, on_problem), columns, on_problem, optional)
+    return _in_order(_numbered(file, on_problem), columns, on_problem, optional)
 
 
 def read_lists(file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem) -> list[list[str]]:
@@ -50,17 +50,18 @@ def read_lists(file: LogFile | Path | bytes, columns: Sequence[str], on_problem:
 def _numbered(
     file: LogFile | Path | bytes, on_problem: OnProblem, *, is_small: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield all records, each with the number of its first line; of a large file no more than one is held."""
+    """Return all records, each with the number of its first line; of a large file no more than one is held."""
     try:
         data = file if isinstance(file, bytes) else read_bytes(file, MAX_LISTS_BYTES if is_small else _SMALL_BYTES)
-        if _is_text(data, on_problem):
-            records = read_undamaged(data)
-            yield from read_damaged(io.BytesIO(data), on_problem) if records is None else enumerate(records, 1)
     except OSError as error:
-        if isinstance(file, bytes) or is_small or error.errno != errno.EFBIG:
-            on_problem(f"cannot be read: {error.strerror or error}")
-            return
-        yield from _streamed(file, on_problem)
+        if not isinstance(file, bytes) and not is_small and error.errno == errno.EFBIG:
+            return _streamed(file, on_problem)
+        on_problem(f"cannot be read: {error.strerror or error}")
+        return iter(())
+    if not _is_text(data, on_problem):
+        return iter(())
+    records = read_undamaged(data)
+    return read_damaged(io.BytesIO(data), on_problem) if records is None else enumerate(records, 1)
 
 
 def _streamed(file: LogFile | Path, on_problem: OnProblem) -> Iterator[tuple[int, list[str]]]:
@@ -90,24 +91,23 @@ def _in_order(
     on_problem: OnProblem,
     optional: Sequence[str] = (),
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield all records but the header, which is the first."""
+    """Return all records but the header, which is the first."""
     if (first := next(records, None)) is None:
-        return
+        return records
     header = first[1]
     if missing := set(columns).difference(header):
         on_problem(f"is not ours: no column {', '.join(sorted(missing))}")
-    elif optional and not set(optional).isdisjoint(header):
+        return iter(())
+    if optional and not set(optional).isdisjoint(header):
         if header == [*columns, *optional]:
-            yield from records
-            return
+            return records
         all_places = [header.index(column) if column in header else None for column in (*columns, *optional)]
-        yield from ((line, ["" if i is None else cells[i] for i in all_places]) for line, cells in records)
-    elif header[: len(columns)] == list(columns):
+        return ((line, ["" if i is None else cells[i] for i in all_places]) for line, cells in records)
+    if header[: len(columns)] == list(columns):
         is_longer = bool(optional) and len(header) > len(columns)  # what follows would be taken for the optional ones
-        yield from ((line, cells[: len(columns)]) for line, cells in records) if is_longer else records
-    else:
-        places = [header.index(column) for column in columns]
-        yield from ((line, [cells[i] for i in places]) for line, cells in records)
+        return ((line, cells[: len(columns)]) for line, cells in records) if is_longer else records
+    places = [header.index(column) for column in columns]
+    return ((line, [cells[i] for i in places]) for line, cells in records)
 
 
 def read_undamaged(data: bytes) -> list[list[str]] | None:
