@@ -98,16 +98,11 @@ def _in_order(
     if missing := set(columns).difference(header):
         on_problem(f"is not ours: no column {', '.join(sorted(missing))}")
         return iter(())
-    if optional and not set(optional).isdisjoint(header):
-        if header == [*columns, *optional]:
-            return records
-        all_places = [header.index(column) if column in header else None for column in (*columns, *optional)]
-        return ((line, ["" if i is None else cells[i] for i in all_places]) for line, cells in records)
-    if header[: len(columns)] == list(columns):
-        is_longer = bool(optional) and len(header) > len(columns)  # what follows would be taken for the optional ones
-        return ((line, cells[: len(columns)]) for line, cells in records) if is_longer else records
-    places = [header.index(column) for column in columns]
-    return ((line, [cells[i] for i in places]) for line, cells in records)
+    wanted = columns if set(optional).isdisjoint(header) else (*columns, *optional)
+    if header == list(wanted):
+        return records
+    places = [header.index(column) if column in header else None for column in wanted]
+    return ((line, ["" if i is None else cells[i] for i in places]) for line, cells in records)
 
 
 def read_undamaged(data: bytes) -> list[list[str]] | None:

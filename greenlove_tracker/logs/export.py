@@ -15,7 +15,7 @@ from typing import Any
 from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import cell
+from greenlove_tracker.logs.schema import cell, flat_values
 from greenlove_tracker.records import COMPONENTS, EpochRecord
 
 EXPORT_VERSION = 1
@@ -66,17 +66,9 @@ def _own_intensity(run: Run, epoch: EpochRecord) -> float | None:
 
 
 def _epoch_values(epoch: EpochRecord) -> dict[str, Any]:
-    energy, gap = epoch.energy, epoch.gap_before
-    names = ["rank", "epoch", "is_complete", "started_at", "duration_s", "gap_before_s"]
-    names += ["steps", "batches", "samples", "tokens", "emissions_gco2e"]
-    return {
-        **{name: getattr(epoch, name) for name in names},
-        "energy_kwh": energy.total_kwh,
-        **{name: getattr(energy, name) for name in (*_KWH, *_METHODS)},
-        "gap_before_kwh": gap.total_kwh,
-        **{f"gap_before_{name}": getattr(gap, name) for name in _KWH},
-        "flags": " ".join(sorted(epoch.flags)),
-    }
+    totals = {"energy_kwh": epoch.energy.total_kwh, "gap_before_kwh": epoch.gap_before.total_kwh}
+    more = {"is_complete": epoch.is_complete, "flags": cell(epoch.flags)}
+    return flat_values(epoch) | totals | more
 
 
 def _metrics_by_epoch(run: Run, rank: int) -> Mapping[int, Mapping[str, float | None]]:
