@@ -91,9 +91,10 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
         claims = _make_claims_dir(log_dir)
         for generation in range(_MOST_GENERATIONS):
             claim = claims / f"{launch_key}-{generation}"
-            created, user_id = _create_claim(claim, new_run_id(utc_s))
-            if created is not None:
-                return created
+            own = new_run_id(utc_s)
+            is_ours, user_id = _create_claim(claim, own)
+            if is_ours:
+                return own
             run_id = _read_claim(claim, user_id)
             if run_id is not None and not (log_dir / run_id / schema.epochs_file(rank)).exists():
                 return run_id
@@ -124,7 +125,7 @@ _orders: dict[tuple[str, str, int], int] = {}
 def _take_place(claim: Path) -> bool:
     """Return True where this process made the claim; that of a process that has ended is taken away first."""
     own = str(os.getpid())
-    if _create_claim(claim, own)[0] is not None:
+    if _create_claim(claim, own)[0]:
         return True
     try:
         owner = claim.read_text(encoding="ascii")
@@ -138,20 +139,14 @@ def _take_place(claim: Path) -> bool:
         stale.unlink()
     except (OSError, ValueError):  # another process was quicker
         return False
-    return _create_claim(claim, own)[0] is not None
+    return _create_claim(claim, own)[0]
 
 
 def _may_be_alive(pid: int) -> bool:
-    """Return False where no process has this number."""
-    if os.name == "nt":  # os.kill(pid, 0) would end it
-        try:
-            import psutil
-
-            return psutil.pid_exists(pid)
-        except ImportError:  # without it, a place is taken for good
-            return True
+    """Return False where no process has this number; Windows does not tell, so that a place there is taken for good."""
     try:
-        os.kill(pid, 0)
+        if os.name != "nt":  # where this would end it
+            os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # somebody else's
@@ -176,8 +171,8 @@ def claims_dir_name() -> str:
     return f".ranks-{os.getuid()}" if hasattr(os, "getuid") else ".ranks"
 
 
-def _create_claim(claim: Path, run_id: str) -> tuple[str | None, int]:
-    """Return ``run_id`` if this process made the claim, None if another did; and whom our files here belong to.
+def _create_claim(claim: Path, text: str) -> tuple[bool, int]:
+    """Return True if this process made the claim, False if another did; and whom our files here belong to.
 
     A file system of another machine may give them to somebody else than this process runs as.
     """
@@ -185,43 +180,38 @@ def _create_claim(claim: Path, run_id: str) -> tuple[str | None, int]:
     user_id = os.fstat(handle).st_uid
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(run_id)
-        os.link(draft, claim)  # a hard link appears with its content or not at all
+            file.write(text)
+        try:
+            os.link(draft, claim)  # a hard link appears with its content or not at all
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links: empty for an instant
+            os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.replace(draft, claim)  # noqa: PTH105
     except FileExistsError:
-        return None, user_id
-    except OSError:  # a file system without hard links
-        return _create_claim_without_links(claim, run_id), user_id
-    finally:
-        os.unlink(draft)  # noqa: PTH108
-    return run_id, user_id
-
-
-def _create_claim_without_links(claim: Path, run_id: str) -> str | None:
-    try:
-        handle = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        for _ in range(100):  # until the one who made it has written it: an instant
-            if claim.stat().st_size:
-                return None
+        for _ in range(100):  # until who made it has written it: an instant
+            if claim.lstat().st_size:
+                break
             time.sleep(0.01)
-        return None
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(run_id)
-    return run_id
+        return False, user_id
+    finally:
+        Path(draft).unlink(missing_ok=True)
+    return True, user_id
 
 
 def _read_claim(claim: Path, user_id: int) -> str | None:
     """Return the run id that a claim of this user holds; None for an old one, and for one that is no run id."""
+    text = b""
     try:
         handle = os.open(claim, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(handle)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == user_id:
+                text = file.read(_MOST_CLAIM_BYTES)
     except OSError:  # somebody else's, a link, or removed meanwhile
         return None
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == user_id
-        text = file.read(_MOST_CLAIM_BYTES).decode("ascii", "replace") if is_ours else ""
-    is_fresh = time.time() - status.st_mtime < _CLAIM_LIFETIME_S
-    return text if is_fresh and _RUN_ID.fullmatch(text) else None
+    run_id, is_fresh = text.decode("ascii", "replace"), time.time() - status.st_mtime < _CLAIM_LIFETIME_S
+    return run_id if is_fresh and _RUN_ID.fullmatch(run_id) else None
 
 
 class RunWriter:

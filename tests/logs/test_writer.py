@@ -296,6 +296,15 @@ def test_all_ranks_of_a_launch_agree_and_the_next_launch_is_another_run(tmp_path
     assert sorted(p.name for p in (tmp_path / claims_dir_name()).iterdir()) == ["key-0", "key-1"]
 
 
+def test_ranks_agree_on_a_disk_without_hard_links_too(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert len({claim_run_id(tmp_path, "key", rank, UTC_S) for rank in range(3)}) == 1
+    assert [path.name for path in (tmp_path / claims_dir_name()).iterdir()] == ["key-0"]
+
+
 def test_a_link_in_place_of_the_claims_is_not_followed(tmp_path):
     """Anybody may leave one in a shared directory."""
     (tmp_path / "home").mkdir()
