@@ -131,8 +131,8 @@ class Settings:
     )
     verbose: int = _setting(
         1,
-        "0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script does not "
-        "print to; 2 the status line there too.",
+        "0 says nothing but warnings; 1 the status line and the final screen; 2 warnings of the libraries beside the "
+        "training, too.",
     )
     phases: tuple[Phase, ...] = _setting(
         (),

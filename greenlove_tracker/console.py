@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Self, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 from greenlove_tracker.forecasting import WarningCode
 
@@ -42,6 +42,20 @@ def say(text: str, stream: TextIO | None = None) -> None:
     styled.highlight_regex(r"(?m)^! MOCK .*$|\?{2,}", "yellow")
     styled.highlight_regex(rf"\bunknown\b|! ({'|'.join(WarningCode)})\b", "yellow")
     Console(file=stream, highlight=False, soft_wrap=True).print(styled)
+
+
+def say_between(text: str) -> None:
+    """Print a line on stderr beside a training's own: above its bars of tqdm; those of rich see to it by themselves.
+
+    It loads no library: it is called while the training runs.
+    """
+    stream = sys.stderr
+    tqdm: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if stream is None or not getattr(tqdm, "_instances", None):  # no bar of its is open
+        _write(stream, text + "\n")
+        return
+    with contextlib.suppress(OSError, ValueError):
+        tqdm.write(_encodable(text, stream), file=stream)
 
 
 class LiveScreen:
@@ -87,25 +101,20 @@ class LiveScreen:
 
 
 class StatusLine:
-    """One line that is drawn over itself while a training runs; nothing where stderr is not a terminal.
+    """One line that is drawn over itself while nothing else is printed; nothing where stderr is not a terminal.
 
-    Args:
-        even_beside_stdout: also where stdout is a terminal, and what the script prints would mix with the line.
+    Attributes:
+        is_seen: stderr is one.
     """
 
-    def __init__(self, *, even_beside_stdout: bool = False) -> None:
+    def __init__(self) -> None:
         self._stream = sys.stderr
-        self._is_seen = is_terminal(sys.stderr) and (even_beside_stdout or not is_terminal(sys.stdout))
+        self.is_seen = is_terminal(sys.stderr)
         self._is_drawn = False
-
-    @property
-    def is_seen(self) -> bool:
-        """True where the line is drawn, on a terminal."""
-        return self._is_seen
 
     def draw(self, text: str) -> None:
         """Draw over the line before."""
-        if self._is_seen:
+        if self.is_seen:
             width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be wiped
             _write(self._stream, f"\r\x1b[2K{_fitting(text, width)}\r")
             self._is_drawn = True
@@ -183,9 +192,13 @@ def _write(stream: TextIO | None, text: str) -> None:
     # A closed or broken stderr must never end a training.
     with contextlib.suppress(OSError, ValueError):
         if stream is not None:
-            encoding = getattr(stream, "encoding", None) or "utf-8"
-            stream.write(text.encode(encoding, "replace").decode(encoding))
+            stream.write(_encodable(text, stream))
             stream.flush()
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
 
 
 # -- A bar while many runs are read, where that takes longer than a moment --
@@ -203,7 +216,7 @@ def with_bar(items: Iterable[Item], n_items: int, n_runs: int) -> Iterator[Item]
         n_items: how many that will be.
         n_runs: how many runs are in them.
     """
-    line, begun_s, drawn = StatusLine(even_beside_stdout=True), time.monotonic(), ""
+    line, begun_s, drawn = StatusLine(), time.monotonic(), ""
     try:
         for n_done, item in enumerate(items, 1):
             if time.monotonic() - begun_s > _PATIENCE_S:

@@ -114,7 +114,7 @@ def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | No
 
 def _train(digits: Digits, tracker: Tracker) -> float:
     """Train on all digits with a live line, and return the accuracy in the end."""
-    line, epochs, accuracy = StatusLine(even_beside_stdout=True), digits.epochs(SAMPLES), 0.0
+    line, epochs, accuracy = StatusLine(), digits.epochs(SAMPLES), 0.0
     with tracker:
         for epoch in range(1, EPOCHS + 1):
             forecast = tracker.forecast

@@ -178,6 +178,21 @@ def clock_time(utc_s: float, now_utc_s: float) -> str:
     return f"{local:%a %H:%M}" if is_near else f"{local:%Y-%m-%d %H:%M}"
 
 
+def end_time(left_s: Estimate, now_utc_s: float) -> str:
+    """Write when something ends that takes so long still: ``18:42 [18:35–18:55]``; with seconds where that is soon."""
+    clock = "%H:%M:%S" if left_s.upper < _SECONDS_TOLD_S else "%H:%M"
+
+    def text(value_s: float | None) -> str:
+        until_s = math.inf if value_s is None else value_s
+        if until_s < SECONDS_PER_DAY:
+            now, end = (datetime.fromtimestamp(now_utc_s + s).astimezone() for s in (0.0, until_s))
+            if now.date() == end.date():
+                return f"{end:{clock}}"
+        return clock_time(now_utc_s + until_s, now_utc_s)
+
+    return interval(left_s, text)
+
+
 def slurm_time(value_s: float) -> str:
     """Write a time limit as Slurm's ``--time`` takes it, rounded up to minutes: 46:00 is written 00:46:00."""
     minutes = math.ceil(value_s / 60)

@@ -28,6 +28,7 @@ from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.schema import UNSEEN
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.signals import SignalForwarding
+from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
@@ -276,11 +277,11 @@ class _WatchedLoops:
         nothing = "no steps" if self._hooks.has_torch else "no torch"
         return f"{UNSEEN}{' '.join(unseen)}" if unseen else nothing
 
-    def _plan(self, is_of_loader: bool) -> bool:
+    def _plan(self, loader: object) -> bool:
         """Plan the training before its first epoch; a number of epochs waits for a loader's: no others are counted."""
         try:
-            planned = _planned_length(self._arguments, self._epochs)
-            if planned is not None and planned.plan.epochs is not None and not is_of_loader:
+            planned = _planned_length(self._arguments, self._epochs, sys._getframe(1), loader)
+            if planned is not None and planned.plan.epochs is not None and loader is None:
                 return False
             if planned is not None:
                 self._session.plan_job(planned.plan, planned.source)
@@ -304,11 +305,16 @@ _RESUMING = {"resume", "resume_from", "resume_from_checkpoint", "start_epoch", "
 _ARGUMENT = re.compile(r"[-+]{0,2}(?:[A-Za-z_]\w*\.)*([A-Za-z_][\w-]*)(?:=(.*))?", re.DOTALL)
 
 
-def _planned_length(arguments: Sequence[str], epochs: int | None) -> _PlannedLength | None:
-    """Return the length that was given, or that the script's own arguments say unmistakably; None where they do not."""
+def _planned_length(
+    arguments: Sequence[str], epochs: int | None, frame: types.FrameType | None = None, loader: object = None
+) -> _PlannedLength | None:
+    """Return the length that was given, or that the script's loop or its arguments say unmistakably; else None."""
     if epochs is not None:
         return _PlannedLength(Plan(epochs), "--epochs")
-    found: dict[str, set[tuple[int, str]]] = {"epochs": set(), "steps": set()}
+    found = None if loader is None else loop_length(frame, loader)
+    if found is not None:
+        return _PlannedLength(Plan(found.epochs), found.source)
+    given: dict[str, set[tuple[int, str]]] = {"epochs": set(), "steps": set()}
     for word, following in zip(arguments, [*arguments, ""][1:], strict=True):
         match = _ARGUMENT.fullmatch(word)
         name = match[1].replace("-", "_") if match else ""
@@ -319,8 +325,8 @@ def _planned_length(arguments: Sequence[str], epochs: int | None) -> _PlannedLen
         unit = "epochs" if name in _EPOCHS else "steps" if name in _STEPS else ""
         value = following if match[2] is None else match[2]
         if unit and re.fullmatch(r"\d{1,15}(?:\.0*)?", value) and float(value) > 0:
-            found[unit].add((int(float(value)), word if match[2] is not None else f"{word} {value}"))
-    lengths = [(unit, *one) for unit, several in found.items() for one in several]
+            given[unit].add((int(float(value)), word if match[2] is not None else f"{word} {value}"))
+    lengths = [(unit, *one) for unit, several in given.items() for one in several]
     if len(lengths) != 1:
         return None
     unit, length, text = lengths[0]

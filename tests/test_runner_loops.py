@@ -101,18 +101,20 @@ def test_a_plain_script_is_seen_and_does_what_it_does_without_us(workers):
     assert plain.stdout.endswith("\n21\n")
     run = only_run()
     assert [(e.steps, e.batches, e.samples) for e in run.epochs] == [(7, 7, 100)] * 3
-    assert run.summary.epochs_done == 3 and run.summary.epochs_planned is None
+    assert run.summary.epochs_done == run.summary.epochs_planned == 3
     assert all(epoch.is_complete and epoch.duration_s > 7 * 0.001 for epoch in run.epochs)
     assert run.text("loops_seen") == "epochs" and "3 epochs" in tracked.stderr
     assert (run.text("precision"), run.text("precision_basis")) == ("fp32", "32 bits, without autocast")
     said = " ".join(tracked.stderr.split())
-    assert "found 3 epochs, 21 batches and 21 optimizer steps in the script's PyTorch loop; no forecast without" in said
+    assert "found 3 epochs, 21 batches and 21 optimizer steps in the script's PyTorch loop; 3 epochs planned by" in said
+    assert run.text("plan_source") == "range(args.epochs), train.py:33"
     assert Path("greenlove_logs").is_dir() and len(list(Path("greenlove_logs").glob("*/run*.csv"))) == 1
 
 
 @pytest.mark.slow
 def test_the_number_of_epochs_comes_from_the_scripts_arguments_and_the_whole_is_forecast():
-    write(PLAIN)
+    loop = "epoch = -1\n    while (epoch := epoch + 1) < args.epochs:"
+    write(PLAIN.replace("for epoch in range(args.epochs):", loop))
     done = greenlove("train.py", "--epochs", "6", "--sleep", "0.06")
     assert done.returncode == 0 and "6 of 6 epochs" in done.stderr
     run = only_run()

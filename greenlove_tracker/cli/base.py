@@ -26,6 +26,7 @@ _GONE = {
     "seal": "it is gone: a finished run has a SHA256SUMS, which greenlove report --verify and sha256sum -c compare",
     "run --pause-above": GONE["pause_above_gco2e_per_kwh"],
     "run --max-pause-hours": GONE["max_pause_hours"],
+    "run --status": "it is gone: the status line is always shown, but with --quiet",
     "project --card-price": "it is gone: divide the price by what an hour costs more to rent than the electricity here",
     "calibrate --pdu": "it is gone: add its readings up over the time of the run, and give --wall-kwh",
     "summary --factors": "it is gone: the ledger has each run's energy, to be multiplied by another factor",

@@ -95,9 +95,6 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             help="what an overrun budget does; stop ends the script between two batches or epochs; default warn",
         ),
         click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
-        click.option(
-            "--status", "verbose", flag_value=2, type=int, help="show a status line even while the script prints"
-        ),
     ]
     for option in reversed(options):
         function = option(function)

@@ -259,7 +259,7 @@ def explore_groups(
         by_group.setdefault(run.planned.group, []).append(run)
     n_open = sum(any(run.state is not PlannedRunState.FINISHED for run in runs) for runs in by_group.values())
     each_s = max(_LEAST_GROUP_S, budget_s / max(1, n_open))
-    status, found = StatusLine(even_beside_stdout=True), list[GroupForecast]()
+    status, found = StatusLine(), list[GroupForecast]()
     try:
         for group, runs in by_group.items():
             left = [run for run in runs if run.state is not PlannedRunState.FINISHED]

@@ -68,7 +68,7 @@ class TrialSession:
         self.settings, self.budget_s = settings, budget_s
         self._clock = clock or SystemClock()
         self._began_s = self._clock.perf_s() if began_s is None else began_s
-        self._status = StatusLine(even_beside_stdout=True)
+        self._status = StatusLine()
         self._session = Session(
             settings,
             Plan(),

@@ -130,7 +130,7 @@ class LoopDetector:
         n_steps: optimizer steps that were counted.
         quiet_pass: a pass whose batches need not be told by ``batch``: count them, and their samples, in the pass.
         is_waiting: the open epoch is paused; tell of a batch that is asked for then, by ``requested``.
-        on_epoch: called before an epoch begins, with whether it is a loader's, until it returns True.
+        on_epoch: called before an epoch begins, with its loader or None, until it returns True.
         is_within_itself: tells of an optimizer whose last step has not ended, whether this one lies within that, as of
             a subclass that calls ``super().step()``; else that one raised.
     """
@@ -166,7 +166,7 @@ class LoopDetector:
         self._is_planned = False
         self.quiet_pass: LoaderPass | None = None
         self.n_epochs = self.n_batches = self.n_steps = 0
-        self.on_epoch: Callable[[bool], bool] = lambda is_of_loader: True
+        self.on_epoch: Callable[[object], bool] = lambda loader: True
         self.is_within_itself: Callable[[object], bool] = lambda optimizer: False
 
     # -- what is heard -------------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ class LoopDetector:
     def _start_pass(self, new: LoaderPass) -> None:
         if new.mark != self._n_marks:
             self._log.mark()  # what lies between its beginning and here is another loader's
-        self._start(is_of_loader=True)
+        self._start(new.loader())
         self._leader = self._latest = new
         self._note_training(new)
         self._partners = [p for p in self._open.values() if p is not new and p.batches == new.batches]
@@ -414,7 +414,7 @@ class LoopDetector:
     def _start_steps(self, latest: LoaderPass | None) -> None:
         if latest is None or not _is_sampled(latest, self._n_all_steps) or latest.mark != self._n_marks:
             self._log.mark()
-        self._start(is_of_loader=False)
+        self._start(None)
         self._counts_in_steps = True
 
     def _over(self, ended: LoaderPass, *, is_exhausted: bool) -> None:
@@ -447,10 +447,10 @@ class LoopDetector:
             self._is_marked = True
             self._n_marks += 1
 
-    def _start(self, *, is_of_loader: bool) -> None:
+    def _start(self, loader: object) -> None:
         self._window, self._window_counted, self._tell_at_s = {}, 0, 0.0
         if not self._is_planned:
-            self._is_planned = self.on_epoch(is_of_loader)
+            self._is_planned = self.on_epoch(loader)
         self._log.start_epoch_at_mark()
 
     def _end_epoch(self) -> None:

@@ -26,7 +26,7 @@ class Countdown:
 
     def __init__(self, *, quiet: bool = False, opening: Callable[[], str] = str) -> None:
         self._is_quiet, self._opening = quiet, opening
-        self._line = StatusLine(even_beside_stdout=True)  # nothing else is printed while we wait
+        self._line = StatusLine()  # nothing else is printed while we wait
         self._shown: tuple[object, ...] = ()
 
     @property

@@ -112,7 +112,7 @@ class BackgroundWorker:
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
         if is_suspended:
             return  # the run inside this one is shown, and has budgets of its own
-        self.update_forecast(at_once=self._status.wants_forecast())
+        self.update_forecast(at_once=self._status.is_time())
         with state.lock:
             text = self._status.text()
         if not state.is_finished:

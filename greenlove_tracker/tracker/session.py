@@ -381,7 +381,7 @@ class Session:
             source: where the number is from, for the log.
         """
         with self.tracked_call:
-            self.state.plan = plan
+            self.state.plan, self.state.plan_source = plan, source
             self.state.factors = replace(self.state.factors, epochs_planned=plan.epochs)
             known = {"epochs_planned": plan.epochs, "total_steps_planned": plan.total_steps, "plan_source": source}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
@@ -616,7 +616,6 @@ class Session:
         self.forecast()
         self._status.is_hidden = True
         with self.tracked_call as recorder:
-            self._status.clear()
             recorder.write_segment()  # what lies before the question is the training's own
             console.say(f"greenlove  {self.status_text()}")
         try:
@@ -769,7 +768,6 @@ class Session:
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
         self._settle_files()
-        self._status.clear()
         self._meter_starter.release()
 
     def _close_epoch(self, status: RunStatus) -> None:

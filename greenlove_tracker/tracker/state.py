@@ -53,6 +53,7 @@ class RunState:
     Attributes:
         settings: what it is measured and counted with.
         plan: epochs or steps; None of whatever ``greenlove run`` runs, until its script shows them.
+        plan_source: where it is from, where the user has not given it to the tracker.
         factors: its names, and the factors that energy is multiplied with.
         budget_actions: the user's own code for budgets.
         prior: the forecast of an exploration of this training.
@@ -112,6 +113,7 @@ class RunState:
     has_several_stop_values: bool = False
     stopped_early_after: int | None = None
     is_meter_starting: bool = False
+    plan_source: str = ""
     is_finished: bool = False
 
     def __post_init__(self) -> None:

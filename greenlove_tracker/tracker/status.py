@@ -1,27 +1,24 @@
-"""The line on the terminal that shows how far a run is, and the lines in a job's log that do so now and then."""
+"""The line that tells how far a run is: after each epoch on a terminal, and once a minute in a job's log."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping
+import sys
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.console import StatusLine, bar, say
+from greenlove_tracker.console import is_terminal, say_between
 from greenlove_tracker.forecasting import FITS, Estimate, Forecast, stop_estimate
 from greenlove_tracker.phases import phase_at
-from greenlove_tracker.tracker.budgets import BudgetMonitor, BudgetVerdict, is_of_cold_start
+from greenlove_tracker.tracker.budgets import BudgetMonitor, is_of_cold_start
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.state import RunState
+from greenlove_tracker.tracker.state import RunMode, RunState
 
-_BAR_WIDTH = 10
-_PLAIN_AT_S = (60.0, 180.0, 600.0)  # without a terminal, lines about then, and later where there is something new,
-_PLAIN_INTERVAL_S = 60.0  # at most this often,
-_MOST_PLAIN = 50  # and at most so many in a run
+_TERMINAL_INTERVAL_S, _LOG_INTERVAL_S = 0.5, 60.0  # at most a line so often on a terminal (each tick), in a job's log,
+_SHARE = 50  # nor more often than this part of the time so far
 
 
 class StatusPrinter:
-    """Shows the first rank's progress: one line drawn over itself on a terminal, a plain line now and then else.
+    """Tells the first rank's progress in whole lines: a line drawn over itself would mix with what the script prints.
 
     Args:
         state: of the run.
@@ -29,13 +26,14 @@ class StatusPrinter:
         budgets: whose prospects it tells.
 
     Attributes:
-        is_hidden: nothing is drawn: the terminal belongs to a question.
+        is_hidden: nothing is told: the terminal belongs to a question.
     """
 
     def __init__(self, state: RunState, recorder: Recorder, budgets: BudgetMonitor) -> None:
         self._state, self._recorder, self._budgets = state, recorder, budgets
-        self._line = StatusLine(even_beside_stdout=state.settings.verbose > 1)
-        self._log = _PlainLines()
+        self._interval_s = _TERMINAL_INTERVAL_S if is_terminal(sys.stderr) else _LOG_INTERVAL_S
+        self._next_s = 0.0
+        self._told: object = None
         self.is_hidden = False
 
     def text(self) -> str:
@@ -43,39 +41,44 @@ class StatusPrinter:
         state, forecast = self._state, self._state.forecast
         used = state.consumption(self._recorder.metered_kwh)
         elapsed_s = used["duration_s"] or 0.0
-        parts = [fmt.brief_duration(elapsed_s), *self._time_parts(elapsed_s)]
-        if forecast is not None and elapsed_s > forecast.duration_s.upper:
-            forecast = None  # what it said is over, and nothing is known instead
+        parts = [fmt.brief_duration(elapsed_s)]
+        if self._is_overdue(elapsed_s):
+            parts, forecast = [*parts, "overdue"], None  # what it said is over, and nothing is known instead
+        elif forecast is not None:
+            left_s = forecast.duration_s.given_more_than(elapsed_s).plus(-elapsed_s)
+            parts.append(f"ends {fmt.end_time(left_s, state.clock.utc_s())}")
+        elif state.next_epoch_s is not None:
+            parts.append(f"next epoch {fmt.interval(state.next_epoch_s, fmt.brief_duration)}")
         fit, verdicts = self._budgets.time_fit(), dict(self._budgets.verdicts())
         if fit is not None and not fit.is_over:
             verdicts.pop("duration_s", None)
             if fit.probability < FITS:  # news, which a narrow terminal is not to cut off
                 parts.append(fmt.time_fit(fit))
+        last = 0  # of those that are so far
         for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
             text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)
             if expected is not None:
                 parts.append(text(expected.total(used[quantity])) + suffix)
             elif used[quantity] is not None:
-                parts.append(f"{text(used[quantity])}{suffix}{' so far' if state.forecast is not None else ''}")
+                parts.append(text(used[quantity]) + suffix)
+                last = len(parts) - 1
+        if last:
+            parts[last] += " so far"
         if forecast is not None:
-            parts += self._ends(forecast, elapsed_s)
+            parts += self._limits(forecast, elapsed_s)
         if fit is not None and fit.probability >= FITS:
             parts.append(fmt.time_fit(fit))
         parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
         return self._head() + " · ".join(parts)
 
-    def _time_parts(self, elapsed_s: float) -> list[str]:
-        forecast, next_epoch_s = self._state.forecast, self._state.next_epoch_s
-        if forecast is not None and elapsed_s > forecast.duration_s.upper:
-            return ["overdue"]
-        if forecast is not None:
-            return [f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.brief_duration)}"]
-        return [] if next_epoch_s is None else [f"next epoch {fmt.interval(next_epoch_s, fmt.brief_duration)}"]
+    def _is_overdue(self, elapsed_s: float) -> bool:
+        forecast = self._state.forecast
+        return forecast is not None and elapsed_s > forecast.duration_s.upper
 
-    def _ends(self, forecast: Forecast, elapsed_s: float) -> list[str]:
-        now_s, total_s = self._state.clock.utc_s(), forecast.duration_s.given_more_than(elapsed_s).point
-        parts = [f"ends {fmt.clock_time(now_s + total_s - elapsed_s, now_s)}"]
+    def _limits(self, forecast: Forecast, elapsed_s: float) -> list[str]:
+        """Return where early stopping may end it, and the time to ask Slurm for."""
+        parts = []
         p99_s = forecast.duration_p99_s if forecast.is_reliable and not is_of_cold_start(forecast) else None
         plan, stop = self._state.plan, forecast.expected_stop
         if stop is not None and plan is not None and plan.epochs:
@@ -87,7 +90,7 @@ class StatusPrinter:
 
     def _head(self) -> str:
         plan, recorder = self._state.plan, self._recorder
-        progress = self._phase() + (bar(self._share(), _BAR_WIDTH) if self._line.is_seen else "·")
+        progress = f"{self._phase()}·"
         if plan is not None and plan.is_in_epochs and plan.epochs:
             whole = plan.first_epoch + plan.epochs
             planned = whole if recorder.epochs_done <= plan.epochs else f"{whole} planned"
@@ -108,100 +111,40 @@ class StatusPrinter:
         name = fmt.phase_name(plan.phases[number])
         return f"phase {number + 1}/{len(plan.phases)}{f' ({name})' if name else ''} "
 
-    def _share(self) -> float:
-        plan, recorder = self._state.plan, self._recorder
-        if plan is not None and plan.is_in_epochs and plan.epochs:
-            done: float = recorder.epochs_done
-            steps_per_epoch = plan.steps_per_epoch
-            if steps_per_epoch:  # of an epoch of an hour there is something to see
-                done = min(max(done, recorder.steps_done / steps_per_epoch), done + 1, plan.epochs)
-            return (plan.first_epoch + done) / (plan.first_epoch + plan.epochs)
-        if plan is None or not plan.total_steps:
-            return 0.0
-        return (plan.first_step + recorder.steps_done) / (plan.first_step + plan.total_steps)
-
-    def wants_forecast(self) -> bool:
-        """Return True where a plain line is to come whose forecast should be of now, not of a while ago."""
-        return self._is_telling() and not self._line.is_seen and self._log.is_scheduled(self._state.elapsed_s)
+    def is_time(self) -> bool:
+        """Return True where a line may be told now, whose forecast should be of now, not of a while ago."""
+        state = self._state
+        is_telling = not self.is_hidden and state.settings.verbose >= 1 and state.is_first_rank
+        return is_telling and state.elapsed_s >= self._next_s
 
     def show(self, text: str) -> None:
-        """Draw the line; or where it would mix with what the script prints, or nobody reads it, print it seldom."""
-        if not self._is_telling():
+        """Tell the line where it is time, and an epoch has ended since the last one, or the prospect is another."""
+        news, elapsed_s = self._news(), self._state.elapsed_s
+        if news is None or news == self._told or not self.is_time():
             return
-        if self._line.is_seen:
-            self._line.draw(text)
-        elif self._is_plain_line_due():
-            say(f"greenlove  {text}")
+        if self._told is None:
+            text += self._about_length()
+        self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
+        say_between(f"greenlove  {text}")
 
-    def _is_telling(self) -> bool:
+    def _news(self) -> object:
+        """Return what is worth another line where it is another; None: nothing is to be told yet."""
+        state, n_epochs = self._state, self._recorder.epochs_done
+        plan, forecast, elapsed_s = state.plan, state.forecast, state.elapsed_s
+        if forecast is None:  # it is waited for a while
+            has_length = plan is not None and bool(plan.length)
+            if not n_epochs or (has_length and elapsed_s < self._interval_s):
+                return None
+        is_by_epoch = n_epochs and plan is not None and plan.is_in_epochs
+        prospect = forecast is not None if is_by_epoch else forecast
+        return n_epochs, prospect, self._is_overdue(elapsed_s), self._budgets.verdicts()
+
+    def _about_length(self) -> str:
+        """Return where the number of epochs is from that the user did not give, or how to give it."""
         state = self._state
-        return not self.is_hidden and state.settings.verbose >= 1 and state.is_first_rank
-
-    def _is_plain_line_due(self) -> bool:
-        state, recorder = self._state, self._recorder
-        if state.forecast is None and state.next_epoch_s is not None:
-            return self._log.is_due_without_forecast(state.elapsed_s)
-        if state.forecast is None or not recorder.steps_done + recorder.epochs_done:
-            return False
-        is_in_epochs, n_before = state.plan is not None and state.plan.is_in_epochs, state.settings.epochs_before_pred
-        is_by_steps = n_before == 1 and state.forecast.position is not None  # and so by the first epoch's steps
-        if is_in_epochs and recorder.epochs_done < n_before and not is_by_steps:
-            return False
-        return self._log.is_due(state.elapsed_s, state.forecast, self._budgets.verdicts())
-
-    def clear(self) -> None:
-        """Wipe the line."""
-        self._line.clear()
-
-
-class _PlainLines:
-    """Decides when a job's log gets a line: about after 1, 3 and 10 minutes, then where there is something new.
-
-    That is where the interval of the forecast has halved, where the forecast has left the interval that the log tells,
-    where the run is overdue, or where the verdict on a deadline or budget is another.
-    """
-
-    def __init__(self) -> None:
-        self._n_told = self._n_scheduled = 0
-        self._told_at_s = -math.inf
-        self._told: Forecast | None = None
-        self._told_verdicts: tuple[bool, Mapping[str, BudgetVerdict]] = (False, {})
-
-    def is_scheduled(self, elapsed_s: float) -> bool:
-        """Return True where one of the first lines is due."""
-        if self._n_scheduled >= len(_PLAIN_AT_S):
-            return False
-        return elapsed_s >= max(_PLAIN_AT_S[self._n_scheduled], self._told_at_s + _PLAIN_INTERVAL_S)
-
-    def is_due(self, elapsed_s: float, forecast: Forecast, verdicts: Mapping[str, BudgetVerdict]) -> bool:
-        """Return True where a line is to be printed now, and count it."""
-        is_first = self._told is None and elapsed_s >= _PLAIN_AT_S[0]
-        has_new = self._told is not None and forecast is not self._told
-        told_verdicts = elapsed_s > forecast.duration_s.upper, verdicts
-        is_due = is_first or (has_new and (self.is_scheduled(elapsed_s) or self._says_more(forecast)))
-        is_due = is_due or (self._told is not None and told_verdicts != self._told_verdicts)
-        if not is_due or self._n_told >= _MOST_PLAIN or elapsed_s < self._told_at_s + _PLAIN_INTERVAL_S:
-            return False
-        self._told, self._told_verdicts = forecast, told_verdicts
-        self._count(elapsed_s)
-        return True
-
-    def is_due_without_forecast(self, elapsed_s: float) -> bool:
-        """Return True where one of the first lines is due, which tells of the next epoch only, and count it."""
-        is_due = self.is_scheduled(elapsed_s)
-        if is_due:
-            self._count(elapsed_s)
-        return is_due
-
-    def _count(self, elapsed_s: float) -> None:
-        self._n_told += 1
-        self._n_scheduled = sum(elapsed_s >= at_s for at_s in _PLAIN_AT_S)
-        self._told_at_s = elapsed_s
-
-    def _says_more(self, forecast: Forecast) -> bool:
-        """Return True where, after the first lines, a forecast is twice as sharp as the one told, or contradicts it."""
-        if self._told is None or self._n_scheduled < len(_PLAIN_AT_S):
-            return False
-        told, now = self._told.duration_s, forecast.duration_s
-        is_sharper = 0 < 2 * (now.upper - now.lower) <= told.upper - told.lower
-        return is_sharper or not told.lower <= now.point <= told.upper
+        if state.plan_source:
+            return f" · length from {state.plan_source}"
+        if state.plan is not None and state.plan.length:
+            return ""
+        how = "Tracker(epochs=…)" if state.mode is RunMode.OWN else "greenlove run --epochs N"
+        return f" · without the number of epochs no forecast of the end: {how}"

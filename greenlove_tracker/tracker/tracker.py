@@ -6,10 +6,11 @@ import difflib
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from greenlove_tracker import devices
@@ -25,6 +26,7 @@ from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
+from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.session import Session, open_job
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.signal_hold import signal_hold
@@ -57,7 +59,8 @@ class Tracker:
     nothing either. Under torchrun, Slurm and MPI every rank makes one, and only the first of a node carries a meter.
 
     Args:
-        epochs: number of epochs, where it is known.
+        epochs: number of epochs; without it that of the loop around ``epoch_start()``, where the script shows it, as in
+            ``for epoch in range(args.epochs)``.
         total_steps: number of optimizer steps, for a training that counts in steps; then ``step()`` alone is
             enough, and the whole training is one epoch, written in segments of at most a minute.
         first_epoch: epochs that an earlier job did, where this one resumes: the first one that it does itself, counted
@@ -73,8 +76,8 @@ class Tracker:
         project: a name that runs are grouped by.
         country: ISO 3166 code or English name, ``US-CA``, or a cloud's region (``us-east-1``); without it the world's
             average is counted with.
-        verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
-            does not print to; 2 the status line there too.
+        verbose: 0 says nothing but warnings; 1 the status line and the final screen; 2 warnings of the libraries beside
+            the training, too.
         prior: an exploration of this training, as ``estimate()`` gives it, or a forecast of as many epochs or steps; it
             is what is expected until the run says more.
         on_overrun: what to do where a budget (``max_energy_kwh=``, ``max_cost_usd=``, ``max_kgco2e=``,
@@ -195,6 +198,8 @@ class Tracker:
         """
         session = self._own_session("epoch_start")
         if session is not None:
+            if not session.recorder.epochs_begun:
+                _plan_by_loop(session, sys._getframe(1))
             session.start_epoch()
 
     def epoch_end(self) -> None:
@@ -378,6 +383,19 @@ class Tracker:
         if session is None or os.getpid() != self._pid or session.is_finished:
             return
         session.finish(status, exit_code)
+
+
+def _plan_by_loop(session: Session, frame: FrameType) -> None:
+    """Take the number of epochs from the loop of the script that calls, where nobody gave it."""
+    plan = session.state.plan
+    if plan is None or plan.length is not None:
+        return
+    try:
+        found = loop_length(frame)
+        if found is not None:
+            session.plan_job(replace(plan, epochs=found.epochs), found.source)
+    except Exception as error:  # epochs are tracked without it
+        session.state.warn_once.internal_error("plan", error)
 
 
 def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callable[[], bool]) -> Session | None:

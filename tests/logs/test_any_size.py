@@ -230,9 +230,6 @@ def test_a_bar_is_drawn_where_it_takes_longer_than_a_moment(logs, monkeypatch):
     drawn: list[str] = []
 
     class Line:
-        def __init__(self, *, even_beside_stdout: bool) -> None:
-            assert even_beside_stdout
-
         def draw(self, text: str) -> None:
             drawn.append(text)
 

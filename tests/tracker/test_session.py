@@ -65,7 +65,7 @@ def test_it_asks_whether_to_go_on(clock, tmp_path, monkeypatch, answer, goes_on)
         with pytest.raises(SystemExit) as ended:
             train(tracker, clock, 1)
         assert ended.value.code == 0
-    assert "forecast 3 min 22 s" in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
+    assert "epoch 2/20 · 20.0 s · ends " in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
     summary = read_logs(tmp_path).runs[0].summary
     assert (summary.epochs_done, summary.status) == ((3, "finished") if goes_on else (2, "stopped"))
 

@@ -1,0 +1,111 @@
+"""How many epochs the loop of a script has, read from its source: Python does not show what a running loop iterates."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sysconfig
+from collections.abc import Sized
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_NOT_OF_SCRIPT = (str(Path(__file__).parents[1]), *_LIBRARIES, "<frozen")
+_RANGES = {"range", "trange"}
+_WRAPPERS = {"tqdm", "track", "enumerate", "reversed"}  # which hand on as many as their first argument
+# What may be evaluated once more: it calls nothing of the script's but what gives an attribute or an item.
+_OPERATORS = ast.operator | ast.unaryop | ast.expr_context
+_EVALUATED = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.BinOp | ast.UnaryOp | _OPERATORS
+_LOOPS = ast.For | ast.AsyncFor | ast.While
+_AROUND = _LOOPS | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLength:
+    """The epochs of a loop, and where that is read."""
+
+    epochs: int
+    source: str
+
+
+def loop_length(frame: FrameType | None, loader: object = None) -> LoopLength | None:
+    """Return the length of the only loop that a call is in; None where there are several, or its length does not show.
+
+    Args:
+        frame: that called. Nothing is looked for outside of the script, whose callers' loops count too.
+        loader: whose batches the call is for; the loop over it, and those within, are not meant. Libraries that the
+            script calls for a step may lie between.
+    """
+    while loader is not None and frame is not None and not _is_of_script(frame):
+        frame = frame.f_back
+    loops: list[tuple[Any, FrameType]] = []
+    while frame is not None and _is_of_script(frame):
+        loops += [(loop, frame) for loop in _loops_around(frame)]
+        frame = frame.f_back
+    if loader is not None:
+        inner = next((i for i, found in enumerate(loops) if _iterates(*found, loader)), len(loops))
+        loops = loops[inner + 1 :]
+    if len(loops) != 1 or isinstance(loops[0][0], ast.While):
+        return None
+    loop, frame = loops[0]
+    n_epochs = _length(loop.iter, frame)
+    if not n_epochs:
+        return None
+    return LoopLength(n_epochs, f"{ast.unparse(loop.iter)}, {Path(frame.f_code.co_filename).name}:{loop.lineno}")
+
+
+def _is_of_script(frame: FrameType) -> bool:
+    return not frame.f_code.co_filename.startswith(_NOT_OF_SCRIPT)
+
+
+def _loops_around(frame: FrameType) -> list[Any]:
+    """Return the loops of this function around the line that it is at, the innermost first."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
+    except (SyntaxError, ValueError):
+        return []
+    line, loops = frame.f_lineno, list[Any]()
+    for node in ast.walk(tree):  # what is around a line comes from the outside in
+        if not isinstance(node, _AROUND):
+            continue
+        first = node.body[0].lineno if isinstance(node, _LOOPS) else node.lineno
+        if first <= line <= (node.end_lineno or 0):
+            loops = [node, *loops] if isinstance(node, _LOOPS) else []
+    return loops
+
+
+def _iterates(loop: ast.For | ast.While, frame: FrameType, loader: object) -> bool:
+    """Return True of a loop over the loader, or over what is made of it, such as ``enumerate(loader)``."""
+    if isinstance(loop, ast.While):
+        return False
+    values = (_value(node, frame) for node in ast.walk(loop.iter) if isinstance(node, ast.Name | ast.Attribute))
+    return any(value is loader or getattr(value, "iterable", None) is loader for value in values)  # the latter: tqdm's
+
+
+def _length(iterated: ast.expr, frame: FrameType) -> int | None:
+    if not isinstance(iterated, ast.Call):
+        value = _value(iterated, frame)
+        try:
+            return len(value) if isinstance(value, Sized) else None
+        except TypeError:  # a bar of tqdm without a total
+            return None
+    function = iterated.func
+    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    if name in _WRAPPERS and iterated.args:
+        return _length(iterated.args[0], frame)
+    bounds = [_value(argument, frame) for argument in iterated.args]
+    is_range = name in _RANGES and bounds and all(isinstance(bound, int) for bound in bounds)
+    return len(range(*bounds)) if is_range else None
+
+
+def _value(expression: ast.expr, frame: FrameType) -> Any:
+    """Return what a plain expression is in this frame; None where it is another, or is not there."""
+    if not all(isinstance(node, _EVALUATED) for node in ast.walk(expression)):
+        return None
+    try:
+        code = compile(ast.Expression(expression), frame.f_code.co_filename, "eval")
+        return eval(code, frame.f_globals, frame.f_locals)  # noqa: S307  # names and items of the script's own
+    except Exception:  # of the script's own objects
+        return None
