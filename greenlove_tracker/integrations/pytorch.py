@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self
 
 from greenlove_tracker.errors import BudgetExceeded
-from greenlove_tracker.integrations.import_watcher import ImportWatcher
+from greenlove_tracker.integrations.automatic import ImportWatcher
 from greenlove_tracker.integrations.training_loops import LoaderPass, LoopDetector
 
 _LOADERS, _OPTIMIZERS = "torch.utils.data.dataloader", "torch.optim.optimizer"

@@ -115,7 +115,8 @@ class StatusPrinter:
         """Return True where a line may be told now, whose forecast should be of now, not of a while ago."""
         state = self._state
         is_telling = not self.is_hidden and state.settings.verbose >= 1 and state.is_first_rank
-        return is_telling and state.elapsed_s >= self._next_s
+        is_training = state.mode is not RunMode.EXPLORATION  # which draws a line of its own
+        return is_telling and is_training and state.elapsed_s >= self._next_s
 
     def show(self, text: str) -> None:
         """Tell the line where it is time, and an epoch has ended since the last one, or the prospect is another."""

@@ -15,8 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.integrations.automatic import AutomaticCallbacks, lightning_callbacks
-from greenlove_tracker.integrations.import_watcher import ImportWatcher
+from greenlove_tracker.integrations.automatic import AutomaticCallbacks, ImportWatcher, lightning_callbacks
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 
 ROOT = Path(__file__).parents[2]
