@@ -198,12 +198,10 @@ class Cut:
     """How a part of a run's time was cut out.
 
     Attributes:
-        has_begin: the run began within the part.
         has_end: the run ended within the part.
         splits_a_row: a row lay across an end of the part, and was split in proportion to time.
     """
 
-    has_begin: bool
     has_end: bool
     splits_a_row: bool
 

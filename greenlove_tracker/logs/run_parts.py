@@ -120,7 +120,7 @@ class Timeline:
             for start_s, end_s, _ in self._within(at_s, at_s)
         )
         fields = Fields.of({**run.fields, "started_at": Field("started_at", summary.started_at)})
-        cut = Cut(has_begin, has_end, is_split)
+        cut = Cut(has_end, is_split)
         return run.but(cut=cut, summary=summary, fields=fields, calibration=run.calibration)
 
     def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> RunSummary:
