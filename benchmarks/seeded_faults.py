@@ -154,8 +154,8 @@ FAULTS = (
     Fault(
         "tracker",
         "tracker/recorder.py",
-        "self._gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())",
-        "self._gap = gap",
+        "no_gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())",
+        "no_gap = gap",
         "the gap before an epoch counts once for each of its segments",
         golden("run-in-segments"),
     ),

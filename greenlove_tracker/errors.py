@@ -131,3 +131,26 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     if not is_whole(value, least):
         raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
     return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def is_from_handler(error: BaseException) -> bool:
+    """Return True for what a signal handler of the training's raised in the midst of our code: it is no error of ours.
+
+    Such a handler is told by its arguments: Python calls it with the very frame that it interrupts.
+    """
+    if not isinstance(error, Exception):  # Ctrl-C, SystemExit
+        return True
+    trace = error.__traceback__
+    while trace is not None:
+        frame, trace = trace.tb_frame, trace.tb_next
+        for value in frame.f_locals.values():
+            values = value if type(value) is tuple else (value,)
+            if frame.f_back is not None and any(v is frame.f_back for v in values):
+                return True
+    return False
+
+
+def pass_on_from_handler(error: BaseException) -> None:
+    """Raise it again where it is from a signal handler of the training's, which is waited for there."""
+    if is_from_handler(error):
+        raise error

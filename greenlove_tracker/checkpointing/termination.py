@@ -134,11 +134,6 @@ class TerminationNotices:
         """True from SIGTERM until it is answered, or its deadline."""
         return self._has_sigterm and not self._is_due and not self._is_saved.is_set()
 
-    @property
-    def grace_left_s(self) -> float:
-        """Seconds that a main thread which has not heard the signal yet is given; 0 from the deadline on."""
-        return 0.0 if self._is_due or self._is_saved.is_set() else self.grace_s
-
     def saved(self) -> None:
         """Take the notice as answered: the emergency checkpoint is whole."""
         notice = self._notice

@@ -24,7 +24,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from greenlove_tracker.comparisons import MEASURED_STEP, META
-from greenlove_tracker.tracker.signal_hold import signal_hold
 
 N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
@@ -448,7 +447,7 @@ def _followed(
             if is_late():
                 raise TimeoutError(_LATE)
             batch = next(batches, batch)  # of a data set with one batch, that one again
-            with signal_hold, mode or nullcontext(), log:  # a handler that raises would end the process, see there
+            with mode or nullcontext(), log:
                 for tensor in _tensors_in(batch):
                     log.add(tensor)
                 training.step(batch)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs.storage import LogFile, open_binary, read_bytes
 
@@ -54,6 +55,7 @@ def _numbered(
     try:
         data = file if isinstance(file, bytes) else read_bytes(file, MAX_LISTS_BYTES if is_small else _SMALL_BYTES)
     except OSError as error:
+        pass_on_from_handler(error)
         if not isinstance(file, bytes) and not is_small and error.errno == errno.EFBIG:
             return _streamed(file, on_problem)
         on_problem(f"cannot be read: {error.strerror or error}")
@@ -71,6 +73,7 @@ def _streamed(file: LogFile | Path, on_problem: OnProblem) -> Iterator[tuple[int
             stream.seek(0)
             yield from read_damaged(stream, on_problem) if is_text else ()
     except OSError as error:
+        pass_on_from_handler(error)
         on_problem(f"cannot be read: {error.strerror or error}")
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from greenlove_tracker.errors import LogDirError
+from greenlove_tracker.errors import LogDirError, pass_on_from_handler
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import log_lines
@@ -250,12 +250,17 @@ class RunWriter:
         self._rank = rank
         self._further: dict[str, AppendFile] = {}  # each begins with the first line that is for it
         self._files = [self._info, self._epochs]
+        self._row: Row | None = None
+        self._n_rows = 0  # of the file, once that row is in it
         for file in self._files:
             self._guarded(file.path.name, file.flush)
 
     def write_row(self, row: Row) -> None:
-        """Append a row."""
-        self._append(self._epochs, schema.EPOCHS.cells(row)[: len(self._columns)])
+        """Append a row; once, where it is given again because a handler of the training's raised meanwhile."""
+        if row is not self._row:
+            self._row, self._n_rows = row, self._epochs.n_appended + 1
+        if self._epochs.n_appended < self._n_rows:
+            self._append(self._epochs, schema.EPOCHS.cells(row)[: len(self._columns)])
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append what was found out after the start; to replace a field, the file is written anew."""
@@ -338,6 +343,7 @@ class RunWriter:
         try:
             action()
         except OSError as error:
+            pass_on_from_handler(error)
             self.unwritten[name] = error
             if not self._has_reported:
                 self._has_reported = True
@@ -435,7 +441,9 @@ class AppendFile:
         self._pending = bytearray(head)
         self._is_head_atomic = is_head_atomic
         self._handle: int | None = None
+        self._position = 0  # in the file, of the first byte that is pending
         self._is_dirty = self._has_lost = False
+        self.n_appended = 0
 
     @property
     def content(self) -> bytes:
@@ -453,6 +461,7 @@ class AppendFile:
             self._has_lost = True
         else:
             self._pending += data
+        self.n_appended += 1
         self.flush()
 
     def replace(self, content: bytes) -> None:
@@ -467,12 +476,22 @@ class AppendFile:
             write_atomically(self.path, bytes(self._pending))
             self._pending.clear()
         if self._handle is None:
-            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o666)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o666)
+            self._position = os.lseek(handle, 0, os.SEEK_END)
+            self._handle = handle
+        self._drop_written(self._handle)
         while self._pending:
-            del self._pending[: os.write(self._handle, self._pending)]
             self._is_dirty = True
+            os.write(self._handle, self._pending)
+            self._drop_written(self._handle)
         if self._has_lost:
             raise OSError(errno.ENOSPC, f"over {MOST_PENDING_BYTES // 1024**2} MiB could not be written, and are lost")
+
+    def _drop_written(self, handle: int) -> None:
+        """Ask the system what was written: a handler of the training's may raise before we have noted it."""
+        position = os.lseek(handle, 0, os.SEEK_CUR)
+        del self._pending[: position - self._position]
+        self._position = position
 
     def unsynced(self) -> int | None:
         """Return a new handle on what the disk may not hold yet; raises OSError, also where the file was removed."""
@@ -497,6 +516,6 @@ class AppendFile:
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._handle is not None:
-            os.close(self._handle)
-        self._handle = None
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)

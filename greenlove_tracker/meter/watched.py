@@ -11,7 +11,7 @@ from typing import Any
 
 from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter.base import Meter, MeterInfo
-from greenlove_tracker.records import Energy
+from greenlove_tracker.records import Energy, sum_energies
 
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
 
@@ -37,7 +37,8 @@ class WatchedMeter:
         self.resolution_s = meter.resolution_s
         self._asked: SimpleQueue[_Action | None] = SimpleQueue()  # None ends the thread
         self._answered: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        self._has_thread = self._is_waited_for = self._is_stopped = False
+        self._has_thread = self._is_waited_for = self._hangs = self._is_stopped = False
+        self._left_behind: list[Energy] = []  # readings whose answers a handler of the training's kept us from taking
 
     @property
     def longest_hole_s(self) -> float:
@@ -71,7 +72,8 @@ class WatchedMeter:
         if self._is_stopped:
             raise MeterError("the meter was stopped")
         energy: Energy = self._ask(self._meter.read)
-        return energy
+        left_behind, self._left_behind = self._left_behind, []
+        return sum_energies([*left_behind, energy]) if left_behind else energy
 
     def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
         """Measure the GPUs that this environment names, where the meter can.
@@ -104,16 +106,20 @@ class WatchedMeter:
                 return action()
         if self._is_waited_for:
             try:
-                self._answered.get_nowait()
+                late, _ = self._answered.get(timeout=0 if self._hangs else TIMEOUT_S)
+                if isinstance(late, Energy) and not self._hangs:
+                    self._left_behind.append(late)
             except Empty:
+                self._hangs = True
                 if self._is_stopped:
                     self._asked.put(action)
                 raise MeterError("the meter still hangs") from None
-        self._is_waited_for = True
+        self._is_waited_for, self._hangs = True, False
         self._asked.put(action)
         try:
             answer, error = self._answered.get(timeout=TIMEOUT_S)
         except Empty:
+            self._hangs = True
             raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s") from None
         self._is_waited_for = False
         if error is not None:

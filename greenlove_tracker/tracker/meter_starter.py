@@ -11,7 +11,7 @@ from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import MeterError
+from greenlove_tracker.errors import MeterError, pass_on_from_handler
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.writer import RunWriter
@@ -178,6 +178,7 @@ class MeterStarter:
             with without_foreign_warnings(self._state.settings.verbose):
                 self._meter.stop()
         except Exception as error:
+            pass_on_from_handler(error)
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}")
 
 

@@ -5,12 +5,11 @@ It knows nothing of threads, files or signals: the session holds the lock and ta
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from greenlove_tracker.errors import MeterError, TrackerStateError
+from greenlove_tracker.errors import MeterError, TrackerStateError, is_from_handler, pass_on_from_handler
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import (
@@ -42,6 +41,7 @@ class _Boundary:
 
     perf_s: float
     utc_s: float
+    loading_s: float = 0.0  # until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,6 @@ class Recorder:
     Attributes:
         epoch: the number of the open epoch, from 1; None between two.
         is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
-        is_at_device: the device is being waited for, or the meter read; where that hangs, nothing of ours is half done.
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
         first_step: steps counted by the first call, its time by the steady clock, and ``loading_s`` at that time.
@@ -141,17 +140,19 @@ class Recorder:
         self._failures = 0
         self._n_loading = 0  # threads of ours that load something
         self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
-        self._loading_before_s = 0.0  # up to the last boundary
         self._boundary = _Boundary(*started) if started else self._now()
         self.read_at_s = self._boundary.perf_s
         self.on_reading: Callable[[float, float, Energy], None] | None = None
         self._within = _ReadingsWithinRow()
+        self._reading: Energy | None = None  # until the row has it
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._before_mark: _MeteredSpan | None = None
         self._counter, self._counts_in_rows = WorkCounter(on_bad_count), Counts()
         self._gpu_was_read = self._is_finished = False
+        self._made: Row | None = None  # until it is emitted
+        self._n_rows = 0  # that were made
         self.epoch: int | None = None
-        self.is_paused = self.is_at_device = False
+        self.is_paused = False
         self.epochs_begun = 0
         self.epochs_done = 0
         self.first_step: tuple[int, float, float] | None = None
@@ -236,13 +237,13 @@ class Recorder:
         """Close the open epoch; its row is emitted, with these flags too."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
-        try:
+
+        def emit() -> None:
             self._resume()
             self._wait_for_device()
             self._emit_epoch(RowKind.EPOCH, frozenset(more_flags))
-        finally:  # as in start_epoch
-            self.epoch, self.is_paused = None, False
-            self.epochs_done += 1
+
+        self._close_epoch(emit, is_done=True)
 
     def pause_epoch(self) -> None:
         """Write the part of the open epoch that has passed; until ``resume_epoch`` time is a gap within it."""
@@ -272,12 +273,24 @@ class Recorder:
 
     def abandon_epoch(self) -> None:
         """Close the open epoch as unfinished; the next epoch gets the next number."""
+
+        def emit() -> None:
+            self._resume()
+            self._emit_epoch(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
+
         if self.epoch is not None:
-            try:
-                self._resume()
-                self._emit_epoch(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
-            finally:  # as in start_epoch
-                self.epoch, self.is_paused = None, False
+            self._close_epoch(emit, is_done=False)
+
+    def _close_epoch(self, emit: Callable[[], None], *, is_done: bool) -> None:
+        """Emit the last row of the open epoch; an error of ours costs that row, and not the order of those behind."""
+        n_rows = self._n_rows
+        try:
+            self._complete(emit)
+        except BaseException as error:
+            if self._n_rows > n_rows or not is_from_handler(error):
+                self.epoch, self.is_paused, self.epochs_done = None, False, self.epochs_done + is_done
+            raise
+        self.epoch, self.is_paused, self.epochs_done = None, False, self.epochs_done + is_done
 
     def count(self, done: Counts) -> None:
         """Add steps, batches, samples and tokens to the open epoch."""
@@ -331,7 +344,7 @@ class Recorder:
             return
         within = self._within
         energy, is_read = self._read_interval(self._clock.perf_s())
-        within.energy = within.sum_with(energy)
+        within.energy, self._reading = within.sum_with(energy), None
         within.has_failed = within.has_failed or not is_read
         if is_read:
             within.longest_hole_s = max(within.longest_hole_s, self._hole_s())
@@ -373,12 +386,14 @@ class Recorder:
             is_meter_read: the other run read this meter; else what it counted until now is discarded.
         """
         self.is_suspended = False
-        self._boundary = _Boundary(*since)
+        self._boundary = _Boundary(*since, self._boundary.loading_s)
         self.read_at_s = since[0]
         meter = self._meter
         if meter is not None and not is_meter_read:
-            with contextlib.suppress(Exception):  # the next row's own reading fails too, and is warned of
+            try:
                 meter.read()
+            except Exception as error:  # the next row's own reading fails too, and is warned of
+                pass_on_from_handler(error)
             self.detach_meter(Flag.METER_STARTING)
             self.write_segment()  # a row is wholly metered or not at all
             self._meter = meter
@@ -389,34 +404,51 @@ class Recorder:
             return
         if self.is_suspended:  # the process ends, with both runs: what passed is the other one's
             self.is_suspended, self._boundary = False, self._now()
+        n_rows = self._n_rows
         try:
             self._wait_for_device()
             self.abandon_epoch()
-            self._emit_gap(RowKind.TAIL)
-        finally:  # not before: where the device or the meter hangs, finish_hung has the tail still to write
-            self._is_finished = True
+            n_rows = self._n_rows
+            self._complete(lambda: self._emit_gap(RowKind.TAIL))
+        except BaseException as error:
+            self._is_finished = self._n_rows > n_rows or not is_from_handler(error)
+            raise
+        self._is_finished = True
 
-    def finish_hung(self) -> None:
-        """Finish while the training hangs: neither the device nor the meter is asked, which may be what it hangs in."""
-        self._before_reading = lambda: None
-        self._counter.forget_device()
-        self.detach_meter(Flag.HUNG)
-        self.finish()
+    def _complete(self, emit: Callable[[], None]) -> None:
+        """Emit a row; where a handler of the training's raises in the midst, the row is made all the same."""
+        n_rows = self._n_rows
+        try:
+            emit()
+        except BaseException as error:
+            if is_from_handler(error):
+                if self._n_rows == n_rows:
+                    emit()
+                self._hand_on()
+            raise
+
+    def _hand_on(self) -> None:
+        """Emit the row that is made, if it is not yet."""
+        if self._made is None:
+            return
+        try:
+            self._emit(self._made)
+        except Exception as error:
+            pass_on_from_handler(error)
+            self._made = None  # an error of ours costs a row, and not those that follow
+            raise
+        self._made = None
 
     def _wait_for_device(self) -> None:
-        self.is_at_device = True
-        try:
-            self._before_reading()
-        finally:
-            self.is_at_device = False
+        self._before_reading()
 
     def _emit_epoch(
         self, kind: RowKind, more_flags: frozenset[str] = frozenset(), *, is_device_at_rest: bool = True
     ) -> None:
-        span, gap = self._close_span(), self._gap
-        counts = self._counter.take(is_device_at_rest=is_device_at_rest)
-        self._counts_in_rows = self._counts_in_rows + counts
-        self._gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())
+        (span, boundary), gap = self._measure_span(), self._gap
+        counts, counter = self._counter.take(is_device_at_rest=is_device_at_rest)
+        counts_in_rows = self._counts_in_rows + counts
+        no_gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())
         metered_kwh = span.energy.total_kwh
         rates = self._rates_of(gap if gap.duration_s > 0 else span, span)
         row = Row(
@@ -434,7 +466,10 @@ class Recorder:
             rates.carbon_intensity_source,
             rates.electricity_price_usd_per_kwh,
         )
-        self._emit(row)
+        self._begin_span(boundary)  # no handler runs between plain assignments: all of them are done, or none
+        self._gap, self._counter, self._counts_in_rows = no_gap, counter, counts_in_rows
+        self._made, self._n_rows = row, self._n_rows + 1
+        self._hand_on()
 
     def _rates_of(self, first: _MeteredSpan, last: _MeteredSpan) -> RowRates:
         """Return the rates of the time from the start of one span to the end of another."""
@@ -447,12 +482,16 @@ class Recorder:
         self._emit_gap(RowKind.GAP, frozenset({Flag.WAITING}))
 
     def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
-        gap = self._close_gap()
-        if self.is_paused:
-            self.paused_s += gap.duration_s
-        self._write_gap(kind, gap, more_flags)
+        gap, boundary = self._measure_gap()
+        self._write_gap(kind, gap, more_flags, boundary)
 
-    def _write_gap(self, kind: RowKind, gap: _MeteredSpan, more_flags: frozenset[str] = frozenset()) -> None:
+    def _write_gap(
+        self,
+        kind: RowKind,
+        gap: _MeteredSpan,
+        more_flags: frozenset[str] = frozenset(),
+        boundary: _Boundary | None = None,
+    ) -> None:
         flags = (gap.flags - _OF_EPOCHS_ALONE) | more_flags
         rates = self._rates_of(gap, gap)
         row = Row(
@@ -470,27 +509,48 @@ class Recorder:
             rates.carbon_intensity_source,
             rates.electricity_price_usd_per_kwh,
         )
-        self._emit(row)
+        if boundary is not None:
+            self.paused_s += gap.duration_s if self.is_paused else 0.0
+            self._begin_span(boundary)
+        self._before_mark, self._made, self._n_rows = None, row, self._n_rows + 1
+        self._hand_on()
 
     def _now(self) -> _Boundary:
-        return _Boundary(self._clock.perf_s(), self._clock.utc_s())
+        perf_s = self._clock.perf_s()
+        return _Boundary(perf_s, self._clock.utc_s(), self._loading_until(perf_s))
 
     def _close_gap(self) -> _MeteredSpan:
-        """Close the gap; what lay before a mark from which no epoch began is part of it."""
-        before, self._before_mark = self._before_mark, None
-        span = self._close_span()
+        span, boundary = self._measure_gap()
+        self._begin_span(boundary)
+        return span
+
+    def _close_span(self) -> _MeteredSpan:
+        span, boundary = self._measure_span()
+        self._begin_span(boundary)
+        return span
+
+    def _begin_span(self, boundary: _Boundary) -> None:
+        within = _ReadingsWithinRow()
+        self._boundary, self._within, self._before_mark = boundary, within, None
+
+    def _measure_gap(self) -> tuple[_MeteredSpan, _Boundary]:
+        """Return the gap until now, and its end; what lay before a mark from which no epoch began is part of it."""
+        before = self._before_mark
+        span, boundary = self._measure_span()
         if before is None or before.duration_s == 0:
-            return span
+            return span, boundary
         if before.energy.is_known != span.energy.is_known:  # a row is wholly metered or not at all
             self._write_gap(RowKind.GAP, before)
-            return span
+            return span, boundary
         flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
         energy = sum_energies((before.energy, span.energy))
         duration_s = before.duration_s + span.duration_s
-        return _MeteredSpan(before.started_at, duration_s, energy, flags, before.started_utc_s, span.ended_utc_s)
+        whole = _MeteredSpan(before.started_at, duration_s, energy, flags, before.started_utc_s, span.ended_utc_s)
+        return whole, boundary
 
-    def _close_span(self) -> _MeteredSpan:
-        """Close the current span and begin the next."""
+    def _measure_span(self) -> tuple[_MeteredSpan, _Boundary]:
+        """Return the span from the last boundary until now, and its end, from which the next may begin."""
+        self._hand_on()
         before, now = self._boundary, self._now()
         passed_s = now.perf_s - before.perf_s
         duration_s = max(0.0, passed_s)  # a clock that goes back says nothing of the time
@@ -498,14 +558,13 @@ class Recorder:
         flags = set()
         if passed_s < 0 or abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
             flags.add(Flag.CLOCK_JUMP)
-        loading_s = self._loading_until(now.perf_s)
-        if loading_s - self._loading_before_s > LOADING_SHARE * duration_s:
+        if now.loading_s - before.loading_s > LOADING_SHARE * duration_s:
             flags.add(Flag.LOADING)
         had_meter = self._meter is not None
         last, is_read = self._read_interval(now.perf_s)
-        within, self._within = self._within, _ReadingsWithinRow()
+        within = self._within
         energy, is_read = within.sum_with(last), is_read and not within.has_failed
-        self._boundary, self._loading_before_s = now, loading_s
+        within.energy, within.has_failed, self._reading = energy, not is_read, None
         if not had_meter:
             flags.add(self._no_energy_flag)
         elif not is_read:
@@ -518,7 +577,8 @@ class Recorder:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
-        return _MeteredSpan(timestamp(before.utc_s), duration_s, energy, frozenset(flags), before.utc_s, now.utc_s)
+        started_at = timestamp(before.utc_s)
+        return _MeteredSpan(started_at, duration_s, energy, frozenset(flags), before.utc_s, now.utc_s), now
 
     def _hole_s(self) -> float:
         """Return the longest time without a reading of power behind the last one; 0 where power is not integrated."""
@@ -542,20 +602,18 @@ class Recorder:
         meter = self._meter
         if meter is None:
             return UNKNOWN_ENERGY, True
-        self.is_at_device = True
         try:
             try:
-                energy = _checked(meter.read())
+                energy = self._take_reading(meter)
             except MeterError:  # once more
-                energy = _checked(meter.read())
+                energy = self._take_reading(meter)
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
+            pass_on_from_handler(error)
             self._failures += 1
             self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
             if self._failures >= _MAX_FAILURES:
                 self.detach_meter(Flag.METER_FAILED)
             return UNKNOWN_ENERGY, False
-        finally:
-            self.is_at_device = False
         was_failing, self._failures = self._failures > 0, 0
         if was_failing:
             return UNKNOWN_ENERGY, False
@@ -563,6 +621,15 @@ class Recorder:
         if read_kwh or (read_kwh is not None and duration_s >= meter.resolution_s):  # else it cannot tell yet
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)
         return energy, True
+
+    def _take_reading(self, meter: Meter) -> Energy:
+        """Return what was metered, and what was before a handler of the training's raised behind the last reading."""
+        before = self._reading
+        self._reading = meter.read()
+        energy = _checked(self._reading)
+        if before is not None:
+            energy = self._reading = sum_energies((before, energy))
+        return energy
 
 
 def _checked(energy: Energy) -> Energy:

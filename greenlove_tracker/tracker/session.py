@@ -5,15 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker import console, devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageError
+from greenlove_tracker.errors import (
+    GreenloveError,
+    TrackerStateError,
+    UsageError,
+    is_from_handler,
+    pass_on_from_handler,
+)
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
@@ -48,7 +56,6 @@ from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
 from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
-from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.state import (
     Plan,
@@ -69,7 +76,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.training_kind import StepWatch
 
 _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
-_LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
+_MAKE_ROWS = {"greenlove_tracker.tracker.recorder", "greenlove_tracker.logs.writer"}
 _FEW_RANKS = 16  # of so many each reads the rows of all at its end: some 50 ms for each hour of the training
 _OPTIMIZERS = "torch.optim.optimizer"
 _READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
@@ -103,7 +110,6 @@ class Session:
         recorder: of the run.
         writer: of the run's files.
         epoch_rows: the rows of the epoch that was written last.
-        tracked_call: ``with session.tracked_call as recorder``, around each call of the training's.
         summary: the totals of this rank, once the run is closed.
         shows_final_screen: it is printed once the run is closed.
         exporters: of the run, which are told of its rows.
@@ -217,7 +223,8 @@ class Session:
             epochs_before=plan.first_epoch,
         )
         self.spans = SpanRecorder(clock, recorder, lambda row: self.writer.write(SPANS, row))
-        self.tracked_call = _TrackedCall(self)
+        self._deferred: tuple[RunStatus, int | None] | None = None
+        self._told_of: Row | None = None
         self._budgets = BudgetMonitor(state, recorder)
         self._status = StatusPrinter(state, recorder, self._budgets)
         self.exporters = RunExporters(exporters, state, recorder, self.writer, in_background=in_background)
@@ -237,7 +244,7 @@ class Session:
         if before and not (state.run_dir.parent / before).is_dir():
             state.warn_once.warn("continues", f"no run {before} in {log_dir}; noted as continued all the same")
         if state.mode is not RunMode.EXPLORATION or open_run() is None:
-            guard.watch(self, in_background=in_background)
+            guard.watch(self)
         if self._intensity is not None and not self._borrows_intensity:
             self._intensity.start(in_background=in_background)
         self._meter_starter.start(in_background=in_background)
@@ -246,6 +253,9 @@ class Session:
 
     def _emit(self, row: Row) -> None:
         self.writer.write_row(row)  # before anything else can go wrong
+        if row is self._told_of:  # given again, because a handler of the training's raised behind this line
+            return
+        self._told_of = row
         if row.epoch is not None:
             self.epoch_rows = [*(r for r in self.epoch_rows if r.epoch == row.epoch), row]
         if self.state.rates_in_force is not None:
@@ -263,8 +273,45 @@ class Session:
         try:
             devices.synchronise()
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
+            pass_on_from_handler(error)
             message = f"the GPU could not be synchronised: {error}; times may be short"
             self.state.warn_once.warn("synchronise", message)
+
+    @property
+    def tracked_call(self) -> AbstractContextManager[Recorder]:
+        """``with session.tracked_call as recorder``, around each call of the training's: it holds the run's lock.
+
+        A call out of order, and an error of ours, warn once and go no further. What a signal handler of the training's
+        raises in the midst goes through.
+        """
+        return self._track_call()
+
+    @contextmanager
+    def _track_call(self) -> Iterator[Recorder]:
+        with self.state.lock:
+            try:
+                yield self.recorder
+            except Exception as error:
+                self._warn_of(error)
+            finally:
+                if self._deferred is not None and not _is_making_row():
+                    self.finish_now(*self._deferred)
+                    guard.end_if_terminated()
+
+    def _warn_of(self, error: Exception) -> None:
+        pass_on_from_handler(error)
+        if isinstance(error, TrackerStateError):
+            self.state.warn_once.misuse(f"{error}", f"{error}")
+        else:
+            self.state.warn_once.internal_error("internal", error)
+
+    def _finish_after_row(self, status: RunStatus, exit_code: int | None) -> None:
+        """Finish the run; where a row is being made, as soon as it is."""
+        with self.state.lock:
+            if _is_making_row():
+                self._deferred = status, exit_code  # the user's own meter asks, or the handler of SIGTERM
+            else:
+                self.finish_now(status, exit_code)
 
     # -- for every caller ----------------------------------------------------------------------------------------
 
@@ -313,14 +360,14 @@ class Session:
         """Return the latest forecast, made now where more has been done since."""
         state = self.state
         began_s = state.clock.perf_s()
-        with signal_hold:
-            try:
-                self._worker.update_forecast(at_once=True)
-            except Exception as error:  # asking must not end a training
-                state.warn_once.internal_error("forecast", error)
-            with state.lock:
-                if self.recorder.epoch is None:
-                    self._progress.exclude_wait(state.clock.perf_s() - began_s)  # ours, and no gap of the training's
+        try:
+            self._worker.update_forecast(at_once=True)
+        except Exception as error:  # asking must not end a training
+            pass_on_from_handler(error)
+            state.warn_once.internal_error("forecast", error)
+        with state.lock:
+            if self.recorder.epoch is None:
+                self._progress.exclude_wait(state.clock.perf_s() - began_s)  # ours, and no gap of the training's
         return state.forecast
 
     def status_text(self) -> str:
@@ -445,11 +492,11 @@ class Session:
             return
         with self.tracked_call as recorder:
             recorder.finish()  # the time that forecasting takes is not the training's
-        with signal_hold:
-            try:
-                self._worker.update_forecast(is_last=True)
-            except Exception as error:  # the training goes on
-                self.state.warn_once.internal_error("forecast", error)
+        try:
+            self._worker.update_forecast(is_last=True)
+        except Exception as error:  # the training goes on
+            pass_on_from_handler(error)
+            self.state.warn_once.internal_error("forecast", error)
 
     def pause(self) -> None:
         """Interrupt the open epoch."""
@@ -600,9 +647,8 @@ class Session:
 
     def warn_closed(self, method: str) -> None:
         """Warn of a call after the end of the run."""
-        with signal_hold:
-            message = f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
-            self.state.warn_once.misuse("closed", message)
+        message = f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
+        self.state.warn_once.misuse("closed", message)
 
     def _confirm(self) -> None:
         state = self.state
@@ -705,35 +751,23 @@ class Session:
             inner = open_run()
             if inner is not None and inner.job is self:
                 inner.finish(status, exit_code)
-            self.tracked_call.finish_after_call(status, exit_code)
+            self._finish_after_row(status, exit_code)
             if self.is_finished and not self.is_monitoring_over:  # a training that goes on waits for nobody
                 self.exporters.wait(status)
-
-    def finish_hung(self, status: RunStatus) -> None:
-        """Write the tail and the summary on another thread than the training's, which hangs; its devices are not asked.
-
-        Where the training hangs in the device or the meter, within a call of ours, nothing of the log is half done.
-        Where it hangs elsewhere in one, in writing the log perhaps, the rows that are there must do.
-        """
-        state = self.state
-        has_lock = state.lock.acquire(timeout=_LOCK_S)
-        if self.is_finished or not (has_lock or self.recorder.is_at_device):
-            return
-        state.is_finished = True  # no other thread of ours touches the log any more
-        self.recorder.finish_hung()
-        self.spans.finish()
-        self.summary = self._summarise(status, None)
-        if not self.writer.close(self.summary if state.is_leading else None):
-            state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
-        self._settle_files()
 
     def finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
         if self.is_finished:
             return
         try:
-            self._close(status, exit_code)
+            try:
+                self._close(status, exit_code)
+            except BaseException as error:
+                if is_from_handler(error):  # the log is closed all the same
+                    self._close(status, exit_code)
+                raise
         except Exception as error:  # never at the end of somebody's training
+            pass_on_from_handler(error)
             self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}")
         finally:
             self.state.is_finished = True
@@ -804,6 +838,7 @@ class Session:
                 return own
             return self._of_all_ranks(run.added_up(ending, is_closed=True))
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
+            pass_on_from_handler(error)
             self.state.warn_once.internal_error("processes", error)
             return own
 
@@ -824,6 +859,7 @@ class Session:
             elif n_ranks <= _FEW_RANKS or writer.claim_last_look(run_dir, n_ranks):
                 self._settle_summary()
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
+            pass_on_from_handler(error)
             state.warn_once.internal_error("summary", error)
 
     def _settle_summary(self) -> None:
@@ -850,11 +886,11 @@ class Session:
         """
         if not self.state.is_leading or self.summary is None:
             return
-        with signal_hold:
-            try:
-                console.say(self._final_screen(next_command, exit_code))
-            except Exception:  # the training is over, and its exit code is not ours to change
-                logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
+        try:
+            console.say(self._final_screen(next_command, exit_code))
+        except Exception as error:  # the training is over, and its exit code is not ours to change
+            pass_on_from_handler(error)
+            logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 
     def _final_screen(self, next_command: str, exit_code: int | None) -> str:
         """Return the screen from the log; what the disk did not take of that, from memory."""
@@ -874,54 +910,12 @@ class Session:
         return "\n".join([end_screen(run, exit_code=code, parts=self.parts), "", *wrapped])
 
 
-class _TrackedCall:
-    """``with session.tracked_call as recorder``, as cheap as can be: it is in every call of the training's.
-
-    It holds the run's lock, and the training's signals. A call out of order, and an error of ours, warn once and go no
-    further.
-    """
-
-    __slots__ = ("_deferred", "_depth", "_lock", "_recorder", "_session")
-
-    def __init__(self, session: Session) -> None:
-        self._session, self._recorder, self._lock = session, session.recorder, session.state.lock
-        self._depth = 0
-        self._deferred: tuple[RunStatus, int | None] | None = None
-
-    def __enter__(self) -> Recorder:
-        signal_hold.hold()
-        try:
-            self._lock.acquire()
-        except BaseException:
-            signal_hold.release()
-            raise
-        self._depth += 1
-        return self._recorder
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        try:
-            self._depth -= 1
-            if self._deferred is not None and self._depth == 0:
-                self._session.finish_now(*self._deferred)
-            if not isinstance(error, Exception):
-                return False
-            warn_once = self._session.state.warn_once
-            if isinstance(error, TrackerStateError):
-                warn_once.misuse(f"{error}", f"{error}")
-            else:
-                warn_once.internal_error("internal", error)
-            return True
-        finally:
-            self._lock.release()
-            signal_hold.release()
-
-    def finish_after_call(self, status: RunStatus, exit_code: int | None) -> None:
-        """Finish the run; where a row is being made, as soon as it is."""
-        with signal_hold, self._lock:
-            if self._depth:
-                self._deferred = status, exit_code  # called by the user's own meter, in the middle of a row
-            else:
-                self._session.finish_now(status, exit_code)
+def _is_making_row() -> bool:
+    """Return True where this thread is in the middle of a row: a handler asks, or the user's own meter."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") not in _MAKE_ROWS:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _warner(notes: Sequence[str]) -> WarnOnce:

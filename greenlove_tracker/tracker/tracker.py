@@ -17,7 +17,7 @@ from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import is_strict, load_settings, setting_names
 from greenlove_tracker.config_files import GONE
-from greenlove_tracker.errors import SettingError, UsageError, whole_number
+from greenlove_tracker.errors import SettingError, UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, phases_from
@@ -29,7 +29,6 @@ from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.session import Session, open_job
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
-from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.state import Plan, WarnOnce, ranks_in
 
 if TYPE_CHECKING:
@@ -175,14 +174,13 @@ class Tracker:
             session.shows_final_screen = merged.verbose > 0
             return session
 
-        with signal_hold:
-            try:
-                arguments = {name for name, value in given.items() if value is not None}
-                arguments |= {"intensity"} if source is not None else set()
-                self._session = _begun(begin, arguments, lambda: is_strict(given))
-            finally:
-                if job is not None and self._session is None:
-                    job.go_on_alone()
+        try:
+            arguments = {name for name, value in given.items() if value is not None}
+            arguments |= {"intensity"} if source is not None else set()
+            self._session = _begun(begin, arguments, lambda: is_strict(given))
+        finally:
+            if job is not None and self._session is None:
+                job.go_on_alone()
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -408,6 +406,7 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
     try:
         return begin()
     except Exception as error:
+        pass_on_from_handler(error)
         is_of_script = isinstance(error, UsageError) and error.is_in(arguments)
         if is_of_script or is_strict():
             raise

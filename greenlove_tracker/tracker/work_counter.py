@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.records import Counts
 
 _QUANTITIES = ("steps", "batches", "samples", "tokens")
@@ -39,7 +40,8 @@ class WorkCounter:
                     self._add_on_device(name, count)
                 else:
                     self._add(name, _whole(count))
-            except Exception:  # of a foreign object's own conversion, too
+            except Exception as error:  # of a foreign object's own conversion, too
+                pass_on_from_handler(error)
                 self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
 
     @property
@@ -52,8 +54,8 @@ class WorkCounter:
         known = {name: getattr(counts, name) for name in _QUANTITIES if name not in self._seen_on_device}
         return Counts(**known)
 
-    def take(self, *, is_device_at_rest: bool) -> Counts:
-        """Return what was added since the last call, and begin anew.
+    def take(self, *, is_device_at_rest: bool) -> tuple[Counts, WorkCounter]:
+        """Return what was added, and the counter of what comes behind it, which takes this one's place.
 
         Args:
             is_device_at_rest: what lies on a device is read; else it is the next row's.
@@ -62,12 +64,9 @@ class WorkCounter:
             on_device, self._on_device = self._on_device, {}
             for (name, _), (total, n_good, n_values) in on_device.items():
                 self._read(name, total, n_good, n_values)
-        taken, self._on_host = self._on_host, {}
-        return Counts(**taken)
-
-    def forget_device(self) -> None:
-        """Leave out what lies on a device, which hangs."""
-        self._on_device = {}
+        rest = WorkCounter(self._warn)
+        rest._on_device, rest._seen_on_device = self._on_device, self._seen_on_device
+        return Counts(**self._on_host), rest
 
     def _add(self, name: str, number: int) -> None:
         total = self._on_host.get(name, 0)
@@ -90,6 +89,7 @@ class WorkCounter:
             if n_bad < n_values:
                 self._add(name, int(total.item()))
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
+            pass_on_from_handler(error)
             self._warn(f"step(n_{name}=…) could not be read from the device: it is left out ({error})")
 
 

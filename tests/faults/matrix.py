@@ -238,7 +238,11 @@ FAULTS = (
     Fault("handlers_that_raise", "300 exceptions of a signal handler, in the midst of step()"),
     Fault("terminated_with_a_handler", "SIGTERM, whose handler of the user's exits with 7"),
     Fault("hung_up", "SIGHUP in epoch 5"),
-    Fault("terminated_in_c", "SIGTERM while the process hangs in C"),
+    Fault(
+        "terminated_in_c",
+        "SIGTERM while the process hangs in C, then SIGKILL",
+        exit_code=-signal.SIGKILL,
+    ),
     Fault("SIGTERM at random", "SIGTERM at 5 random instants", "nothing", signal.SIGTERM, 5),
     Fault("SIGINT at random", "Ctrl-C at 5 random instants", "nothing", signal.SIGINT, 5),
     Fault("SIGKILL at random", "SIGKILL at 5 random instants", "nothing", signal.SIGKILL, 5),

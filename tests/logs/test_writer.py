@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -180,7 +181,7 @@ def test_what_is_kept_while_the_disk_is_full_is_bounded_and_the_rest_is_told(
     writer.write_row(ROWS[0])
     disk.room = 0
     for _ in range(100):
-        writer.write_row(ROWS[1])
+        writer.write_row(replace(ROWS[1]))
     disk.room = 10**9
     assert not writer.close(summary_of(run_dir)) and len(errors) == 1
     assert list(writer.unwritten) == ["epochs-0.csv"] and "are lost" in str(writer.unwritten["epochs-0.csv"])
