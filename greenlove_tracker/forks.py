@@ -3,10 +3,15 @@
 A child that is forked in the middle of an import has that module's lock held by a thread that does not exist there: its
 own import of the same library would wait for ever. So a fork waits until nothing is being loaded; for some seconds at
 most, since what takes longer waits for a network, or for something that the forking thread holds.
+
+A library that is loaded while a fork waits may ask for a lock to be taken before a fork and let go after it: of this one
+only the second would be done, with a message on the training's standard error. Python's own pool of threads is the one
+that does so, and that ours load: it is loaded here.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # see above
 import os
 import threading
 from collections import Counter
