@@ -4,9 +4,9 @@ A child that is forked in the middle of an import has that module's lock held by
 own import of the same library would wait for ever. So a fork waits until nothing is being loaded; for some seconds at
 most, since what takes longer waits for a network, or for something that the forking thread holds.
 
-A library that is loaded while a fork waits may ask for a lock to be taken before a fork and let go after it: of this one
-only the second would be done, with a message on the training's standard error. Python's own pool of threads is the one
-that does so, and that ours load: it is loaded here.
+A library that is loaded while a fork waits may ask for a lock to be taken before a fork and let go behind it: of this
+fork only the second is done, with a message on the training's standard error. Python's own pool of threads does so, and
+is loaded by ours: it is loaded here, before.
 """
 
 from __future__ import annotations

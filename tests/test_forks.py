@@ -102,7 +102,8 @@ def test_what_forks_while_it_loads_does_not_wait_for_itself(waits):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_imports_what_was_being_imported_when_it_was_forked(tmp_path):
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.3)\nimport concurrent.futures.thread\nis_whole = True\n")
+    slow = "import time\ntime.sleep(0.3)\nimport concurrent.futures.thread\nis_whole = True\n"
+    (tmp_path / "slow.py").write_text(slow)
     (tmp_path / "train.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, timeout=180, check=False)
     assert (done.returncode, done.stderr) == (0, b"")  # that pool asks for a lock to be let go behind a fork
