@@ -626,7 +626,12 @@ class Recorder:
         """Return what was metered, and what was before a handler of the training's raised behind the last reading."""
         before = self._reading
         self._reading = meter.read()
-        energy = _checked(self._reading)
+        try:
+            energy = _checked(self._reading)
+        except Exception as error:
+            if not is_from_handler(error):
+                self._reading = before
+            raise
         if before is not None:
             energy = self._reading = sum_energies((before, energy))
         return energy

@@ -332,3 +332,9 @@ def test_a_row_with_a_hole_in_its_readings_of_power_is_flagged_and_keeps_its_ene
     bench.epoch(30.0)
     assert [row.flags for row in bench.rows] == [flags, set()]
     assert [row.energy.gpu_kwh for row in bench.rows] == [0.1, 0.1]
+
+
+def test_of_a_reading_that_cannot_be_one_nothing_is_in_the_row():
+    bench = Bench(ScriptedMeter([gpu_energy(0.0), gpu_energy(-9.0), gpu_energy(0.1)]))
+    bench.epoch(30.0)
+    assert bench.rows[-1].energy.gpu_kwh == 0.1
