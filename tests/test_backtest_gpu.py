@@ -90,7 +90,7 @@ def test_a_row_of_a_replay_in_which_the_power_has_a_hole_is_flagged(energy, gpu,
     assert holes_s == [2.0, 12.0, 12.0, 2.0]
     flagged: list[int | None] = []
     for _ in gpu.replay_epochs(run, clock, meter=energy.ReplayMeter(power, clock)):
-        flagged = [row.epoch for row in session().rows if Flag.POWER_HOLE in row.flags]
+        flagged = [row.epoch for row in session().writer.rows() if Flag.POWER_HOLE in row.flags]
     assert flagged == [5, 6]  # nothing was read from 47 to 59 s
 
 

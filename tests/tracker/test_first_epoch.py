@@ -63,7 +63,7 @@ def test_after_twenty_seconds_there_is_a_forecast_of_the_whole_run(clock, tmp_pa
     assert forecast.cost_usd is not None and forecast.emissions_kgco2e is not None
     assert {w.name for w in forecast.warnings} <= {"GAPS", "WIDE"}
     assert "0% to 20% of it is assumed" in "".join(w.message for w in forecast.warnings)
-    assert text.startswith("epoch 0/3 ") and "forecast 5 min " in text
+    assert text.startswith("epoch 0/3 ") and " · ends " in text
 
 
 @pytest.mark.slow
