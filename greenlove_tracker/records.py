@@ -39,7 +39,7 @@ class Method(DescribedStr):
 
     COUNTER = "counter", "an energy counter of the hardware (RAPL, NVML)"
     SAMPLED_POWER = "sampled_power", "power readings of the hardware, integrated"
-    TDP_MODEL = "tdp_model", "a model: the load, times the rated power"
+    TDP_MODEL = "tdp_model", "a model, by the load and the rated power"
     CONSTANT = "constant", "a model: a fixed power, such as memory by its size"
     ASSUMED = "assumed", "an assumption of the user's: `node_overhead`, of `node_assumed_kwh` alone"
 

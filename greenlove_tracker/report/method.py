@@ -23,9 +23,10 @@ _TIME = (
 )
 _ENERGY = (
     "Energy is metered by component. A counter is an energy counter of the hardware (RAPL, NVML); power readings are "
-    "the hardware's own, integrated over time. Both are measurements. The load of the CPU times its rated power (TDP), "
-    "and a constant power of the memory by its size, both from CodeCarbon's tables, are models. Time without a meter "
-    "is estimated at the mean metered power. PUE stands for cooling and power supply of the data centre."
+    "the hardware's own, integrated over time. Both are measurements. The power of a CPU by its load, as a rule its "
+    "rated power (TDP) × (0.1 + 0.9 × load³), and a constant power of the memory by its size, both CodeCarbon's, are "
+    "models. Time without a meter is estimated at the mean metered power. PUE stands for cooling and power supply of "
+    "the data centre."
 )
 _SCOPE = (
     "Operational emissions only. Not in these figures: "

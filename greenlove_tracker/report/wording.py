@@ -64,7 +64,7 @@ MARKS: Mapping[str, str] = {
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
     Method.SAMPLED_POWER: "power readings",
-    Method.TDP_MODEL: "modelled (load × TDP)",
+    Method.TDP_MODEL: "modelled (by load and TDP)",
     Method.CONSTANT: "constant",
     Method.ASSUMED: "assumed",
 }
