@@ -44,7 +44,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
     Console(file=stream, highlight=False, soft_wrap=True).print(styled)
 
 
-def say_between(text: str) -> None:
+def say_above_bars(text: str) -> None:
     """Print a line on stderr beside a training's own: above its bars of tqdm; those of rich see to it by themselves.
 
     It loads no library: it is called while the training runs.

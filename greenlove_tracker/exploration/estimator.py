@@ -330,9 +330,6 @@ class Estimator:
             trials, replace(self.plan, eval_every=None, save_every=None, phases=(), stop=None)
         ).duration_s
 
-    def _relative_width(self, trials: tuple[Trial, ...]) -> float:
-        return self._duration_s(trials).relative_width
-
 
 def short_training_advice(whole: Estimate, budget_s: float) -> str | None:
     """Return the advice to train instead of exploring, where the whole training surely takes hardly longer."""

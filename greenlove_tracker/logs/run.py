@@ -260,8 +260,9 @@ class Run(RunFiles):
         **known: Unpack[Known],
     ) -> Run:
         """Return a run of this process that was just written; none of it is read back from the disk."""
-        run = cls(path, fields=Fields.of(fields), own_fields=fields, rows=rows, command_rows=None, trials=())
-        return run.but(metered_summary=summary, has_summary=True, forecasts=()).but(**known)
+        written: Known = {"fields": Fields.of(fields), "own_fields": fields, "rows": rows, "command_rows": None}
+        ended: Known = {"metered_summary": summary, "has_summary": True, "trials": (), "forecasts": ()}
+        return cls(path, **(written | ended | known))
 
     @property
     def run_id(self) -> str:
@@ -612,7 +613,7 @@ class Run(RunFiles):
         )
         return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
-    def but(self, **known: Unpack[Known]) -> Self:
+    def replace(self, **known: Unpack[Known]) -> Self:
         """Return the same run with these in place of what its files say."""
         other = copy(self)
         other._know(known)

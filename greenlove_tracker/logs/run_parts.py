@@ -121,7 +121,7 @@ class Timeline:
         )
         fields = Fields.of({**run.fields, "started_at": Field("started_at", summary.started_at)})
         cut = Cut(has_end, is_split)
-        return run.but(cut=cut, summary=summary, fields=fields, calibration=run.calibration)
+        return run.replace(cut=cut, summary=summary, fields=fields, calibration=run.calibration)
 
     def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> RunSummary:
         """Return the totals of a stretch of time, in seconds since the Unix epoch."""

@@ -451,8 +451,13 @@ class AppendFile:
         if self._handle is None and not self._pending:  # closed, and all of it written
             return self.path.read_bytes()
         written = bytearray()
-        while self._handle is not None and (part := os.pread(self._handle, _PART_BYTES, len(written))):
-            written += part
+        if self._handle is not None:
+            try:
+                os.lseek(self._handle, 0, os.SEEK_SET)  # Windows has no os.pread
+                while part := os.read(self._handle, _PART_BYTES):
+                    written += part
+            finally:
+                os.lseek(self._handle, 0, os.SEEK_END)
         return bytes(written + self._pending)
 
     def append(self, data: bytes) -> None:

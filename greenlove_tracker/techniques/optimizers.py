@@ -258,10 +258,6 @@ def _adam_8bit(old: Optimizer, *, lr: float | None) -> _Replacement:
     )
 
 
-def _default_lr(kind: Any) -> float:
-    return float(signature(kind.__init__).parameters["lr"].default)
-
-
 def _eight_bit_class(name: str) -> Any:
     try:
         import bitsandbytes

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -278,16 +278,13 @@ class Session:
             self.state.warn_once.warn("synchronise", message)
 
     @property
-    def tracked_call(self) -> AbstractContextManager[Recorder]:
+    @contextmanager
+    def tracked_call(self) -> Iterator[Recorder]:
         """``with session.tracked_call as recorder``, around each call of the training's: it holds the run's lock.
 
         A call out of order, and an error of ours, warn once and go no further. What a signal handler of the training's
         raises in the midst goes through.
         """
-        return self._track_call()
-
-    @contextmanager
-    def _track_call(self) -> Iterator[Recorder]:
         with self.state.lock:
             try:
                 yield self.recorder

@@ -6,7 +6,7 @@ import os
 import sys
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.console import is_terminal, say_between
+from greenlove_tracker.console import is_terminal, say_above_bars
 from greenlove_tracker.forecasting import FITS, Estimate, Forecast, stop_estimate
 from greenlove_tracker.phases import phase_at
 from greenlove_tracker.tracker.budgets import BudgetMonitor, is_of_cold_start
@@ -126,7 +126,7 @@ class StatusPrinter:
         if self._told is None:
             text += self._about_length()
         self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
-        say_between(f"greenlove  {text}")
+        say_above_bars(f"greenlove  {text}")
 
     def _news(self) -> object:
         """Return what is worth another line where it is another; None: nothing is to be told yet."""

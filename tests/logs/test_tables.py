@@ -8,8 +8,10 @@ from typing import Annotated
 
 import pytest
 from conftest import epoch_row
+from fakes import FakeClock, ScriptedMeter, make_tracker
 from report_samples import issued
 
+from greenlove_tracker import read_logs
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 from greenlove_tracker.comparisons import ArmTrial, Verdict
 from greenlove_tracker.forecasting import Estimate, Kind
@@ -48,6 +50,16 @@ SAVED = CheckpointEvent(
     0.2,
     is_bit_identical=True,
 )
+RESTORED = replace(
+    SAVED,
+    action=CheckpointAction.RESTORED,
+    replay_s=1.5,
+    replayed_batches=20,
+    from_run="20261101T110000-bbbbbbbb",
+    saved_at="2026-11-01T11:50:00.000Z",
+    is_bit_identical=False,
+    note="persistent workers, whose random states nobody knows",
+)
 TEXTS = ('a sentence, with "quotes"', "ä: 1")
 ARM = ComparisonLine(
     "compile",
@@ -78,6 +90,7 @@ RECORDS = [
     (SPANS, SpanRow(("a", "b"), 3, 1, "", 2.0, 1.0, ENERGY, 0.1, frozenset({"by_time"}))),
     (METRICS, MetricRecord("2026-01-01T00:00:00.000Z", None, 7, 'a, "b"', -math.inf, False)),
     (CHECKPOINTS, SAVED),
+    (CHECKPOINTS, RESTORED),
     (CHECKPOINTS, CheckpointEvent(CheckpointAction.NOTICED, "2026-11-01T12:01:00.000Z", note="SIGTERM")),
     (TRIALS, TrialRow(1, 2, 640, 64, 0.25, None)),
     (COMPARISON, ARM),
@@ -130,11 +143,11 @@ def test_each_column_is_named_once_and_says_what_it_is(table):
         (SAVED, "steps", "-1"),
         (SAVED, "blocked_s", "x"),
         (SAVED, "epoch", ""),
-        (RECORDS[8][1], "sample_size", ""),
+        (RECORDS[9][1], "sample_size", ""),
         (ARM, "verdict", "perhaps"),
         (ARM, "time_ratio_lower", ""),
         (ARM, "notes", "[1]"),
-        (RECORDS[11][1], "duration_s", ""),
+        (RECORDS[12][1], "duration_s", ""),
     ],
 )
 def test_a_cell_that_a_column_cannot_hold_costs_its_line_and_is_told(record, column, text):
@@ -174,3 +187,13 @@ def test_a_damaged_line_of_a_run_is_named_by_its_file_its_number_and_its_column(
     assert [str(p).rpartition("/")[2] for p in run.problems] == [
         "metrics-0.csv: line 2 left out: value: '1_0' is not a finite number"
     ]
+
+
+def test_a_tracker_logs_what_becomes_of_checkpoints(tmp_path):
+    clock = FakeClock()
+    with make_tracker(clock, tmp_path / "logs", meter=ScriptedMeter([])) as tracker:
+        tracker.log_checkpoint(RESTORED)
+        tracker.log_checkpoint(SAVED)
+    (run,) = read_logs(tmp_path / "logs").runs
+    assert run.checkpoints == (RESTORED, SAVED)
+    assert not run.problems

@@ -14,7 +14,7 @@ from fakes import make_tracker, session, tick, train
 from tqdm import tqdm
 
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import StatusLine, say_between
+from greenlove_tracker.console import StatusLine, say_above_bars
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.meter import SimulatedMeter
@@ -54,7 +54,7 @@ def test_a_bar_of_tqdm_goes_on_below_the_line(monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen)
     with tqdm(total=2, file=screen) as bar:
         bar.update()
-        say_between("epoch 1/2")
+        say_above_bars("epoch 1/2")
         drawn = screen.getvalue()
     assert re.search(r"\r *\repoch 1/2\n\r *50%\|", drawn), drawn
 
