@@ -277,7 +277,7 @@ def _cpu_finding(found: Mapping[str, str]) -> Finding:
     name = found.get("cpu_model", "unknown")
     if method == "counter":
         return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
-    tdp = f"by load, {found['cpu_tdp_w']} W rated" if "cpu_tdp_w" in found else "rated power unknown"
+    tdp = f"TDP of {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
     note, fix = found.get("meter_note", "no counter was read"), _counter_fix()
     word = _METHOD_WORDS.get(method, "unmeasured")
     return Finding("cpu", name, word, BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
