@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -128,27 +127,15 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
 
 
 def _prediction(run: Run) -> Consumption | None:
-    """Return a run's first forecast from ``epochs_before_pred`` on; without one the mean of its epochs until then."""
-    text, planned = run.text("epochs_before_pred"), run.terms.epochs_planned
+    """Return a run's first forecast of its energy from ``epochs_before_pred`` on."""
+    text, intensity = run.text("epochs_before_pred"), run.carbon_intensity.value
     n_before = int(text) if text.isdecimal() else 1
-    epochs = [epoch for epoch in run.epochs if epoch.is_complete]
-    if planned is None or n_before < 1 or len(epochs) < n_before:
-        return None
     for issued in run.forecasts:
-        if issued.epochs_done >= n_before and "energy_kwh" in issued.estimates:
-            planned, energy_kwh = issued.planned, issued.estimates["energy_kwh"].point
-            return Consumption(planned, issued.estimates["duration_s"].point, energy_kwh, _grams(run, energy_kwh))
-    duration_s = fmean(epoch.duration_s for epoch in epochs[:n_before]) * planned
-    metered = [(e.duration_s, e.energy.total_kwh) for e in epochs if e.energy.total_kwh is not None]
-    if not (metered_s := math.fsum(seconds for seconds, _ in metered)):
-        return Consumption(planned, duration_s)
-    energy_kwh = math.fsum(kwh or 0.0 for _, kwh in metered) / metered_s * duration_s * run.terms.pue
-    return Consumption(planned, duration_s, energy_kwh, _grams(run, energy_kwh))
-
-
-def _grams(run: Run, energy_kwh: float) -> float | None:
-    intensity = run.carbon_intensity.value
-    return energy_kwh * intensity if math.isfinite(intensity) else None
+        if n_before and issued.epochs_done >= n_before and "energy_kwh" in issued.estimates:
+            energy_kwh = issued.estimates["energy_kwh"].point
+            grams = energy_kwh * intensity if math.isfinite(intensity) else None
+            return Consumption(issued.planned, issued.estimates["duration_s"].point, energy_kwh, grams)
+    return None
 
 
 def is_stopped_early(run: Run) -> bool:

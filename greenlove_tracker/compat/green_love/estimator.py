@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
-from greenlove_tracker import Estimation, Estimator
-from greenlove_tracker.compat.green_love import arguments
+from greenlove_tracker import Estimation, Estimator, devices
 from greenlove_tracker.compat.green_love import results as fill
-from greenlove_tracker.compat.green_love.crusoe import comparison_fields
-from greenlove_tracker.compat.green_love.results import BenchmarkResults
+from greenlove_tracker.compat.green_love.results import CANONICAL, BenchmarkResults
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import can_ask, confirm, open_page, say
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, whole_number
+from greenlove_tracker.exploration.trials import default_step
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.projection.catalogue import recognise
+from greenlove_tracker.projection.types import ProjectionOptions
+
+_WORKLOAD_OF = {
+    "bert_base_squad": "language",
+    "bert_large_squad": "language",
+    "gnmt": "language",
+    "resnet50": "vision",
+    "tacotron2": "speech",
+    "waveglow": "speech",
+}
+BENCHMARK_TASKS = list(_WORKLOAD_OF)
+_GREEN_LOVE = "green-love"  # the name of the original's schedule
+_SCHEDULE_DEFAULTS = {
+    "exploration_epochs": 30,
+    "warmup_epochs": 3,
+    "target_benchmark_time": 10.0,
+    "initial_sample_size": 1000,
+    "single_epoch_budget": 0.3,
+}
+# Ours are bf16, which is as fast, and strict fp32, which is what PyTorch does without AMP.
+_PRECISIONS = ("fp16", "fp32")
+_KEY_VARIABLE = "ELECTRICITY_MAPS_API_KEY"  # where the original looks for the key, too
 
 
 class GreenLoveEstimator:
@@ -35,7 +59,10 @@ class GreenLoveEstimator:
             ``log_dir``.
 
     Attributes:
+        results: None before ``estimate()``.
         estimation: what ``greenlove_tracker.Estimator`` found, with its forecast; None before ``estimate()``.
+        user_chose_continue: True to train here now: as answered on the terminal; without one, as ``on_no_terminal``
+            says.
 
     Raises:
         UsageError: on a bad argument, with what to do; it is a ``ValueError``.
@@ -75,67 +102,108 @@ class GreenLoveEstimator:
         on_no_terminal: str = "stop",
         **ours: Any,
     ) -> None:
-        arguments.check_positive("carbon_intensity", carbon_intensity)
-        arguments.check_positive("electricity_price", electricity_price)
-        self._hardware = arguments.GpuArguments(
-            gpu_name,
-            manual_tdp_watts,
-            manual_gpu_utilization,
-            benchmark_task or None,
-            precision,
-            custom_speedup,
-            arguments.gpu_at(gpu_index),
-            arguments.count_gpus(model),
+        trials = {
+            "exploration_epochs": exploration_epochs,
+            "warmup_epochs": whole_number("warmup_epochs", warmup_epochs, 0),
+            "target_benchmark_time": target_benchmark_time,
+            "initial_sample_size": initial_sample_size,
+            "single_epoch_budget": single_epoch_budget,
+        }
+        _check_above_zero("carbon_intensity", carbon_intensity)
+        _check_above_zero("electricity_price", electricity_price)
+        _check_above_zero("manual_tdp_watts", manual_tdp_watts)
+        _check_above_zero("manual_gpu_utilization", manual_gpu_utilization)
+        if manual_gpu_utilization > 1:
+            raise UsageError(f"manual_gpu_utilization is a share from 0 to 1, not {manual_gpu_utilization!r}")
+        if precision not in _PRECISIONS:
+            raise UsageError(f"precision must be one of {', '.join(_PRECISIONS)}, not {precision!r}")
+        if benchmark_task and benchmark_task not in BENCHMARK_TASKS:
+            tasks = ", ".join(BENCHMARK_TASKS)
+            raise UsageError(f"benchmark_task must be one of {tasks}, or None for all, not {benchmark_task!r}")
+        speedups, unknown = _speedups_by_gpu(custom_speedup)
+        gpu = _gpu_at(whole_number("gpu_index", gpu_index, 0))
+        is_on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+        limit_w = gpu.power_limit_w if gpu else None
+        # As the original, count a GPU of the given power where NVML shows none to measure.
+        self._given_load = manual_gpu_utilization if gpu is None and manual_tdp_watts is not None else None
+        simulated: dict[str, Any] = {}
+        if self._given_load is not None:
+            simulated = {"sim_gpu_w": manual_tdp_watts, "sim_gpu_util": self._given_load}
+        self._tdp_w = manual_tdp_watts if limit_w is None else limit_w
+        own = gpu if is_on_gpu and not gpu_name else None
+        comparison = ProjectionOptions(
+            local_gpu=own.name if own else CANONICAL.get(gpu_name or "", gpu_name),
+            local_memory_gb=own.memory_gb if own else None,
+            gpus=tuple(speedups),
+            custom_speedup=speedups or None,
+            workload=_WORKLOAD_OF.get(benchmark_task or ""),
+            precision=precision,
+            manual_gpu_utilization=self._given_load,
+            # GPUs beside a training on the CPU are idle: their limit is none of its own.
+            manual_tdp_watts=self._tdp_w if gpu is None or is_on_gpu else None,
         )
-        trials = arguments.TrialArguments(
-            exploration_epochs, warmup_epochs, target_benchmark_time, initial_sample_size, single_epoch_budget
-        )
-        self._warmup_epochs = warmup_epochs if schedule == arguments.GREEN_LOVE else None
+        if isinstance(train_dataset, list | tuple) and train_dataset:  # of samples; to ours it would be one of batches
+            train_dataset = DataLoader(train_dataset, batch_size=batch_size, shuffle=True)
+        is_theirs = schedule == _GREEN_LOVE
         self._estimator = Estimator(
             model,
             optimizer,
             criterion,
-            arguments.samples_of(train_dataset, batch_size),
+            train_dataset,
             total_epochs,
             batch_size,
             device=device,
-            train_step=train_step or arguments.step_on_first_two,
+            train_step=train_step or _step_on_first_two,
             schedule=schedule,
-            schedule_options=asdict(trials) if schedule == arguments.GREEN_LOVE else None,
+            schedule_options=trials if is_theirs else None,
             asks=False,
             on_no_terminal=on_no_terminal,
             country=country_code,
             carbon_intensity_gco2e_per_kwh=carbon_intensity,
             electricity_price_usd_per_kwh=electricity_price,
-            **self._hardware.simulated,
-            **{"comparison": self._hardware.comparison, **ours},
+            **simulated,
+            **{"comparison": comparison, **ours},
         )
-        for message in arguments.unused_arguments(
-            schedule,
-            trials,
-            custom_speedup,
-            gpu_index,
-            power_poll_interval,
-            has_key=arguments.has_key(electricity_maps_api_key, carbon_intensity),
-        ):
+        has_key = electricity_maps_api_key or (carbon_intensity is None and os.environ.get(_KEY_VARIABLE))
+        changed = [name for name, value in trials.items() if value != _SCHEDULE_DEFAULTS[name] and not is_theirs]
+        without_effect = [
+            (
+                changed,
+                f"{', '.join(changed)}: only the original's schedule knows what that is, so it has no effect here; "
+                f'leave it out, or give schedule="{_GREEN_LOVE}"',
+            ),
+            (
+                has_key,
+                "the key for Electricity Maps has no effect: the mean of a year is taken from a table; "
+                "carbon_intensity= takes a figure of yours",
+            ),
+            (
+                gpu_index,
+                f"gpu_index={gpu_index} only says which GPU is named: the energy is of every GPU that this process may "
+                f"use. Start it with CUDA_VISIBLE_DEVICES={gpu_index}",
+            ),
+            (
+                power_poll_interval != 1.0,
+                "power_poll_interval has no effect: energy is read where a trial begins and ends, not in intervals",
+            ),
+            *((True, f"custom_speedup[{name!r}] has no effect: {reason}") for name, reason in unknown.items()),
+        ]
+        for message in (message for is_given, message in without_effect if is_given):
             warnings.warn(message, UserWarning, stacklevel=2)
-        self._total_epochs = total_epochs
-        self._full_size = arguments.full_size(train_dataset, self._estimator.plan.samples)
+        planned, warmup = self._estimator.plan.samples, warmup_epochs if is_theirs else None
+        self._full_size, self._warmup_epochs = _full_size(train_dataset, planned), warmup
+        self._echoed: dict[str, Any] = {
+            "total_epochs": total_epochs,
+            "precision": precision,
+            "benchmark_task": benchmark_task or None,
+            "gpu_name": gpu_name or (gpu.name if gpu else None),
+            "gpu_tdp_w": self._tdp_w,
+        }
         self._report_dir, self._auto_open_report = Path(report_dir), auto_open_report
         self._is_silent = load_settings({"verbose": ours.get("verbose")}).verbose == 0
-        self._results: BenchmarkResults | None = None
+        self.results: BenchmarkResults | None = None
         self.estimation: Estimation | None = None
-        self._user_chose_continue = False
-
-    @property
-    def results(self) -> BenchmarkResults | None:
-        """The results; None before ``estimate()``."""
-        return self._results
-
-    @property
-    def user_chose_continue(self) -> bool:
-        """Return True to train here now: as answered on the terminal; without one, as ``on_no_terminal`` says."""
-        return self._user_chose_continue
+        self.user_chose_continue = False
 
     def estimate(self) -> BenchmarkResults:
         """Explore, forecast, show the screen, write the report, and ask whether to train on.
@@ -145,14 +213,14 @@ class GreenLoveEstimator:
         """
         _make_dir(self._report_dir)  # before the exploration, and not in vain after it
         estimation = self.estimation = self._estimator.estimate()
-        results = self._results = self._results_of(estimation)
+        results = self.results = self._results_of(estimation)
         page = _copy_page(estimation, self._report_dir)
         if not self._is_silent:
             say(f"  report  {page}\n")
         if self._auto_open_report and can_ask():  # a batch job may have inherited a display with nobody before it
             open_page(page.absolute().as_uri())
         answer = _ask_to_continue()
-        self._user_chose_continue = estimation.continues if answer is None else answer
+        self.user_chose_continue = estimation.continues if answer is None else answer
         if answer is None and not self._is_silent:
             verb = "goes on" if estimation.continues else "does not go on"
             say(f"nobody answers here: training {verb}, as on_no_terminal says")
@@ -162,24 +230,68 @@ class GreenLoveEstimator:
         """Do nothing: nothing is left open after ``estimate()``; here for scripts that call it."""
 
     def _results_of(self, estimation: Estimation) -> BenchmarkResults:
-        forecast, trials, hardware = estimation.forecast, estimation.trials, self._hardware
-        run = Run(estimation.run_dir)
+        forecast, trials, run = estimation.forecast, estimation.trials, Run(estimation.run_dir)
+        load, drawn_w, limit_w = self._given_load, estimation.gpu_power_w, (self._tdp_w or 0.0) * run.summary.gpu_count
+        if load is None and drawn_w is not None and limit_w:
+            load = drawn_w / limit_w
         return BenchmarkResults(
-            total_epochs=self._total_epochs,
-            precision=hardware.precision,
-            benchmark_task=hardware.benchmark_task,
-            gpu_name=hardware.name,
-            gpu_tdp_w=hardware.tdp_w,
-            gpu_efficiency=hardware.utilization(estimation.gpu_power_w, run.summary.gpu_count),
+            gpu_efficiency=load,
+            **self._echoed,
             **fill.samples(trials, self._full_size),
             **fill.times(forecast, trials, self._warmup_epochs),
             **fill.amounts(forecast, trials, run.summary.pue),
             **fill.factors(run),
-            **comparison_fields(estimation.projections, forecast.duration_s.point),
+            **fill.comparison_fields(estimation.projections, forecast.duration_s.point),
         )
 
 
 CrusoeEstimator = GreenLoveEstimator
+
+
+def _check_above_zero(name: str, value: object) -> None:
+    """Refuse what is given and is no number above zero."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 < float(value) < math.inf):  # type: ignore[arg-type]
+        raise UsageError(f"{name} must be a number above zero, or left out, not {value!r}")
+
+
+def _speedups_by_gpu(speedups: Mapping[str, float] | None) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the speedups by our names of the GPUs, and why others have no effect."""
+    if not isinstance(speedups, Mapping | None):
+        raise UsageError(f'custom_speedup must be such as {{"H100 HGX 80GB": 2.5}}, not {speedups!r}')
+    known, unknown = {}, {}
+    for name, value in (speedups or {}).items():
+        _check_above_zero(f"custom_speedup[{name!r}]", value)
+        try:
+            known[recognise(CANONICAL.get(name, name)).name] = float(value)
+        except UsageError as error:
+            unknown[name] = str(error)
+    return known, unknown
+
+
+def _gpu_at(index: int) -> devices.Gpu | None:
+    """Return the GPU of that index where this process may use it, else the first one that it may; None without NVML."""
+    gpus = devices.nvml_gpus()
+    if not gpus:
+        return None
+    if index >= len(gpus):
+        raise UsageError(f"gpu_index must be a whole number from 0 to {len(gpus) - 1} here, not {index}")
+    visible = devices.select_gpus(gpus, os.environ).gpus
+    return visible[0] if visible and gpus[index] not in visible else gpus[index]
+
+
+def _full_size(data: Any, planned: int | None) -> int:
+    """Return the samples of the whole; as planned where the loader of a stream knows its batches only."""
+    try:
+        return len(data.dataset if isinstance(data, DataLoader) else data)
+    except TypeError:
+        return planned or 0
+
+
+def _step_on_first_two(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
+    """Make the default step of the original, which takes no more of a batch than inputs and targets."""
+    pair = batch[:2] if isinstance(batch, list | tuple) else batch
+    return default_step(model, pair, optimizer, criterion, device)
 
 
 def _make_dir(path: Path) -> None:

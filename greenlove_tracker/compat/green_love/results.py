@@ -2,20 +2,87 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from greenlove_tracker.compat.green_love.crusoe import CO2Equivalence, CrusoeGPUEstimate
 from greenlove_tracker.extrapolation.diagnostics import spearman_rho
 from greenlove_tracker.extrapolation.preprocess import observe
-from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
+from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.units import w_from_kwh_s
+from greenlove_tracker.projection.ranking import rank
+from greenlove_tracker.projection.speedup_model import shipped_model
+from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.report.equivalents import equivalents
+from greenlove_tracker.tables.gpus import GpuSpec
+from greenlove_tracker.units import h_from_s, w_from_kwh_s
 
+# The original's names of what Crusoe rents out, and ours.
+CANONICAL = {
+    "H200 HGX 141GB": "H200 SXM",
+    "H100 HGX 80GB": "H100 SXM5 80GB",
+    "A100 SXM 80GB": "A100 SXM4 80GB",
+    "L40S 48GB": "L40S",
+    "A40 48GB": "A40",
+    "MI300X 192GB": "Instinct MI300X",
+}
+_ORIGINAL_NAMES = {ours: original for original, ours in CANONICAL.items()}
 _RATINGS = ((0.05, "Excellent"), (0.15, "Good"), (0.30, "Fair"), (math.inf, "Poor"))  # by the coefficient of variation
+_ICONS = {"car": "🚗", "flight": "✈️", "phone": "📱", "tree": "🌳", "home": "🏠"}
+_log = logging.getLogger("greenlove_tracker")
+
+
+@dataclass(frozen=True)
+class CO2Equivalence:
+    """An amount of CO2e as something else that emits or absorbs as much; ``description`` is the factor's source."""
+
+    icon: str
+    label: str
+    value: float
+    unit: str
+    description: str
+
+
+@dataclass(frozen=True)
+class CrusoeGPUEstimate:
+    """The training on one GPU of Crusoe Cloud, or on the smallest instance that has it; None is not known.
+
+    Attributes:
+        speedup: local time / time there: that of one GPU × ``scale_factor``, unless its kernels' launches take longer.
+        est_time_lower_s: of a range that holds the error of the speedup too, at 90%.
+        on_demand_rate: in USD/h of all GPUs that are paid for.
+        est_co2_kg: location-based, of the site's grid.
+        cloud_power_w: of the whole machine, PUE included.
+        benchmark_key: the GPU whose published benchmarks count for it, by our name: itself, or its twin with another
+            memory.
+        scale_factor: what the GPUs that are paid for beyond those here make faster.
+        scale_note: where the speedup is from, and what was assumed.
+        value_score: cost in USD / hours saved; infinite where none are.
+        is_best_value: the lowest of them, whether or not ranges overlap; likewise ``is_fastest``.
+    """
+
+    name: str
+    vram_gb: int | None
+    speedup: float
+    est_time_s: float
+    est_time_lower_s: float
+    est_time_upper_s: float
+    on_demand_cost: float
+    on_demand_rate: float
+    on_demand_cost_lower: float
+    on_demand_cost_upper: float
+    est_co2_kg: float | None
+    est_energy_kwh: float | None
+    cloud_power_w: float | None
+    benchmark_key: str | None
+    scale_factor: float
+    scale_note: str
+    value_score: float
+    is_best_value: bool = False
+    is_fastest: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,13 +156,15 @@ def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None
     Args:
         forecast: of the whole.
         trials: that it was made from.
-        warmup_epochs: that the original's formulas kept apart; None where the forecast is not theirs.
+        warmup_epochs: first epochs of each trial that are not warm; None finds them.
     """
     total, rest_s = forecast.duration_s, forecast.one_off_s.point
     rest_s += forecast.between_s.point if forecast.between_s else 0.0
     n_epochs = forecast.plan.n_epochs if forecast.plan else 1
     epoch_s, lower_s, upper_s = (max(0.0, t - rest_s) / n_epochs for t in (total.point, total.lower, total.upper))
-    first_s, steady_s = _at_full_size(forecast, trials, epoch_s, warmup_epochs)
+    first_s, warm_s = [forecast.one_off_s.point + epoch_s], _warm_at_full_size(forecast, trials, epoch_s, warmup_epochs)
+    std_s = statistics.stdev(warm_s) if len(warm_s) > 1 else None
+    cv = std_s / epoch_s if std_s is not None and epoch_s > 0 else None
     return {
         "warmup_epochs": len(first_s),
         "warmup_epoch_estimates": first_s,
@@ -111,17 +180,8 @@ def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None
         "est_total_time_lower_s": total.lower,
         "est_total_time_upper_s": total.upper,
         "spearman_rho": spearman_rho(trials),
-        **_variation(steady_s, epoch_s),
-    }
-
-
-def _variation(steady_s: list[float], epoch_s: float) -> dict[str, Any]:
-    """Return the fields about the differences of warm epochs."""
-    std_s = statistics.stdev(steady_s) if len(steady_s) > 1 else None
-    cv = std_s / epoch_s if std_s is not None and epoch_s > 0 else None
-    return {
-        "epoch_times": steady_s,
-        "median_epoch_time": statistics.median(steady_s) if steady_s else epoch_s,
+        "epoch_times": warm_s,
+        "median_epoch_time": statistics.median(warm_s) if warm_s else epoch_s,
         "steady_epoch_std": std_s,
         "std_epoch_time": std_s,
         "cv_epoch_time": cv,
@@ -129,29 +189,17 @@ def _variation(steady_s: list[float], epoch_s: float) -> dict[str, Any]:
     }
 
 
-def _at_full_size(
+def _warm_at_full_size(
     forecast: Forecast, trials: Sequence[Trial], epoch_s: float, warmup_epochs: int | None
-) -> tuple[list[float], list[float]]:
-    """Scale the first epochs, and every warm one, to the size of the whole along the fitted line if there is one."""
+) -> list[float]:
+    """Scale every warm epoch to the size of the whole along the fitted line; nothing without one."""
     plan, per_batch = forecast.plan, forecast.per_batch_s
     if plan is None or per_batch is None:
-        return [forecast.one_off_s.point + epoch_s], []
+        return []
     fixed_s = forecast.per_epoch_s.point if forecast.per_epoch_s else 0.0
     scales = [epoch_s / (fixed_s + per_batch.point * t.sample_size / t.batch_size) for t in trials]
-    if warmup_epochs is not None:
-        return _warmup_apart(trials, scales, warmup_epochs, plan)
-    warm = observe(trials, plan).warm_s
-    return [forecast.one_off_s.point + epoch_s], [d * x for times, x in zip(warm, scales, strict=True) for d in times]
-
-
-def _warmup_apart(
-    trials: Sequence[Trial], scales: Sequence[float], warmup_epochs: int, plan: TrainingPlan
-) -> tuple[list[float], list[float]]:
-    """Return the mean over the trials of each of the first epochs that the training has, and all later ones."""
-    scaled = [[d * x for d in t.epoch_durations_s] for t, x in zip(trials, scales, strict=True)]
-    firsts = ([times[i] for times in scaled if len(times) > i] for i in range(min(warmup_epochs, plan.epochs or 1)))
-    later = [d for times in scaled for d in times[warmup_epochs:]] or [d for times in scaled for d in times]
-    return [statistics.fmean(column) for column in firsts if column], later
+    warm_s = observe(trials, plan, warmup_epochs).warm_s
+    return [d * x for durations, x in zip(warm_s, scales, strict=True) for d in durations]
 
 
 def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str, Any]:
@@ -167,10 +215,6 @@ def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str
     }
 
 
-def _point(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else estimate.point
-
-
 def factors(run: Run) -> dict[str, Any]:
     """Return the factors that energy was multiplied with, and their sources."""
     intensity, price = run.carbon_intensity, run.electricity_price
@@ -181,3 +225,88 @@ def factors(run: Run) -> dict[str, Any]:
         "electricity_price_source": f"{price.source} {price.year}".strip() if price else None,
         "country_code": run.text("country") or None,
     }
+
+
+def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, Any]:
+    """Return the results' fields about other GPUs; empty ones and a warning where they cannot be compared."""
+    empty: dict[str, Any] = {
+        "gpu_benchmark_key": None,
+        "crusoe_estimates": [],
+        "co2_savings_kg": None,
+        "co2_equivalences": [],
+    }
+    if not rows:
+        _log.warning("greenlove: no comparison with Crusoe's GPUs: the exploration's screen says why (verbose=1)")
+        return empty
+    if any(row.speedup and row.speedup.known_from.startswith("rough") for row in rows):
+        _log.warning("greenlove: no GPU is known here: the comparison with Crusoe's is rough; gpu_name= names one")
+    try:
+        return _fields(rows, local_s)
+    except Exception as error:  # an exploration that is done must not be lost for what comes after it
+        _log.warning("greenlove: no comparison with Crusoe's GPUs: %r", error)
+        return empty
+
+
+def _fields(rows: Sequence[Projection], local_s: float) -> dict[str, Any]:
+    saved_kg = next((s.amount.point for s in rank(rows).savings if s.criterion == "co2e"), None)
+    estimates = [e for row in rows if (e := _estimate(row, local_s)) is not None]
+    return {
+        "gpu_benchmark_key": _benchmark_key(rows[0].gpu),
+        "crusoe_estimates": _flagged(estimates),
+        "co2_savings_kg": saved_kg,
+        "co2_equivalences": _equivalences(saved_kg),
+    }
+
+
+def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
+    """Return a row under the original's names; None for what stands beside the comparison, or has no price."""
+    time, cost, gpu = row.duration_s, row.cost_usd, row.gpu
+    if not (row.is_compared and row.is_rented) or time is None or cost is None or gpu is None or row.speedup is None:
+        return None
+    hours_saved = h_from_s(local_s - time.point)
+    return CrusoeGPUEstimate(
+        name=_ORIGINAL_NAMES.get(row.name, row.name),
+        vram_gb=None if gpu.memory_gb is None else round(gpu.memory_gb),
+        speedup=local_s / time.point,
+        est_time_s=time.point,
+        est_time_lower_s=time.lower,
+        est_time_upper_s=time.upper,
+        on_demand_cost=cost.point,
+        on_demand_cost_lower=cost.lower,
+        on_demand_cost_upper=cost.upper,
+        on_demand_rate=cost.point / h_from_s(time.point),
+        est_co2_kg=_point(row.emissions_kgco2e),
+        est_energy_kwh=_point(row.energy_kwh),
+        cloud_power_w=None if row.energy_kwh is None else w_from_kwh_s(row.energy_kwh.point, time.point),
+        benchmark_key=_benchmark_key(gpu),
+        scale_factor=row.gain,
+        scale_note="; ".join((row.speedup.known_from, *row.assumptions, *row.warnings)),
+        value_score=cost.point / hours_saved if hours_saved > 0 else math.inf,
+    )
+
+
+def _benchmark_key(gpu: GpuSpec | None) -> str | None:
+    return None if gpu is None else shipped_model().measured_name(gpu) or None
+
+
+def _flagged(estimates: Sequence[CrusoeGPUEstimate]) -> list[CrusoeGPUEstimate]:
+    """Mark the estimate of the best value and the fastest one."""
+    saving = [e for e in estimates if e.value_score < math.inf]
+    best = min(saving, key=lambda e: e.value_score, default=None)
+    fastest = min(estimates, key=lambda e: e.est_time_s, default=None)
+    return [replace(e, is_best_value=e is best, is_fastest=e is fastest) for e in estimates]
+
+
+def _equivalences(saved_kg: float | None) -> list[CO2Equivalence]:
+    """Return everyday amounts of what is saved; none where nothing is."""
+    return [
+        CO2Equivalence(
+            _ICONS.get(e.family, ""), e.label, saved_kg / e.kgco2e_per_unit, e.unit, f"{e.source}; {e.vintage}"
+        )
+        for e in equivalents()
+        if saved_kg is not None and saved_kg > 0
+    ]
+
+
+def _point(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.point
