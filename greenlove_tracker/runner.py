@@ -278,13 +278,27 @@ class _WatchedLoops:
         return f"{UNSEEN}{' '.join(unseen)}" if unseen else nothing
 
     def _plan(self, loader: object) -> bool:
-        """Plan the training before its first epoch; a number of epochs waits for a loader's: no others are counted."""
+        """Plan a training before its first epoch; a number of epochs waits for a loader's: no others are counted.
+
+        One after another is told of by its loop only, and its epochs are added to those that are done.
+        """
+        before, done = self._session.state.plan, self._session.recorder.epochs_done
         try:
-            planned = _planned_length(self._arguments, self._epochs, sys._getframe(1), loader)
+            if before is not None and self._epochs is not None and done < (before.epochs or 0):
+                return True  # the number that was given is of all
+            is_first = before is None
+            planned = _planned_length(
+                self._arguments if is_first else (), self._epochs if is_first else None, sys._getframe(1), loader
+            )
             if planned is not None and planned.plan.epochs is not None and loader is None:
                 return False
+            if planned is not None and planned.plan.epochs is not None and not is_first:
+                source = f"{planned.source}, after {done} of another training"
+                planned = _PlannedLength(Plan(done + planned.plan.epochs), source)
             if planned is not None:
                 self._session.plan_job(planned.plan, planned.source)
+            elif not is_first:
+                self._session.forget_plan()
         except Exception as error:  # epochs are seen without it
             self._session.state.warn_once.internal_error("plan", error)
         return True

@@ -124,6 +124,26 @@ def test_the_number_of_epochs_comes_from_the_scripts_arguments_and_the_whole_is_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("loop", "planned"), [("for _ in range(2):", 5), ("n = 0\n    while (n := n + 1) < 3:", None)])
+def test_a_second_training_of_another_model_has_epochs_of_its_own(loop, planned):
+    second = f"""
+    other = nn.Linear(4, 1)
+    other_optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    other_train = DataLoader(data, batch_size=20)
+    {loop}
+        for inputs, targets in other_train:
+            other(inputs).sum().backward()
+            other_optimizer.step()
+"""
+    write(PLAIN + second)
+    done = greenlove("--epochs", "3", "train.py")
+    run = only_run()
+    assert done.returncode == 0 and "were planned" not in done.stderr and "3 planned" not in done.stderr
+    assert (run.summary.epochs_done, run.summary.epochs_planned) == (5, planned)
+    assert run.text("plan_source") == ("range(2), train.py:46, after 3 of another training" if planned else "")
+
+
+@pytest.mark.slow
 def test_nothing_is_looked_for_where_that_is_asked():
     write(PLAIN)
     done = greenlove("--no-auto", "train.py")

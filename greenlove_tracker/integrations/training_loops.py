@@ -130,7 +130,8 @@ class LoopDetector:
         n_steps: optimizer steps that were counted.
         quiet_pass: a pass whose batches need not be told by ``batch``: count them, and their samples, in the pass.
         is_waiting: the open epoch is paused; tell of a batch that is asked for then, by ``requested``.
-        on_epoch: called before an epoch begins, with its loader or None, until it returns True.
+        on_epoch: called before an epoch begins, with its loader or None, until it returns True; and again where another
+            training begins: neither its loader nor its optimizer was seen before.
         is_within_itself: tells of an optimizer whose last step has not ended, whether this one lies within that, as of
             a subclass that calls ``super().step()``; else that one raised.
     """
@@ -141,7 +142,7 @@ class LoopDetector:
         self._is_busy = False
         self._gone: deque[LoaderPass] = deque()  # whose iterators were freed at a bad moment
         self._open: dict[int, LoaderPass] = {}  # passes that are not over
-        self._training: dict[int, weakref.ref[object]] = {}  # loaders whose batches were trained on, by id()
+        self._training: dict[int, weakref.ref[object]] = {}  # loaders trained on, and optimizers, by id()
         self._leader: LoaderPass | None = None  # the pass that the open epoch is
         self._counts_in_steps = False  # the open epoch is none of a loader
         self._partners: list[LoaderPass] = []  # passes that go on in step with the leader, as in zip
@@ -164,6 +165,7 @@ class LoopDetector:
         self._tell_at_s = 0.0
         self._began_s, self._spent_s = clock(), 0.0
         self._is_planned = False
+        self._stepped: weakref.ref[object]  # the optimizer of the last step that was not simply the next
         self.quiet_pass: LoaderPass | None = None
         self.n_epochs = self.n_batches = self.n_steps = 0
         self.on_epoch: Callable[[object], bool] = lambda loader: True
@@ -186,7 +188,7 @@ class LoopDetector:
             if self._leader is None and not self._counts_in_steps:
                 self._mark()
                 new.mark = self._n_marks
-            elif not self._trains(loader) or loader is (self._leader and self._leader.loader()):
+            elif not self._was_seen(loader) or loader is (self._leader and self._leader.loader()):
                 self._pause()
             return new
 
@@ -263,7 +265,7 @@ class LoopDetector:
             ):
                 self._is_busy = True
                 try:
-                    self._count_other_step(key)
+                    self._count_other_step(optimizer)
                 finally:
                     self._is_busy = False
                 return
@@ -336,8 +338,9 @@ class LoopDetector:
             else:
                 self._tell()
 
-    def _count_other_step(self, optimizer: int) -> None:
+    def _count_other_step(self, stepped: object) -> None:
         """Count a step that is not simply the training loader's next."""
+        optimizer, self._stepped = id(stepped), weakref.ref(stepped)
         if self._gone:
             self._take_gone()
         self._step_thread = threading.get_ident()
@@ -449,8 +452,11 @@ class LoopDetector:
 
     def _start(self, loader: object) -> None:
         self._window, self._window_counted, self._tell_at_s = {}, 0, 0.0
-        if not self._is_planned:
+        optimizer = self._stepped()
+        is_other = loader is not None and not self._was_seen(loader) and not self._was_seen(optimizer)
+        if is_other or not self._is_planned:
             self._is_planned = self.on_epoch(loader)
+        self._training[id(optimizer)] = self._stepped
         self._log.start_epoch_at_mark()
 
     def _end_epoch(self) -> None:
@@ -565,9 +571,9 @@ class LoopDetector:
         if loader is not None:
             self._training[id(loader)] = trained.loader
 
-    def _trains(self, loader: object) -> bool:
-        found = self._training.get(id(loader))
-        return found is not None and found() is loader
+    def _was_seen(self, one: object) -> bool:
+        found = self._training.get(id(one))
+        return found is not None and found() is one
 
 
 def _is_sampled(latest: LoaderPass, n_steps: int) -> bool:

@@ -118,10 +118,10 @@ class BackgroundWorker:
         if not state.is_finished:
             self._status.show(text)
 
-    def update_forecast(self, *, at_once: bool = False, is_last: bool = False) -> None:
+    def update_forecast(self, *, at_once: bool = False, is_asked: bool = False, is_last: bool = False) -> None:
         """Forecast where there is something new, and compare with the budgets."""
         if self._state.is_first_rank:
-            self._forecaster.update(at_once=at_once, is_last=is_last)
+            self._forecaster.update(at_once=at_once, is_asked=is_asked, is_last=is_last)
             if not self._state.is_finished:
                 self._budgets.check()
 

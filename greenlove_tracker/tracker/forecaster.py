@@ -94,12 +94,13 @@ class RunForecaster:
         self._next_s = 0.0  # the next forecast is made then,
         self._earliest_s = 0.0  # or as early as this where it is asked for
 
-    def update(self, *, at_once: bool = False, is_last: bool = False) -> None:
+    def update(self, *, at_once: bool = False, is_asked: bool = False, is_last: bool = False) -> None:
         """Make a forecast where more is done than at the last one, and it is time.
 
         Args:
-            at_once: somebody asks: it is time as soon as forecasting takes no undue share of it.
-            is_last: there will be no other: it is time.
+            at_once: for the status line: it is time as soon as forecasting takes no undue share of it.
+            is_asked: by the script, which waits for it: it is time.
+            is_last: likewise, and there will be no other: nor is the meter waited for.
         """
         state = self._state
         with self._lock:
@@ -111,7 +112,7 @@ class RunForecaster:
             self._read_earlier()
             with state.lock:
                 is_over = state.is_finished or self._cannot_load
-                snapshot = None if is_over else self._snapshot(at_once=at_once, is_last=is_last)
+                snapshot = None if is_over else self._snapshot(at_once=at_once, is_asked=is_asked or is_last)
             if snapshot is None:
                 return
             with without_foreign_warnings(state.settings.verbose):
@@ -155,7 +156,7 @@ class RunForecaster:
                 self._recorder.end_loading()
                 self._add_marks()  # what follows is a block of its own
 
-    def _snapshot(self, *, at_once: bool, is_last: bool) -> _ProgressSnapshot | None:
+    def _snapshot(self, *, at_once: bool, is_asked: bool) -> _ProgressSnapshot | None:
         state, recorder, plan, now_s = self._state, self._recorder, self._state.plan, self._state.clock.perf_s()
         if plan is None:
             return self._snapshot_for_next_epoch(now_s, at_once=at_once)
@@ -171,7 +172,7 @@ class RunForecaster:
         values = dict(state.stop_values)
         position = (0, recorder.steps_done, 0) if is_in_first else (done, int(is_gap_over), len(values))
         earliest_s = self._earliest_s if at_once else self._next_s
-        if done >= total or position <= self._position_forecast_at or (now_s < earliest_s and not is_last):
+        if done >= total or position <= self._position_forecast_at or (now_s < earliest_s and not is_asked):
             return None
         if is_in_first:
             progress = self._before_first_end(total)
@@ -180,7 +181,7 @@ class RunForecaster:
         if progress is None or not progress.blocks:
             return None
         progress = replace(progress, phases=plan.phases)
-        if not progress.warm_blocks and not at_once and not is_last:
+        if not progress.warm_blocks and not at_once and not is_asked:
             return None  # we slowed down all that is known: one epoch more, and there is a forecast that holds
         self._position_forecast_at = position
         self._awaits_gap = progress.has_unseen_ends

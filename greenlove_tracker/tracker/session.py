@@ -358,7 +358,7 @@ class Session:
         state = self.state
         began_s = state.clock.perf_s()
         try:
-            self._worker.update_forecast(at_once=True)
+            self._worker.update_forecast(is_asked=True)
         except Exception as error:  # asking must not end a training
             pass_on_from_handler(error)
             state.warn_once.internal_error("forecast", error)
@@ -430,6 +430,14 @@ class Session:
             known = {"epochs_planned": plan.epochs, "total_steps_planned": plan.total_steps, "plan_source": source}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
 
+    def forget_plan(self) -> None:
+        """Note that another training has begun in this job, whose length is not known."""
+        with self.tracked_call:
+            self.state.plan = self.state.forecast = None
+            self.state.factors = replace(self.state.factors, epochs_planned=None)
+            names = ("epochs_planned", "total_steps_planned", "plan_source")
+            self.writer.write_fields([Field(name, "") for name in names if name in self.writer.fields])
+
     @property
     def is_elsewhere(self) -> bool:
         """True where what happens is not this run's: its script tracks or explores by itself, or the run is over."""
@@ -458,7 +466,7 @@ class Session:
             self.state.warn_once.warn(
                 "plan",
                 f"epoch {plan.first_epoch + number} begins, and {plan.first_epoch + plan.epochs} were planned: it is "
-                "tracked, but there is no forecast any more; give Tracker(epochs=…) the number of all",
+                f"tracked, but there is no forecast any more; give {self.state.length_option} the number of all",
             )
 
     def end_epoch(self) -> None:
@@ -689,7 +697,9 @@ class Session:
         if not self.state.is_part_of_other:  # the script may have changed its working directory
             is_here = Path(settings.log_dir).absolute() == log_dir
             options["log_dir"] = settings.log_dir if is_here else str(log_dir)
-        return load_settings({**options, **{name: value for name, value in given.items() if value is not None}})
+        own = {name: value for name, value in given.items() if value is not None}
+        # What an option asks for and this script cannot have is warned of: it has not asked for it.
+        return replace(load_settings({**options, **own}), given=frozenset(own))
 
     def _lend_meter(self, settings: Settings) -> Meter | None:
         """Return the job's meter for a run with these settings; None where it needs another."""

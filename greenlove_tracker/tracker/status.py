@@ -147,5 +147,4 @@ class StatusPrinter:
             return f" · length from {state.plan_source}"
         if state.plan is not None and state.plan.length:
             return ""
-        how = "Tracker(epochs=…)" if state.mode is RunMode.OWN else "greenlove run --epochs N"
-        return f" · without the number of epochs no forecast of the end: {how}"
+        return f" · without the number of epochs no forecast of the end: {state.length_option}"

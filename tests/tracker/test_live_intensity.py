@@ -494,3 +494,12 @@ def test_without_an_intensity_of_its_time_the_interval_is_of_the_energy_alone(cl
         train(tracker, clock, 4, epoch_s=3600.0)
         forecast = tracker.forecast
     assert forecast.emissions_kgco2e.relative_width == pytest.approx(forecast.energy_kwh.relative_width)
+
+
+def test_a_service_that_the_job_asks_and_the_scripts_country_lacks_leaves_the_table(clock, tmp_path, caplog):
+    settings = load_settings({"log_dir": str(tmp_path), "verbose": 0, "intensity": "neso", "country": "GB"})
+    job = Session(settings, Plan(), Ranks(), clock, SimulatedMeter(clock, gpu_w=360.0), mode=RunMode.RUNNER)
+    with make_tracker(clock, tmp_path, country="FR") as tracker:
+        train(tracker, clock, 1)
+    job.finish(RunStatus.FINISHED, 0)
+    assert tracker.summary.epochs_done == 1 and "neso knows no zone for FR" in caplog.text
