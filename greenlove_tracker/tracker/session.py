@@ -77,7 +77,6 @@ if TYPE_CHECKING:
 
 _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _MAKE_ROWS = {"greenlove_tracker.tracker.recorder", "greenlove_tracker.logs.writer"}
-_FEW_RANKS = 16  # of so many each reads the rows of all at its end: some 50 ms for each hour of the training
 _OPTIMIZERS = "torch.optim.optimizer"
 _READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
 
@@ -850,12 +849,9 @@ class Session:
             return own
 
     def _settle_files(self) -> None:
-        """Write the checksums, and before them the totals of all ranks where they have changed.
+        """Write the checksums; of several ranks, the last to end does so, and before that writes the totals of all."""
+        from greenlove_tracker.logs.run import Run
 
-        Each rank looks again after what it wrote. So the last of them to write has seen the files of all that ended
-        before, and every one that ends later finds some to write anew. Of many ranks only one looks, when all have
-        ended: else each would read the files of all others.
-        """
         state, run_dir, n_ranks = self.state, self.run_dir, self._world_size
         if self.writer.unwritten:
             return
@@ -863,23 +859,12 @@ class Session:
             if state.is_part_of_other or n_ranks <= 1:
                 if state.is_leading or (run_dir / SUMS_FILE).exists():  # else who started us writes them
                     write_sums(run_dir)
-            elif n_ranks <= _FEW_RANKS or writer.claim_last_look(run_dir, n_ranks):
-                self._settle_summary()
+            elif writer.claim_last_look(run_dir, n_ranks):
+                writer.write_summary(run_dir, self._of_all_ranks(Run(run_dir).added_up()))
+                write_sums(run_dir)
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
             pass_on_from_handler(error)
             state.warn_once.internal_error("summary", error)
-
-    def _settle_summary(self) -> None:
-        from greenlove_tracker.logs.run import Run
-
-        for _ in range(self._world_size):
-            run = Run(self.run_dir)
-            if not run.has_summary:
-                return  # the first rank has not ended, and will add us up
-            if not writer.write_summary(self.run_dir, self._of_all_ranks(run.added_up())):
-                break
-        if writer.have_closed(self.run_dir, self._world_size):  # else whoever ends later writes them
-            write_sums(self.run_dir)
 
     def _of_all_ranks(self, summary: RunSummary) -> RunSummary:
         return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))

@@ -361,7 +361,7 @@ def test_an_error_of_our_own_warns_once_and_steps_aside(clock, monkeypatch, capl
     assert caplog.text.count("greenlove_tracker's own") == 1
 
 
-def test_the_log_directory_may_vanish(clock, caplog, tmp_path):
+def test_the_log_directory_may_vanish(clock, tmp_path):
     tracker = make(clock)
     train(tracker, clock, epochs=1)
     shutil.rmtree(tmp_path / "greenlove_logs")
@@ -369,7 +369,6 @@ def test_the_log_directory_may_vanish(clock, caplog, tmp_path):
     tick()
     train(tracker, clock, epochs=1)
     tracker.stop()
-    assert caplog.text.count("cannot be written") == 1
     assert tracker.summary.epochs_done == 3
     assert len(only_run().epochs) == 3  # written again at the end
     assert only_run().summary == tracker.summary
