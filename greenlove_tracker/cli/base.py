@@ -29,6 +29,8 @@ _GONE = {
     "run --status": "it is gone: the status line is always shown, but with --quiet",
     "project --card-price": "it is gone: divide the price by what an hour costs more to rent than the electricity here",
     "calibrate --pdu": "it is gone: add its readings up over the time of the run, and give --wall-kwh",
+    "calibrate --valid-from": "it is gone: a calibration is of all runs of the machine in its log directory",
+    "calibrate --replace": "it is not needed any more: a run that is measured again has the later figure",
     "summary --factors": "it is gone: the ledger has each run's energy, to be multiplied by another factor",
     "report --factors": "it is gone: greenlove summary --ledger has each run's energy, to multiply by another factor",
     "summary --engine": "say --processes N, or --scheduler ADDRESS for the workers of Dask",

@@ -9,21 +9,15 @@ from greenlove_tracker.cli.base import cli, logs_of, show_screen
 from greenlove_tracker.errors import UsageError
 
 
-@cli.command(options={"replaces": "--replace"}, short_help="Calibrate a machine's energy with a wall meter.")
+@cli.command(short_help="Calibrate a machine's energy with a wall meter.")
 @click.argument("run_dir", metavar="RUN")
 @click.option("--wall-kwh", type=float, required=True, help="energy at the wall from the run's start to its end, kWh")
 @click.option("--meter-error", type=float, help="error of the meter as a share, at 95%  [default: 0.01]")
-@click.option("--replace", is_flag=True, help="replace an earlier measurement of the same run")
-@click.option(
-    "--valid-from", metavar="DATE", help="first day (UTC) of the other runs to calibrate; default: all of the machine's"
-)
 @click.option("--note", help="name of the meter, kept beside the figure")
 def calibrate(
     run_dir: str,
     wall_kwh: float,
     meter_error: float | None,
-    replace: bool,
-    valid_from: str | None,
     note: str | None,
 ) -> None:
     """Calibrate a machine: compare a finished run with a wall meter, and scale the machine's runs by the factor.
@@ -33,7 +27,7 @@ def calibrate(
 
     The meter must see only this machine, and the run must have had the machine to itself. The factor is kept in
     greenlove_calibration.csv in the log directory and applies to all runs of that host with the same GPUs, earlier
-    and later ones; with --valid-from only to those from that day on. Delete its line to undo it.
+    and later ones. Measuring the run again replaces its line; delete the line to undo it.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.logs import calibration
     from greenlove_tracker.logs.schema import CALIBRATION_FILE
@@ -50,16 +44,15 @@ def calibrate(
         meter_error=calibration.METER_ERROR if meter_error is None else meter_error,
         source="; ".join(filter(None, (note, "given"))),
         added_at=timestamp(SystemClock().utc_s()),
-        valid_from=valid_from or "",
     )
-    found = calibration.add_measurement(run.log_dir, measurement, replaces=replace)
+    found = calibration.add_measurement(run.log_dir, measurement)
     gpus = measurement.gpu_models or "no GPU"
     show_screen(
         "\n".join(
             [
                 f"{run.run_id}: {fmt.energy(measurement.wall_kwh)} at the wall, {fmt.energy(measurement.metered_kwh)} "
                 "metered",
-                f"Runs on {found.host} with {gpus} are now calibrated: {found.text('')}.",
+                f"Runs on {found.host} with {gpus} are now calibrated: {found.text}.",
                 f"It is kept in {run.log_dir / CALIBRATION_FILE}.",
             ]
         )

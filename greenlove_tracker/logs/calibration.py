@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
-from greenlove_tracker.logs.csvio import csv_text, read_table
-from greenlove_tracker.logs.schema import CALIBRATION_FILE
-from greenlove_tracker.logs.storage import LogPath, RemotePath, file_in, read_bytes
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, LogTable
+from greenlove_tracker.logs.storage import LogPath, RemotePath, file_in
 from greenlove_tracker.logs.totals import is_measured
 from greenlove_tracker.logs.uncertainty import measurement_errors
 from greenlove_tracker.records import COMPONENTS, RunSummary
@@ -34,39 +32,23 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
 
 METER_ERROR = 0.01  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
-_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", re.ASCII)
 _LEAST_OF_MEASURED = 0.9  # of what counters measured: they are not off by more than that
 _PLAUSIBLE = (0.2, 10.0)  # of the wall's energy in that metered
 
 
 @dataclass(frozen=True, slots=True)
 class WallMeasurement:
-    """A run that was measured at the wall, too.
+    """A run that was measured at the wall, too: a line of the file."""
 
-    Attributes:
-        host: that it ran on.
-        gpu_models: its GPUs, as the run logs them.
-        run_id: of the run.
-        metered_kwh: by its components' meters and models, before PUE, without what was assumed.
-        counted_kwh: the part of it of components that hardware measured alone.
-        wall_kwh: by the wall's meter.
-        meter_error: of the wall's meter, as a share, at 95%.
-        source: which meter, or which file.
-        added_at: UTC.
-        valid_from: the first day of the runs that it calibrates, such as ``2026-11-01``, UTC; empty: all of them. The
-            run itself it always does.
-    """
-
-    host: str
-    gpu_models: str
-    run_id: str
-    metered_kwh: float
-    counted_kwh: float
-    wall_kwh: float
-    meter_error: float
-    source: str
-    added_at: str
-    valid_from: str = ""
+    host: Annotated[str, "that it ran on"]
+    gpu_models: Annotated[str, "its GPUs, as the run logs them"]
+    run_id: Annotated[str, "of the run"]
+    metered_kwh: Annotated[float, "by its components' meters and models, before PUE, without what was assumed"]
+    counted_kwh: Annotated[float, "the part of it of components that hardware measured alone"]
+    wall_kwh: Annotated[float, "by the wall's meter"]
+    meter_error: Annotated[float, "of the wall's meter, as a share, at 95%"]
+    source: Annotated[str, "which meter"]
+    added_at: Annotated[str, "UTC"]
 
     def __post_init__(self) -> None:
         least, most = _PLAUSIBLE
@@ -80,98 +62,92 @@ class WallMeasurement:
                 f"{{argument}} must be a share from 0 to 1, such as 0.01, not {self.meter_error:g}",
                 argument="meter_error",
             )
-        if self.valid_from and not _DATE.fullmatch(self.valid_from):
-            raise UsageError(
-                f"{{argument}} must be a date such as 2026-11-01, not {self.valid_from!r}", argument="valid_from"
-            )
 
     @property
     def origin(self) -> str:
-        """The meter, the day of the comparison, and from when on it counts."""
-        since = f", for runs from {self.valid_from} on" if self.valid_from else ""
-        return f"{self.source}, {self.added_at[:10]}{since}"
+        """The meter, and the day of the comparison."""
+        return f"{self.source}, {self.added_at[:10]}"
 
 
-COLUMNS = tuple(field.name for field in fields(WallMeasurement))
+_TABLE = LogTable(WallMeasurement, CALIBRATION_FILE)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The factor of a host with its GPUs.
+    """The factor of a run: its energy at the wall in that metered.
 
     Attributes:
-        measurements: the runs that were measured at the wall, at least one.
+        measurements: that it is from: the run's own where it was measured, else all of its machine; at least one.
+        is_own: the run was measured itself.
     """
 
-    measurements: tuple[WallMeasurement, ...]
+    measurements: Sequence[WallMeasurement]
+    is_own: bool
+
+    @classmethod
+    def of(cls, measurements: Sequence[WallMeasurement], run_id: str) -> Calibration | None:
+        """Return that of a run from the measurements of its machine; None without any."""
+        own = [one for one in measurements if one.run_id == run_id]
+        return cls(own or measurements, bool(own)) if measurements else None
 
     @property
     def host(self) -> str:
         """The machine."""
         return self.measurements[0].host
 
-    def factor(self, run_id: str) -> float:
-        """Return the energy at the wall in that metered: of the run itself, or of all measurements together."""
-        of_it = self.used_for(run_id)
-        return math.fsum(one.wall_kwh for one in of_it) / math.fsum(one.metered_kwh for one in of_it)
+    @property
+    def factor(self) -> float:
+        """The energy at the wall in that metered, of all measurements together."""
+        return self._sum("wall_kwh") / self._sum("metered_kwh")
 
-    def model_factor(self, run_id: str) -> float:
-        """Return what the energy that no hardware measured counts with, where the wall saw less than was metered."""
-        of_it = self.used_for(run_id)
-        modelled_kwh = math.fsum(one.metered_kwh - one.counted_kwh for one in of_it)
-        rest_kwh = math.fsum(one.wall_kwh - one.counted_kwh for one in of_it)
-        return max(0.0, rest_kwh / modelled_kwh) if modelled_kwh > 0 else 1.0
+    @property
+    def model_factor(self) -> float:
+        """What the energy that no hardware measured counts with, where the wall saw less than was metered; else 1."""
+        counted_kwh = self._sum("counted_kwh")
+        modelled_kwh = self._sum("metered_kwh") - counted_kwh
+        if self.factor >= 1 or modelled_kwh <= 0:
+            return 1.0
+        return max(0.0, (self._sum("wall_kwh") - counted_kwh) / modelled_kwh)
 
-    def used_for(self, run_id: str) -> Sequence[WallMeasurement]:
-        """Return the measurements that the factor of a run is from: its own, or those of all other runs."""
-        return [one for one in self.measurements if one.run_id == run_id] or self.measurements
+    def _sum(self, name: str) -> float:
+        return math.fsum(getattr(one, name) for one in self.measurements)
 
-    def error_share(self, run_id: str) -> float:
-        """Return how far the calibrated energy of a run may be off, as a share, at 95%.
+    @property
+    def error_share(self) -> float:
+        """How far the calibrated energy may be off, as a share, at 95%.
 
         A run that was measured at the wall is as good as that meter. Another training has another ratio, too: as far
         off as the table says, or as the measured ones are among each other where that is more.
         """
-        own = [one.meter_error for one in self.measurements if one.run_id == run_id]
-        if own:
-            return max(own)
-        of_host = next(error for error in measurement_errors() if error.component == "host")
-        factor = self.factor("")
-        spread = max(abs(one.wall_kwh / one.metered_kwh / factor - 1) for one in self.measurements)
-        return math.hypot(max(of_host.upper - 1, spread), max(one.meter_error for one in self.measurements))
+        of_meter = max(one.meter_error for one in self.measurements)
+        if self.is_own:
+            return of_meter
+        of_host = next(error.upper for error in measurement_errors() if error.component == "host") - 1
+        spread = max(abs(one.wall_kwh / one.metered_kwh / self.factor - 1) for one in self.measurements)
+        return math.hypot(max(of_host, spread), of_meter)
 
-    def text(self, run_id: str) -> str:
+    @property
+    def text(self) -> str:
         """Say what a run is calibrated with: ``energy ×1.24 (±8%), from 2 runs with a wall meter``."""
-        n_runs = len(self.measurements)
-        by = "a wall meter during this run" if self.is_of(run_id) else f"{fmt.plural(n_runs, 'run')} with a wall meter"
-        factor = self.factor(run_id)
-        what = f"energy ×{factor:.3g}" if factor >= 1 else f"modelled energy ×{self.model_factor(run_id):.3g}"
-        return f"{what} (±{fmt.percent(self.error_share(run_id))}), from {by}"
-
-    def is_of(self, run_id: str) -> bool:
-        """Return True of a run that was itself measured at the wall."""
-        return any(one.run_id == run_id for one in self.measurements)
+        runs = fmt.plural(len(self.measurements), "run")
+        by = "a wall meter during this run" if self.is_own else f"{runs} with a wall meter"
+        factor = self.factor
+        what = f"energy ×{factor:.3g}" if factor >= 1 else f"modelled energy ×{self.model_factor:.3g}"
+        return f"{what} (±{fmt.percent(self.error_share)}), from {by}"
 
 
-def calibrated(summary: RunSummary, calibration: Calibration, run_id: str) -> RunSummary:
-    """Return the totals of a run as a wall meter would see them.
-
-    Args:
-        summary: as metered; what was assumed for the rest of the node is replaced.
-        calibration: of its machine.
-        run_id: of the run.
-    """
+def calibrated(summary: RunSummary, calibration: Calibration) -> RunSummary:
+    """Return the totals as a wall meter would see them, without what was assumed for the rest of the node."""
     metered_kwh = metered_before_pue_kwh(summary)
     if not metered_kwh or not summary.energy_kwh:
         return summary
-    factor, energy = calibration.factor(run_id), summary.energy
-    of_models = 1.0 if factor >= 1 else calibration.model_factor(run_id)
+    energy, of_models = summary.energy, calibration.model_factor
     scales = {name: 1.0 if is_measured(energy.component_method(name)) else of_models for name in COMPONENTS}
     cpu_kwh, gpu_kwh, ram_kwh = (_times(energy.component_kwh(name), scales[name]) for name in COMPONENTS)
     energy = replace(energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh)
     estimate_kwh = _times(summary.unmetered_estimate_kwh, of_models)
     scaled_kwh = (energy.total_kwh or 0.0) + (estimate_kwh or 0.0)
-    added_kwh = metered_kwh * (factor - 1) if factor > 1 else None
+    added_kwh = metered_kwh * max(0.0, calibration.factor - 1) or None
     energy_kwh = (scaled_kwh + (added_kwh or 0.0)) * summary.pue
     ratio, cost_usd = energy_kwh / summary.energy_kwh, summary.cost_usd
     return replace(
@@ -208,16 +184,9 @@ def counted_kwh(summary: RunSummary) -> float:
 
 
 def calibration_of(run: Run, measurements: Iterable[WallMeasurement]) -> Calibration | None:
-    """Return the calibration of the machine that a run was on; None without one, and for several machines."""
-    machines, gpu_models, day = set(run.hosts), run.text("gpu_models"), run.started_at[:10]
-    found = [
-        one
-        for one in measurements
-        if machines == {one.host}
-        and one.gpu_models == gpu_models
-        and (one.valid_from <= day or one.run_id == run.run_id)
-    ]
-    return Calibration(tuple(found)) if found else None
+    """Return the calibration of a run; None where its machine has none, and for several machines."""
+    machine = set(run.hosts), run.text("gpu_models")
+    return Calibration.of([one for one in measurements if machine == ({one.host}, one.gpu_models)], run.run_id)
 
 
 def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
@@ -232,10 +201,8 @@ def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
         found = os.lstat(f"{directory}/{CALIBRATION_FILE}")
     except OSError:
         return ()
-    if not stat.S_ISREG(found.st_mode):  # a link may lead to any file
-        return ()
     _check_owner(directory, found.st_uid)
-    return _read(directory, found.st_mtime_ns)
+    return _read(directory, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else ()  # a link may lead to any file
 
 
 def _check_owner(directory: Path, user: int) -> None:
@@ -247,67 +214,43 @@ def _check_owner(directory: Path, user: int) -> None:
 @lru_cache(maxsize=64)
 def _read(directory: LogPath, version: int) -> Sequence[WallMeasurement]:
     del version  # of the file, so that a new one is read
-    file = file_in(directory, CALIBRATION_FILE)
-    try:
-        columns, lines = read_table(read_bytes(file))
-        if missing := set(COLUMNS).difference(columns, ["valid_from"]):  # which files of before have not
-            raise ValueError(f"it lacks the columns {', '.join(sorted(missing))}")
-        return tuple(_measurement(row, number) for number, row in lines)
-    except FileNotFoundError:
+    if isinstance(directory, RemotePath) and not (directory / CALIBRATION_FILE).exists():
         return ()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{file} cannot be read: {error}; greenlove calibrate writes it") from error
+    problems: list[str] = []
+    file = file_in(directory, CALIBRATION_FILE)
+    found = tuple(_TABLE.read(file, problems.append))
+    if problems:
+        raise UsageError(f"{file}: {problems[0]}; greenlove calibrate writes it")
+    return found
 
 
-def _measurement(row: Mapping[str, str], number: int) -> WallMeasurement:
-    try:
-        numbers = {name: float(row[name]) for name in ("metered_kwh", "counted_kwh", "wall_kwh", "meter_error")}
-        if None in row.values():
-            raise ValueError("a cell is missing")
-        return WallMeasurement(**({name: row.get(name, "") for name in COLUMNS} | numbers))  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"line {number}: {error}") from error
-
-
-def add_measurement(directory: LogPath, measurement: WallMeasurement, *, replaces: bool = False) -> Calibration:
-    """Add a measurement to the file of a log directory.
+def add_measurement(directory: LogPath, measurement: WallMeasurement) -> Calibration:
+    """Add a measurement to the file of a log directory, in place of an earlier one of the same run.
 
     Args:
         directory: the log directory.
         measurement: of one of its runs.
-        replaces: it takes the place of an earlier one of the same run.
 
     Returns:
-        The calibration of that machine, with it.
+        The calibration of other runs of that machine, with it.
 
     Raises:
-        UsageError: where the directory is remote or somebody else's, the run was measured already, or the file cannot
-            be read or written.
+        UsageError: where the directory is remote or somebody else's, or the file cannot be read or written.
     """
     if isinstance(directory, RemotePath):
         raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")
     _check_owner(directory, getattr(os, "geteuid", lambda: 0)())
-    before = measurements_in(directory)
-    if earlier := [one for one in before if one.run_id == measurement.run_id and not replaces]:
-        known = f"{fmt.energy(earlier[0].wall_kwh)} at the wall ({earlier[0].source}, {earlier[0].added_at[:10]})"
-        raise UsageError(
-            f"{measurement.run_id} was measured already: {known}. {{argument=}} replaces that", argument="replaces"
-        )
-    kept = [one for one in before if one.run_id != measurement.run_id]
-    text = csv_text(COLUMNS, [asdict(one) for one in (*kept, measurement)])
+    kept = [one for one in measurements_in(directory) if one.run_id != measurement.run_id]
     try:
-        write_atomically(directory / CALIBRATION_FILE, text.encode())
+        write_atomically(directory / CALIBRATION_FILE, _TABLE.lines([*kept, measurement]))
     except OSError as error:
         raise UsageError(f"{directory / CALIBRATION_FILE} cannot be written: {error.strerror or error}") from error
-    of_host = (measurement.host, measurement.gpu_models)
-    return Calibration((*(one for one in kept if (one.host, one.gpu_models) == of_host), measurement))
-
-
-# -- What a wall meter saw of a run --
+    machine = measurement.host, measurement.gpu_models
+    return Calibration([*(one for one in kept if (one.host, one.gpu_models) == machine), measurement], is_own=False)
 
 
 def measured_at_the_wall(
-    run: Run, wall_kwh: float, *, meter_error: float, source: str, added_at: str, valid_from: str = ""
+    run: Run, wall_kwh: float, *, meter_error: float, source: str, added_at: str
 ) -> WallMeasurement:
     """Return the measurement of a run that has ended.
 
@@ -315,9 +258,8 @@ def measured_at_the_wall(
         run: of one host.
         wall_kwh: the energy from its beginning to its end.
         meter_error: of the wall's meter, as a share.
-        source: which meter that is, or the file of its readings.
+        source: which meter that is.
         added_at: the time now, in UTC.
-        valid_from: the first day of the runs that it is to calibrate; empty: all.
 
     Raises:
         UsageError: where the run was of several hosts, goes on, or metered nothing; or the energies cannot be.
@@ -336,15 +278,8 @@ def measured_at_the_wall(
     for why, holds in refusals.items():
         if holds:
             raise UsageError(f"{run.run_id} {why}")
+    counted = counted_kwh(summary)
+    gpu_models = run.text("gpu_models")
     return WallMeasurement(
-        host=hosts[0],
-        gpu_models=run.text("gpu_models"),
-        run_id=run.run_id,
-        metered_kwh=metered_kwh,
-        counted_kwh=counted_kwh(summary),
-        wall_kwh=wall_kwh,
-        meter_error=meter_error,
-        source=source,
-        added_at=added_at,
-        valid_from=valid_from,
+        hosts[0], gpu_models, run.run_id, metered_kwh, counted, wall_kwh, meter_error, source, added_at
     )

@@ -558,7 +558,7 @@ class Run(RunFiles):
             LogError: where a newer version of this package wrote the run.
         """
         metered, calibration = self.metered_summary, self.calibration
-        return metered if calibration is None else calibrated(metered, calibration, self.run_id)
+        return metered if calibration is None else calibrated(metered, calibration)
 
     @cached_property
     def metered_summary(self) -> RunSummary:

@@ -22,14 +22,14 @@ def factors_of(run: Run) -> tuple[Factor, ...]:
     found += [contract and replace(contract, name="carbon_intensity by contract"), price]
     found.append(Factor("PUE", pue, "×", run.text("pue.source") or (_NO_PUE if pue == 1 else "not in the log")))
     calibration = run.calibration
-    found.append(run.factor("node_overhead") if calibration is None else _of_calibration(calibration, run.run_id))
+    found.append(run.factor("node_overhead") if calibration is None else _of_calibration(calibration))
     return tuple(factor for factor in found if factor is not None)
 
 
-def _of_calibration(calibration: Calibration, run_id: str) -> Factor:
-    meters = "; ".join(dict.fromkeys(one.origin for one in calibration.used_for(run_id)))
-    source = f"{calibration.host}: {calibration.text(run_id)} ({meters})"
-    return Factor("calibration", calibration.factor(run_id), "×", source)
+def _of_calibration(calibration: Calibration) -> Factor:
+    meters = "; ".join(dict.fromkeys(one.origin for one in calibration.measurements))
+    source = f"{calibration.host}: {calibration.text} ({meters})"
+    return Factor("calibration", calibration.factor, "×", source)
 
 
 def market_kgco2e(run: Run) -> float | None:

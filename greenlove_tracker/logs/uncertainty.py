@@ -123,7 +123,7 @@ def energy_deviations(run: Run, summary: RunSummary) -> Deviations | None:
         None where the energy is unknown, or the error of one of its methods is.
     """
     if run.calibration is not None and summary.energy_kwh is not None:
-        share = run.calibration.error_share(run.run_id)
+        share = run.calibration.error_share
         return {f"calibration of {run.calibration.host}": (summary.energy_kwh * share, summary.energy_kwh * share)}
     parts, duration_s = _parts(run, summary), run.summary.duration_s
     return None if parts is None else {e.name: e.deviation(kwh * summary.pue, duration_s) for e, kwh in parts}

@@ -71,7 +71,7 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
     if run.summary.energy_kwh is None:
         return ()
     if run.calibration is not None:
-        text = f"The energy is {wording.calibration_text(run)}. {calibration_source(run.calibration, run.run_id)}."
+        text = f"The energy is {wording.calibration_text(run)}. {calibration_source(run.calibration)}."
         return (Heading("Uncertainty"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
     errors = errors_of(run)
     if errors is None:
@@ -100,12 +100,12 @@ def _error_row(error: MeasurementError) -> tuple[str, ...]:
 _COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
 
 
-def calibration_source(calibration: Calibration, run_id: str) -> str:
+def calibration_source(calibration: Calibration) -> str:
     """Name the wall meters behind a run's calibration, and when they were compared."""
     return "; ".join(
         f"{fmt.shortened(one.run_id, 40)}: {fmt.energy(one.wall_kwh)} at the wall, {fmt.energy(one.metered_kwh)} "
         f"metered ({fmt.shortened(one.origin, 130)})"
-        for one in calibration.used_for(run_id)
+        for one in calibration.measurements
     )
 
 
@@ -173,8 +173,8 @@ def _estimate(run: Run, summary: RunSummary, scale: Scale) -> tuple[list[Calcula
 
 def _at_the_wall(run: Run, calibration: Calibration, metered: Number, scale: Scale) -> tuple[list[Calculation], Number]:
     """Derive the factor of a calibration, and the energy of a run with it."""
-    used = calibration.used_for(run.run_id)
-    is_above = calibration.factor(run.run_id) >= 1
+    used = calibration.measurements
+    is_above = calibration.factor >= 1
     left_out_kwh = 0.0 if is_above else math.fsum(one.counted_kwh for one in used)  # what hardware measured stays
     wall, divisor = (
         number(scale.value(math.fsum(values) - left_out_kwh), scale.unit)

@@ -191,7 +191,7 @@ def measured_bounds(quantity: str, estimate: Estimate | None) -> tuple[str, ...]
 
 def calibration_text(run: Run) -> str:
     """Say what the energy of a run is calibrated with; empty where it is not."""
-    return f"calibrated: {run.calibration.text(run.run_id)}" if run.calibration else ""
+    return f"calibrated: {run.calibration.text}" if run.calibration else ""
 
 
 def is_measured(joined: str | None) -> bool:

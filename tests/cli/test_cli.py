@@ -226,7 +226,9 @@ def test_summary_and_report_choose_runs_alike(logs):
         assert done.exit_code == 1 and said in done.output, done.output
 
 
-@pytest.mark.parametrize("words", ["summary --check", "report --sacct FILE", "calibrate --pdu FILE"])
+@pytest.mark.parametrize(
+    "words", ["summary --check", "report --sacct FILE", "calibrate --pdu FILE", "calibrate --valid-from 2026-11-01"]
+)
 def test_an_option_of_before_is_said_to_be_gone(words):
     done = call(*words.split())
     assert done.exit_code == 2 and "gone" in done.output

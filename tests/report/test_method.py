@@ -24,7 +24,7 @@ def gpu_run(log_dir: Path, run_id: str = "20261121T000000-aaaa", energy: Energy 
 
 def calibrated(run: Run, wall_kwh: float) -> Run:
     found = measured_at_the_wall(run, wall_kwh, meter_error=0.01, source="PDU 7", added_at=STARTED_AT)
-    add_measurement(run.log_dir, found, replaces=True)
+    add_measurement(run.log_dir, found)
     return Run(run.path)
 
 
