@@ -38,7 +38,7 @@ _OF_A_CHOICE = ("within_s", "max_cost_usd")
 )
 @click.option("--hours", type=float, help="hours the training takes here, instead of a log; needs --gpu for its energy")
 @click.option("--country", help="where this machine is: DE, Germany, US-CA, us-east-1; auto asks the network")
-@click.option("--provider", help="whose offers to compare; default crusoe and those in --prices")
+@click.option("--provider", help="whose offers to compare, or all; default crusoe and those in --prices")
 @click.option("--gpus", "target_gpus", type=click.IntRange(min=1), help="GPUs wanted there; default: as many as here")
 @click.option(
     "--target",

@@ -44,7 +44,7 @@ def speedup(local: str, targets: tuple[str, ...], workload: str | None, precisio
 @cli.command(short_help="List the GPUs that can be compared, and what they cost to rent.")
 @click.argument("text", required=False, default="")
 @click.option("--rent", "is_for_rent", is_flag=True, help="only those with an offer for rent")
-@click.option("--provider", help="whose offers; default crusoe and those in --prices")
+@click.option("--provider", help="whose offers, or all; default crusoe and those in --prices")
 @click.option("--prices", metavar="FILE", help="CSV file of offers; columns in docs/projection.md")
 @json_option
 def gpus(text: str, is_for_rent: bool, provider: str | None, prices: str | None, as_json: bool) -> None:

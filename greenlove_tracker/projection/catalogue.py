@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 import re
 from collections.abc import Sequence
@@ -14,7 +15,18 @@ from greenlove_tracker.tables.gpus import GpuSpec, gpus
 # What a driver shows of the nominal memory: 15.0 of 16 GiB on a T4, 268 of 288 on a B300 (ECC and reserves); in 10⁹
 # bytes 7% more than nominal. The smallest difference between two cards of one name is 20% (RTX 3080, 10 and 12 GB).
 _MEMORY_TOLERANCE = 0.15
+_log = logging.getLogger("greenlove_tracker")
 AMD = "AMD"
+# Of GPUs that people call by one short name, the one that most clouds and desktops have.
+_COMMON = {
+    "H100 SXM5 80GB",
+    "A100 SXM4 80GB",
+    "V100 SXM2 16GB",
+    "P100 PCIe 16GB",
+    "GeForce RTX 3060 12GB",
+    "GeForce RTX 3080 10GB",
+    "GeForce RTX 4060 Ti 8GB",
+}
 _COUNTED = re.compile(r"\s*([1-9][0-9]{0,4}) ?[×x] ?(.+)", re.DOTALL)
 _A_PART = re.compile(r"\bMIG\b|\bGRID\b|\bvGPU\b|-\d+-?\d*[ABCQ]$", re.IGNORECASE)
 
@@ -24,24 +36,35 @@ def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
 
     Names of the table go first, compared exactly: ``NVIDIA`` or ``AMD`` in front, hyphens and spaces make no
     difference. Nor does the case of a name typed in one case only; else it does, since NVML prints "RTX 2080 SUPER" for
-    a desktop card and "RTX 2080 Super" for a laptop. Then words are: ``RTX3090``, ``h100 sxm``, ``V100`` (which asks).
+    a desktop card and "RTX 2080 Super" for a laptop. Then words are: ``RTX3090``, ``h100 sxm``. Of several
+    without a memory, such as of ``V100``, it is the common one, and a warning says so.
 
     Args:
         name: of one GPU.
         memory_gb: memory that the driver shows; tells apart cards of one name, and a part of a GPU from the whole.
 
     Raises:
-        UsageError: where the name is unknown or means several GPUs, or the memory is not that GPU's.
+        UsageError: where the name is unknown, or means several GPUs of which none is the common one, or the memory is
+            not that GPU's.
     """
     candidates = meant_by(name)
     if not candidates:
         raise UsageError(_unknown(name), argument="custom_speedup")
-    if memory_gb is None:
-        if len(candidates) > 1:
-            *first, last = (gpu.name for gpu in candidates)
-            raise UsageError(f"{name!r} may be {', '.join(first)} or {last}: say which")
-        return candidates[0]
-    return _by_memory(name, candidates, memory_gb)
+    if memory_gb is not None:
+        return _by_memory(name, candidates, memory_gb)
+    return candidates[0] if len(candidates) == 1 else _common(name, candidates)
+
+
+@cache
+def _common(name: str, candidates: Sequence[GpuSpec]) -> GpuSpec:
+    """Return the common one of several GPUs, and say so once."""
+    names = [gpu.name for gpu in candidates]
+    common = [gpu for gpu in candidates if gpu.name in _COMMON]
+    if len(common) != 1:
+        raise UsageError(f"{name!r} may be {', '.join(names[:-1])} or {names[-1]}: say which")
+    others = ", ".join(sorted(set(names) - {common[0].name}))
+    _log.warning("greenlove: %r is taken as %s; others of that name: %s", name, common[0].name, others)
+    return common[0]
 
 
 def counted(text: str) -> tuple[int | None, str]:

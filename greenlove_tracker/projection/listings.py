@@ -14,6 +14,7 @@ from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.offers import NOT_OFFERED, Offer, bundled_offers, read_offers
 
 DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME = "crusoe", "Crusoe Cloud"
+ALL_PROVIDERS = "all"
 _FORMS = ("sxm", "pcie", "nvl")  # what the name of an instance may say
 # USD an hour for each GB of a GPU's memory, an assumption: the table's are 0.018 (MI300X) to 0.049 (H100), an old card
 # for spot is some ten times cheaper, one in a large machine ten times dearer. In cents, or by the minute, most are out.
@@ -40,7 +41,7 @@ def billed(sizes: Sequence[int], wanted: int) -> int:
 
 
 def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, ...]:
-    """Return the offers of a provider; of all in the file and Crusoe's where none is named.
+    """Return the offers of a provider, or of ``all``; of those in the file and Crusoe's where none is named.
 
     A provider in the file stands for itself: its rows in the package's own table are then left out.
 
@@ -51,6 +52,8 @@ def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, .
     in_file = {offer.provider for offer in from_file}
     everything = (*(o for o in bundled_offers() if o.provider not in in_file), *from_file)
     wanted = {DEFAULT_PROVIDER, *in_file} if provider is None else {provider.lower()}
+    if wanted == {ALL_PROVIDERS}:
+        wanted = {offer.provider for offer in everything}
     found = tuple(offer for offer in everything if offer.provider in wanted)
     if not found:
         known = ", ".join(sorted({offer.provider for offer in everything}))

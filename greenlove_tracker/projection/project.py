@@ -207,7 +207,12 @@ def _targets(local: Machine, options: ProjectionOptions) -> tuple[list[Target], 
     wanted, named = options.target_gpus or local.n_gpus, dict[str, set[int]]()
     for number, name in map(counted, options.gpus):
         named.setdefault(recognise(name).name, set()).add(number or wanted)
-    offers = listings.in_region(listings.offers_of(options.provider, options.prices), options.region)
+    offers = listings.offers_of(options.provider, options.prices)
+    if options.provider is None:  # who names a GPU wants to know of everyone who rents it out
+        asked = {offer.provider for offer in offers}
+        others = listings.offers_of(listings.ALL_PROVIDERS, options.prices)
+        offers += tuple(o for o in others if o.gpu in named and o.provider not in asked)
+    offers = listings.in_region(offers, options.region)
     listed, notes = listings.listings_of(offers, wanted)
     of_number = {wanted: listed}
     for number in sorted(set().union(*named.values()) - {wanted}):

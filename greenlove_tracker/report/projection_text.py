@@ -442,7 +442,7 @@ def _prices(rows: Sequence[Projection], today: date | None) -> str:
         whose = f"of {DEFAULT_PROVIDER_NAME if provider == DEFAULT_PROVIDER else provider} "
         of = "dated by their file" if is_file_date else "read"
         texts.append(f"{whose}{of} {_span(sorted(read))}{_age(sorted(read), today)}")
-    others = "; --prices FILE adds others" if len(dates) == 1 and (DEFAULT_PROVIDER, False) in dates else ""
+    others = "; --provider all adds others" if len(dates) == 1 and (DEFAULT_PROVIDER, False) in dates else ""
     return (f"Prices {'; '.join(texts)}{others}." if texts else "") + as_here
 
 

@@ -44,7 +44,7 @@ def test_the_same_gpu_is_exactly_as_fast() -> None:
         (("RTX 409", H100), "no GPU of the table is called 'RTX 409'"),
         (("GTX 1060", "RTX 4090"), "or give your own figure by greenlove project --speedup"),
         (("MX450", "RTX 4090"), "called 'MX450': give your own figure by greenlove project --speedup"),
-        (("RTX 3080", "RTX 4090"), "may be GeForce RTX 3080 12GB or GeForce RTX 3080 10GB: say which"),
+        (("RTX 6000", "RTX 4090"), "may be RTX 6000 Ada or Quadro RTX 6000: say which"),
         ((A100, H100, "--workload", "cooking"), "--workload must be language, vision"),
         ((A100, H100, "--precision", "int4"), "--precision must be fp32, tf32, bf16 or fp8"),
     ],

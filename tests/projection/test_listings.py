@@ -79,10 +79,11 @@ def test_other_columns_and_no_file_are_refused(file, tmp_path):
         read_offers(file(""))
     with pytest.raises(UsageError, match="cannot be read"):
         read_offers(tmp_path / "none.csv")
-    with pytest.raises(UsageError, match="no offers of provider 'azure' are known, only of crusoe"):
-        offers_of("azure", None)
+    with pytest.raises(UsageError, match="no offers of provider 'nobody' are known, only of aws, azure"):
+        offers_of("nobody", None)
+    assert {o.provider for o in offers_of("all", None)} == {o.provider for o in bundled_offers()}
     with pytest.raises(UsageError, match="nothing is offered in region 'mars'; there are eu-iceland1-a"):
-        in_region(bundled_offers(), "mars")
+        in_region(offers_of(None, None), "mars")
 
 
 def test_gpuhunt_prices_are_those_of_the_instance(file):

@@ -19,6 +19,7 @@ from greenlove_tracker.projection.scaling import scaling_gain
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import gpus
+from greenlove_tracker.tables.offers import bundled_offers
 
 H100, A100, H200 = "H100 SXM5 80GB", "A100 PCIe 80GB", "H200 SXM"
 OURS = "provider,gpu,access,price,unit,gpus_per_instance,regions,country,date_read\n"
@@ -136,7 +137,7 @@ def test_without_a_measured_energy_the_local_one_is_modelled():
 
 
 def test_intervals_combine_in_quadrature_on_the_log_scale():
-    row = projected(custom_speedup={A100: (2.0, 1.6, 2.4)}, gpus=[A100])[A100]
+    row = projected(custom_speedup={A100: (2.0, 1.6, 2.4)}, gpus=[A100], provider="crusoe")[A100]
     local_up, local_down = math.log(1.0251768), -math.log(1 - 0.0251768)
     upper = math.exp(math.hypot(local_up, math.log(2 / 1.6)))
     lower = math.exp(-math.hypot(local_down, math.log(2.4 / 2)))
@@ -325,7 +326,7 @@ def test_a_method_that_knows_nothing_about_a_gpu_leaves_it_out():
         ({"electricity_price": -0.1}, "electricity_price must be a positive"),
         ({"carbon_intensity": -5.0}, "carbon_intensity must be positive"),
         ({"carbon_intensity": Factor("x", 5.0, "g/MWh", "y")}, "must be in gCO2e/kWh, not 'g/MWh'"),
-        ({"provider": "nobody"}, "no offers of provider 'nobody' are known, only of crusoe"),
+        ({"provider": "nobody"}, "no offers of provider 'nobody' are known, only of aws"),
         ({"gpus": ["L40X"]}, "L40X"),
         ({"region": "mars"}, "nothing is offered in region 'mars'"),
         ({"utilization": 82.0}, "a share from 0 to 1, such as 0.82"),
@@ -417,7 +418,8 @@ def test_a_target_may_say_how_many_of_it():
     assert rows["A100 PCIe 80GB"].is_for_rent_now
     assert (rows["GeForce RTX 5090"].n_gpus, rows["GeForce RTX 5090"].obtained) == (4, "no offer")
     of_l40s = [row for row in project(forecast(), **HERE, gpus=["2 × L40S", "L40S"]) if row.name == "L40S"]
-    assert sorted(row.n_gpus for row in of_l40s) == [1, 2]
+    assert sorted(row.n_gpus for row in of_l40s if row.offer.provider == "crusoe") == [1, 2]
+    assert {row.offer.provider for row in of_l40s} == {o.provider for o in bundled_offers() if o.gpu == "L40S"}
     with pytest.raises(UsageError, match="no GPU of the table is called 'A9000'"):
         projected(gpus=["8 x A9000"])
 

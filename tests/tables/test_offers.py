@@ -8,6 +8,7 @@ import pytest
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.tables.offers import bundled_offers, read_offers
+from greenlove_tracker.tables.reading import rows
 from greenlove_tracker.tables.sites import sites
 
 OURS = "provider,gpu,access,price,unit,gpus_per_instance,country,date_read\n"
@@ -26,15 +27,21 @@ def file(tmp_path):
 
 def test_our_table_names_gpus_and_sites_that_exist_each_once():
     offers = bundled_offers()
-    assert len({(o.provider, o.gpu, o.access) for o in offers}) == len(offers) == 12
+    assert len({(o.provider, o.gpu, o.access, o.gpus_per_instance) for o in offers}) == len(offers)
+    assert len({o.provider for o in offers}) >= 6 and offers[0].provider == "crusoe"
     for offer in offers:
         assert offer.gpu in gpus() and offer.source
-        assert all((offer.provider, region) in sites() for region in offer.regions)
+        assert all((offer.provider, region) in {*sites(), *in_clouds()} for region in offer.regions)
         assert date.fromisoformat(offer.price_date) <= date(2026, 11, 21)
 
 
+def in_clouds():
+    return {(row["provider"], row["region"]) for row in rows("cloud_regions.csv")}
+
+
 def test_prices_of_our_table_as_read_in_september_2026():
-    price = {o.gpu: o.usd_per_gpu_hour for o in bundled_offers()}
+    offers = [offer for offer in bundled_offers() if offer.provider == "crusoe"]
+    price = {o.gpu: o.usd_per_gpu_hour for o in offers}
     assert {name: usd for name, usd in price.items() if usd is not None} == {
         "H200 SXM": 4.29,
         "H100 SXM5 80GB": 3.90,
@@ -43,10 +50,10 @@ def test_prices_of_our_table_as_read_in_september_2026():
         "L40S": 1.50,
         "Instinct MI300X": 3.45,
     }
-    status = {o.gpu: o.status for o in bundled_offers()}
+    status = {o.gpu: o.status for o in offers}
     assert {status[name] for name in ("B300 SXM", "GB200", "B200 SXM", "Instinct MI355X")} == {"contact sales"}
     assert status["A40"] == status["A100 PCIe 40GB"] == "not listed"
-    sizes = {o.gpu: o.gpus_per_instance for o in bundled_offers()}
+    sizes = {o.gpu: o.gpus_per_instance for o in offers}
     assert sizes["H100 SXM5 80GB"] == sizes["H200 SXM"] == sizes["A100 SXM4 80GB"] == (8,)
     assert sizes["L40S"] == (1, 2, 4, 5, 8, 10)
 

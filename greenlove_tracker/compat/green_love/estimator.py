@@ -135,6 +135,7 @@ class GreenLoveEstimator:
             local_gpu=own.name if own else CANONICAL.get(gpu_name or "", gpu_name),
             local_memory_gb=own.memory_gb if own else None,
             gpus=tuple(speedups),
+            provider="crusoe",
             custom_speedup=speedups or None,
             workload=_WORKLOAD_OF.get(benchmark_task or ""),
             precision=precision,
