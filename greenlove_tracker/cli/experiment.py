@@ -165,7 +165,7 @@ def _report(
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
     """Return what the report is made of."""
     from greenlove_tracker.experiments.progress import PlannedRunState, budget_limits
-    from greenlove_tracker.logs.whole_training import whole_training
+    from greenlove_tracker.logs.continued_runs import whole_training
     from greenlove_tracker.report.experiment_report import ExperimentRecord
 
     groups = [

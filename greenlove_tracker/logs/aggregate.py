@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.continued_runs import Interruptions, all_interruptions, chain_start
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
-from greenlove_tracker.logs.lost_work import Interruptions, all_interruptions, chain_start
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, Query, read_row, read_rows

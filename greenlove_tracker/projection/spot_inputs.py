@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointKind
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.continued_runs import training_interruptions
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.lost_work import training_interruptions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.types import Projection
@@ -84,7 +84,7 @@ def measured_times(run: Run) -> MeasuredTimes:
     written_s = math.fsum(event.written_s or 0.0 for event in saved)
     interrupted = training_interruptions(run)
     found = interrupted.interruptions if interrupted is not None else ()
-    restarts = [i.restart.duration_s for i in found if i.restart is not None]
+    restarts = [i.restart_s for i in found if i.restart_s is not None]
     total_s = run.summary.duration_s
     return MeasuredTimes(
         checkpoint_s=blocked_s / len(saved) if blocked_s > 0 else None,

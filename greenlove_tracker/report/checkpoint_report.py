@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent
-from greenlove_tracker.logs.lost_work import (
+from greenlove_tracker.logs.continued_runs import (
     Interruption,
     Interruptions,
     restored_from,
     training_interruptions,
 )
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import RunSummary
 from greenlove_tracker.rendering import document as doc
 
 _MOST_ROWS = 40  # of interruptions in a table
@@ -65,21 +64,22 @@ def lost_work_blocks(found: Interruptions | None) -> tuple[doc.Block, ...]:
     n_interruptions = len(found.interruptions)
     least, unlogged = ("at least ", f" and {_NOT_LOGGED}") if found.is_at_least else ("", "")
     were = "was" if n_interruptions == 1 else "were"
-    lost = [one for one in found.interruptions if one.lost.duration_s > 0]
+    lost = [one for one in found.interruptions if one.lost_s > 0]
     amounts = [
-        _amount("energy", fmt.energy, [one.lost.energy_kwh for one in lost]),
-        _amount("CO2e", fmt.mass, [one.lost.emissions_kgco2e for one in lost]),
+        _amount("energy", fmt.energy, [one.lost_kwh for one in lost]),
+        _amount("CO2e", fmt.mass, [one.lost_kgco2e for one in lost]),
     ]
-    again = f" Restarts took {fmt.duration(found.restarts_s)}." if found.restarts_s else ""
+    restarts_s = found.total("restart_s")
+    again = f" Restarts took {fmt.duration(restarts_s)}." if restarts_s else ""
     text = (
         f"{fmt.plural(n_interruptions, 'run')} of trainings that went on from a checkpoint {were} interrupted: "
-        f"{least}{fmt.duration(found.lost_s)} of work lost ({'; '.join(amounts)}){unlogged}.{again} What is logged "
-        "of it is in every total."
+        f"{least}{fmt.duration(found.total('lost_s'))} of work lost ({'; '.join(amounts)}){unlogged}.{again} What is "
+        "logged of it is in every total."
     )
     blocks: list[doc.Block] = [doc.Heading("Interruptions and lost work"), doc.Paragraph(text)]
-    most = sorted(lost, key=lambda one: (-one.lost.duration_s, one.run_id))[:_MOST_LOSSES]
+    most = sorted(lost, key=lambda one: (-one.lost_s, one.run_id))[:_MOST_LOSSES]
     if most:
-        blocks.append(doc.Table(_LOSSES, tuple(_loss_cells(one.run_id, one.lost) for one in most)))
+        blocks.append(doc.Table(_LOSSES, tuple(_loss_cells(one) for one in most)))
     if n_more := len(lost) - len(most):
         blocks.append(doc.Paragraph(f"and {fmt.plural(n_more, 'run')} that lost less"))
     return (*blocks, doc.Paragraph(_METHOD, is_note=True))
@@ -94,9 +94,9 @@ def _amount(name: str, text: Callable[[float | None], str], values: Sequence[flo
     return f"{text(math.fsum(known))}{' of CO2e' if name == 'CO2e' else ''}{missing}"
 
 
-def _loss_cells(run_id: str, lost: RunSummary) -> tuple[str, ...]:
-    amounts = (fmt.duration(lost.duration_s), fmt.energy(lost.energy_kwh), fmt.mass(lost.emissions_kgco2e))
-    return (fmt.shortened(run_id, 40), *amounts)
+def _loss_cells(of: Interruption) -> tuple[str, ...]:
+    amounts = (fmt.duration(of.lost_s), fmt.energy(of.lost_kwh), fmt.mass(of.lost_kgco2e))
+    return (fmt.shortened(of.run_id, 40), *amounts)
 
 
 def checkpoints_sentence(run: Run) -> str:
@@ -117,20 +117,22 @@ def checkpoints_sentence(run: Run) -> str:
 def costs_text(found: Interruptions) -> str:
     """Return what interruptions cost: ``1 interruption: 20 s of work lost (2 Wh), restarts took 4 s``."""
     least = "at least " if found.is_at_least else ""
-    lost = f"{least}{fmt.duration(found.lost_s)} of work lost"
-    energy = "" if found.lost_kwh is None else f" ({fmt.energy(found.lost_kwh)})"
-    again = f"; restarts took {fmt.duration(found.restarts_s)}" if found.restarts_s else ""
+    lost = f"{least}{fmt.duration(found.total('lost_s'))} of work lost"
+    lost_kwh, restarts_s = found.total("lost_kwh"), found.total("restart_s")
+    energy = "" if lost_kwh is None else f" ({fmt.energy(lost_kwh)})"
+    again = f"; restarts took {fmt.duration(restarts_s)}" if restarts_s else ""
     unknown = f" and {_NOT_LOGGED}" if found.is_at_least else ""
     return f"{fmt.plural(len(found.interruptions), 'interruption')}: {lost}{energy}{unknown}{again}"
 
 
 def _totals_sentence(found: Interruptions) -> str:
     parts = [f"This training took {fmt.plural(len(found.runs), 'run')} so far. {costs_text(found)}"]
-    if found.restarts_kwh:
-        parts.append(f" and {fmt.energy(found.restarts_kwh)}")
-    if found.waited_s:
-        parts.append(f"; between its runs lay {fmt.duration(found.waited_s)}")
-    emitted = f" The lost work emitted {fmt.mass(found.lost_kgco2e)}." if found.lost_kgco2e else ""
+    restarts_kwh, waited_s, lost_kgco2e = map(found.total, ("restart_kwh", "waited_s", "lost_kgco2e"))
+    if restarts_kwh:
+        parts.append(f" and {fmt.energy(restarts_kwh)}")
+    if waited_s:
+        parts.append(f"; between its runs lay {fmt.duration(waited_s)}")
+    emitted = f" The lost work emitted {fmt.mass(lost_kgco2e)}." if lost_kgco2e else ""
     return f"{''.join(parts)}.{emitted}"
 
 
@@ -144,9 +146,9 @@ def _table(found: Interruptions) -> tuple[doc.Block, ...]:
 
 def _cells(of: Interruption) -> tuple[str, ...]:
     from_where = "its beginning" if of.restored is None else f"step {of.restored.position.steps:,}"
-    restart = "" if of.restart is None else fmt.duration(of.restart.duration_s)
+    restart = "" if of.restart_s is None else fmt.duration(of.restart_s)
     least = "≥ " if of.is_at_least else ""
-    lost = (fmt.duration(of.lost.duration_s), fmt.energy(of.lost.energy_kwh if of.lost.duration_s else 0.0))
+    lost = (fmt.duration(of.lost_s), fmt.energy(of.lost_kwh))
     return (of.run_id, from_where, f"{least}{lost[0]}", lost[1], restart, fmt.duration(of.waited_s))
 
 

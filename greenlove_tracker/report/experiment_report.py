@@ -1,7 +1,7 @@
 """The page of an experiment: what its optimised trainings saved against the baseline, and what they learnt for that.
 
 Times, energies and emissions of a training are those of all runs that it took, lost work included
-(``logs.whole_training``).
+(``logs.continued_runs.whole_training``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_order
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.continued_runs import training_interruptions
 from greenlove_tracker.logs.intensity_sources import is_mock
-from greenlove_tracker.logs.lost_work import training_interruptions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import terminal
@@ -62,7 +62,7 @@ class ExperimentRecord:
         text: of its file, as it was written.
         sha256: of the file's bytes.
         groups: trainings by the name of their group, the baseline's first; each one run (of several runs,
-            ``logs.whole_training`` makes one). Trainings of a group differ in their seed alone.
+            ``logs.continued_runs.whole_training`` makes one). Trainings of a group differ in their seed alone.
         not_run: name and reason of each training of which there is no run.
         notes: on the whole: sentences without a full stop.
         budget: what all trainings used and may use together, by the total's name in ``format.QUANTITIES``.

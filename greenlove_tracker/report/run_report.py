@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scale, time_scale
+from greenlove_tracker.logs.continued_runs import restored_from
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.forecasts import headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
-from greenlove_tracker.logs.lost_work import restored_from
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast

@@ -8,9 +8,8 @@ import pytest
 from experiment_samples import record, training, two_arms, waited
 from fakes import FakeClock
 
-from greenlove_tracker.logs.lost_work import training_interruptions
+from greenlove_tracker.logs.continued_runs import training_interruptions, whole_training
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.whole_training import whole_training
 from greenlove_tracker.rendering import html, markdown, pdf
 from greenlove_tracker.rendering.document import Heading, Paragraph, Table
 from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_document, experiment_lines
@@ -126,7 +125,7 @@ def test_what_was_lost_is_told(interrupted, tmp_path):
     first, _ = interrupted
     whole = whole_training([first, training(tmp_path, fields={"seed": "0"})])
     assert whole.metrics["accuracy"].n_values == 12
-    assert training_interruptions(whole).lost_s == pytest.approx(first.summary.duration_s, abs=0.01)
+    assert training_interruptions(whole).total("lost_s") == pytest.approx(first.summary.duration_s, abs=0.01)
     assert tables(record(("baseline", [whole])))["The trainings"][0]["status"] == "finished, 2 runs"
 
 
