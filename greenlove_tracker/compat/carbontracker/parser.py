@@ -110,12 +110,12 @@ def actual_of(run: Run) -> dict[str, Any] | None:
 
     Of carbontracker the figures of its own log, where they agree with the sum over its devices and epochs.
     """
-    summary: RunSummary = run.measured if isinstance(run, CarbontrackerRun) else run.summary
+    summary: RunSummary = run.metered_summary if isinstance(run, CarbontrackerRun) else run.summary
     if summary.energy_kwh is None and not summary.epochs_done:
         return None
     grams = None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG
     own = Consumption(summary.epochs_done, summary.duration_s, summary.energy_kwh, grams)
-    if isinstance(run, CarbontrackerRun) and (logged := run.log.actual) and run.agrees:
+    if isinstance(run, CarbontrackerRun) and (logged := run.actual):
         own = replace(logged, epochs=own.epochs, duration_s=own.duration_s)
     return _amounts(own)
 
@@ -141,7 +141,7 @@ def _prediction(run: Run) -> Consumption | None:
 def is_stopped_early(run: Run) -> bool:
     """Return True where no more will be measured, though more was to be."""
     if isinstance(run, CarbontrackerRun):
-        return run.log.is_stopped_early or not run.log.is_closed
+        return run.log.is_stopped_early
     planned, text = run.summary.epochs_planned, run.text("monitor_epochs")
     if planned is None:
         return False

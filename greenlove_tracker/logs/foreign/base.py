@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,7 +16,7 @@ from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import read_bytes
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import COMPONENTS, EpochRecord, Field, Row, RunSummary
+from greenlove_tracker.records import COMPONENTS, Field, Row, RunSummary
 from greenlove_tracker.units import GRAMS_PER_KG
 
 
@@ -38,12 +37,12 @@ class ForeignRecord:
     rows: Sequence[Row]
     ending: Ending
     is_closed: bool
-    total_kwh: float | None = None
-    emissions_gco2e: float | None = None
+    total_kwh: float | None
+    emissions_gco2e: float | None
 
 
-class ForeignRun(Run, ABC):
-    """A run of another tool, read when it is asked for.
+class ForeignRun(Run):
+    """A run of another tool, read when it is asked for; each tool's kind reads its own ``record``.
 
     Args:
         file: its log.
@@ -60,9 +59,14 @@ class ForeignRun(Run, ABC):
         self.run_id = run_id
 
     @cached_property
-    @abstractmethod
     def record(self) -> ForeignRecord:
         """The content of the log."""
+        raise NotImplementedError
+
+    @cached_property
+    def own_fields(self) -> Mapping[str, Field]:
+        """Its fields."""
+        return self.record.fields
 
     @cached_property
     def rows(self) -> Mapping[int, Sequence[Row]]:
@@ -70,42 +74,22 @@ class ForeignRun(Run, ABC):
         return {0: self.record.rows}
 
     @cached_property
-    def epochs(self) -> Sequence[EpochRecord]:
-        """Its epochs, in order; none of CodeCarbon, which knows no epochs."""
-        return self.epochs_of(0)
-
-    @cached_property
     def has_summary(self) -> bool:
         """True where the tool wrote its totals."""
         return self.record.is_closed
 
     @cached_property
-    def summary(self) -> RunSummary:
-        """The totals: as measured, and what the tool predicts of epochs that it was not to monitor."""
-        return self.measured
-
-    @cached_property
-    def measured(self) -> RunSummary:
+    def metered_summary(self) -> RunSummary:
         """The totals, added up from what was logged; where that is no energy, the tool's own."""
-        summary = self.added_up(self.record.ending)
-        if summary.energy_kwh is None and self.record.total_kwh is not None:
-            grams = self.record.emissions_gco2e
+        summary, record = self.added_up(self.record.ending), self.record
+        if summary.energy_kwh is None and record.total_kwh is not None:
+            grams = record.emissions_gco2e
             kilograms = None if grams is None else grams / GRAMS_PER_KG
-            summary = replace(summary, energy_kwh=self.record.total_kwh, emissions_kgco2e=kilograms)
+            summary = replace(summary, energy_kwh=record.total_kwh, emissions_kgco2e=kilograms)
         energy = summary.energy
         if any(energy.component_kwh(c) is not None and not energy.component_method(c) for c in COMPONENTS):
             return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known
         return summary
-
-    @cached_property
-    def own_fields(self) -> Mapping[str, Field]:
-        """Its fields."""
-        return self.record.fields
-
-
-def fields_of(values: Mapping[str, str]) -> dict[str, Field]:
-    """Return fields by name; what is empty is not there."""
-    return {name: Field(name, value) for name, value in values.items() if value}
 
 
 # -- Text files that other tools wrote, whatever they hold: bounded memory, and nothing in them is believed --
@@ -150,13 +134,7 @@ def amount(text: str) -> float | None:
     Raises:
         ValueError: where it is no number, or a negative one.
     """
-    if text.strip().lower() in ("", "none", "nan"):
-        return None
-    float(text)  # says itself where it is no number at all
-    try:
-        return schema.amount(text)
-    except ValueError:
-        raise ValueError(f"{text.strip()[:40]!r} is not an amount") from None
+    return None if text.strip().lower() in ("", "none", "nan") else schema.amount(text)
 
 
 def moment(text: str) -> datetime | None:
@@ -170,3 +148,8 @@ def moment(text: str) -> datetime | None:
 def iso(moment: datetime | None) -> str:
     """Return ISO 8601; without a zone where the log gives none: local times, and not of where."""
     return moment.isoformat(timespec="milliseconds") if moment else ""
+
+
+def fields_of(values: Mapping[str, str]) -> dict[str, Field]:
+    """Return fields by name; what is empty is not there."""
+    return {name: Field(name, value) for name, value in values.items() if value}

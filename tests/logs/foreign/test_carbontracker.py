@@ -46,7 +46,7 @@ def test_its_prediction_is_a_forecast_without_an_interval():
     (issued,) = whole.forecasts
     assert (issued.method, issued.epochs_done, issued.planned, issued.elapsed_s) == ("carbontracker", 1, 2, 1.2)
     energy = issued.estimates["energy_kwh"]
-    assert energy.point == whole.log.predicted.energy_kwh
+    assert energy.point == whole.predicted.energy_kwh
     assert not energy.has_interval and energy.lower == energy.upper == energy.point
     (scored,) = scored_forecasts(whole, "duration_s")  # it did what was predicted, and can be judged
     assert abs(scored.error) < 0.2 and headline_forecast(whole) == scored
@@ -76,7 +76,7 @@ def test_what_was_not_to_be_monitored_counts_as_predicted_and_is_flagged(monitor
     assert summary.energy_kwh == pytest.approx(158.0) and summary.emissions_kgco2e == pytest.approx(158.0 * 0.445)
     assert (summary.duration_s, summary.gpu_hours) == (200 * 3600.0, 200.0)
     assert Flag.PREDICTED in summary.flags and not run.is_complete
-    assert run.measured.energy_kwh == pytest.approx(3.16)
+    assert run.metered_summary.energy_kwh == pytest.approx(3.16)
     assert (summary.energy.total_kwh, summary.unmetered_estimate_kwh) == (pytest.approx(2.0), pytest.approx(98.0))
 
 

@@ -54,16 +54,15 @@ def test_totals_without_components_are_kept(tmp_path):
     assert (run.summary.energy_kwh, run.summary.energy.total_kwh, run.summary.emissions_kgco2e) == (0.002, None, 0.001)
 
 
-def test_tasks_alone_are_added_up(tmp_path):
+def test_tasks_alone_are_no_run_and_are_named(tmp_path):
     write_rows(
         tmp_path,
         "load,2026-01-01T00:00:01,p,r,1.0,0.1,0.1,0,0.1,0.2",
-        "fit,2026-01-01T00:00:03,p,r,2.0,0.2,0.3,0,0.1,0.4",
         columns=f"task_name,{COLUMNS}",
         name="emissions_base_r.csv",
     )
-    (run,) = read_logs(tmp_path).readable()
-    assert (run.summary.duration_s, run.summary.energy_kwh) == (3.0, pytest.approx(0.6))
+    logs = read_logs(tmp_path)
+    assert list(logs.readable()) == [] and "holds tasks alone" in str(logs.problems[0])
 
 
 def test_readings_that_fall_are_one_stretch(tmp_path):
@@ -87,7 +86,7 @@ def test_rows_that_cannot_be_read_are_told_and_the_rest_is_kept(tmp_path):
     logs = read_logs(tmp_path)
     assert [run.run_id[-1] for run in logs.readable()] == ["a", "f"]
     assert [str(p).partition("emissions.csv: ")[2] for p in logs.problems] == [
-        "line 3 left out: could not convert string to float: 'long'",
+        "line 3 left out: 'long' is not an amount",
         "line 4 left out: 4 cells instead of 9",
         "line 5 left out: '-0.1' is not an amount",
         "line 6 left out: unreadable cells instead of 9",
@@ -125,12 +124,13 @@ def test_a_copy_of_one_reading_is_no_second_reading(tmp_path):
 
 
 def test_tasks_that_stand_in_two_files_are_added_up_once(tmp_path):
-    tasks = [f"{name},{row}" for name, row in zip(("load", "fit", "fit"), (*ROWS[:2], ROWS[1]), strict=True)]
     (tmp_path / "copy").mkdir()
-    for directory, rows in ((tmp_path, tasks), (tmp_path / "copy", tasks[:2])):
-        write_rows(directory, *rows, columns=f"task_name,{COLUMNS}", name="emissions_base_r.csv")
+    for directory in (tmp_path, tmp_path / "copy"):
+        tasks = [f"load,{ROWS[0]}", f"fit,{ROWS[1]}"]
+        write_rows(directory, *tasks, columns=f"task_name,{COLUMNS}", name="emissions_base_r.csv")
+        write_rows(directory, ROWS[1])
     (run,) = read_logs(tmp_path).readable()
-    assert (run.summary.duration_s, run.summary.energy_kwh) == (5.0, pytest.approx(0.02 + 0.04 + 0.04))
+    assert (run.summary.duration_s, run.summary.energy_kwh) == (3.0, pytest.approx(0.04))
 
 
 def test_rows_without_a_run_id_are_runs_of_their_files(tmp_path):
