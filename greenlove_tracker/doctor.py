@@ -367,7 +367,7 @@ def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Findin
         UsageError: for an unknown service, or one that does not know the place.
     """
     base_urls = parse_base_urls(settings.intensity_urls)
-    client = HttpClient(timeout_s=1.5, attempts=1)  # nothing is kept: this is about who answers now
+    client = HttpClient(timeout_s=1.5)  # nothing is kept: this is about who answers now
     opened = open_intensity(name, place, client=client, base_urls=base_urls)
     providers = list(opened.providers)
     found: dict[str, IntensityPoint | str] = {}

@@ -15,28 +15,16 @@ NOW = datetime(2026, 11, 22, 12, 10, tzinfo=UTC)
 
 
 class FakeTime:
-    """Stands for the clocks and ``sleep``: a sleep ends at once, and is written down."""
+    """Stands for the clock."""
 
     def __init__(self, now: datetime = NOW) -> None:
         self.utc = now.timestamp()
-        self.monotonic = 1000.0
-        self.slept: list[float] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.pass_by(seconds)
 
     def pass_by(self, seconds: float) -> None:
         self.utc += seconds
-        self.monotonic += seconds
 
     def options(self) -> dict[str, Any]:
-        return {
-            "utc_s": lambda: self.utc,
-            "monotonic_s": lambda: self.monotonic,
-            "sleep": self.sleep,
-            "uniform": lambda low, high: high,
-        }
+        return {"utc_s": lambda: self.utc}
 
 
 @dataclass

@@ -398,7 +398,7 @@ class _Asked:
         from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
         from greenlove_tracker.scheduling.intensity_source import opened_intensity
 
-        client = HttpClient(default_cache_dir(), timeout_s=ANSWER_S, attempts=1, connect_s=CONNECT_S)
+        client = HttpClient(default_cache_dir(), timeout_s=ANSWER_S, connect_s=CONNECT_S)
         return opened_intensity(name, place, client=client)
 
     def price(self, by: str) -> Price | None:

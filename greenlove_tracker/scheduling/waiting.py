@@ -455,9 +455,7 @@ def average_intensity(
     Raises:
         UsageError: for what cannot be meant.
     """
-    # Shorter than usual: where no network answers, waiting is not what people want to wait for.
-    client = HttpClient(default_cache_dir(os.environ), timeout_s=5.0, budget_s=10.0, attempts=2)
-    return opened_intensity(intensity, country, client=client)
+    return opened_intensity(intensity, country, client=HttpClient(default_cache_dir(os.environ)))
 
 
 def checked_threshold(threshold_gco2e_per_kwh: float) -> float:

@@ -290,7 +290,7 @@ def _slot(at):
 def test_live_answers_over_http_and_ends_at_the_table_where_it_does_not(tmp_path):
     clock = FakeTime(NOW)
     with serving() as server:
-        client = HttpClient(cache_dir=None, timeout_s=60.0, attempts=1, **clock.options())
+        client = HttpClient(cache_dir=None, timeout_s=60.0, **clock.options())
         options = {"client": client, "base_urls": {"neso": server.url}, "env": {}}
         server.reply = lambda asked: Reply(neso(asked)) if "fw" not in asked.path else Reply(status=404)
         live = open_intensity("live", grid_place("GB"), **options)

@@ -331,7 +331,7 @@ def test_a_mock_says_so(machine, capsys):
 
 
 def over_http(server, timeout_s, **client):
-    client = HttpClient(timeout_s=timeout_s, budget_s=0.5, attempts=2, **client)
+    client = HttpClient(timeout_s=timeout_s, **client)
     return open_intensity("neso", grid_place("GB"), client=client, base_urls={"neso": server.url})
 
 

@@ -50,7 +50,7 @@ def _looked_up(address: str) -> tuple[str, str]:
     results: list[tuple[str, str]] = []
 
     def ask() -> None:
-        client = HttpClient(default_cache_dir(os.environ), timeout_s=_TRY_S, budget_s=_TRY_S, attempts=1)
+        client = HttpClient(default_cache_dir(os.environ), timeout_s=_TRY_S)
         try:
             results.append((client.get_json(address, parse=_parse, max_age_s=_MOST_AGE_S).data, ""))
         except GreenloveError as error:

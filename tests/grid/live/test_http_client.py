@@ -97,17 +97,12 @@ def test_a_directory_that_cannot_be_written_costs_the_cache_alone(tmp_path, serv
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 408])
-def test_a_failing_service_is_asked_again_with_longer_pauses(client, server, fake_time, status):
-    server.always(Reply(status=status), Reply(status=status), Reply({"value": 5}))
+def test_a_failing_service_is_asked_once_more(client, server, status):
+    server.always(Reply(status=status), Reply({"value": 5}), Reply(status=status))
     assert get(client, server).data == 5
-    assert fake_time.slept == [1.0, 2.0]  # the upper end of the jitter, doubled each time
-
-
-def test_three_failures_are_enough(client, server):
-    server.always(Reply(status=503))
-    with pytest.raises(RequestFailed, match=r"^HTTP 503 from 127\.0\.0\.1$"):
-        get(client, server)
-    assert len(server.asked) == 3
+    with pytest.raises(RequestFailed, match=rf"^HTTP {status} from 127\.0\.0\.1$"):
+        get(client, server, max_age_s=0)
+    assert len(server.asked) == 4
 
 
 @pytest.mark.parametrize(("status", "words"), [(400, "HTTP 400"), (401, "token is refused"), (403, "not allowed")])
@@ -116,45 +111,25 @@ def test_a_refusal_is_not_asked_again(client, server, status, words):
     with pytest.raises(RequestFailed, match=words) as caught:
         get(client, server)
     assert len(server.asked) == 1 and str(caught.value).endswith("no such [31m postcode")  # no escape sequence
-    assert caught.value.status == status
+    assert not caught.value.is_passing
 
 
-def test_throttling_waits_as_long_as_it_is_asked_to(client, server, fake_time):
-    server.always(Reply(status=429, headers={"Retry-After": "7"}), Reply({"value": 1}))
-    assert get(client, server).data == 1
-    assert fake_time.slept == [7.0]
-
-
-def test_throttling_by_a_date(client, server, fake_time):
-    date = "Sun, 22 Nov 2026 12:10:09 GMT"
-    server.always(Reply(status=429, headers={"Retry-After": date}), Reply({"value": 1}))
-    assert get(client, server).data == 1
-    assert fake_time.slept == [9.0]
-
-
-def test_a_long_throttling_is_not_waited_for(client, server, fake_time):
+def test_throttling_is_not_waited_for(client, server):
     body = {"error": {"code": "OVER_RATE_LIMIT", "message": "You have exceeded your rate limit."}}
     server.always(Reply(body, status=429, headers={"Retry-After": "3000"}))
-    with pytest.raises(RequestFailed, match=r"429, too many requests .* asks to wait 3000 s: You have exceeded"):
+    with pytest.raises(RequestFailed, match=r"429, too many requests from 127.0.0.1: You have exceeded"):
         get(client, server)
-    assert fake_time.slept == [] and len(server.asked) == 1
-
-
-@pytest.mark.parametrize("header", ["soon", "-5", "", "\u0663"])
-def test_a_retry_after_that_is_nonsense_is_none(client, server, fake_time, header):
-    headers = {"Retry-After": header.encode("ascii", "ignore").decode()}
-    server.always(Reply(status=429, headers=headers), Reply({"value": 1}))
-    assert get(client, server).data == 1 and fake_time.slept == [1.0]
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
     "body", [b"<html>hello</html>", b'{"value": ', b"", b"\xff\xfe", b'{"value": NaN}', b"[" * 99999]
 )
-def test_garbage_is_asked_for_again_and_then_named(client, server, body):
+def test_garbage_is_named_and_not_kept(client, server, body):
     server.always(Reply(body))
     with pytest.raises(RequestFailed, match="is not JSON, or broke off"):
         get(client, server)
-    assert len(server.asked) == 3 and not list(client.cache_dir.glob("*"))
+    assert not list(client.cache_dir.glob("*"))
 
 
 @pytest.mark.parametrize("body", [{"other": 1}, [], 7, None, "text"])
@@ -166,8 +141,9 @@ def test_json_of_another_shape_is_named_and_not_kept(client, server, body):
 
 
 def test_an_answer_that_breaks_off(client, server):
-    server.always(Reply(b'{"value": 1}', claimed_length=500, headers={"Connection": "close"}), Reply({"value": 2}))
-    assert get(client, server).data == 2
+    server.always(Reply(b'{"value": 1}', claimed_length=500, headers={"Connection": "close"}))
+    with pytest.raises(RequestFailed, match="connection broke"):
+        get(client, server)
 
 
 def test_an_answer_that_is_too_long(client, server, monkeypatch):
@@ -179,39 +155,38 @@ def test_an_answer_that_is_too_long(client, server, monkeypatch):
 
 
 def test_a_service_that_is_silent(client, server):
-    quick = dataclasses.replace(client, timeout_s=0.15, attempts=1)
+    quick = dataclasses.replace(client, timeout_s=0.15)
     server.always(Reply({"value": 1}, delay_s=60))
     with pytest.raises(RequestFailed, match=r"did not answer within 0\.15 s"):
         get(quick, server)
 
 
-def test_a_service_that_trickles_ends_too(client, server):
+def test_a_service_that_trickles_ends_too(client, server, monkeypatch):
     ten_seconds = itertools.count(0, 10)  # that pass from one byte to the next
-    quick = dataclasses.replace(client, timeout_s=60, attempts=1, monotonic_s=ten_seconds.__next__)
+    monkeypatch.setattr(http_client.time, "monotonic", ten_seconds.__next__)
     server.always(Reply(b'{"value": "' + b"x" * 100 + b'"}', trickle_s=0.01))
     with pytest.raises(RequestFailed, match=r"did not answer within 60 s"):
-        get(quick, server)
+        get(client, server)
     assert next(ten_seconds) < 200
 
 
-def test_nobody_listens(client, fake_time):
+def test_nobody_listens(client):
     with serving() as gone:
         url = gone.url
-    with pytest.raises(RequestFailed, match=r"127\.0\.0\.1 cannot be reached \(Connection refused\)"):
+    with pytest.raises(RequestFailed, match=r"127\.0\.0\.1 cannot be reached"):
         client.get_json(f"{url}/figure", parse=lambda f: f, max_age_s=0)
-    assert fake_time.slept == []  # asked once: offline, the table answers at once
 
 
-def test_a_redirect_on_the_same_host_is_followed(client, server):
+def test_a_redirect_is_followed_where_no_token_goes_along(client, server):
     server.by_path({"/figure": Reply(status=302, headers={"Location": "/other"}), "/other": {"value": 3}})
-    assert get(client, server, secrets=[TOKEN], headers={"auth-token": TOKEN}).data == 3
+    assert get(client, server).data == 3
 
 
-def test_no_token_goes_to_another_host(client, server):
+def test_no_token_goes_where_a_service_redirects_to(client, server):
     with serving() as other:
         other.always(Reply({"value": 3}))
         server.always(Reply(status=302, headers={"Location": f"{other.url}/figure?api_key=1"}))
-        with pytest.raises(RequestFailed, match="no token is sent there"):
+        with pytest.raises(RequestFailed, match="HTTP 302"):
             get(client, server, secrets=[TOKEN], headers={"auth-token": TOKEN})
         assert other.asked == []
         assert get(client, server).data == 3  # without a token it may
@@ -227,7 +202,7 @@ def test_a_redirect_out_of_http_is_refused(client, server, target):
 @pytest.mark.parametrize("target", ["http://127.0.0.1:port/x", "http://[1/x", f"http://{'a' * 70}.invalid/x"])
 def test_a_redirect_to_what_is_no_address_is_a_failure_of_the_service(client, server, target):
     server.always(Reply(status=302, headers={"Location": target}))
-    with pytest.raises(RequestFailed, match="no address"):
+    with pytest.raises(RequestFailed, match="cannot be reached"):
         get(client, server)
 
 
@@ -300,7 +275,7 @@ def test_no_older_answer_hides_that_a_token_is_refused(client, server, fake_time
 
 
 def test_a_network_that_drops_everything_is_found_out_before_a_slow_answer(server):
-    quick = HttpClient(timeout_s=60, attempts=1, connect_s=0.4)
+    quick = HttpClient(timeout_s=60, connect_s=0.4)
     server.always(Reply({"slow": "but sure"}, delay_s=0.9))
     assert quick.get_json(server.url, parse=dict, max_age_s=0).data == {"slow": "but sure"}
     with socket.socket() as full, contextlib.ExitStack() as queue:  # Linux drops what a full queue has no room for
@@ -310,15 +285,8 @@ def test_a_network_that_drops_everything_is_found_out_before_a_slow_answer(serve
             waiting = queue.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        with pytest.raises(RequestFailed, match=r"did not answer within 0\.4 s"):
+        with pytest.raises(RequestFailed, match="did not answer"):
             quick.get_json(f"http://127.0.0.1:{full.getsockname()[1]}", parse=dict, max_age_s=0)
-
-
-def test_encryption_is_checked_with_a_time_of_its_own_to_connect(server):
-    """Over HTTPS the same connection class is used; a server that speaks plain HTTP is refused in words."""
-    quick = HttpClient(timeout_s=60, attempts=1, connect_s=60)
-    with pytest.raises(RequestFailed, match="cannot be reached"):
-        quick.get_json(server.url.replace("http://", "https://"), parse=dict, max_age_s=0)
 
 
 @pytest.mark.parametrize("address", ["http://[", "https://host:port/v2", "https://", "ftp://host"])

@@ -88,8 +88,9 @@ def test_nothing_is_asked_where_a_country_or_none_is_set(server, warnings, count
 def test_without_an_answer_it_is_the_worlds_average_with_a_warning(server, warnings, reply, reason):
     server.always(reply)
     assert found_country("auto", warnings.append) == ""
+    n_asked = len(server.asked)
     assert found_country("auto", warnings.append) == ""
-    assert len(server.asked) == 1  # a second run of this process does not wait again
+    assert len(server.asked) == n_asked  # a second run of this process does not wait again
     assert warnings[0].startswith("country=auto: ") and reason in warnings[0]
     assert "the world's average is counted with" in warnings[0]
 
