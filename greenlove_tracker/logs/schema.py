@@ -381,7 +381,15 @@ def unit_of(column: str) -> str:
     return next((unit for end, unit in _UNITS.items() if column.endswith(end)), "")
 
 
-_UNITS = {"_gco2e_per_kwh": "gCO2e/kWh", "_kgco2e": "kgCO2e", "_usd": "USD", "_kwh": "kWh", "_s": "s"}
+_UNITS = {
+    "_gco2e_per_kwh": "gCO2e/kWh",
+    "_kgco2e": "kgCO2e",
+    "_usd": "USD",
+    "_kwh": "kWh",
+    "_gb": "GiB",
+    "_w": "W",
+    "_s": "s",
+}
 
 
 def factor_fields(factor: Factor) -> list[Field]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, unquote
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
-from greenlove_tracker.logs.schema import amount, cell, finite
+from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, cell, finite, unit_of
 from greenlove_tracker.logs.tables import TRIALS, TrialRow
-from greenlove_tracker.phases import Phase, phases_from, phases_text
+from greenlove_tracker.phases import phases_from, phases_text
 from greenlove_tracker.records import Field
 from greenlove_tracker.stopping import ExpectedStop
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while it was open
 _PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
+_NONE = Field("", "")
 
 
 def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
@@ -61,81 +62,51 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
     return path
 
 
+_DURATIONS = Part(
+    [
+        LogColumn(
+            "eval_durations_s",
+            "timed evaluations",
+            lambda text: tuple(map(finite, text.split())),
+            write=lambda durations_s: " ".join(map(cell, durations_s)),
+        )
+    ]
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ExplorationRecord:
     """The trials of an exploration, and what else it measured: all that its forecast is made of.
 
     Attributes:
-        trials: that were timed.
-        cold_start_s: time that the very first step took beyond a warm one.
-        eval_durations_s: timed evaluations.
-        peak_memory_gb: in GiB, of one GPU, or without one of the process.
-        gpu_power_w: mean draw of the GPUs together; None where it was not measured for long enough.
-        used_gpus: that the training ran on, of those that were metered; None where that is not known.
-        method: of the extrapolation, as ``extrapolate`` calls it.
-        warmup_epochs: that the original's formulas keep apart; None for another method.
         is_finite: whether every loss that was checked was a finite number; not in the log.
-        gpu_memory_estimate_gb: in GiB, the peak that a training explored on a CPU would have on a GPU; None where it is
-            not known.
+        trials: that were timed; in a file of their own.
     """
 
-    trials: tuple[Trial, ...] = ()
-    cold_start_s: float = 0.0
-    eval_durations_s: tuple[float, ...] = ()
-    peak_memory_gb: float | None = None
-    gpu_power_w: float | None = None
-    used_gpus: int | None = None
-    method: str = "wls"
-    warmup_epochs: int | None = None
-    is_finite: bool = True
-    gpu_memory_estimate_gb: float | None = None
+    cold_start_s: Annotated[float, "time that the very first step took beyond a warm one"] = 0.0
+    eval_durations_s: Annotated[tuple[float, ...], _DURATIONS] = ()
+    peak_memory_gb: Annotated[float | None, "in GiB, of one GPU, or without one of the process"] = None
+    gpu_power_w: Annotated[
+        float | None, "mean draw of the GPUs together; None where it was not measured for long enough"
+    ] = None
+    method: Annotated[str, "of the extrapolation, as `extrapolate` calls it"] = "wls"
+    used_gpus: Annotated[int | None, "that the training ran on, of those that were metered; None: not known"] = None
+    warmup_epochs: Annotated[int | None, "that the original's formulas keep apart; None for another method"] = None
+    gpu_memory_estimate_gb: Annotated[
+        float | None, "in GiB, the peak that a training explored on a CPU would have on a GPU; None: not known"
+    ] = None
+    is_finite: Annotated[bool, None] = True
+    trials: Annotated[tuple[Trial, ...], None] = ()
 
 
-_UNITS = {
-    "cold_start_s": "s",
-    "eval_durations_s": "s",
-    "peak_memory_gb": "GiB",
-    "gpu_power_w": "W",
-    "gpu_memory_estimate_gb": "GiB",
-}
-_AMOUNTS = ("peak_memory_gb", "gpu_power_w", "gpu_memory_estimate_gb")
-_COUNTS = ("used_gpus", "warmup_epochs")
+_RECORD = LogTable(ExplorationRecord)
+_DEFAULTS = {"cold_start_s": "0", "method": "wls"}
 
 
 def record_fields(record: ExplorationRecord) -> list[Field]:
     """Return the lines of ``run.csv`` for all but the trials; what is unknown has none."""
-    values = {
-        "cold_start_s": cell(record.cold_start_s),
-        "eval_durations_s": " ".join(map(cell, record.eval_durations_s)),
-        "peak_memory_gb": "" if record.peak_memory_gb is None else f"{record.peak_memory_gb:.3g}",
-        "gpu_power_w": "" if record.gpu_power_w is None else f"{record.gpu_power_w:.4g}",
-    }
-    values |= {"method": record.method, **{name: cell(getattr(record, name)) for name in _COUNTS}}
-    estimate_gb = record.gpu_memory_estimate_gb
-    values["gpu_memory_estimate_gb"] = "" if estimate_gb is None else f"{estimate_gb:.3g}"
-    return [Field(name, value, _UNITS.get(name, "")) for name, value in values.items() if value]
-
-
-def record_from_fields(fields: Mapping[str, Field], trials: Iterable[Trial]) -> ExplorationRecord:
-    """Return the record of an exploration from its ``run.csv`` and its trials.
-
-    Raises:
-        ValueError: where a line is damaged.
-    """
-    texts = {name: fields[name].value for name in _UNITS if name in fields}
-    known = {name: finite(texts[name]) if name in texts else None for name in _AMOUNTS}
-    counts = {name: int(fields[name].value) if name in fields else None for name in _COUNTS}
-    return ExplorationRecord(
-        tuple(trials),
-        cold_start_s=finite(texts.get("cold_start_s", "0")),
-        eval_durations_s=tuple(finite(part) for part in texts.get("eval_durations_s", "").split()),
-        peak_memory_gb=known["peak_memory_gb"],
-        gpu_power_w=known["gpu_power_w"],
-        used_gpus=counts["used_gpus"],
-        method=fields["method"].value if "method" in fields else "wls",
-        warmup_epochs=counts["warmup_epochs"],
-        gpu_memory_estimate_gb=known["gpu_memory_estimate_gb"],
-    )
+    cells = zip(_RECORD.columns, _RECORD.cells(record), strict=True)
+    return [Field(name, text, unit_of(name)) for name, text in cells if text]
 
 
 def plan_fields(plan: TrainingPlan) -> list[Field]:
@@ -157,15 +128,15 @@ def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
     Raises:
         UsageError: where it is damaged.
     """
-    numbers = {
-        name: int(field.value)
-        for name in _PLAN_NAMES
-        if (field := fields.get(f"plan_{name}")) is not None and field.value.isdecimal()
-    }
+    numbers = {name: n for name in _PLAN_NAMES if (n := fields.get(f"plan_{name}", _NONE).value).isdecimal()}
     if not numbers:
         return None
-    stop = fields.get("plan_stop")
-    return TrainingPlan(**numbers, phases=phases_of(fields), stop=None if stop is None else stop_from_text(stop.value))
+    stop, phases = fields.get("plan_stop"), fields.get("phases")
+    return TrainingPlan(
+        **{name: int(n) for name, n in numbers.items()},
+        phases=() if phases is None else phases_from(phases.value),
+        stop=None if stop is None else stop_from_text(stop.value),
+    )
 
 
 def stop_text(stop: ExpectedStop) -> str:
@@ -189,16 +160,6 @@ def stop_from_text(text: str) -> ExpectedStop:
     except (ValueError, ZeroDivisionError) as error:
         raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop") from error
     return ExpectedStop(found, most_epochs, probability, unquote(basis.removeprefix("basis=")))
-
-
-def phases_of(fields: Mapping[str, Field]) -> tuple[Phase, ...]:
-    """Return the phases that ``run.csv`` says; none where it says none.
-
-    Raises:
-        UsageError: where the line is damaged.
-    """
-    field = fields.get("phases")
-    return phases_from(field.value) if field is not None else ()
 
 
 # -- A run that was an exploration --
@@ -232,6 +193,7 @@ def exploration_of(run: Run) -> ExplorationRecord:
         UsageError: where its log is damaged.
     """
     try:
-        return record_from_fields(run.fields, run.trials)
+        record = _RECORD.record([run.text(name, _DEFAULTS.get(name, "")) for name in _RECORD.columns])
     except ValueError as error:
         raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error
+    return replace(record, trials=tuple(run.trials))
