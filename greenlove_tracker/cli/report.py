@@ -380,10 +380,10 @@ def _declaration(style: str, logs: Logs, chosen: Mapping[str, Any], **asked: Any
     metavar="FILE",
     default="epochs.json",
     show_default=True,
-    help="file to write: .json, .csv or .parquet",
+    help="file to write: .json or .csv",
 )
 def export(log_dir: str | None, output: str) -> None:
-    """Export every epoch of a run, or of all runs in a directory, as a row: JSON, CSV or Parquet."""
+    """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV."""
     from greenlove_tracker.files import target_of, write_report
     from greenlove_tracker.logs.export import checked_suffix, epoch_rows, exported
 

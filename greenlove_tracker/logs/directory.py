@@ -17,7 +17,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, is_of_directory
 from greenlove_tracker.logs.storage import LogPath, entries, file_in, forget_listings, modified_s, place
 from greenlove_tracker.logs.trials import has_trials
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.records import RunStatus, RunSummary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,9 +124,9 @@ class Logs:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row a run."""
-        from greenlove_tracker.logs.frames import runs_frame
+        from greenlove_tracker.logs.frames import records_frame
 
-        return runs_frame(run.summary for run in self.readable())
+        return records_frame(RunSummary, (run.summary for run in self.readable()))
 
 
 def is_readable(run: Run) -> bool:

@@ -1,18 +1,17 @@
-"""Every epoch of runs as one flat row, for other programs: JSON, CSV and Parquet.
+"""Every epoch of runs as one flat row, for other programs: JSON and CSV.
 
-docs/reference/export.md describes the rows. Only here is pyarrow used, and only for a Parquet file.
+docs/reference/export.md describes the rows.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import cell, flat_values
@@ -20,24 +19,16 @@ from greenlove_tracker.records import COMPONENTS, EpochRecord
 
 EXPORT_VERSION = 1
 _KWH = [f"{component}_kwh" for component in COMPONENTS]
-_METHODS = [f"{component}_method" for component in COMPONENTS]
 
-COLUMNS: Mapping[str, type] = {
-    **dict.fromkeys(("run_id", "project", "tags", "status", "host"), str),
-    **dict.fromkeys(("rank", "epoch"), int),
-    "is_complete": bool,
-    "started_at": str,
-    **dict.fromkeys(("duration_s", "gap_before_s"), float),
-    **dict.fromkeys(("steps", "batches", "samples", "tokens"), int),
-    **dict.fromkeys(("energy_kwh", *_KWH), float),
-    **dict.fromkeys(_METHODS, str),
-    **dict.fromkeys(("gap_before_kwh", *(f"gap_before_{column}" for column in _KWH)), float),
-    **dict.fromkeys(("emissions_gco2e", "pue", "carbon_intensity_gco2e_per_kwh"), float),
-    "flags": str,
-    "carbon_intensity_source": str,
-}
-METRIC_PREFIX = "metric."  # of a column of CSV and Parquet
-SUFFIXES = (".json", ".csv", ".parquet")
+COLUMNS = (
+    *("run_id", "project", "tags", "status", "host"),
+    *("rank", "epoch", "is_complete", "started_at", "duration_s", "gap_before_s"),
+    *("steps", "batches", "samples", "tokens"),
+    *("energy_kwh", *_KWH),
+    *(f"{component}_method" for component in COMPONENTS),
+    *("gap_before_kwh", *(f"gap_before_{column}" for column in _KWH)),
+    *("emissions_gco2e", "pue", "carbon_intensity_gco2e_per_kwh", "flags", "carbon_intensity_source"),
+)
 
 
 def epoch_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -86,60 +77,24 @@ def checked_suffix(path: str | Path) -> str:
 
     Raises:
         UsageError: where no format has that suffix.
-        MissingExtraError: for Parquet, without pyarrow.
     """
     suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise UsageError(f"{path}: epochs are exported to {', '.join(SUFFIXES[:-1])} and {SUFFIXES[-1]}")
-    if suffix == ".parquet":
-        _pyarrow()
+    if suffix not in (".json", ".csv"):
+        raise UsageError(f"{path}: epochs are exported to .json and .csv, which pandas turns into other formats")
     return suffix
 
 
-def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
+def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> str:
     """Return the content of a file of such rows.
 
     Args:
         rows: as ``epoch_rows`` gives them.
-        suffix: one of ``SUFFIXES``.
-
-    Raises:
-        MissingExtraError: for Parquet, without pyarrow.
+        suffix: ``.json`` or ``.csv``.
     """
     if suffix == ".json":
         whole = {"schema_version": EXPORT_VERSION, "epochs": list(rows)}
-        return f"{json.dumps(whole, indent=1, allow_nan=False)}\n".encode()
+        return f"{json.dumps(whole, indent=1, allow_nan=False)}\n"
     names = sorted({name for row in rows for name in row["metrics"]})
-    columns = {**COLUMNS, **{f"{METRIC_PREFIX}{name}": float for name in names}}
-    flat = [{name: _flat(row, name) for name in columns} for row in rows]
-    if suffix == ".csv":
-        texts = [{n: cell(v) if isinstance(v, bool) else v for n, v in row.items()} for row in flat]
-        return csv_text(list(columns), texts).encode()
-    return _parquet(flat, columns)
-
-
-def _flat(row: Mapping[str, Any], column: str) -> Any:
-    return row["metrics"].get(column.removeprefix(METRIC_PREFIX)) if column not in COLUMNS else row[column]
-
-
-def _parquet(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]) -> bytes:
-    pyarrow, parquet = _pyarrow()
-    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    schema = pyarrow.schema(
-        [(name, types[kind]) for name, kind in columns.items()],
-        metadata={"greenlove_tracker.schema_version": str(EXPORT_VERSION)},
-    )
-    file = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema), file)
-    return file.getvalue()
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError(
-            f'a Parquet file needs pyarrow ({error}): pip install "greenlove-tracker[parquet]"; .json and .csv do not'
-        ) from error
-    return pyarrow, pyarrow.parquet
+    flat = [{**row, **{f"metric.{name}": row["metrics"].get(name) for name in names}} for row in rows]
+    texts = [{n: cell(v) if isinstance(v, bool) else v for n, v in row.items() if n != "metrics"} for row in flat]
+    return csv_text([*COLUMNS, *(f"metric.{name}" for name in names)], texts)

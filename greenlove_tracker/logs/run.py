@@ -511,9 +511,9 @@ class Run(RunFiles):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row an epoch and rank."""
-        from greenlove_tracker.logs.frames import epochs_frame
+        from greenlove_tracker.logs.frames import records_frame
 
-        return epochs_frame(record for rank in self.rows for record in self.epochs_of(rank))
+        return records_frame(EpochRecord, (record for rank in self.rows for record in self.epochs_of(rank)))
 
     @property
     def metered_rows(self) -> Sequence[Row]:

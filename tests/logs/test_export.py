@@ -1,4 +1,4 @@
-"""Every epoch as a row of JSON, CSV and Parquet."""
+"""Every epoch as a row of JSON and CSV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -89,29 +88,6 @@ def test_csv_has_the_same_with_a_column_for_each_metric_and_runs_no_formula(log_
 
 
 @pytest.mark.slow
-def test_parquet_has_the_same_with_types(log_dir):
-    pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    path, _ = export(log_dir, "epochs.parquet")
-    table = pyarrow.parquet.read_table(path)
-    assert table.column_names == [*COLUMNS, "metric.accuracy"]
-    kinds = {field.name: str(field.type) for field in table.schema}
-    assert (kinds["epoch"], kinds["energy_kwh"], kinds["is_complete"], kinds["project"], kinds["metric.accuracy"]) == (
-        "int64",
-        "double",
-        "bool",
-        "string",
-        "double",
-    )
-    from_json = json.loads(export(log_dir, "epochs.json")[0].read_text(encoding="utf-8"))["epochs"]
-    for row, expected in zip(table.to_pylist(), from_json, strict=True):
-        metrics = expected.pop("metrics")
-        assert row.pop("metric.accuracy") == metrics.get("accuracy")
-        assert row == expected
-
-
-@pytest.mark.slow
 def test_one_run_of_a_directory(log_dir):
     run = read_logs(log_dir).runs[0]
     path, _ = export(run.path, "../../one.json")
@@ -119,15 +95,7 @@ def test_one_run_of_a_directory(log_dir):
 
 
 @pytest.mark.slow
-def test_without_pyarrow_parquet_says_what_to_install_and_writes_nothing(log_dir, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    result = CliRunner().invoke(cli, ["export", str(log_dir), "-o", str(log_dir.parent / "x.parquet")])
-    assert result.exit_code == 1 and "greenlove-tracker[parquet]" in result.output
-    assert not (log_dir.parent / "x.parquet").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "said"), [("x.xlsx", ".json, .csv and .parquet"), ("no/x.json", "make it first")])
+@pytest.mark.parametrize(("name", "said"), [("x.parquet", ".json and .csv"), ("no/x.json", "make it first")])
 def test_other_files_are_refused(log_dir, name, said):
     result = CliRunner().invoke(cli, ["export", str(log_dir), "-o", str(log_dir.parent / name)])
     assert result.exit_code == 1 and said in result.output
@@ -137,8 +105,7 @@ def test_runs_without_epochs_are_an_empty_table(clock, tmp_path):
     make_tracker(clock, tmp_path).stop()
     rows = epoch_rows(read_logs(tmp_path).readable())
     assert rows == [] and json.loads(exported(rows, ".json"))["epochs"] == []
-    assert exported(rows, ".csv").decode().strip() == ",".join(COLUMNS)
-    assert exported(rows, ".parquet").startswith(b"PAR1")
+    assert exported(rows, ".csv").strip() == ",".join(COLUMNS)
 
 
 def test_the_page_describes_each_column_and_no_other():
