@@ -4,7 +4,7 @@
 
 The forecast of a run's CO2e takes the mean intensity so far for the rest. For each length of what is done and what is
 left this prints, over all hours of all series, the bound that 95% of |log(mean of the rest / mean so far)| are within,
-and how many of them are within the bound that forecasts use (tracker/rates_in_force.py).
+and how many of them are within the bound that forecasts use (tracker/live_intensity.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from carbon_windows import read_series
 
-from greenlove_tracker.tracker.rates_in_force import persistence_error
+from greenlove_tracker.tracker.live_intensity import persistence_error
 
 DONE_H = (1, 2, 4, 8, 12, 24, 48)
 LEFT_H = (1, 2, 4, 8, 12, 24, 48, 72)

@@ -15,6 +15,7 @@ import concurrent.futures.thread  # noqa: F401  # see above
 import os
 import threading
 from collections import Counter
+from collections.abc import Callable
 from types import TracebackType
 
 LONGEST_WAIT_S = 5.0  # CodeCarbon loads in 1 to 3 s
@@ -73,3 +74,12 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=forks_wait.after_fork_in_parent,
         after_in_child=forks_wait.after_fork_in_child,
     )
+
+
+def start_thread(name: str, work: Callable[[], None]) -> RuntimeError | None:
+    """Start a daemon thread; return the error where there is none to be had."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        return error
+    return None

@@ -18,9 +18,9 @@ from greenlove_tracker.checkpointing.distributed import RankAgreement, first_lin
 from greenlove_tracker.checkpointing.sharded_states import sharded_state, write_sharded
 from greenlove_tracker.checkpointing.training_state import TrainingState, has_memory_for, not_plain, size_bytes
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointFile, Manifest
+from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Clock
-from greenlove_tracker.tracker.background import start_thread
 from greenlove_tracker.tracker.state import WarnOnce
 
 MODEL_FILE = "model.pt"

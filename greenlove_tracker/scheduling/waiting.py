@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
 from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
 from greenlove_tracker.grid.live.intensity import (
@@ -31,7 +32,6 @@ from greenlove_tracker.grid.live.intensity import (
 )
 from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_span_s
-from greenlove_tracker.tracker.background import start_thread
 from greenlove_tracker.tracker.metadata import WaitFacts
 
 if TYPE_CHECKING:

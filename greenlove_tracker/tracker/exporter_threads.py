@@ -10,16 +10,14 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.forks import forks_wait
-from greenlove_tracker.logs.tables import IssuedForecast
+from greenlove_tracker.forks import forks_wait, start_thread
+from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import MeanRates
-from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, RunStatus, sum_energies
-from greenlove_tracker.tracker.background import TICK_S, start_thread
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, sum_energies
 from greenlove_tracker.tracker.exporters import (
     ExportedConsumption,
     ExportedRun,
@@ -31,12 +29,12 @@ from greenlove_tracker.tracker.exporters import (
     RunEnded,
 )
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
+from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunMode, RunState
 from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
-_END_S = 20.0  # the end of a run waits so long for all exporters together,
-_TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
+_DELIVER_S = 1.0
 _MOST_PENDING = 10_000  # events that wait for an exporter
 # Lines of run.csv that are shown to a service: nothing of the user, the command, the host or the job.
 _FACTS = (
@@ -72,85 +70,67 @@ _FACTS = (
 )
 
 
-class RunExporters:
+class RunExporters(RunPart):
     """The exporters of one run.
 
     Args:
-        exporters: that the run has.
-        state: of the run.
-        recorder: of the run.
-        writer: of the run, for what ``run.csv`` says of it.
-        in_background: each has a thread; else ``deliver()`` is called.
-
-    Attributes:
-        are_any: the run has exporters.
+        run: that it is a part of.
     """
 
-    def __init__(
-        self,
-        exporters: Sequence[Exporter],
-        state: RunState,
-        recorder: Recorder,
-        writer: RunWriter,
-        *,
-        in_background: bool,
-    ) -> None:
-        self._state, self._recorder, self._writer, self._in_background = state, recorder, writer, in_background
+    def __init__(self, run: RunParts) -> None:
+        super().__init__(run)
+        state = run.state
         # Nothing is told before an epoch is under way: by then the script has begun its own run of the service, where
         # it has one, and the run of a script that makes trackers is known to be around theirs. A command has none.
         self._is_held = state.mode is not RunMode.COMMAND
         self._totals = _Totals(state)
         self._position = 0
-        self._deliveries = [_Delivery(exporter, self._describe, state, recorder) for exporter in exporters]
-        self.are_any = bool(self._deliveries)
+        self._deliveries = [_Delivery(exporter, self._describe, state, run.recorder) for exporter in state.exporters]
+
+    def started(self) -> None:
+        """Give each a thread; without a background ``tick()`` delivers."""
         for delivery in self._deliveries:
             if not self._is_held:
                 delivery.begin()
-            if in_background:
+            if self._state.in_background:
                 delivery.start_thread()
 
-    def row_written(self, row: Row) -> None:
-        """Tell of a row; the caller holds the run's lock, and asks ``are_any`` first: it is in each epoch's end."""
-        event = self._totals.add(row, self._recorder, self._position)
-        self._position = event.position
-        self._put(event, is_underway=row.epoch is not None)
+    def row(self, row: Row) -> None:
+        """Tell of a row."""
+        if self._deliveries:
+            event = self._totals.add(row, self._recorder, self._position)
+            self._position = event.position
+            self._put(event, is_underway=row.epoch is not None)
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
-        """Tell of a forecast; the caller holds the run's lock."""
+        """Tell of a forecast."""
         if self._deliveries:
             position = issued.steps_done if _is_in_steps(self._state) else self._position
             self._put(ForecastIssued(issued, position, self._state.clock.utc_s()))
 
-    def metric_logged(self, name: str, value: float, epoch: int | None, step: int | None) -> None:
-        """Tell of a metric that the user logged; the caller holds the run's lock."""
-        if self._deliveries:
-            self._put(MetricLogged(name, value, epoch, step, self._state.clock.utc_s()))
+    def metric_logged(self, record: MetricRecord) -> None:
+        """Tell of a metric that the user logged."""
+        utc_s = self._state.clock.utc_s()
+        self._put(MetricLogged(record.name, record.value, record.epoch, record.steps_done, utc_s))
 
-    def run_ended(self, ending: RunEnded, *, has_parts: bool) -> None:
-        """Tell of the end, without waiting.
+    def tick(self) -> None:
+        """Hand over what there is where that is not done in the background."""
+        if not self._state.in_background and not self._is_held:
+            for delivery in self._deliveries:
+                delivery.deliver()
 
-        Args:
-            ending: of the run.
-            has_parts: trackers of the script had exporters of their own.
-        """
+    def ended(self, ending: RunEnded) -> None:
+        """Tell of the end, without waiting."""
         for delivery in self._deliveries:
-            delivery.close(None if self._is_held and has_parts else ending)
+            # a job whose trackers had exporters of their own is told of nothing
+            delivery.close(None if self._is_held and "has_parts" in self._writer.fields else ending)
 
-    def deliver(self) -> None:
-        """Hand over what there is, on this thread, for who drives a run with a clock of their own."""
-        if not self._in_background and not self._is_held:
-            for delivery in self._deliveries:
-                delivery.deliver()
-
-    def wait(self, status: RunStatus) -> None:
-        """Wait until everything has been handed over after the end of the run, for some seconds at most."""
-        if not self._in_background:
-            for delivery in self._deliveries:
-                delivery.deliver()
-            return
-        limit_s = _TERMINATED_S if status is RunStatus.TERMINATED else _END_S
+    def wait(self, limit_s: float) -> None:
+        """Wait until everything has been handed over."""
         until_s = time.monotonic() + limit_s
         for delivery in self._deliveries:
+            if not self._state.in_background:
+                delivery.deliver()
             delivery.wait(until_s, limit_s)
 
     def _put(self, event: ExportEvent, *, is_underway: bool = True) -> None:
@@ -322,7 +302,7 @@ class _Delivery:
     def _work(self) -> None:
         try:
             while not (self._is_closed.is_set() or self._is_left_out):
-                self._is_woken.wait(TICK_S)
+                self._is_woken.wait(_DELIVER_S)
                 self._is_woken.clear()
                 if self._is_begun:
                     self.deliver()

@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from numbers import Real
@@ -21,14 +21,14 @@ from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.format import plural
 from greenlove_tracker.job import torch_group
 from greenlove_tracker.logs.metrics import metric_name
-from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
-from greenlove_tracker.logs.writer import RunWriter, timestamp
-from greenlove_tracker.records import Field
-from greenlove_tracker.stopping import ExpectedStop
+from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast, MetricRecord
+from greenlove_tracker.logs.writer import timestamp
+from greenlove_tracker.records import Field, Row
+from greenlove_tracker.stopping import ExpectedStop, StoppingRule
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
+from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark, step_marks
-from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.state import Plan, RunState
+from greenlove_tracker.tracker.state import Plan
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -60,27 +60,20 @@ class _ProgressSnapshot:
     has_several_values: bool = False
 
 
-class RunForecaster:
-    """Forecasts one run.
+class RunForecaster(RunPart):
+    """Forecasts one run; the first rank does so for all.
 
     Args:
-        state: of the run; it keeps the latest forecast.
-        recorder: of the run.
-        progress: of the run, from its rows.
-        writer: takes every forecast that is issued.
-        on_issued: is told of it, with the run's lock held.
+        run: that it is a part of.
     """
 
-    def __init__(
-        self,
-        state: RunState,
-        recorder: Recorder,
-        progress: ProgressLog,
-        writer: RunWriter,
-        on_issued: Callable[[IssuedForecast], None],
-    ) -> None:
-        self._state, self._recorder, self._progress, self._writer = state, recorder, progress, writer
-        self._on_issued = on_issued
+    def __init__(self, run: RunParts) -> None:
+        super().__init__(run)
+        plan, continues = run.state.plan, run.state.settings.continues
+        self._progress = ProgressLog(is_resumed=bool(continues) or (plan is not None and plan.is_resumed))
+        self._rule: StoppingRule | None = None  # that may end the training early
+        self._stop_values: dict[int, float] = {}  # of its metric, by the number of the epoch that each belongs to
+        self._has_several_values = False  # more than one was logged in an epoch, and they differ
         self._lock = threading.Lock()  # one forecast after the other, in the order of what they are made from
         self._earlier: Forecast | None = None  # of the run that this one continues,
         self._earlier_steps: float | None = None  # and the steps of its epochs
@@ -91,17 +84,53 @@ class RunForecaster:
         self._values_before: Mapping[int, float] | None = None  # of the rule's metric, in the runs that this continues
         self._awaits_gap = False  # the last forecast assumes what comes at the end of an epoch, and another will know
         self._cannot_load = False
-        self._next_s = 0.0  # the next forecast is made then,
-        self._earliest_s = 0.0  # or as early as this where it is asked for
+        self._next_s = 0.0  # the next forecast is made then, unless somebody asks
 
-    def update(self, *, at_once: bool = False, is_asked: bool = False, is_last: bool = False) -> None:
-        """Make a forecast where more is done than at the last one, and it is time.
+    def row(self, row: Row) -> None:
+        """Add it to what forecasts are made from."""
+        plan = self._state.plan
+        is_in_epochs = plan is not None and plan.is_in_epochs
+        self._progress.add_row(row, step_marks(self._recorder, self._state.started_s) if is_in_epochs else None)
+
+    def metric_logged(self, record: MetricRecord) -> None:
+        """Note a value of the rule's metric; the same one again, as where the loop logs it too, counts once."""
+        if self._rule is not None and record.epoch is not None and record.name == metric_name(self._rule.metric):
+            before = self._stop_values.get(record.epoch, record.value)
+            is_same = before == record.value or (math.isnan(before) and math.isnan(record.value))
+            self._has_several_values |= not is_same
+            self._stop_values[record.epoch] = record.value
+
+    def tick(self) -> None:
+        """Make a forecast where more is done than at the last one, and it is time."""
+        if self._state.is_first_rank:
+            self._update()
+
+    def latest(self, *, is_last: bool = False) -> Forecast | None:
+        """Return a forecast of what is done by now; the time that it takes is ours, and no gap of the training's.
 
         Args:
-            at_once: for the status line: it is time as soon as forecasting takes no undue share of it.
-            is_asked: by the script, which waits for it: it is time.
-            is_last: likewise, and there will be no other: nor is the meter waited for.
+            is_last: there will be no other: the meter is not waited for.
         """
+        state = self._state
+        began_s = state.clock.perf_s()
+        if state.is_first_rank:
+            self._update(is_asked=True, is_last=is_last)
+        self.exclude_wait(state.clock.perf_s() - began_s)
+        return state.forecast
+
+    def exclude_wait(self, duration_s: float) -> None:
+        """Leave a part of the gap that is open out of what is extrapolated: it was a wait for somebody, or for us."""
+        with self._state.lock:
+            if self._recorder.epoch is None:
+                self._progress.exclude_wait(duration_s)
+
+    def expect_stop(self, rule: StoppingRule) -> None:
+        """Forecast from now on with a rule that may end the training early; the lock is held."""
+        self._rule, self._has_several_values = rule, False
+        self._stop_values.clear()
+        self._writer.write_fields([Field("stopping_rule", str(rule))])
+
+    def _update(self, *, is_asked: bool = False, is_last: bool = False) -> None:
         state = self._state
         with self._lock:
             with state.lock:
@@ -112,24 +141,24 @@ class RunForecaster:
             self._read_earlier()
             with state.lock:
                 is_over = state.is_finished or self._cannot_load
-                snapshot = None if is_over else self._snapshot(at_once=at_once, is_asked=is_asked or is_last)
+                snapshot = None if is_over else self._snapshot(is_asked=is_asked)
             if snapshot is None:
                 return
             with without_foreign_warnings(state.settings.verbose):
                 forecast = self._forecast(snapshot)  # without the run's lock: it takes a while
             with state.lock:
                 if state.is_finished:
-                    pass
-                elif state.plan is None:  # nobody says how many epochs there are
-                    state.next_epoch_s = forecast.per_epoch_s
-                else:
-                    state.forecast, state.next_epoch_s = forecast, None
-                    issued = self._issued(forecast, snapshot)
-                    self._writer.write(FORECASTS, issued)
-                    self._on_issued(issued)
+                    return
+                if state.plan is None:  # nobody says how many epochs there are
+                    state.expect(state.forecast, forecast.per_epoch_s)
+                    return
+                state.expect(forecast)
+                issued = self._issued(forecast, snapshot)
+                self._writer.write(FORECASTS, issued)
+                self._run.tell(RunPart.forecast_issued, issued)
 
     def _is_meter_starting(self) -> bool:
-        return self._state.is_meter_starting and self._state.elapsed_s < _MOST_METER_START_S
+        return self._recorder.awaits_meter and self._state.elapsed_s < _MOST_METER_START_S
 
     def _is_wanted(self) -> bool:
         state, n_before = self._state, self._state.settings.epochs_before_pred
@@ -156,23 +185,23 @@ class RunForecaster:
                 self._recorder.end_loading()
                 self._add_marks()  # what follows is a block of its own
 
-    def _snapshot(self, *, at_once: bool, is_asked: bool) -> _ProgressSnapshot | None:
+    def _snapshot(self, *, is_asked: bool) -> _ProgressSnapshot | None:
         state, recorder, plan, now_s = self._state, self._recorder, self._state.plan, self._state.clock.perf_s()
         if plan is None:
-            return self._snapshot_for_next_epoch(now_s, at_once=at_once)
+            return self._snapshot_for_next_epoch(now_s, is_asked=is_asked)
         total = plan.length
         if total is None:
             return None
         done = recorder.epochs_done if plan.is_in_epochs else recorder.steps_done
         if done > total:
-            state.forecast = None  # it was of another training
+            state.expect(None)  # it was of another training
         if plan.is_in_epochs:
             self._add_marks()  # at each tick: an epoch is told in parts by them
         is_in_first, is_gap_over = plan.is_in_epochs and not done, self._awaits_gap and recorder.epoch is not None
-        values = dict(state.stop_values)
+        values = dict(self._stop_values)
         position = (0, recorder.steps_done, 0) if is_in_first else (done, int(is_gap_over), len(values))
-        earliest_s = self._earliest_s if at_once else self._next_s
-        if done >= total or position <= self._position_forecast_at or (now_s < earliest_s and not is_asked):
+        is_time = is_asked or now_s >= self._next_s
+        if done >= total or position <= self._position_forecast_at or not is_time:
             return None
         if is_in_first:
             progress = self._before_first_end(total)
@@ -181,17 +210,17 @@ class RunForecaster:
         if progress is None or not progress.blocks:
             return None
         progress = replace(progress, phases=plan.phases)
-        if not progress.warm_blocks and not at_once and not is_asked:
+        if not progress.warm_blocks and not is_asked:
             return None  # we slowed down all that is known: one epoch more, and there is a forecast that holds
         self._position_forecast_at = position
         self._awaits_gap = progress.has_unseen_ends
         elapsed_s = now_s - state.started_s
-        has_several = state.has_several_stop_values
+        has_several = self._has_several_values
         return _ProgressSnapshot(progress, elapsed_s, recorder.epochs_done, recorder.steps_done, values, has_several)
 
-    def _snapshot_for_next_epoch(self, now_s: float, *, at_once: bool) -> _ProgressSnapshot | None:
+    def _snapshot_for_next_epoch(self, now_s: float, *, is_asked: bool) -> _ProgressSnapshot | None:
         state, recorder, done = self._state, self._recorder, self._recorder.epochs_done
-        is_time = now_s >= (self._earliest_s if at_once else self._next_s)
+        is_time = is_asked or now_s >= self._next_s
         if (done, 0, 0) <= self._position_forecast_at or not is_time:
             return None
         self._position_forecast_at = (done, 0, 0)
@@ -212,10 +241,13 @@ class RunForecaster:
         state, recorder = self._state, self._recorder
         self._warn_of_steps()
         open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
-        if recorder.first_step is not None:
-            steps, ended_s, _ = recorder.first_step
-            self._progress.first_step = steps, ended_s - state.started_s
-        return self._progress.in_epochs(total, open_gap_s, energy_factor=state.energy_factor, gpu_count=state.gpu_count)
+        return self._progress.in_epochs(
+            total,
+            open_gap_s,
+            steps_per_epoch=None if state.plan is None else state.plan.steps_per_epoch,
+            energy_factor=state.energy_factor,
+            gpu_count=state.gpu_count,
+        )
 
     def _in_steps(self, total: int) -> Progress | None:
         state, recorder, progress = self._state, self._recorder, self._progress
@@ -302,9 +334,9 @@ class RunForecaster:
             )
         now_s = state.clock.perf_s()
         worked_s = min(now_s - began_s, time.thread_time() - began_cpu_s)  # on a busy machine most of it is waiting
-        self._earliest_s = now_s + min(worked_s / _MAX_TIME_SHARE, _MOST_REST_S)
+        rest_s = min(worked_s / _MAX_TIME_SHARE, _MOST_REST_S)
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)
-        self._next_s = max(self._earliest_s, now_s + wait_s)
+        self._next_s = now_s + max(rest_s, wait_s)
         return forecast
 
     @property
@@ -315,7 +347,7 @@ class RunForecaster:
 
     def _expected_stop(self, snapshot: _ProgressSnapshot) -> ExpectedStop | None:
         """Return where the rule is expected to end the run, in its own epochs; None without a rule or such a plan."""
-        state, rule, plan = self._state, self._state.stopping_rule, self._state.plan
+        state, rule, plan = self._state, self._rule, self._state.plan
         if rule is None or plan is None or not plan.is_in_epochs or not plan.epochs:
             return None
         made_from = (len(snapshot.stop_values), snapshot.epochs_done)

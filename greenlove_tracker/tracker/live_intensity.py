@@ -1,4 +1,4 @@
-"""The carbon intensity in force while a run is tracked.
+"""The carbon intensity and the price of electricity in force while a run is tracked.
 
 The services are asked on a thread of their own, at the start and then every five minutes, or where the stretch of time
 of the last figure ends. Nothing waits for them: until the first answer, and where there is none, the factor of the
@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.intensity_sources import MOCK, TABLE, IntensitySource, source_cell
 from greenlove_tracker.logs.totals import RunFactors
+from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Factor
-from greenlove_tracker.tracker.background import start_thread
-from greenlove_tracker.tracker.rates_in_force import RatesInForce
-from greenlove_tracker.tracker.state import WarnOnce
+from greenlove_tracker.units import h_from_s
 
 if TYPE_CHECKING:  # they are loaded only where they are asked for
     from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
@@ -35,6 +36,11 @@ ASK_EVERY_S = 300.0
 _LEAST_WAIT_S = 1.0  # between two questions, where figures are of shorter stretches of time
 _MOST_CHANGES = 1000  # of three days and more: rows are of minutes
 _LONGEST_SLEEP_S = 30.0  # a machine may be suspended meanwhile, which no steady clock notices
+# In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
+# 1 - exp(-(both lengths) / 5 h): over nine hourly series of grids, 2022 (EIA-930) and 2023 (Electricity Maps), by
+# benchmarks/intensity_persistence.py, 2026-11-22.
+_MOST_PERSISTENCE_ERROR = 0.47
+_PERSISTENCE_TIME_H = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +194,106 @@ def _source_of(answer: IntensityAnswer, now_s: float) -> IntensitySource:
     return IntensitySource(provider, kind, coverage, round(age_s / 60), reason)
 
 
+@dataclass(frozen=True, slots=True)
+class RowRates:
+    """The rates of a row's time; None where the run asked for none."""
+
+    carbon_intensity_gco2e_per_kwh: float | None
+    carbon_intensity_source: str
+    electricity_price_usd_per_kwh: float | None
+    grams_per_kwh: float  # emissions of metered energy, PUE included
+
+
+@dataclass(frozen=True, slots=True)
+class RatesInForce:
+    """The rates by which rows are counted, by their time.
+
+    Attributes:
+        table: the carbon intensity of the run, where none is asked for.
+        pue: power usage effectiveness.
+        intensity: None where none is asked for.
+        tariff: None where the price is the same at all times.
+    """
+
+    table: Factor
+    pue: float
+    intensity: LiveIntensity | None = None
+    tariff: Tariff | None = None
+
+    def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
+        """Return the rates of a stretch of time."""
+        own, source = (None, "") if self.intensity is None else self.intensity.between(from_utc_s, to_utc_s)
+        gco2e_per_kwh = self.table.value if own is None else own
+        return RowRates(own, source, self._price(from_utc_s, to_utc_s), gco2e_per_kwh * self.pue)
+
+    def _price(self, from_utc_s: float, to_utc_s: float) -> float | None:
+        if self.tariff is None:
+            return None
+        since, until = (datetime.fromtimestamp(at_s, UTC) for at_s in (from_utc_s, to_utc_s))
+        return self.tariff.mean_usd_per_kwh(since, until) if since < until else self.tariff.usd_per_kwh(since)
+
+    def priced(self, forecast: Forecast, rates: Rates, utc_s: float, elapsed_s: float, gpu_count: int) -> Forecast:
+        """Return the forecast of a run with its CO2e and its cost: a tariff says what the rest costs.
+
+        Of the carbon intensity nothing is foretold: the mean of the energy so far stands for the rest, and the interval
+        of the CO2e is wide enough for what intensities do.
+
+        Args:
+            forecast: of the whole run.
+            rates: of what is done.
+            utc_s: the present time.
+            elapsed_s: what is done; the power of the rest is taken to be the same.
+            gpu_count: GPUs that a machine's price is paid for.
+        """
+        rest_s = max(0.0, forecast.duration_s.point - elapsed_s)
+        price = None if rates.electricity_price is None else self._price(utc_s, utc_s + rest_s)
+        if rates.electricity_price is not None and price is not None and rest_s > 0:
+            mean = (rates.electricity_price * elapsed_s + price * rest_s) / (elapsed_s + rest_s)
+            rates = replace(rates, electricity_price=mean)
+        priced = rates.priced(forecast, gpu_count)
+        if self.intensity is None or priced.emissions_kgco2e is None:
+            return priced
+        return replace(priced, emissions_kgco2e=_with_persistence_error(priced.emissions_kgco2e, elapsed_s, rest_s))
+
+    def now(self, rates: Rates, utc_s: float) -> Rates:
+        """Return the rates of a run with those that are in force now."""
+        price = self._price(utc_s, utc_s)
+        return replace(
+            rates,
+            carbon_intensity=rates.carbon_intensity if self.intensity is None else self.intensity.gco2e_per_kwh,
+            electricity_price=rates.electricity_price if price is None else price,
+        )
+
+
+def persistence_error(duration_s: float) -> float:
+    """Return what the error of a forecast by persistence is within, in 95% of runs so long.
+
+    It is the logarithm of (mean intensity of the rest / mean so far).
+    """
+    return _MOST_PERSISTENCE_ERROR * -math.expm1(-h_from_s(duration_s) / _PERSISTENCE_TIME_H)
+
+
+def _with_persistence_error(emissions: Estimate, elapsed_s: float, rest_s: float) -> Estimate:
+    """Return the CO2e of a run with an interval that has what the intensity of the rest may be, in that so far.
+
+    Energy and intensity err independently of each other; each side of the interval is half a normal distribution, and
+    their widths add up as squares.
+    """
+    if not (rest_s > 0 and emissions.has_interval and emissions.point > 0):
+        return emissions
+    log_ratio = persistence_error(elapsed_s + rest_s)
+    rest_share = rest_s / (elapsed_s + rest_s)
+    below, above = (abs(math.expm1(sign * log_ratio)) * rest_share * emissions.point for sign in (-1, 1))
+    lower = emissions.point - math.hypot(emissions.point - emissions.lower, below)
+    upper = emissions.point + math.hypot(emissions.upper - emissions.point, above)
+    return replace(emissions, lower=max(0.0, lower), upper=upper)
+
+
 def open_rates(
     settings: Settings,
     factors: RunFactors,
     clock: Clock,
-    warn_once: WarnOnce,
+    warn: Callable[[str, str], None],
     *,
     source: IntensityFallbacks | None = None,
     shared: LiveIntensity | None = None,
@@ -205,14 +306,14 @@ def open_rates(
         settings: of the run.
         factors: of the run; its carbon intensity counts where no service answers.
         clock: of the run.
-        warn_once: of the run. A setting of a file or a variable that cannot be is warned of, and counts for nothing.
+        warn: once for each kind. A setting of a file or a variable that cannot be is warned of, and counts for nothing.
         source: of the user's own, instead of a name in the settings.
         shared: that of a run around this one with the same settings.
 
     Raises:
         UsageError: where an argument names a source or a tariff that cannot be.
     """
-    live = shared or _live_intensity(settings, factors.carbon_intensity, clock, warn_once, source)
+    live = shared or _live_intensity(settings, factors.carbon_intensity, clock, warn, source)
     tariff = None
     if settings.electricity_tariff:
         try:
@@ -220,7 +321,7 @@ def open_rates(
         except UsageError as error:
             if settings.stop_for(error):
                 raise
-            warn_once.warn("tariff", f"the price of electricity is the same at all hours: {error}")
+            warn("tariff", f"the price of electricity is the same at all hours: {error}")
         else:
             factors = replace(factors, electricity_price=_mean_price(tariff, clock, factors.electricity_price))
     if live is None and tariff is None:
@@ -229,7 +330,7 @@ def open_rates(
 
 
 def _live_intensity(
-    settings: Settings, table: Factor, clock: Clock, warn_once: WarnOnce, source: IntensityFallbacks | None
+    settings: Settings, table: Factor, clock: Clock, warn: Callable[[str, str], None], source: IntensityFallbacks | None
 ) -> LiveIntensity | None:
     given = settings.given if source is None else settings.given | {"intensity"}
     try:
@@ -240,11 +341,11 @@ def _live_intensity(
             source = _open_source(settings, clock, os.environ)
         if source is None:
             return None
-        return LiveIntensity(source, table, clock, partial(warn_once.warn, "intensity"))
+        return LiveIntensity(source, table, clock, partial(warn, "intensity"))
     except UsageError as error:
         if settings.strict or error.is_in(given):
             raise
-        warn_once.warn("intensity", f"the offline table counts, the run is tracked without live intensity: {error}")
+        warn("intensity", f"the offline table counts, the run is tracked without live intensity: {error}")
         return None
 
 

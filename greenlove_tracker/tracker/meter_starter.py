@@ -5,46 +5,39 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import MeterError, pass_on_from_handler
+from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks
-from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
 from greenlove_tracker.records import Clock, Energy, Factor, Field, Flag
-from greenlove_tracker.tracker.background import start_thread
+from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
-from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.state import RunState
+from greenlove_tracker.tracker.part import RunPart, RunParts
 
 _log = logging.getLogger("greenlove_tracker")
 _GPUS_MAY_CHANGE_S = 60.0  # CUDA_VISIBLE_DEVICES is looked at again for so long, where CUDA does not start before
 
 
-class MeterStarter:
+class MeterStarter(RunPart):
     """Starts and stops the meter of one run.
 
     Args:
-        state: of the run.
-        recorder: is given the meter once it is up.
-        writer: takes what the meter found.
-        meter: measures this node.
-        on_settled: called once it has come up beside the training, or never will.
+        run: that it is a part of.
     """
 
-    def __init__(
-        self, state: RunState, recorder: Recorder, writer: RunWriter, meter: Meter, on_settled: Callable[[], None]
-    ) -> None:
-        self._state, self._recorder, self._writer, self._meter = state, recorder, writer, meter
-        self._on_settled = on_settled
+    def __init__(self, run: RunParts) -> None:
+        super().__init__(run)
+        self._meter = run.state.meter
         self._is_settled = threading.Event()  # it is up, or never will be
-        self._is_released = self._has_failed = False
+        self._is_released = self._has_failed = self._is_loading = False
         self._gpus_may_change = True
         self._info = MeterInfo(())
 
@@ -61,12 +54,12 @@ class MeterStarter:
         """The hardware that the meter found; nothing before it is up."""
         return self._info
 
-    def start(self, *, in_background: bool) -> None:
+    def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
-        if self._meter.starts_at_once or not in_background:
+        if self._meter.starts_at_once or not self._state.in_background:
             self._start()
             return
-        self._state.is_meter_starting = True
+        self._is_loading = True
         self._recorder.begin_loading()
         if (error := start_thread("greenlove-meter", self._start)) is not None:
             self._fail(error)
@@ -90,10 +83,9 @@ class MeterStarter:
 
     def _settle(self) -> None:
         with self._state.lock:
-            if self._state.is_meter_starting:
-                self._state.is_meter_starting = False
+            if self._is_loading:
+                self._is_loading = False
                 self._recorder.end_loading()
-                self._on_settled()
         self._is_settled.set()
 
     def _fail(self, error: Exception) -> None:
@@ -113,15 +105,20 @@ class MeterStarter:
             self._recorder.attach_meter(self._meter)
         # behind the attaching: what passes between the meter's start and its first row would be energy without time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
-        self.follow_visible_gpus()  # the training may have named others meanwhile
+        self._follow_visible_gpus()  # the training may have named others meanwhile
 
     def _count_gpus(self, info: MeterInfo) -> None:
-        self._state.gpu_count = info.gpu_count
-        if any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields):
-            self._state.leave_price_out()
+        is_without = any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields)
+        self._state.count_gpus(info.gpu_count, are_measured=not is_without)
 
-    def follow_visible_gpus(self) -> None:
-        """Measure the GPUs that ``CUDA_VISIBLE_DEVICES`` names by now; the caller holds the run's lock.
+    def tick(self) -> None:
+        """Measure the GPUs that the training names by now."""
+        with self._state.lock:
+            if not self._recorder.is_suspended and not self._state.is_finished:
+                self._follow_visible_gpus()
+
+    def _follow_visible_gpus(self) -> None:
+        """Measure the GPUs that ``CUDA_VISIBLE_DEVICES`` names by now; the lock is held.
 
         Many scripts set it after their imports. It counts until CUDA starts, and is looked at for a minute at most.
         """
@@ -167,8 +164,8 @@ class MeterStarter:
             return "the meter could not start"
         return "nothing was metered" if self._is_settled.is_set() else "the run ended before the meter was up"
 
-    def release(self) -> None:
-        """Stop the meter, now or as soon as it has come up; the caller holds the run's lock."""
+    def ended(self, ending: RunEnded) -> None:
+        """Stop the meter, now or as soon as it has come up."""
         self._is_released = True
         if self._is_settled.is_set():
             self._stop()

@@ -232,17 +232,13 @@ class ProgressLog:
     Args:
         is_resumed: an earlier run did a part of the training, and maybe of the first epoch here, whose batches the
             loop then skips: they count as no work, and the time until the first step is start-up.
-        steps_per_epoch: of a whole epoch; None where that is not known.
 
     Attributes:
-        steps_per_epoch: as given.
-        first_step: the steps that the loop's first call counted, and when that was since the run began; None before.
         steps_of_first_epoch: once it has ended; None before, and where none were counted.
     """
 
-    def __init__(self, *, is_resumed: bool = False, steps_per_epoch: float | None = None) -> None:
-        self._is_resumed, self.steps_per_epoch = is_resumed, steps_per_epoch
-        self.first_step: tuple[int, float] | None = None
+    def __init__(self, *, is_resumed: bool = False) -> None:
+        self._is_resumed = is_resumed
         self.steps_of_first_epoch: int | None = None
         self._resumed: _EpochTimes | None = None  # the first epoch of a run that resumes, which may be a part of one
         self._after_resumed: _EpochTimes | None = None  # the epoch behind it
@@ -378,23 +374,31 @@ class ProgressLog:
         self._wait_s += duration_s
 
     def in_epochs(
-        self, total: int, open_gap_s: float | None = None, *, energy_factor: float = 1.0, gpu_count: int = 0
+        self,
+        total: int,
+        open_gap_s: float | None = None,
+        *,
+        steps_per_epoch: float | None = None,
+        energy_factor: float = 1.0,
+        gpu_count: int = 0,
     ) -> Progress:
         """Return the progress of a training of ``total`` epochs.
 
         Args:
             total: epochs of the whole training.
             open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
+            steps_per_epoch: of a whole epoch; None where that is not known.
             energy_factor: multiplies every energy: PUE, and what is assumed of the node.
             gpu_count: GPUs.
         """
         blocks, settled_s, startup_s = list(self._epochs), self._settled_s, self._startup_s
-        between_s = None
+        between_s = share = None
         if self._last is not None and open_gap_s is not None:
             between_s = self._last.between_s + max(0.0, open_gap_s - self._wait_s)
             settled_s = self._rows_s + open_gap_s
         if self._resumed is not None:
-            first = self._resumed_block(self._resumed, between_s if self._last is self._resumed else None)
+            share = self._share_of_resumed(self._resumed.counts, steps_per_epoch)
+            first = self._resumed_block(self._resumed, share, between_s if self._last is self._resumed else None)
             startup_s += self._resumed.active_s - first.active_s
             blocks.insert(0, first)
         if self._last is not None and self._last is not self._resumed:
@@ -405,7 +409,7 @@ class ProgressLog:
         progress = self._progress(total, self._n_epochs, in_parts, settled_s, startup_s, energy_factor, gpu_count)
         if in_parts is not blocks and self._n_epochs == 1:
             progress = replace(progress, is_of_first_epoch=True)
-        is_unclear = self._resumed is not None and self._share_of_resumed(self._resumed.counts) is None
+        is_unclear = self._resumed is not None and share is None
         return replace(progress, may_be_part=is_unclear and self._n_epochs == 1)
 
     def _in_parts(self, epochs: list[Block]) -> list[Block]:
@@ -441,36 +445,34 @@ class ProgressLog:
         progress = self._progress(total, done, blocks, stepped.last.at_s, first.active_s, energy_factor, gpu_count)
         return replace(progress, is_of_first_epoch=True)
 
-    def _resumed_block(self, first: _EpochTimes, between_s: float | None) -> Block:
+    def _resumed_block(self, first: _EpochTimes, share: float | None, between_s: float | None) -> Block:
         """Return the first epoch of a run that resumes: so much of an epoch as its batches are of those of a whole one.
 
         Where the loop does not count its steps, nobody can tell, and unless it took about as long as the next one it is
         no measure of the others. Until that one has ended it is taken for a whole one.
         """
         whole = first.block(first.between_s if self._last is not first else between_s)
-        share = self._share_of_resumed(first.counts)
         if share is None and self._after_resumed is not None:
             is_alike = abs(first.active_s - self._after_resumed.active_s) <= _ALIKE * self._after_resumed.active_s
             return whole if is_alike else replace(whole, is_cold=True)
         if share is not None and share >= _WHOLE_EPOCH:
             return whole
         counted = 0.0  # of its steps, those behind the first one, before which batches were skipped
-        if self.first_step is not None and first.counts.steps:
-            counted = 1.0 - self.first_step[0] / first.counts.steps
-            active_s = first.ended_s - self.first_step[1] - first.paused_s
+        if (step := self._epoch_steps.first) is not None and first.counts.steps:
+            counted = 1.0 - step.steps / first.counts.steps
+            active_s = first.ended_s - step.at_s - first.paused_s
         if counted <= 0.0 or active_s <= 0.0:
             return whole if share is None else replace(whole, units=share, is_cold=True)
         work = None if whole.work is None else whole.work * counted
         return replace(whole, units=(share or 1.0) * counted, active_s=active_s, work=work)
 
-    def _share_of_resumed(self, counts: Counts) -> float | None:
+    def _share_of_resumed(self, counts: Counts, steps_per_epoch: float | None) -> float | None:
         """Return how much of an epoch the first one is, by what was counted in it and in a whole one; None: unknown.
 
         Of steps, batches, samples and tokens it is the largest share: batches that were skipped are in none of them.
         """
         if self._n_epochs < 2:
-            steps = self.steps_per_epoch
-            return min(1.0, counts.steps / steps) if steps and counts.steps else None
+            return min(1.0, counts.steps / steps_per_epoch) if steps_per_epoch and counts.steps else None
         mine, whole = astuple(counts), astuple(self._after_resumed.counts if self._after_resumed else Counts())
         shares = [a / b for a, b in zip(mine, whole, strict=True) if a and b]
         return min(1.0, max(shares)) if shares else None

@@ -6,8 +6,10 @@ It knows nothing of threads, files or signals: the session holds the lock and ta
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from greenlove_tracker.errors import MeterError, TrackerStateError, is_from_handler, pass_on_from_handler
 from greenlove_tracker.logs.writer import timestamp
@@ -23,8 +25,7 @@ from greenlove_tracker.records import (
     RowKind,
     sum_energies,
 )
-from greenlove_tracker.tracker.rates_in_force import RatesInForce, RowRates
-from greenlove_tracker.tracker.work_counter import WorkCounter
+from greenlove_tracker.tracker.live_intensity import RatesInForce, RowRates
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
@@ -32,6 +33,8 @@ _MAX_FAILURES = 3  # readings in a row that may fail before the meter is given u
 LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
 _OF_EPOCHS_ALONE = {Flag.SHORT, Flag.LOADING}  # flags of a gap that say nothing of the row that holds it
 _POWER_HOLE_S = 5.0  # readings of power come each second, or every two from a node's own meter
+_QUANTITIES = ("steps", "batches", "samples", "tokens")
+_TOO_MANY = 10**20  # a cell of the log has no more digits
 _CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a span may differ by this much, and by 1% of it
 
 
@@ -93,6 +96,7 @@ class Recorder:
         grams_per_kwh: carbon intensity times PUE, for the rows' emissions.
         on_meter_failure: called with the error when the meter fails.
         on_bad_count: called with the reason where something that the loop counted is left out.
+        on_reading: called at each reading with its time, how long the one before it is ago, and its energy.
         started: when the run began, by both clocks; None: now.
         epochs_before: epochs that a run before this one did; the number of the first one here follows theirs.
         rates: of the rows' time, where the run asked for such; else ``grams_per_kwh`` holds at all times.
@@ -110,8 +114,6 @@ class Recorder:
         is_opened_by_step: nobody said where the open epoch began: its first step did.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
         read_at_s: when the meter was last read, by the steady clock.
-        on_reading: called at each reading with its time, how long the one before it is ago, and its energy;
-            None: nobody asks.
         is_suspended: nothing is recorded, because another run of this process records what passes.
     """
 
@@ -124,6 +126,7 @@ class Recorder:
         grams_per_kwh: float,
         on_meter_failure: Callable[[MeterError], None],
         on_bad_count: Callable[[str], None],
+        on_reading: Callable[[float, float, Energy], None] = lambda *_: None,
         started: tuple[float, float] | None = None,
         epochs_before: int = 0,
         rates: RatesInForce | None = None,
@@ -142,7 +145,7 @@ class Recorder:
         self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
         self._boundary = _Boundary(*started) if started else self._now()
         self.read_at_s = self._boundary.perf_s
-        self.on_reading: Callable[[float, float, Energy], None] | None = None
+        self._on_reading = on_reading
         self._within = _ReadingsWithinRow()
         self._reading: Energy | None = None  # until the row has it
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
@@ -358,6 +361,11 @@ class Recorder:
     def is_metering(self) -> bool:
         """True once the meter is up."""
         return self._meter is not None
+
+    @property
+    def awaits_meter(self) -> bool:
+        """True while the meter is coming up beside the training."""
+        return self._meter is None and self._no_energy_flag is Flag.METER_STARTING
 
     @property
     def gap_before_open_s(self) -> float:
@@ -589,8 +597,7 @@ class Recorder:
         """Return the energy since the last reading, and whether it could be read; tell of it."""
         interval_s, self.read_at_s = max(0.0, now_s - self.read_at_s), now_s
         energy, is_read = self._read_meter(interval_s)
-        if self.on_reading is not None:
-            self.on_reading(now_s, interval_s, energy)
+        self._on_reading(now_s, interval_s, energy)
         return energy, is_read
 
     def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:
@@ -635,6 +642,107 @@ class Recorder:
         if before is not None:
             energy = self._reading = sum_energies((before, energy))
         return energy
+
+
+class WorkCounter:
+    """Adds up counts until a row takes them.
+
+    Numbers on the host, in tensors and arrays too, become Python's integers at once: they neither overflow nor change.
+    Tensors on a device are added up there, as int64 and without waiting for it, until a row takes them.
+
+    Args:
+        warn: called with the reason where a count is left out.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._on_host: dict[str, int] = {}
+        self._on_device: dict[tuple[str, Any], tuple[Any, Any, int]] = {}  # sum, values that counted, and all values
+        self._seen_on_device: set[str] = set()
+
+    def add(self, done: Counts) -> None:
+        """Add what a call of the loop tells of; what is no whole number from 0 up is left out."""
+        for name in _QUANTITIES:
+            count: Any = getattr(done, name)
+            if count is None:
+                continue
+            try:
+                if type(count) is not int and _is_on_device(count):
+                    self._add_on_device(name, count)
+                else:
+                    self._add(name, _whole(count))
+            except Exception as error:  # of a foreign object's own conversion, too
+                pass_on_from_handler(error)
+                self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
+
+    @property
+    def so_far(self) -> Counts:
+        """What was added and not taken yet, without what lies on a device."""
+        return Counts(**self._on_host)
+
+    def known(self, counts: Counts) -> Counts:
+        """Return the counts without those of which a part may lie on a device: what they are is known in rows alone."""
+        known = {name: getattr(counts, name) for name in _QUANTITIES if name not in self._seen_on_device}
+        return Counts(**known)
+
+    def take(self, *, is_device_at_rest: bool) -> tuple[Counts, WorkCounter]:
+        """Return what was added, and the counter of what comes behind it, which takes this one's place.
+
+        Args:
+            is_device_at_rest: what lies on a device is read; else it is the next row's.
+        """
+        if is_device_at_rest:
+            on_device, self._on_device = self._on_device, {}
+            for (name, _), (total, n_good, n_values) in on_device.items():
+                self._read(name, total, n_good, n_values)
+        rest = WorkCounter(self._warn)
+        rest._on_device, rest._seen_on_device = self._on_device, self._seen_on_device
+        return Counts(**self._on_host), rest
+
+    def _add(self, name: str, number: int) -> None:
+        total = self._on_host.get(name, 0)
+        if not 0 <= number < _TOO_MANY - total:
+            raise ValueError(number)
+        self._on_host[name] = total + number
+
+    def _add_on_device(self, name: str, count: Any) -> None:
+        number = count.detach().reshape(())
+        whole = number.long()
+        is_good = number == whole.abs()  # neither negative, nor fractional, nor beyond all numbers
+        total, n_good, n_values = self._on_device.get((name, count.device), (0, 0, 0))
+        self._on_device[name, count.device] = total + whole * is_good, n_good + is_good.long(), n_values + 1
+        self._seen_on_device.add(name)
+
+    def _read(self, name: str, total: Any, n_good: Any, n_values: int) -> None:
+        try:
+            if n_bad := n_values - int(n_good.item()):
+                self._warn(f"{n_bad} of step(n_{name}=…) were no whole numbers from 0 up: they are left out")
+            if n_bad < n_values:
+                self._add(name, int(total.item()))
+        except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
+            pass_on_from_handler(error)
+            self._warn(f"step(n_{name}=…) could not be read from the device: it is left out ({error})")
+
+
+def _is_on_device(count: object) -> bool:
+    """Return True for one of torch's tensors that is not in the host's memory: reading it would wait."""
+    return getattr(getattr(count, "device", None), "type", "cpu") != "cpu"
+
+
+def _whole(count: Any) -> int:
+    """Return a count as a Python integer.
+
+    Raises:
+        ValueError: where it is a fraction, or no finite number.
+    """
+    value = count.item() if hasattr(count, "item") else count
+    try:
+        return operator.index(value)
+    except TypeError:
+        number = float(value)
+    if not number.is_integer():
+        raise ValueError(number)
+    return int(number)
 
 
 def _checked(energy: Energy) -> Energy:

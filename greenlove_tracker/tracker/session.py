@@ -27,11 +27,10 @@ from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.logs.checksums import SUMS_FILE, write_sums
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
-from greenlove_tracker.logs.tables import CHECKPOINTS, METRICS, SPANS, MetricRecord
+from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
 from greenlove_tracker.records import (
-    UNKNOWN_ENERGY,
     Clock,
     Counts,
     Field,
@@ -40,23 +39,22 @@ from greenlove_tracker.records import (
     RunStatus,
     RunSummary,
     SystemClock,
-    sum_energies,
 )
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.background import BackgroundWorker
-from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
-from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
-from greenlove_tracker.tracker.live_intensity import LiveIntensity, open_rates
+from greenlove_tracker.tracker.kind_of_training import KindOfTraining
+from greenlove_tracker.tracker.live_intensity import LiveIntensity, RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields, wait_before
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
-from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
-from greenlove_tracker.tracker.rates_in_force import RatesInForce
+from greenlove_tracker.tracker.metric_log import MetricLog
+from greenlove_tracker.tracker.overruns import BudgetActions
+from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.run_parts import PARTS
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
-from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.state import (
     Plan,
     RunMode,
@@ -73,11 +71,11 @@ from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
-    from greenlove_tracker.training_kind import StepWatch
 
 _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _MAKE_ROWS = {"greenlove_tracker.tracker.recorder", "greenlove_tracker.logs.writer"}
-_OPTIMIZERS = "torch.optim.optimizer"
+_END_S = 20.0  # the end of a run waits so long for what its parts still do,
+_TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
 _READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
 
 
@@ -103,15 +101,13 @@ class Session:
         job: the run of ``greenlove run`` whose script tracks this one; it stands still meanwhile, so that each second
             and each energy is in one run.
         parts: of such a job, the totals of the runs inside it that are over.
-        metrics: the last and best value of each metric so far.
-        spans: named parts of the script.
+        run_parts: what is done beside timing rows.
         state: of the run.
         recorder: of the run.
         writer: of the run's files.
         epoch_rows: the rows of the epoch that was written last.
         summary: the totals of this rank, once the run is closed.
         shows_final_screen: it is printed once the run is closed.
-        exporters: of the run, which are told of its rows.
         is_monitoring_over: the run was closed after ``monitor_epochs``, while the training goes on.
 
     Raises:
@@ -143,8 +139,7 @@ class Session:
         self.parts: list[RunSummary] = []
         self._n_explorations = 0  # that go on beside this job
         self._beside = open_job() if mode is RunMode.EXPLORATION else None
-        in_background = clock is None and (self.job is None or self.job._in_background)
-        self._in_background: bool = in_background
+        in_background: bool = clock is None and (self.job is None or self.job.state.in_background)
         self._shares_clock = clock is None
         clock = clock or (self.job.state.clock if self.job is not None else SystemClock())
         warn_once = _warner(settings.notes if ranks.rank == 0 and self.job is None else ())
@@ -157,7 +152,7 @@ class Session:
         rates: RatesInForce | None = None
         shared = None if self.job is None or intensity is not None else self.job._lend_intensity(settings, clock)
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
-            found = open_rates(settings, factors, clock, warn_once, source=intensity, shared=shared)
+            found = open_rates(settings, factors, clock, warn_once.warn, source=intensity, shared=shared)
             factors, rates, self._intensity = found
         self._borrows_intensity = shared is not None
         lent = None if meter is not None or codecarbon_options or self.job is None else self.job._lend_meter(settings)
@@ -182,6 +177,9 @@ class Session:
             started_s=started_s,
             started_utc_s=started_utc_s,
             run_dir=run_dir,
+            meter=meter,
+            exporters=exporters,
+            in_background=in_background,
             is_part_of_other=join_dir is not None,
             warn_once=warn_once,
             rates_in_force=rates,
@@ -201,16 +199,7 @@ class Session:
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed, has_rates=rates is not None)
         self.epoch_rows: list[Row] = []
-        self.metrics = metrics.MetricTotals()
-        self._n_metric_rows = 0
-        self._step_watch: StepWatch | None = None
-        is_given = bool(settings.precision and settings.workload)
-        sees_kind = mode in (RunMode.OWN, RunMode.RUNNER) and ranks.rank == 0 and join_dir is None
-        self._is_kind_known = is_given or not sees_kind
-        self._metered = UNKNOWN_ENERGY
-        is_resumed = plan.is_resumed or bool(settings.continues)
-        self._progress = ProgressLog(is_resumed=is_resumed, steps_per_epoch=plan.steps_per_epoch)
-        self.recorder = recorder = Recorder(
+        self.recorder = Recorder(
             clock,
             self._emit,
             before_reading=self._synchronise,
@@ -218,26 +207,19 @@ class Session:
             rates=rates,
             on_meter_failure=state.warn_once.meter_failed,
             on_bad_count=lambda message: state.warn_once.misuse("count", message),
+            on_reading=lambda *reading: self.run_parts.tell(RunPart.reading, *reading),
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
         )
-        self.spans = SpanRecorder(clock, recorder, lambda row: self.writer.write(SPANS, row))
         self._deferred: tuple[RunStatus, int | None] | None = None
         self._told_of: Row | None = None
-        self._budgets = BudgetMonitor(state, recorder)
-        self._status = StatusPrinter(state, recorder, self._budgets)
-        self.exporters = RunExporters(exporters, state, recorder, self.writer, in_background=in_background)
-        forecaster = RunForecaster(state, recorder, self._progress, self.writer, self.exporters.forecast_issued)
-        self._meter_starter = MeterStarter(state, recorder, self.writer, meter, lambda: self._worker.meter_settled())
-        follow_gpus = self._meter_starter.follow_visible_gpus
-        self._worker = BackgroundWorker(
-            state, recorder, self.writer, forecaster, self._budgets, self._status, follow_gpus, self.spans.tick
-        )
+        self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
+        self._worker = BackgroundWorker(self.run_parts)
         if self._beside is not None:
             self._beside._n_explorations += 1
-        self._start(in_background=in_background)
+        self._start()
 
-    def _start(self, *, in_background: bool) -> None:
+    def _start(self) -> None:
         state = self.state
         before, log_dir = state.settings.continues, state.settings.log_dir
         if before and not (state.run_dir.parent / before).is_dir():
@@ -245,9 +227,9 @@ class Session:
         if state.mode is not RunMode.EXPLORATION or open_run() is None:
             guard.watch(self)
         if self._intensity is not None and not self._borrows_intensity:
-            self._intensity.start(in_background=in_background)
-        self._meter_starter.start(in_background=in_background)
-        if in_background:
+            self._intensity.start(in_background=state.in_background)
+        self.run_parts.tell(RunPart.started)
+        if state.in_background:
             self._worker.start()
 
     def _emit(self, row: Row) -> None:
@@ -257,16 +239,8 @@ class Session:
         self._told_of = row
         if row.epoch is not None:
             self.epoch_rows = [*(r for r in self.epoch_rows if r.epoch == row.epoch), row]
-        if self.state.rates_in_force is not None:
-            self.state.mean_rates.add(row)
-        if self.state.settings.node_overhead is not None:
-            self._metered = sum_energies((self._metered, row.gap_before, row.energy))
-            self.state.node_factor = self.state.factors.node_factor(self._metered)
-        plan, started_s = self.state.plan, self.state.started_s
-        is_in_epochs = plan is not None and plan.is_in_epochs
-        self._progress.add_row(row, step_marks(self.recorder, started_s) if is_in_epochs else None)
-        if self.exporters.are_any:
-            self.exporters.row_written(row)
+        self.state.add_row(row)
+        self.run_parts.tell(RunPart.row, row)
 
     def _synchronise(self) -> None:
         try:
@@ -331,7 +305,7 @@ class Session:
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False where it is not in time, or cannot be."""
-        return self._meter_starter.wait_ready(timeout_s)
+        return self.run_parts.get(MeterStarter).wait_ready(timeout_s)
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append lines to ``run.csv``."""
@@ -342,33 +316,26 @@ class Session:
         """Forecast with so many optimizer steps in a whole epoch, which a framework knows and no plan says."""
         with self.tracked_call:
             if self.state.plan is not None:
-                self.state.plan = replace(self.state.plan, steps_of_epoch=steps)
-                self._progress.steps_per_epoch = self.state.plan.steps_per_epoch
+                self.state.take_plan(replace(self.state.plan, steps_of_epoch=steps), self.state.plan_source)
 
     def tick(self) -> None:
         """Do what the background thread does each second, for who drives a run with a clock of their own."""
         if self._intensity is not None:
             self._intensity.tick()
         self._worker.tick()
-        self.exporters.deliver()
 
     def forecast(self) -> Forecast | None:
         """Return the latest forecast, made now where more has been done since."""
-        state = self.state
-        began_s = state.clock.perf_s()
         try:
-            self._worker.update_forecast(is_asked=True)
+            self.run_parts.get(RunForecaster).latest()
         except Exception as error:  # asking must not end a training
             pass_on_from_handler(error)
-            state.warn_once.internal_error("forecast", error)
-        with state.lock:
-            if self.recorder.epoch is None:
-                self._progress.exclude_wait(state.clock.perf_s() - began_s)  # ours, and no gap of the training's
-        return state.forecast
+            self.state.warn_once.internal_error("forecast", error)
+        return self.state.forecast
 
     def status_text(self) -> str:
         """Return the status line."""
-        return self._status.text()
+        return self.run_parts.get(StatusPrinter).text()
 
     # -- the training's thread -----------------------------------------------------------------------------------
 
@@ -378,15 +345,14 @@ class Session:
         Raises:
             BudgetExceeded: where a budget is overrun and the training is to stop then.
         """
-        self._act_on_overruns()
+        self.act_on_overruns()
         if self.is_finished:
             return  # the user's own function stopped it
         with self.tracked_call as recorder:
             if recorder.epoch is not None:
                 self._close_open_epoch(recorder)
             recorder.start_epoch()
-            self._warn_beyond_plan(recorder.epochs_done + 1)
-            self._watch_steps()
+            self._began_epoch()
 
     # An observer tells that an epoch has begun once it has seen a step of it, and what looked like one may be none.
 
@@ -399,8 +365,7 @@ class Session:
         """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
         with self.tracked_call as recorder:
             recorder.start_epoch(at_mark=True)
-            self._warn_beyond_plan(recorder.epochs_done + 1)
-            self._watch_steps()
+            self._began_epoch()
 
     def abandon_epoch(self) -> None:
         """Close the open epoch as unfinished: it counts as none."""
@@ -413,8 +378,8 @@ class Session:
         Raises:
             BudgetExceeded: then.
         """
-        if self._budgets.overruns:
-            self._act_on_overruns()
+        for part in self.run_parts.hearers(RunPart.between_epochs):
+            part.between_epochs()
 
     def plan_job(self, plan: Plan, source: str) -> None:
         """Note how long the training is that this job turns out to be.
@@ -424,16 +389,15 @@ class Session:
             source: where the number is from, for the log.
         """
         with self.tracked_call:
-            self.state.plan, self.state.plan_source = plan, source
-            self.state.factors = replace(self.state.factors, epochs_planned=plan.epochs)
+            self.state.take_plan(plan, source)
             known = {"epochs_planned": plan.epochs, "total_steps_planned": plan.total_steps, "plan_source": source}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
 
     def forget_plan(self) -> None:
         """Note that another training has begun in this job, whose length is not known."""
         with self.tracked_call:
-            self.state.plan = self.state.forecast = None
-            self.state.factors = replace(self.state.factors, epochs_planned=None)
+            self.state.take_plan(None)
+            self.state.expect(None)
             names = ("epochs_planned", "total_steps_planned", "plan_source")
             self.writer.write_fields([Field(name, "") for name in names if name in self.writer.fields])
 
@@ -459,14 +423,15 @@ class Session:
         )
         recorder.end_epoch(Flag.NOT_ENDED)
 
-    def _warn_beyond_plan(self, number: int) -> None:
-        plan = self.state.plan
+    def _began_epoch(self) -> None:
+        plan, number = self.state.plan, self.recorder.epochs_done + 1
         if plan is not None and plan.epochs is not None and number > plan.epochs:
             self.state.warn_once.warn(
                 "plan",
                 f"epoch {plan.first_epoch + number} begins, and {plan.first_epoch + plan.epochs} were planned: it is "
                 f"tracked, but there is no forecast any more; give {self.state.length_option} the number of all",
             )
+        self.run_parts.tell(RunPart.epoch_began)
 
     def end_epoch(self) -> None:
         """End the open epoch, ask whether to go on after those before the first forecast, and close after the last.
@@ -477,8 +442,6 @@ class Session:
         settings, before = self.state.settings, self.recorder.epochs_done
         with self.tracked_call as recorder:
             recorder.end_epoch()
-            if self.state.limits:
-                self._worker.wake()
         done = self.recorder.epochs_done
         if done == before:
             return
@@ -497,7 +460,7 @@ class Session:
         with self.tracked_call as recorder:
             recorder.finish()  # the time that forecasting takes is not the training's
         try:
-            self._worker.update_forecast(is_last=True)
+            self.run_parts.get(RunForecaster).latest(is_last=True)
         except Exception as error:  # the training goes on
             pass_on_from_handler(error)
             self.state.warn_once.internal_error("forecast", error)
@@ -525,42 +488,15 @@ class Session:
                 recorder.open_epoch_from_last_row()
             recorder.count(done)
             if is_first:
-                self._watch_steps()
-        if self._budgets.overruns and plan is not None and plan.total_steps and not plan.epochs:
-            self._act_on_overruns()  # found by the background thread
+                self.run_parts.tell(RunPart.epoch_began)
+        if plan is not None and plan.total_steps and not plan.epochs:
+            self.act_on_overruns()
 
     def log_metric(self, name: str, value: object, higher_is_better: bool | None = None) -> None:
         """Log a value of a metric; one that is no number is warned of, and left out."""
         number = metrics.number_of(value)  # before the lock: a value on a GPU is waited for
-        with self.tracked_call as recorder:
-            known_as = metrics.metric_name(name) if isinstance(name, str) else ""
-            if not known_as or number is None:
-                message = f"log_metric({str(name)[:60]!r}) wants a name and one number, not a {type(value).__name__}"
-                self.state.warn_once.misuse("log_metric", f"{message}; it is left out")
-                return
-            number_of_epoch = recorder.epoch or recorder.last_epoch
-            logged_at = writer.timestamp(self.state.clock.utc_s())
-            record = MetricRecord(
-                logged_at,
-                number_of_epoch,
-                recorder.steps_done,
-                known_as,
-                number,
-                None if higher_is_better is None else bool(higher_is_better),  # NumPy's is none that the log knows
-            )
-            rule = self.state.stopping_rule
-            if rule is not None and number_of_epoch is not None and known_as == metrics.metric_name(rule.metric):
-                self.state.add_stop_value(number_of_epoch, number)
-            if not self.metrics.add(record):
-                message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
-                self.state.warn_once.misuse("metric names", message)
-            elif self._n_metric_rows < metrics.MAX_ROWS:
-                self._n_metric_rows += 1
-                self.writer.write(METRICS, record)
-                self.exporters.metric_logged(known_as, number, number_of_epoch, recorder.steps_done)
-            else:
-                message = f"over {metrics.MAX_ROWS:,} values of metrics: of further ones only last and best are kept"
-                self.state.warn_once.misuse("metric values", message)
+        with self.tracked_call:
+            self.run_parts.get(MetricLog).log(name, value, number, higher_is_better)
 
     def expect_stop(self, rule: StoppingRule) -> None:
         """Forecast from now on with a rule that may end the training early.
@@ -576,15 +512,13 @@ class Session:
                 "early stopping counts epochs, and this run is planned in steps: give Tracker(epochs=…) too"
             )
         with self.tracked_call:
-            self.state.stopping_rule = rule
-            self.state.stop_values.clear()
-            self.state.has_several_stop_values = False
-            self.writer.write_fields([Field("stopping_rule", str(rule))])
+            self.run_parts.get(RunForecaster).expect_stop(rule)
 
     def log_early_stop(self, best_epoch: int | None) -> None:
         """Note that the rule ends the training with the open epoch, or the last one."""
         with self.tracked_call as recorder:
-            after = self.state.stopped_early_after = recorder.epoch or recorder.last_epoch or 0
+            after = recorder.epoch or recorder.last_epoch or 0
+            self.state.stop_early(after)
             best = best_epoch if best_epoch is not None and best_epoch <= after else None  # it counted other things
             known = {"stopped_early_after": after, "best_epoch": best}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
@@ -597,57 +531,16 @@ class Session:
             workload: its class.
         """
         with self.tracked_call:
-            self._unwatch_steps()
-            self._write_kind(precision, workload)
+            self.run_parts.get(KindOfTraining).note(precision, workload)
 
     def note_step_of(self, optimizer: Any) -> None:
         """Take notice of a step of one of torch's optimizers, which an observer tells of."""
-        if self._step_watch is not None:
-            self._step_watch.stepped(optimizer)
-
-    def _watch_steps(self) -> None:
-        """See what the training computes in its next steps, where no framework told; torch is never loaded by us."""
-        if self._is_kind_known or _OPTIMIZERS not in sys.modules:
-            return
-        from greenlove_tracker.training_kind import StepWatch
-
-        self._is_kind_known = True
-        warn_once = self.state.warn_once
-        self._step_watch = StepWatch(self._write_kind, lambda error: warn_once.internal_error("training kind", error))
-        if self.state.mode is RunMode.OWN:  # else an observer listens, who calls this in a step
-            self._step_watch.listen()
-
-    def _unwatch_steps(self) -> None:
-        self._is_kind_known = True
-        if self._step_watch is not None:
-            self._step_watch.end()
-            self._step_watch = None
-
-    def _write_kind(self, precision: Seen, workload: Seen) -> None:
-        with self.tracked_call:
-            settings = self.state.settings
-            for name, given, seen in (
-                ("precision", settings.precision, precision),
-                ("workload", settings.workload, workload),
-            ):
-                if seen.value and not given:
-                    self.writer.write_fields([Field(name, seen.value), Field(f"{name}_basis", seen.basis)])
+        self.run_parts.get(KindOfTraining).stepped(optimizer)
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log what became of a checkpoint; from any thread."""
         with self.tracked_call:
             self.writer.write(CHECKPOINTS, event)
-
-    def _act_on_overruns(self) -> None:
-        """Call the user's code, or stop, where a budget is overrun: outside a tracked call, for what it raises counts.
-
-        Raises:
-            BudgetExceeded: where a budget is overrun and the training is to stop then.
-        """
-        if self.state.limits:
-            with self.tracked_call:
-                self._budgets.check()
-            self._budgets.act()
 
     def warn_closed(self, method: str) -> None:
         """Warn of a call after the end of the run."""
@@ -661,17 +554,12 @@ class Session:
             return
         began_s = state.clock.perf_s()
         self.wait_ready(_READY_S)  # no forecast is made while the meter starts
-        with state.lock:
-            self._progress.exclude_wait(state.clock.perf_s() - began_s)
+        self.run_parts.get(RunForecaster).exclude_wait(state.clock.perf_s() - began_s)
         self.forecast()
-        self._status.is_hidden = True
         with self.tracked_call as recorder:
             recorder.write_segment()  # what lies before the question is the training's own
-            console.say(f"greenlove  {self.status_text()}")
-        try:
-            answer = console.confirm("Continue training?")
-        finally:
-            self._status.is_hidden = False
+            self.run_parts.get(StatusPrinter).say()
+        answer = console.confirm("Continue training?")
         with self.tracked_call as recorder:
             recorder.write_wait()
         if answer is False:
@@ -704,7 +592,7 @@ class Session:
         """Return the job's meter for a run with these settings; None where it needs another."""
         own = self.state.settings
         needs_other = settings.is_simulated or (settings.cpu_tdp_w, settings.ram_w) != (own.cpu_tdp_w, own.ram_w)
-        return None if needs_other else self._meter_starter.lend()
+        return None if needs_other else self.run_parts.get(MeterStarter).lend()
 
     def _lend_intensity(self, settings: Settings, clock: Clock) -> LiveIntensity | None:
         """Return the job's for a run that asks for the same: each service is asked once. None where it does not."""
@@ -759,7 +647,7 @@ class Session:
                 inner.finish(status, exit_code)
             self._finish_after_row(status, exit_code)
             if self.is_finished and not self.is_monitoring_over:  # a training that goes on waits for nobody
-                self.exporters.wait(status)
+                self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
 
     def finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
@@ -776,12 +664,11 @@ class Session:
             pass_on_from_handler(error)
             self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}")
         finally:
-            self.state.is_finished = True
+            self.state.close()
             self._worker.run_ended()
             if self._intensity is not None and not self._borrows_intensity:
                 self._intensity.close()
-            ending = RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s())
-            self.exporters.run_ended(ending, has_parts="has_parts" in self.writer.fields)
+            self.run_parts.tell(RunPart.ended, RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
             guard.release(self)
             if self.job is not None:
                 self.job._go_on(self)
@@ -794,10 +681,8 @@ class Session:
         state = self.state
         self._close_epoch(status)
         self.recorder.finish()
-        self.spans.finish()
-        self._budgets.check_at_end(self._meter_starter.why_no_energy)  # a short run may have passed one since the tick
-        state.is_finished = True
-        self._unwatch_steps()
+        self.run_parts.tell(RunPart.ending)
+        state.close()
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
         if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us
@@ -808,7 +693,6 @@ class Session:
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
         self._settle_files()
-        self._meter_starter.release()
 
     def _close_epoch(self, status: RunStatus) -> None:
         """End the epoch that early stopping ended, or the one of a training in steps; any other one is unfinished."""
@@ -825,7 +709,7 @@ class Session:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
         own = totals.summarise(state.factors, {state.ranks.rank: self.writer.rows()}, ending, gpu_count=state.gpu_count)
-        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.metrics.summaries)
+        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(MetricLog).summaries)
         if state.is_leading and (state.mode.is_job or self._world_size > 1) and not self.writer.unwritten:
             return self._with_processes(own, ending)
         return own

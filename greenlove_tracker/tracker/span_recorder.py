@@ -7,14 +7,13 @@ rows hold adds up to the meter's total as if there were no spans.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from greenlove_tracker.logs.spans import SpanFlag
-from greenlove_tracker.logs.tables import SEPARATOR, SpanRow
+from greenlove_tracker.logs.tables import SEPARATOR, SPANS, SpanRow
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy
+from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Energy
 from greenlove_tracker.secret_masking import mask_secrets
-from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.units import gco2e_from_kwh
 
 _LEAST_READ_S = 0.1  # CodeCarbon takes no sample sooner than 50 ms behind the last
@@ -112,22 +111,21 @@ class _PathSums:
         return Energy(cpu_kwh, gpu_kwh, ram_kwh, *map(methods.get, COMPONENTS))
 
 
-class SpanRecorder:
-    """The spans of one run; whoever calls it holds the run's lock.
+class SpanRecorder(RunPart):
+    """The spans of one run; who begins and ends them holds the run's lock.
 
     Args:
-        clock: read at both ends of each span.
-        recorder: of the run; it tells of every reading of the meter, and is asked for more.
-        emit: takes each finished row.
+        run: that it is a part of.
     """
 
-    def __init__(self, clock: Clock, recorder: Recorder, emit: Callable[[SpanRow], None]) -> None:
-        self._clock, self._recorder, self._emit = clock, recorder, emit
+    def __init__(self, run: RunParts) -> None:
+        super().__init__(run)
+        self._clock = run.state.clock
         self._open: set[OpenSpan] = set()
         self._innermost: set[OpenSpan] = set()
         self._sums: dict[tuple[str, ...], _PathSums] = {}
         self._paths: set[tuple[str, ...]] = set()
-        self._counted_to_s = clock.perf_s()
+        self._counted_to_s = self._clock.perf_s()
         self._wait_s = _LEAST_READ_S  # between two readings
         self._took_s: deque[float] = deque(maxlen=5)  # the last ones: one may have waited for another process
         self._n_rows = 0
@@ -140,7 +138,6 @@ class SpanRecorder:
             name: of it, without ``SEPARATOR``.
             within: the span that it lies in.
         """
-        self._recorder.on_reading = self._settle  # a run without spans pays nothing for them
         now_s = self._clock.perf_s()
         self._count_to(now_s)
         self._read(now_s)  # what lies before is not the span's
@@ -180,12 +177,13 @@ class SpanRecorder:
 
     def tick(self) -> None:
         """Write what has waited for a reading."""
-        now_s = self._clock.perf_s()
-        if any(self._is_due(sums, now_s) for sums in self._sums.values()):
-            self._count_to(now_s)
-            self._read(now_s)
+        with self._state.lock:
+            now_s = self._clock.perf_s()
+            if not self._is_over and any(self._is_due(sums, now_s) for sums in self._sums.values()):
+                self._count_to(now_s)
+                self._read(now_s)
 
-    def finish(self) -> None:
+    def ending(self) -> None:
         """Write all that is left; spans that are open still are unfinished. The last reading has been taken."""
         self._is_over = True
         now_s = self._counted_to_s
@@ -226,7 +224,7 @@ class SpanRecorder:
             sums.new_share_s += share_s
 
     def _read(self, now_s: float) -> None:
-        """Read the meter, where the last reading is long enough ago; what it gives comes to ``_settle``."""
+        """Read the meter, where the last reading is long enough ago; what it gives comes to ``reading``."""
         recorder = self._recorder
         if now_s - recorder.read_at_s < self._wait_s or self._is_over or recorder.is_suspended:
             return  # a run inside this one may have borrowed the meter
@@ -236,7 +234,7 @@ class SpanRecorder:
             _LEAST_READ_S, recorder.resolution_s, sorted(self._took_s)[len(self._took_s) // 2] / _READING_SHARE
         )
 
-    def _settle(self, now_s: float, interval_s: float, energy: Energy) -> None:
+    def reading(self, now_s: float, interval_s: float, energy: Energy) -> None:
         """Share a reading of the meter among the spans, and write the rows that are due."""
         if not self._sums:
             self._counted_to_s = now_s
@@ -280,9 +278,8 @@ class SpanRecorder:
         self._n_rows += 1
         started_at = timestamp(sums.started_utc_s)
         duration_s, own_s = sums.duration_s, sums.own_s
-        self._emit(
-            SpanRow(path, sums.calls, sums.failed, started_at, duration_s, own_s, energy, grams, frozenset(flags))
-        )
+        row = SpanRow(path, sums.calls, sums.failed, started_at, duration_s, own_s, energy, grams, frozenset(flags))
+        self._writer.write(SPANS, row)
 
 
 def span_name(text: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 import operator
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -21,13 +20,14 @@ from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.job import Ranks, ranks_of_process
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import MeanRates, RunFactors
+from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, length_by_phases, phases_after
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import Clock
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Row, sum_energies
 from greenlove_tracker.secret_masking import mask_secrets
-from greenlove_tracker.stopping import StoppingRule
-from greenlove_tracker.tracker.budgets import BudgetActions, budget_limits
-from greenlove_tracker.tracker.rates_in_force import RatesInForce
+from greenlove_tracker.tracker.exporters import Exporter
+from greenlove_tracker.tracker.live_intensity import RatesInForce
+from greenlove_tracker.tracker.overruns import BudgetActions, budget_limits
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -63,12 +63,14 @@ class RunState:
         started_s: when it began, by the steady clock.
         started_utc_s: when it began, in UTC.
         run_dir: where it is written.
+        meter: of this node.
+        exporters: that are told of the run.
+        in_background: some of it is done on threads of the run's own; else by whoever calls ``tick()``.
         is_part_of_other: another process leads the run; this one writes into its directory.
         lock: held while the run is changed or a row is made.
         warn_once: gives each kind of warning once.
         time_limit: the earliest of its deadline, its longest time and the end of its Slurm job.
         limits: budgets by quantity.
-        overrun_quantities: the budgets that were found to be overrun.
         forecast: the latest.
         next_epoch_s: forecast of the time of the next epoch, where nobody says how many there are.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
@@ -76,11 +78,7 @@ class RunState:
         other_runs_s: time in which other runs of this process, inside this one, recorded what passed.
         rates_in_force: the intensity and the price of each row's time; None where the factors hold at all times.
         mean_rates: of the rows so far.
-        stopping_rule: that may end the training early; None without one.
-        stop_values: of that rule's metric, by the number of the epoch that each belongs to.
-        has_several_stop_values: more than one was logged in an epoch, and they differ.
-        stopped_early_after: the number of the epoch with which the rule ended the training; None where it has not.
-        is_meter_starting: the meter is coming up beside the training.
+        stopped_early_after: the number of the epoch with which a rule ended the training; None where it has not.
         is_finished: nothing of it is touched any more.
     """
 
@@ -95,12 +93,14 @@ class RunState:
     started_s: float
     started_utc_s: float
     run_dir: Path
+    meter: Meter
+    exporters: Sequence[Exporter]
+    in_background: bool
     is_part_of_other: bool
     warn_once: WarnOnce
     lock: threading.RLock = field(default_factory=threading.RLock)
     time_limit: TimeLimit | None = field(init=False)
     limits: Mapping[str, float] = field(init=False)
-    overrun_quantities: set[str] = field(default_factory=set)
     forecast: Forecast | None = field(init=False)
     next_epoch_s: Estimate | None = None
     gpu_count: int = 0
@@ -108,13 +108,10 @@ class RunState:
     other_runs_s: float = 0.0
     rates_in_force: RatesInForce | None = None
     mean_rates: MeanRates = field(init=False)
-    stopping_rule: StoppingRule | None = None
-    stop_values: dict[int, float] = field(default_factory=dict)
-    has_several_stop_values: bool = False
     stopped_early_after: int | None = None
-    is_meter_starting: bool = False
     plan_source: str = ""
     is_finished: bool = False
+    _metered: Energy = UNKNOWN_ENERGY
 
     def __post_init__(self) -> None:
         self.mean_rates = MeanRates(self.factors.rates)
@@ -125,16 +122,41 @@ class RunState:
         if self.prior is not None and self.prior.position is not None:  # that of an earlier run
             self.forecast = replace(self.prior, position=None)
 
-    def add_stop_value(self, epoch: int, value: float) -> None:
-        """Note a value of the rule's metric; the same one again, as where the loop logs it too, counts once."""
-        before = self.stop_values.get(epoch, value)
-        is_same = before == value or (math.isnan(before) and math.isnan(value))
-        self.has_several_stop_values |= not is_same
-        self.stop_values[epoch] = value
+    def take_plan(self, plan: Plan | None, source: str = "") -> None:
+        """Take the length of the training, once that is known; None: it is not known any more."""
+        self.plan, self.plan_source = plan, source
+        self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
-    def leave_price_out(self) -> None:
-        """Count no cost of electricity: the GPUs are not measured, and the price of the rest is not the training's."""
-        self.factors = replace(self.factors, electricity_price=None)
+    def expect(self, forecast: Forecast | None, next_epoch_s: Estimate | None = None) -> None:
+        """Take the latest forecast."""
+        self.forecast, self.next_epoch_s = forecast, next_epoch_s
+
+    def add_row(self, row: Row) -> None:
+        """Add a row to the means that hold for the whole run."""
+        if self.rates_in_force is not None:
+            self.mean_rates.add(row)
+        if self.settings.node_overhead is not None:
+            self._metered = sum_energies((self._metered, row.gap_before, row.energy))
+            self.node_factor = self.factors.node_factor(self._metered)
+
+    def count_gpus(self, count: int, *, are_measured: bool) -> None:
+        """Take what the meter found. Where the GPUs are not measured, electricity has no price: the rest is not all."""
+        self.gpu_count = count
+        if not are_measured:
+            self.factors = replace(self.factors, electricity_price=None)
+
+    def stop_early(self, after: int) -> None:
+        """Note the epoch with which a rule ends the training."""
+        self.stopped_early_after = after
+
+    def close(self) -> None:
+        """Let nothing of the run be touched any more."""
+        self.is_finished = True
+
+    @property
+    def has_price(self) -> bool:
+        """True where electricity or the machine has one."""
+        return self.factors.electricity_price is not None or self.factors.price_usd_per_gpu_hour is not None
 
     @property
     def length_option(self) -> str:

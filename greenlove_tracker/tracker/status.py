@@ -4,37 +4,55 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.console import is_terminal, say_above_bars
+from greenlove_tracker.console import is_terminal, say, say_above_bars
 from greenlove_tracker.forecasting import FITS, Estimate, Forecast, stop_estimate
 from greenlove_tracker.phases import phase_at
-from greenlove_tracker.tracker.budgets import BudgetMonitor, is_of_cold_start
-from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.state import RunMode, RunState
+from greenlove_tracker.tracker.budgets import budget_verdicts, time_fit_of
+from greenlove_tracker.tracker.overruns import BudgetVerdict, is_of_cold_start
+from greenlove_tracker.tracker.part import RunPart, RunParts
+from greenlove_tracker.tracker.state import RunMode
 
 _TERMINAL_INTERVAL_S, _LOG_INTERVAL_S = 0.5, 60.0  # at most a line so often on a terminal (each tick), in a job's log,
 _SHARE = 50  # nor more often than this part of the time so far
 
 
-class StatusPrinter:
+class StatusPrinter(RunPart):
     """Tells the first rank's progress in whole lines: a line drawn over itself would mix with what the script prints.
 
     Args:
-        state: of the run.
-        recorder: of the run.
-        budgets: whose prospects it tells.
-
-    Attributes:
-        is_hidden: nothing is told: the terminal belongs to a question.
+        run: that it is a part of.
     """
 
-    def __init__(self, state: RunState, recorder: Recorder, budgets: BudgetMonitor) -> None:
-        self._state, self._recorder, self._budgets = state, recorder, budgets
+    def __init__(self, run: RunParts) -> None:
+        super().__init__(run)
         self._interval_s = _TERMINAL_INTERVAL_S if is_terminal(sys.stderr) else _LOG_INTERVAL_S
         self._next_s = 0.0
         self._told: object = None
-        self.is_hidden = False
+
+    def tick(self) -> None:
+        """Tell the line where it is time, and an epoch has ended since the last one, or the prospect is another."""
+        state = self._state
+        is_shown = state.settings.verbose >= 1 and state.is_first_rank and not self._recorder.is_suspended
+        if not is_shown or state.mode is RunMode.EXPLORATION:  # which draws a line of its own
+            return
+        with state.lock:
+            news, text = self._news(), self.text()
+        if state.is_finished or news is None or news == self._told or state.elapsed_s < self._next_s:
+            return
+        say_above_bars(f"greenlove  {text}{self._about_length() if self._told is None else ''}")
+        self._has_told(news)
+
+    def _has_told(self, news: object) -> None:
+        elapsed_s = self._state.elapsed_s
+        self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
+
+    def say(self) -> None:
+        """Tell the line now, above a question, behind which nothing is told until there is news."""
+        say(f"greenlove  {self.text()}")
+        self._has_told(self._news())
 
     def text(self) -> str:
         """Return the line: epochs, and time, energy, CO2e and cost, forecast where that is known, else so far."""
@@ -49,7 +67,7 @@ class StatusPrinter:
             parts.append(f"ends {fmt.end_time(left_s, state.clock.utc_s())}")
         elif state.next_epoch_s is not None:
             parts.append(f"next epoch {fmt.interval(state.next_epoch_s, fmt.brief_duration)}")
-        fit, verdicts = self._budgets.time_fit(), dict(self._budgets.verdicts())
+        fit, verdicts = time_fit_of(state), dict(self._verdicts())
         if fit is not None and not fit.is_over:
             verdicts.pop("duration_s", None)
             if fit.probability < FITS:  # news, which a narrow terminal is not to cut off
@@ -111,23 +129,6 @@ class StatusPrinter:
         name = fmt.phase_name(plan.phases[number])
         return f"phase {number + 1}/{len(plan.phases)}{f' ({name})' if name else ''} "
 
-    def is_time(self) -> bool:
-        """Return True where a line may be told now, whose forecast should be of now, not of a while ago."""
-        state = self._state
-        is_telling = not self.is_hidden and state.settings.verbose >= 1 and state.is_first_rank
-        is_training = state.mode is not RunMode.EXPLORATION  # which draws a line of its own
-        return is_telling and is_training and state.elapsed_s >= self._next_s
-
-    def show(self, text: str) -> None:
-        """Tell the line where it is time, and an epoch has ended since the last one, or the prospect is another."""
-        news, elapsed_s = self._news(), self._state.elapsed_s
-        if news is None or news == self._told or not self.is_time():
-            return
-        if self._told is None:
-            text += self._about_length()
-        self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
-        say_above_bars(f"greenlove  {text}")
-
     def _news(self) -> object:
         """Return what is worth another line where it is another; None: nothing is to be told yet."""
         state, n_epochs = self._state, self._recorder.epochs_done
@@ -138,7 +139,10 @@ class StatusPrinter:
                 return None
         is_by_epoch = n_epochs and plan is not None and plan.is_in_epochs
         prospect = forecast is not None if is_by_epoch else forecast
-        return n_epochs, prospect, self._is_overdue(elapsed_s), self._budgets.verdicts()
+        return n_epochs, prospect, self._is_overdue(elapsed_s), self._verdicts()
+
+    def _verdicts(self) -> Mapping[str, BudgetVerdict]:
+        return budget_verdicts(self._state, self._recorder.metered_kwh)
 
     def _about_length(self) -> str:
         """Return where the number of epochs is from that the user did not give, or how to give it."""

@@ -16,7 +16,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.shutdown import guard, status_of
-from greenlove_tracker.tracker.span_recorder import OpenSpan, span_name
+from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
 from greenlove_tracker.tracker.tracker import Tracker
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -108,7 +108,7 @@ class NamedSpan:
             entry.session = session
             within = outer.span if outer is not None and outer.session is session else None
             with session.tracked_call:
-                entry.span = session.spans.begin(self._name, within)
+                entry.span = session.run_parts.get(SpanRecorder).begin(self._name, within)
         _entered.set(entry)
 
     def _make_run(self, entry: _Entry) -> Session | None:
@@ -131,7 +131,7 @@ class NamedSpan:
         session = entry.session
         if session is not None and session.pid == os.getpid() and entry.span is not None and not session.is_finished:
             with session.tracked_call:
-                session.spans.end(entry.span, has_failed=status is not RunStatus.FINISHED)
+                session.run_parts.get(SpanRecorder).end(entry.span, has_failed=status is not RunStatus.FINISHED)
         if entry.tracker is not None:
             entry.tracker.stop(status=status)
 

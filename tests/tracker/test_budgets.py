@@ -14,7 +14,7 @@ from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import RunStatus
-from greenlove_tracker.tracker.budgets import find_overruns
+from greenlove_tracker.tracker.overruns import find_overruns
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import Plan, RunMode
 

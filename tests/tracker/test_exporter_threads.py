@@ -23,6 +23,7 @@ from greenlove_tracker.records import RowKind, SystemClock
 from greenlove_tracker.runner import run_script
 from greenlove_tracker.tracker import exporter_threads
 from greenlove_tracker.tracker import exporters as events
+from greenlove_tracker.tracker import session as session_module
 from greenlove_tracker.tracker.exporters import (
     ExportedRun,
     ExportEvent,
@@ -240,7 +241,7 @@ def test_they_are_called_on_a_thread_of_their_own_without_the_lock_of_the_run(lo
 
 
 def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end(logs, monkeypatch, caplog):
-    monkeypatch.setattr(exporter_threads, "_END_S", 0.5)
+    monkeypatch.setattr(session_module, "_END_S", 0.5)
     goes_on = threading.Event()
     hanging, other = Recording(lambda method: goes_on.wait(120.0)), Recording()
     tracker = real_tracker(logs, hanging, other, max_hours=10)
@@ -249,7 +250,7 @@ def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end
         tracker.epoch_end()
     assert other.has_row.wait(60.0)  # while the first one hangs
     tracker.stop()
-    monkeypatch.setattr(exporter_threads, "_END_S", 1e6)
+    monkeypatch.setattr(session_module, "_END_S", 1e6)
     tracker.stop()  # as at the end of a block whose last line was stop()
     assert not hanging.runs  # it hangs still: nobody has waited for it
     goes_on.set()

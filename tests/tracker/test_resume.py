@@ -13,6 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.phases import phases_after
 from greenlove_tracker.report.screens import end_screen
+from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.state import Plan
 
 EPOCH_S, BATCHES = 10.0, 20
@@ -147,7 +148,7 @@ def test_skipped_batches_are_neither_work_nor_speed(clock, tmp_path, skip_s, wor
 
 def forecast_blocks():
     run = session()
-    return run._progress.in_epochs(run.state.plan.length).blocks
+    return run.run_parts.get(RunForecaster)._progress.in_epochs(run.state.plan.length).blocks
 
 
 def test_where_the_steps_of_an_epoch_are_known_the_first_epoch_tells_already(clock, tmp_path):

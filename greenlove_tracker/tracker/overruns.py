@@ -1,0 +1,168 @@
+"""Budgets and what they come to: limits, the probability that a run exceeds one, and the user's code for that case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.config import Settings, TimeLimit, TimeLimitSource
+from greenlove_tracker.errors import BudgetExceeded, UsageError
+from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, WarningCode
+
+
+def budget_limits(settings: Settings, limit: TimeLimit | None) -> Mapping[str, float]:
+    """Return the budgets that the settings give, by quantity; that of time is a duration from the start."""
+    limits = {
+        "energy_kwh": settings.max_energy_kwh,
+        "cost_usd": settings.max_cost_usd,
+        "emissions_kgco2e": settings.max_kgco2e,
+        "duration_s": None if limit is None else limit.limit_s,
+    }
+    return {quantity: limit for quantity, limit in limits.items() if limit is not None}
+
+
+# A probability in words, from the least one on: M. D. Mastrandrea et al., Guidance Note for Lead Authors of the IPCC
+# Fifth Assessment Report on Consistent Treatment of Uncertainties, 2010, table 1.
+_WORDS = ((0.99, "will almost certainly"), (0.9, "will very likely"), (0.66, "will likely"), (0.0, "may"))
+_MISSES = {
+    TimeLimitSource.DEADLINE: "miss its deadline",
+    TimeLimitSource.HOURS: "exceed its time limit",
+    TimeLimitSource.SLURM: "exceed its Slurm time limit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A budget that is likely to be exceeded, or is already.
+
+    Attributes:
+        quantity: ``duration_s``, ``energy_kwh``, ``emissions_kgco2e`` or ``cost_usd``.
+        limit: what was allowed.
+        used: so far; None where it is not known.
+        expected: the forecast; None where there is none.
+        probability: that the run comes to more than the limit.
+        source: of a limit of the time.
+        time_fit: of a limit of the time: how the run fits it; None where nothing is forecast.
+    """
+
+    quantity: str
+    limit: float
+    used: float | None
+    expected: Estimate | None
+    probability: float
+    source: TimeLimitSource = TimeLimitSource.DEADLINE
+    time_fit: TimeFit | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """True where it is exceeded already, by what is measured."""
+        return self.used is not None and self.used > self.limit
+
+    def verdict(self, threshold: float) -> BudgetVerdict:
+        """Return what it comes to; from this probability on an overrun is likely."""
+        if self.is_certain:
+            return BudgetVerdict.EXCEEDED
+        if self.probability >= threshold:
+            return BudgetVerdict.LIKELY_EXCEEDED
+        return BudgetVerdict.LIKELY_KEPT if self.probability <= 1 - threshold else BudgetVerdict.OPEN
+
+    def __str__(self) -> str:
+        name, text = fmt.QUANTITIES[self.quantity]
+        is_time, e = self.quantity == "duration_s", self.expected
+        if is_time and self.limit <= 0:
+            return f"the {self.source} had passed before the run began"
+        limit = f"the {self.source} after" if is_time and self.source is not TimeLimitSource.HOURS else "the limit of"
+        if self.used is not None and self.is_certain:
+            return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
+        if is_time and e is not None:
+            return self._miss(e)
+        total = f"will reach {fmt.interval(e, text)}" if e is not None else ""
+        return f"{name} {total}, over {limit} {text(self.limit)} with a probability of {fmt.chance(self.probability)}"
+
+    def _miss(self, expected: Estimate) -> str:
+        """Return in words that the run takes longer than it may."""
+        how = next(words for least, words in _WORDS if self.probability >= least)
+        needs = f"it needs about {fmt.interval(expected, fmt.duration)}, and has {fmt.duration(self.limit)}"
+        fit = self.time_fit
+        reach = "" if fit is None or fit.longest is None else f"; {fmt.longest_fit(fit)}"
+        return f"this run {how} {_MISSES[self.source]} ({fmt.chance(self.probability)}): {needs}{reach}"
+
+
+class BudgetVerdict(StrEnum):
+    """The prospect of a budget, on the latest forecast."""
+
+    EXCEEDED = "over its limit"
+    LIKELY_EXCEEDED = "likely over its limit"
+    OPEN = "may exceed its limit"
+    LIKELY_KEPT = "within its limit"
+
+
+def find_overruns(
+    limits: Mapping[str, float], forecast: Forecast | None, used: Mapping[str, float | None], threshold: float
+) -> list[Overrun]:
+    """Return the limits that are exceeded with a probability of ``threshold`` or more; 0: all that can be told of.
+
+    Args:
+        limits: by quantity.
+        forecast: the latest; None where there is none, so that only what is used already counts.
+        used: by quantity, so far.
+        threshold: probability in 0..1.
+    """
+    found = []
+    for quantity, limit in limits.items():
+        expected: Estimate | None = getattr(forecast, quantity) if forecast is not None else None
+        used_now = used.get(quantity)
+        if used_now is not None and used_now > limit:
+            probability = 1.0
+        elif expected is not None:
+            probability = expected.probability_above(limit)
+        else:
+            continue
+        if probability >= threshold:
+            found.append(Overrun(quantity, limit, used_now, expected, probability))
+    return found
+
+
+def is_of_cold_start(forecast: Forecast) -> bool:
+    """Return True for a forecast from so little that it may be a cold start."""
+    return any(warning.name == WarningCode.FEW for warning in forecast.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetActions:
+    """The user's own code when a budget is likely to be exceeded: called in the training's thread, between two epochs.
+
+    Attributes:
+        on_overrun: takes the overrun, and what it raises ends the training; None: ``stops`` decides.
+        save_checkpoint: called before ``BudgetExceeded`` is raised.
+        stops: ``BudgetExceeded`` is raised, as the settings say.
+    """
+
+    on_overrun: Callable[[Overrun], None] | None = None
+    save_checkpoint: Callable[[], object] | None = None
+    stops: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("on_overrun", "save_checkpoint"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise UsageError(f"{name} must be a function, not {value!r}")
+
+    def with_settings(self, settings: Settings) -> BudgetActions:
+        """Return the same code, with what the settings say of overruns."""
+        return replace(self, stops=settings.on_overrun == "stop")
+
+    def act(self, overrun: Overrun) -> None:
+        """Call the function, or stop the training; a warning was given when the overrun was found.
+
+        Raises:
+            BudgetExceeded: where the training is to stop.
+        """
+        if self.on_overrun is not None:
+            self.on_overrun(overrun)
+        elif self.stops:
+            if self.save_checkpoint is not None:
+                self.save_checkpoint()
+            raise BudgetExceeded(str(overrun))

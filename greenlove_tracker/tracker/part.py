@@ -1,0 +1,110 @@
+"""What a run does beside timing rows is done by parts: each hears what happens in the run, and knows no other one.
+
+Their list stands in ``run_parts.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from greenlove_tracker.errors import pass_on_from_handler
+from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
+from greenlove_tracker.logs.writer import RunWriter
+from greenlove_tracker.records import Energy, Row
+from greenlove_tracker.tracker.exporters import RunEnded
+from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.state import RunState
+
+_P = ParamSpec("_P")
+_Kind = TypeVar("_Kind", bound="RunPart")
+
+
+class RunPart:
+    """A part of one run. It overrides what it wants to hear of.
+
+    What is called "locked" comes with the run's lock held, mostly on the training's own thread, and returns at once.
+
+    Args:
+        run: the parts of the run, itself among them; they have its state, its recorder and its writer.
+    """
+
+    def __init__(self, run: RunParts) -> None:
+        self._run = run
+        self._state, self._recorder, self._writer = run.state, run.recorder, run.writer
+
+    def started(self) -> None:
+        """Begin: the run has."""
+
+    def epoch_began(self) -> None:
+        """Note that an epoch is open; locked."""
+
+    def reading(self, now_s: float, interval_s: float, energy: Energy) -> None:
+        """Take the energy of the time since the meter was read last; locked."""
+
+    def row(self, row: Row) -> None:
+        """Take a row, which is in the log already; locked."""
+
+    def metric_logged(self, record: MetricRecord) -> None:
+        """Take a metric that the training has logged; locked."""
+
+    def forecast_issued(self, issued: IssuedForecast) -> None:
+        """Take a new forecast of the whole run; locked."""
+
+    def tick(self) -> None:
+        """Do what is due, each second, on a thread of the run's own, which has time."""
+
+    def between_epochs(self) -> None:
+        """Stop the training if need be, on its own thread: what this raises goes through to it."""
+
+    def ending(self) -> None:
+        """Write what is left: the last row is made, and the log is open still; locked."""
+
+    def ended(self, ending: RunEnded) -> None:
+        """End: the log is closed; locked."""
+
+    def wait(self, limit_s: float) -> None:
+        """Finish what goes on in the background, behind the end; the process waits so long."""
+
+
+class RunParts:
+    """The parts of one run, which are told of everything in the order of their list.
+
+    Args:
+        kinds: of parts: each is called with this object.
+        state: of the run.
+        recorder: of the run.
+        writer: of the run.
+    """
+
+    def __init__(
+        self, kinds: Sequence[Callable[[RunParts], RunPart]], state: RunState, recorder: Recorder, writer: RunWriter
+    ) -> None:
+        self.state, self.recorder, self.writer = state, recorder, writer
+        self._parts = [kind(self) for kind in kinds]
+        self._dropped: set[RunPart] = set()
+        self._hearers: dict[str, list[RunPart]] = {}
+
+    def get(self, kind: type[_Kind]) -> _Kind:
+        """Return the part of this kind, for a question to it."""
+        return next(part for part in self._parts if isinstance(part, kind))
+
+    def hearers(self, told: Callable[..., None]) -> Sequence[RunPart]:
+        """Return the parts that override this method of ``RunPart``."""
+        name = told.__name__
+        if name not in self._hearers:
+            self._hearers[name] = [p for p in self._parts if getattr(type(p), name) is not told]
+        return self._hearers[name]
+
+    def tell(self, told: Callable[Concatenate[Any, _P], None], *args: _P.args, **kwargs: _P.kwargs) -> None:
+        """Call this method of all parts: one that raises is warned of and left out from now on, and the run goes on."""
+        for part in self.hearers(told):
+            try:
+                if part not in self._dropped:
+                    getattr(part, told.__name__)(*args, **kwargs)
+            except Exception as error:
+                pass_on_from_handler(error)
+                self._dropped.add(part)
+                if threading.main_thread().is_alive():  # else the process ends, and nothing can be loaded any more
+                    self.state.warn_once.internal_error(type(part).__name__, error)
