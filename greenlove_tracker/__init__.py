@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
     from greenlove_tracker.scheduling.advice import StartAdvice
-    from greenlove_tracker.scheduling.waiting import WaitResult, wait_for_low_carbon
+    from greenlove_tracker.scheduling.wait_loop import WaitResult
+    from greenlove_tracker.scheduling.waiting import wait_for_low_carbon
     from greenlove_tracker.scheduling.windows import best_start
     from greenlove_tracker.techniques.compare import compare
     from greenlove_tracker.techniques.curriculum import Curriculum
@@ -60,7 +61,7 @@ _HOMES = {
     "Tracker": "greenlove_tracker.tracker",
     "TrainingInterrupted": "greenlove_tracker.checkpointing.checkpointer",
     "TrainingPlan": "greenlove_tracker.forecasting",
-    "WaitResult": "greenlove_tracker.scheduling.waiting",
+    "WaitResult": "greenlove_tracker.scheduling.wait_loop",
     "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
     "best_start": "greenlove_tracker.scheduling.windows",

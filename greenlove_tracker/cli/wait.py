@@ -89,21 +89,21 @@ def _dry_run_text(
 ) -> str:
     """Return what a wait would do that began now."""
     from greenlove_tracker.grid.live.intensity import IntensityUnavailable
-    from greenlove_tracker.scheduling.waiting import KnownIntensity, ThresholdRule
+    from greenlove_tracker.scheduling.wait_loop import KnownIntensity
+    from greenlove_tracker.scheduling.waiting import UNKNOWN_INTENSITY, below_threshold
 
     now = datetime.now(UTC)
     now_s, latest_s = now.timestamp(), now.timestamp() + max_wait_s
-    rule = ThresholdRule(threshold_gco2e_per_kwh)
     lines = [f"would ask {source.order}; nothing is started"]
     try:
         answer = source.now()
         lines.append(f"now       {KnownIntensity.of(answer.point, now)}, {answer.point.basis}")
-        ending = rule.take(answer)
+        why_now = below_threshold(threshold_gco2e_per_kwh, lambda: source)(now, None).explanation
     except IntensityUnavailable as error:
-        ending = rule.not_answered(f"{error}")
+        why_now = f"{UNKNOWN_INTENSITY}: {error}"
     what = f"would start {shlex.join(command)}" if command else "would end"
-    if ending is not None:
-        lines.append(f"start     {what} at once: {ending.explanation}")
+    if why_now:
+        lines.append(f"start     {what} at once: {why_now}")
     else:
         when = f"when it is at or below {threshold_gco2e_per_kwh:g}, {fmt.clock_time(latest_s, now_s)} at the latest"
         lines.append(f"start     {what} {when}")

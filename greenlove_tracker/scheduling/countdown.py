@@ -8,7 +8,14 @@ from typing import Self
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import StatusLine, say
-from greenlove_tracker.scheduling.waiting import LONGEST_SLEEP_S, WaitProgress, WaitReason, WaitResult
+from greenlove_tracker.scheduling.wait_loop import (
+    LONGEST_SLEEP_S,
+    Outlook,
+    Wait,
+    WaitProgress,
+    WaitReason,
+    WaitResult,
+)
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _REDRAWN_EVERY_S = 1.0
@@ -42,57 +49,65 @@ class Countdown:
 
     def show(self, progress: WaitProgress) -> None:
         """Show where the wait stands; beside the line that is redrawn, what changed stays on the screen."""
-        if self._is_quiet or (progress.known is None and not progress.problem and progress.start_utc_s is None):
+        outlook, known = progress.outlook, progress.known
+        if self._is_quiet or outlook is None:
             return  # asked for the first time, and not answered yet
         # To the minute: the latest possible start, reckoned from two clocks, trembles.
-        start_min = None if progress.start_utc_s is None else round(progress.start_utc_s / 60)
-        value = None if progress.known is None else round(progress.known.gco2e_per_kwh)
-        now = (value, start_min, progress.problem)
+        start_min = None if outlook.start_utc_s is None else round(outlook.start_utc_s / 60)
+        now = (None if known is None else round(known.gco2e_per_kwh), start_min, outlook.problem)
         if now != self._shown:
             self._line.clear()
             screen = self._opening() if self._line.is_seen and not self._shown else ""
-            say("\n\n".join(filter(None, (screen, change_text(progress, is_first=not self._shown)))))
+            say("\n\n".join(filter(None, (screen, change_text(progress, outlook, is_first=not self._shown)))))
             self._shown = now
-        self._line.draw(status_text(progress))
+        self._line.draw(status_text(progress, outlook))
 
-    def end(self, result: WaitResult) -> None:
-        """Say why it ended."""
+    def hold(self, wait: Wait, *, deadline_utc: str | None = None) -> WaitResult:
+        """Wait, say why it ended, and hand that over to the run that follows.
+
+        Args:
+            wait: that shows itself here.
+            deadline_utc: of the run that this very process begins then; None: it is another's.
+        """
+        result = wait.run()
         self._line.clear()
         if not self._is_quiet:
             say(end_text(result))
+        result.facts.hand_over(wait.utc_s(), deadline_utc=deadline_utc)
+        return result
 
 
-def change_text(progress: WaitProgress, *, is_first: bool) -> str:
+def change_text(progress: WaitProgress, outlook: Outlook, *, is_first: bool) -> str:
     """Return the line of a change, and of the beginning."""
-    parts = [f"waiting {progress.goal}"] if is_first or progress.start_utc_s is not None else []
-    if progress.start_utc_s is not None:
-        parts.append(f"starting {fmt.clock_time(progress.start_utc_s, progress.now_utc_s)}")
+    parts = [f"waiting {progress.goal}"] if is_first or outlook.start_utc_s is not None else []
+    if outlook.start_utc_s is not None:
+        parts.append(f"starting {fmt.clock_time(outlook.start_utc_s, progress.now_utc_s)}")
     if progress.known is not None:
         parts.append(f"now {progress.known}")
     if is_first and progress.max_wait_s is not None:
         latest_utc_s = progress.now_utc_s + progress.max_wait_s - progress.waited_s
         parts.append(f"at most until {fmt.clock_time(latest_utc_s, progress.now_utc_s)}")
-    if progress.problem:
-        parts.append(f"asked in vain: {progress.problem}")
-    if is_first and progress.curve:
-        parts.append(f"expected by the hour: {curve_text(progress)}")
+    if outlook.problem:
+        parts.append(f"asked in vain: {outlook.problem}")
+    if is_first and outlook.curve:
+        parts.append(f"expected by the hour: {curve_text(outlook, progress.now_utc_s)}")
     return f"greenlove: {'; '.join(parts)}"
 
 
-def status_text(progress: WaitProgress) -> str:
+def status_text(progress: WaitProgress, outlook: Outlook) -> str:
     """Return the line that is redrawn."""
     parts = []
-    if progress.start_utc_s is not None:
-        left_s = max(0.0, progress.start_utc_s - progress.now_utc_s)
+    if outlook.start_utc_s is not None:
+        left_s = max(0.0, outlook.start_utc_s - progress.now_utc_s)
         parts.append(f"starts in {fmt.duration(round(left_s))}")
     elif progress.max_wait_s is not None:
         parts.append(f"at most {fmt.duration(round(max(0.0, progress.max_wait_s - progress.waited_s)))} more")
     if progress.known is not None:
         parts.append(f"{progress.known.gco2e_per_kwh:.0f} gCO2e/kWh")
-    if progress.start_utc_s is None:
+    if outlook.start_utc_s is None:
         parts.append(progress.goal)
-    if progress.curve:
-        parts.append(curve_text(progress))
+    if outlook.curve:
+        parts.append(curve_text(outlook, progress.now_utc_s))
     return f"waiting  {' · '.join(parts)}  Ctrl-C ends it"
 
 
@@ -104,13 +119,13 @@ def end_text(result: WaitResult) -> str:
     return f"greenlove: starting{after}: {result.explanation}{at_start}"
 
 
-def curve_text(progress: WaitProgress) -> str:
+def curve_text(outlook: Outlook, now_utc_s: float) -> str:
     """Return the expected intensities as a row of bars, one for each hour from now, that of the start in brackets."""
-    passed_h = math.floor(progress.now_utc_s / SECONDS_PER_HOUR) - progress.curve_first_hour
-    values = progress.curve[max(0, passed_h) : max(0, passed_h) + _MOST_CURVE_H]
+    passed_h = math.floor(now_utc_s / SECONDS_PER_HOUR) - outlook.curve_first_hour
+    values = outlook.curve[max(0, passed_h) : max(0, passed_h) + _MOST_CURVE_H]
     start_h = None
-    if progress.start_utc_s is not None:
-        start_h = math.floor(progress.start_utc_s / SECONDS_PER_HOUR) - progress.curve_first_hour - max(0, passed_h)
+    if outlook.start_utc_s is not None:
+        start_h = math.floor(outlook.start_utc_s / SECONDS_PER_HOUR) - outlook.curve_first_hour - max(0, passed_h)
     return "".join(f"[{bar}]" if n == start_h else bar for n, bar in enumerate(bars(values)))
 
 

@@ -6,28 +6,23 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, time_limit
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import IntensityAnswer
+from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
+from greenlove_tracker.grid.live.intensity import IntensityUnavailable
 from greenlove_tracker.scheduling.countdown import Countdown
 from greenlove_tracker.scheduling.times import parse_when
-from greenlove_tracker.scheduling.waiting import (
-    BestStartRule,
-    PlannedStart,
-    Rule,
-    StartTimeRule,
-    Wait,
-    average_intensity,
-    intensity_or_none,
-)
+from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, WaitReason, latest_point
+from greenlove_tracker.scheduling.waiting import average_intensity
 
 if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Forecast
+    from greenlove_tracker.scheduling.advice import StartAdvice
 
-T = TypeVar("T")
+Planned = tuple["StartAdvice", IntensityAnswer | None]
 _UNSET_INTENSITY = "live"  # who is asked where no setting says it: --start best asks for a network
 
 
@@ -76,33 +71,78 @@ class BestStart:
         average_intensity(intensity, settings.country)  # what cannot be meant is said now
         return cls(duration, about, intensity, settings.country, latest, deadline, settings.deadline_utc, max_wait_s)
 
-    def planned(self, now: datetime) -> PlannedStart:
-        """Return the best start as it stands at a moment, from the newest figures; a network may be asked."""
+    def planned(self, now: datetime) -> Planned:
+        """Return the best start as it stands at a moment, and the intensity then; a network may be asked."""
         from greenlove_tracker.scheduling.windows import RunLength, best_start
 
         source = average_intensity(self.intensity, self.country)
         latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
         advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
-        return PlannedStart(replace(advice, deadline_utc=self.deadline), intensity_or_none(source))
+        return replace(advice, deadline_utc=self.deadline), _in_force(source)
 
     def plan_text(self) -> str:
         """Return when it would begin."""
         from greenlove_tracker.report.plan_screen import plan_screen
 
-        return plan_screen(self.planned(datetime.now(UTC)).advice, self.about)
+        return plan_screen(self.planned(datetime.now(UTC))[0], self.about)
 
     def wait(self, *, quiet: bool) -> None:
         """Wait for it."""
-        rule = BestStartRule(self.latest.timestamp())
+        advised: list[StartAdvice] = []
+
+        def planned(now: datetime) -> Planned:
+            found = self.planned(now)
+            advised.append(found[0])
+            return found
 
         def opening() -> str:
             from greenlove_tracker.report.plan_screen import plan_screen
 
-            return "" if rule.advice is None else plan_screen(rule.advice, self.about)
+            return plan_screen(advised[0], self.about) if advised else ""
 
         # One that is past is no reason to begin without a plan, which says that the deadline cannot be met.
-        latest_utc_s = None if self.latest <= datetime.now(UTC) else rule.latest_utc_s
-        _wait(rule, self.planned, self.max_wait_s, self.deadline_utc, opening, quiet=quiet, latest_utc_s=latest_utc_s)
+        latest_utc_s = None if self.latest <= datetime.now(UTC) else self.latest.timestamp()
+        with Countdown(quiet=quiet, opening=opening) as countdown:
+            wait = Wait(
+                best_of(planned, self.latest.timestamp()),
+                "for the best start",
+                (WaitReason.BEST_START, "this is the best start that is known"),
+                unanswered="the best start cannot be planned",
+                start_utc_s=latest_utc_s,
+                max_wait_s=self.max_wait_s,
+                show=countdown.show,
+                longest_sleep_s=countdown.longest_sleep_s,
+            )
+            countdown.hold(wait, deadline_utc=self.deadline_utc)
+
+
+def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> NextStart:
+    """Begin at the start that emits least, as it is planned anew; never past the latest possible one.
+
+    The first plan says whether waiting is worth it. Later ones say for how long: as long as a later start is expected
+    to emit less.
+    """
+
+    def next_start(now: datetime, before: Outlook | None) -> Outlook:
+        advice, answer = planned(now)
+        why, is_known = advice.reason.removeprefix("Start now: ").rstrip("."), advice.saving is not None
+        point = latest_point(before, answer)
+        if before is None and not advice.is_worth_waiting:
+            reason = WaitReason.NOT_WORTH_WAITING if is_known else WaitReason.NO_PROVIDER
+            return Outlook(point, now=reason, explanation=why)
+        if before is not None and not is_known:  # nothing is known any more: the plan before stands
+            return replace(before, point=point, problem=why)
+        is_due = advice.wait_s < 1.0
+        return Outlook(
+            point,
+            min(advice.start_utc.timestamp(), latest_utc_s),
+            WaitReason.BEST_START if is_due else None,
+            "no later start is expected to be better any more" if is_due else "",
+            curve=tuple(hour.expected for hour in advice.hours),
+            curve_first_hour=int(advice.hours[0].utc.timestamp() // 3600) if advice.hours else 0,
+        )
+
+    return next_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +184,6 @@ class TimedStart:
             average_intensity(settings.intensity, settings.country)
         return cls(start, settings.intensity, settings.country, settings.deadline_utc, max_wait_s)
 
-    def known(self, now: datetime) -> IntensityAnswer | None:
-        """Return the intensity in force."""
-        return intensity_or_none(average_intensity(self.intensity, self.country) if self.intensity else None)
-
     def plan_text(self) -> str:
         """Return when it would begin."""
         now_s = datetime.now(UTC).timestamp()
@@ -158,33 +194,31 @@ class TimedStart:
 
     def wait(self, *, quiet: bool) -> None:
         """Wait for it."""
-        rule = StartTimeRule(self.start.timestamp())
-        _wait(rule, self.known, self.max_wait_s, self.deadline_utc, lambda: "", quiet=quiet)
+        start_utc_s = self.start.timestamp()
+
+        def next_start(now: datetime, before: Outlook | None) -> Outlook:
+            source = average_intensity(self.intensity, self.country) if self.intensity else None
+            return Outlook(latest_point(before, _in_force(source)), start_utc_s)
+
+        with Countdown(quiet=quiet) as countdown:
+            wait = Wait(
+                next_start,
+                "for the time that was asked for",
+                (WaitReason.START_TIME, "this is the time that was asked for"),
+                start_utc_s=start_utc_s,
+                max_wait_s=self.max_wait_s,
+                show=countdown.show,
+                longest_sleep_s=countdown.longest_sleep_s,
+            )
+            countdown.hold(wait, deadline_utc=self.deadline_utc)
 
 
-def _wait(
-    rule: Rule[T],
-    ask: Callable[[datetime], T],
-    max_wait_s: float | None,
-    deadline_utc: str,
-    opening: Callable[[], str],
-    *,
-    quiet: bool,
-    latest_utc_s: float | None = None,
-) -> None:
-    """Wait, show it, and hand over what came of it."""
-    with Countdown(quiet=quiet, opening=opening) as countdown:
-        wait = Wait(
-            rule,
-            ask,
-            max_wait_s,
-            show=countdown.show,
-            longest_sleep_s=countdown.longest_sleep_s,
-            latest_utc_s=latest_utc_s,
-        )
-        result = wait.run()
-        countdown.end(result)
-    result.facts.hand_over(wait.utc_s(), deadline_utc=deadline_utc)
+def _in_force(source: IntensityFallbacks | None) -> IntensityAnswer | None:
+    """Return the intensity in force; None where nobody is asked, or answers."""
+    try:
+        return None if source is None else source.now()
+    except IntensityUnavailable:
+        return None
 
 
 def _deadline(settings: Settings) -> datetime | None:

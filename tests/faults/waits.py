@@ -24,11 +24,11 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from faults.matrix import UnavailableError
-from scheduling.waits import HOUR_S, NOW, FakeMachine, HourlyProvider, with_table
+from scheduling.waits import HOUR_S, NOW, FakeMachine, HourlyProvider, until, with_table
 
 from greenlove_tracker import wait_for_low_carbon
 from greenlove_tracker.scheduling.times import parse_when
-from greenlove_tracker.scheduling.waiting import StartTimeRule, Wait, WaitResult
+from greenlove_tracker.scheduling.wait_loop import WaitResult
 
 HERE = Path(__file__).parent
 MOST_LATE_S = 60.0  # of a start, and of what follows the machine's waking
@@ -79,11 +79,6 @@ def _below(
     return wait_for_low_carbon(200, max_wait, intensity=source, quiet=True, clocks=machine.clocks)
 
 
-def _until(machine: FakeMachine, start: datetime) -> WaitResult:
-    rule = StartTimeRule(start.timestamp())
-    return Wait(rule, lambda now: None, None, clocks=machine.clocks).run()
-
-
 _AT_S = HOUR_S + 3.0  # just after the machine fell asleep for half a minute, of which suspended time is no part
 
 
@@ -106,7 +101,7 @@ def _timed(event: Callable[[FakeMachine], Callable[[], None]], *, by_steady: boo
     def meet() -> WaitOutcome:
         machine, start = FakeMachine(), NOW + timedelta(hours=5)
         machine.at(_AT_S, event(machine))
-        result = _until(machine, start)
+        result = until(machine, start)
         if by_steady:
             late_s = result.waited_s - 5 * HOUR_S
         elif machine.woken_s and machine.woken_s[0] > 5 * HOUR_S:
@@ -121,7 +116,7 @@ def _timed(event: Callable[[FakeMachine], Callable[[], None]], *, by_steady: boo
 def _night(begun: datetime) -> Callable[[], WaitOutcome]:
     def meet() -> WaitOutcome:
         machine, zone = FakeMachine(begun), ZoneInfo("Europe/Berlin")
-        result = _until(machine, parse_when("tomorrow 08:00", begun, zone))
+        result = until(machine, parse_when("tomorrow 08:00", begun, zone))
         eight = machine.now.astimezone(zone).replace(hour=8, minute=0, second=0, microsecond=0)
         return WaitOutcome(result.reason, (machine.now - eight).total_seconds())
 

@@ -14,15 +14,8 @@ from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.live.offline import mock_gco2e_per_kwh
 from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity
-from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
-from greenlove_tracker.scheduling.waiting import (
-    LONGEST_SLEEP_S,
-    BestStartRule,
-    PlannedStart,
-    StartTimeRule,
-    Wait,
-    WaitReason,
-)
+from greenlove_tracker.scheduling.run_start import BestStart, TimedStart, best_of
+from greenlove_tracker.scheduling.wait_loop import LONGEST_SLEEP_S, Wait, WaitReason
 from greenlove_tracker.scheduling.windows import best_start
 
 LATEST = NOW + timedelta(hours=14)
@@ -35,24 +28,24 @@ def advice(start: datetime, now: datetime, *, is_worth: bool = True, saving: flo
     return StartAdvice(start, wait_s, None, None, None, None, None, share, is_worth, "Worth it.", hours=hours)
 
 
-def held(machine, plan, latest=LATEST, max_wait_s=None):
-    rule = BestStartRule(latest.timestamp())
+def held(machine, plan, latest=LATEST, start_utc_s=None):
     asked = []
 
-    def ask(now: datetime) -> PlannedStart:
+    def planned(now: datetime):
         asked.append(now)
-        return PlannedStart(plan(now), None)
+        return plan(now), None
 
-    return Wait(rule, ask, max_wait_s, clocks=machine.clocks).run(), asked
+    arrival = (WaitReason.BEST_START, "this is the best start that is known")
+    unanswered = {"unanswered": "no plan", "start_utc_s": start_utc_s, "clocks": machine.clocks}
+    return Wait(best_of(planned, latest.timestamp()), "for the best start", arrival, **unanswered).run(), asked
 
 
-def test_it_begins_at_the_best_start_and_thinks_it_over_each_hour():
+def test_it_begins_at_the_best_start_and_thinks_it_over_each_five_minutes():
     machine, start = FakeMachine(), NOW + timedelta(hours=11, minutes=50)
     result, asked = held(machine, lambda now: advice(start, now))
     assert result.reason == WaitReason.BEST_START
     assert 0 <= machine.utc - start.timestamp() <= 1
-    assert 12 <= len(asked) <= 13
-    assert {moment.minute for moment in asked[1:]} == {55}  # shortly before a full hour
+    assert 130 <= len(asked) <= 143
 
 
 @pytest.mark.parametrize("moved_h", [-3, 2])
@@ -129,15 +122,13 @@ def test_never_past_the_latest_start_before_anything_is_planned():
     machine, hangs = FakeMachine(), threading.Event()
     machine.answer_within_s = 0.001
     latest = NOW + timedelta(seconds=20)
-    rule = BestStartRule(latest.timestamp())
 
-    def ask(now: datetime) -> PlannedStart:
+    def plan(now: datetime) -> StartAdvice:
         hangs.wait(60)
         raise OSError("no network")
 
     try:
-        wait = Wait(rule, ask, None, clocks=machine.clocks, latest_utc_s=latest.timestamp())
-        result = wait.run()
+        result, _ = held(machine, plan, latest, latest.timestamp())
     finally:
         hangs.set()
     assert 0 <= machine.utc - latest.timestamp() <= 1
@@ -145,25 +136,21 @@ def test_never_past_the_latest_start_before_anything_is_planned():
 
 
 def test_what_is_not_known_any_more_is_told_without_the_advice_to_start_now():
-    rule = BestStartRule(LATEST.timestamp())
-    assert rule.take(PlannedStart(advice(LATEST, NOW), None)) is None
     gone = replace(advice(NOW, NOW, saving=None, is_worth=False), reason="Start now: neso: it is down.")
-    assert rule.take(PlannedStart(gone, None)) is None and rule.problem == "neso: it is down"
+    plans = iter((advice(LATEST, NOW), gone))
+    next_start = best_of(lambda now: (next(plans), None), LATEST.timestamp())
+    before = next_start(NOW, None)
+    assert next_start(NOW, before) == replace(before, problem="neso: it is down") and before.now is None
 
 
 def test_where_the_table_stands_in_what_a_service_said_last_is_known():
     machine = FakeMachine()
     source = with_table(machine, HourlyProvider(machine, [250.0, None]))
-    at_first = source.now()
+    next_start = best_of(lambda now: (advice(LATEST, NOW), source.now()), LATEST.timestamp())
+    before = next_start(NOW, None)
     machine.utc += HOUR_S
-    by_table = source.now()
-    assert (at_first.point.kind, by_table.point.kind) == (PointKind.MEASURED, PointKind.TABLE)
-    planned = advice(LATEST, NOW)
-    best, timed = BestStartRule(LATEST.timestamp()), StartTimeRule(LATEST.timestamp())
-    for answer in (at_first, by_table):
-        best.take(PlannedStart(planned, answer))
-        timed.take(answer)
-    assert best.point == timed.point == at_first.point
+    assert source.now().point.kind == PointKind.TABLE
+    assert next_start(NOW, before).point == before.point and before.point.kind == PointKind.MEASURED
 
 
 @pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
@@ -206,10 +193,10 @@ def test_what_a_run_is_to_say_before_it_waits(monkeypatch, tmp_path):
     start = BestStart.of(Settings(intensity="mock", max_hours=2, deadline_utc=soon), None)
     assert (start.latest - datetime.now(UTC)).total_seconds() == pytest.approx(10 * 3600, abs=5)
     start = BestStart.of(Settings(intensity="mock", max_hours=2, deadline_utc=soon), 3600.0)
-    planned = start.planned(datetime.now(UTC))
-    assert planned.advice.start_utc <= datetime.now(UTC) + timedelta(hours=1)
-    assert planned.advice.deadline_utc is not None
-    assert abs((planned.advice.deadline_utc - datetime.fromisoformat(soon)).total_seconds()) < 5
+    planned, _ = start.planned(datetime.now(UTC))
+    assert planned.start_utc <= datetime.now(UTC) + timedelta(hours=1)
+    assert planned.deadline_utc is not None
+    assert abs((planned.deadline_utc - datetime.fromisoformat(soon)).total_seconds()) < 5
     with pytest.raises(UsageError, match="not before the deadline"):
         TimedStart.of("+13h", Settings(deadline_utc=soon), None)
     with pytest.raises(UsageError, match="is no time"):
