@@ -301,8 +301,8 @@ FAULTS = (
     Fault(
         "exploration",
         "exploration/snapshot.py",
-        "for item in (*reversed(self._items), *self._last):",
-        "for item in self._last:",
+        "*(partial(storage.copy_, of_it) for storage, of_it in self._copies),",
+        "",
         "the training begins with the weights of its exploration",
         golden("explore"),
     ),

@@ -475,15 +475,11 @@ def reset_peak_gpu_memory() -> None:
             cuda.reset_peak_memory_stats(i)
 
 
-def peak_memory_gb(of_others_bytes: float = 0.0) -> float | None:
-    """Return the memory of a training in GiB: the peak on one GPU; without one, that of this process so far.
-
-    Args:
-        of_others_bytes: of the GPU's peak, what is not the training's.
-    """
+def peak_memory_gb() -> float | None:
+    """Return the memory of a training in GiB: the peak on one GPU; without one, that of this process so far."""
     on_gpu_gb = peak_gpu_memory_gb()
     if on_gpu_gb:
-        return max(0.0, on_gpu_gb - of_others_bytes / BYTES_PER_GB)
+        return on_gpu_gb
     try:
         import resource
     except ImportError:  # Windows

@@ -26,6 +26,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 
 from greenlove_tracker.checkpoints import NotIdentical
 from greenlove_tracker.exploration.random_state import (
+    SavedState,
     generators_within,
     host_random_states,
     is_same_state,
@@ -35,7 +36,7 @@ from greenlove_tracker.exploration.random_state import (
     random_state_values,
     saved_generator,
 )
-from greenlove_tracker.exploration.snapshot_items import SavedState, is_plain
+from greenlove_tracker.exploration.snapshot import is_plain
 
 # Their order is drawn at the beginning of a pass, or from a generator of their own: torch/utils/data/sampler.py.
 _KNOWN_SAMPLERS = (

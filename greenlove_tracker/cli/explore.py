@@ -47,9 +47,8 @@ def explore(
     greenlove explore train.py:task --epochs 100 --hours 24     does it fit in a day, and how many epochs would?
 
     The function takes nothing, and returns (model, optimizer, criterion, train_dataset), where the last may be a
-    DataLoader; or a dict of these and of more arguments of greenlove_tracker.Estimator. Model, optimizer and random
-    state are left as they were. One of --epochs and --steps is needed, unless the dict says it. What stands after --
-    are the file's own arguments, in sys.argv.
+    DataLoader; or a dict of these and of more arguments of greenlove_tracker.Estimator. One of --epochs and --steps is
+    needed, unless the dict says it. What stands after -- are the file's own arguments, in sys.argv.
     """  # noqa: D301  # click wants the backspace itself
     from importlib.util import find_spec
     from inspect import signature
@@ -71,6 +70,6 @@ def explore(
     if epochs is not None or steps is not None:
         arguments |= plan
     try:
-        Estimator(**arguments).estimate()
+        Estimator(**arguments).estimate(restores=False)
     except KeyboardInterrupt:  # told of by then; click would call it aborted, with code 1
         raise SystemExit(BY_CTRL_C) from None

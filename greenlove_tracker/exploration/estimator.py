@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -21,8 +21,7 @@ from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estim
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
 from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak, measured_peak
 from greenlove_tracker.exploration.scheduler import Scheduler
-from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, preserved
-from greenlove_tracker.exploration.state_finder import find_lr_schedulers
+from greenlove_tracker.exploration.snapshot import RestoreError, find_lr_schedulers, preserved
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, default_step, run_trial, source_of
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
@@ -164,16 +163,19 @@ class Estimator:
         )
         self._make_scheduler(self._options.budget_s)  # a bad argument is refused now
 
-    def estimate(self) -> Estimation:
+    def estimate(self, *, restores: bool = True) -> Estimation:
         """Explore, forecast, report, and ask whether to train on.
+
+        Args:
+            restores: put everything back. False where the process ends with the exploration: then nothing is copied.
 
         Raises:
             UsageError: where the training step or the data cannot be explored, with what to do.
         """
         check_single_process()
-        budget_s = self._options.budget_s
+        budget_s, options = self._options.budget_s, replace(self._options, is_restored=restores)
         scheduler, advice = self._make_scheduler(budget_s), None
-        with ExplorationRun(self._settings, self.plan, self._options, self._clock, self._meter) as run:
+        with ExplorationRun(self._settings, self.plan, options, self._clock, self._meter) as run:
             self._explore(run, scheduler)
             forecast = run.forecast()
         if isinstance(scheduler, ExplorationScheduler):  # the original gives no advice
@@ -201,14 +203,14 @@ class Estimator:
         )
         run.workload = _seen(lambda: workload_of(self._model))
         try:
-            with self._preserved(run, modules) as snapshot:
+            with self._preserved(run, modules) if run.options.is_restored else nullcontext():
                 devices.reset_peak_gpu_memory()
                 self._model.train()
                 with self._counted_steps(run):
                     self._run_trials(run, scheduler)
                 run.precision = self._precision
                 eval_durations_s = self._time_evaluations(run)
-                peak_memory_gb = devices.peak_memory_gb(snapshot.device_bytes)
+                peak_memory_gb = devices.peak_memory_gb()
                 estimate_gb = self._gpu_memory_estimate_gb(run, modules)
         except torch.cuda.OutOfMemoryError as error:
             raise UsageError(
@@ -218,9 +220,8 @@ class Estimator:
         except RestoreError:
             raise
         except Exception as error:
-            left = (
-                f"left changed: {'; '.join(run.left_changed)}" if run.left_changed else "everything is as it was before"
-            )
+            changed = f"left changed: {'; '.join(run.left_changed)}" if run.left_changed else ""
+            left = (changed or "everything is as it was before") if run.options.is_restored else "nothing is put back"
             error.add_note(f"raised by the training that greenlove_tracker explored; {left}")
             raise
         finally:
@@ -238,18 +239,15 @@ class Estimator:
         )
 
     @contextmanager
-    def _preserved(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> Iterator[Snapshot]:
-        """Leave no trace of the block inside; what is left all the same is noted in the run, however the block ends."""
+    def _preserved(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> Iterator[None]:
+        """Leave no trace of the block inside; what cannot be put back is noted in the run."""
         others = (*self._also_restore, *find_lr_schedulers(self._optimizer, self._also_restore))
         code = tuple(c for c in (self._criterion, self._train_step, self._eval_fn) if not isinstance(c, nn.Module))
         apart = (self._clock, self._meter)
         kept = preserved(modules, self._optimizer, loaders=[self._data], others=others, code=code, apart=apart)
-        snapshot = None
-        try:
-            with kept as snapshot:
-                yield snapshot
-        finally:
-            run.left_changed = () if snapshot is None else snapshot.left_changed
+        with kept as snapshot:
+            run.left_changed = snapshot.left_changed
+            yield
 
     def _run_trials(self, run: ExplorationRun, scheduler: Scheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""

@@ -122,6 +122,7 @@ class ExplorationRun(TrialSession):
     Attributes:
         record: of the trials so far; whoever runs them keeps it up to date.
         plan: of the whole training; whoever explores learns of how many batches a step is.
+        options: the user's choices.
         left_changed: what could not be put back; whoever explores says it.
         precision: that the training was seen to compute in.
         workload: class that it was seen to be of.
@@ -139,7 +140,7 @@ class ExplorationRun(TrialSession):
         self.record = trials_log.ExplorationRecord()
         self.left_changed: tuple[str, ...] = ()
         self.precision = self.workload = Seen()
-        self.plan, self._options = plan, options
+        self.plan, self.options = plan, options
 
     def _keep_interrupted(self) -> None:
         """Keep the trials before a Ctrl-C for ``greenlove forecast``, and say so.
@@ -151,7 +152,7 @@ class ExplorationRun(TrialSession):
         if n_trials:
             self._write_record()
         if self.settings.verbose > 0:
-            undoes = self._options.is_restored
+            undoes = self.options.is_restored
             say(screens.stopped_line(n_trials, undoes=undoes, left_changed=self.left_changed))
 
     def show_progress(self, samples: int, relative_width: float | None = None) -> None:
@@ -182,7 +183,7 @@ class ExplorationRun(TrialSession):
         Raises:
             OSError: where a file cannot be written.
         """
-        session, options = self._session, self._options
+        session, options = self._session, self.options
         self.record = record = replace(self.record, gpu_power_w=self._gpu_power_w())
         self._write_record()
         session.finish(RunStatus.FINISHED, 0)
@@ -253,7 +254,7 @@ class ExplorationRun(TrialSession):
             rows, fields = {rank: session.writer.rows()}, session.writer.fields
             run = Run.from_memory(session.run_dir, fields, rows, session.summary, trials=self.record.trials)
         try:
-            return compare_run(run, self._options.comparison, forecast=forecast).projections, ""
+            return compare_run(run, self.options.comparison, forecast=forecast).projections, ""
         except GreenloveError as error:
             return (), str(error)
 

@@ -104,11 +104,11 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]  # torch has no typ
         Returns:
             Their numbers.
         """
-        numbers = [self._add(self._canonical(part), size_bytes) for part in _plain_parts(tensor)]
+        numbers = [self._add(self._canonical(part), size_bytes) for part in plain_parts(tensor)]
         return [number for number in numbers if number is not None]
 
     def _add(self, tensor: torch.Tensor, size_bytes: int | None) -> int | None:
-        storage = _storage_of(tensor)
+        storage = storage_of(tensor)
         if storage is None:
             return None
         size, address = storage.nbytes(), storage._cdata
@@ -229,10 +229,11 @@ def _name(func: Any) -> str:
     return str(func.overloadpacket.__name__)
 
 
-def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return a tensor's memory; None of one that says of none, such as one in oneDNN's own layout."""
     try:
         return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # such as one in oneDNN's own layout
+    except (NotImplementedError, RuntimeError):
         return None
 
 
@@ -284,12 +285,12 @@ def _recurrent_workspace_bytes(func: Any, args: Sequence[Any]) -> int:
     return sizes[1] + (sizes[1] - sizes[0]) * (n_places - longer) // max(1, longer - shorter)
 
 
-def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield the tensors that hold a tensor's data: those of a quantized or sparse one, else the tensor itself."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None:
         for name in flatten()[0]:
-            yield from _plain_parts(getattr(tensor, name))
+            yield from plain_parts(getattr(tensor, name))
     elif tensor.layout is torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())
     else:
@@ -578,7 +579,7 @@ def storage_bytes(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
     place = _place(device)
     sizes: dict[int, int] = {}
     for tensor in tensors:
-        if _place(tensor.device) == place and (storage := _storage_of(tensor)) is not None:
+        if _place(tensor.device) == place and (storage := storage_of(tensor)) is not None:
             sizes[storage._cdata] = storage.nbytes()
     return sum(sizes.values())
 

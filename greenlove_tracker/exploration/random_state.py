@@ -7,6 +7,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -14,8 +15,6 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
-
-from greenlove_tracker.exploration.snapshot_items import SavedState
 
 _MOST_OBJECTS = 200_000  # searched for generators
 _LONGEST = (
@@ -54,6 +53,24 @@ _FUNCTIONS = (
     ("plain attention", "backends.cuda.math_sdp_enabled", "backends.cuda.enable_math_sdp"),
     ("cuDNN attention", "backends.cuda.cudnn_sdp_enabled", "backends.cuda.enable_cudnn_sdp"),
 )
+
+
+@dataclass(slots=True, eq=False)
+class SavedState:
+    """The state that a pair of functions saves and puts back, by name."""
+
+    name: str
+    save: Callable[[], Any]
+    put_back: Callable[[Any], object]
+    _state: Any = None
+
+    def copy(self) -> None:
+        """Call the function that saves."""
+        self._state = self.save()
+
+    def restore(self) -> None:
+        """Call the function that puts back."""
+        self.put_back(self._state)
 
 
 def host_random_states() -> list[SavedState]:

@@ -1,37 +1,59 @@
-"""A snapshot of everything that training changes: after an exploration all of it is put back, bit for bit.
+"""Leaving no trace: what training changes is copied before an exploration, and put back in place after it.
 
-Saved are: parameters that train, buffers, gradients, flags, hooks, attributes of the user's own modules, optimizers,
-learning-rate schedulers, gradient scalers, samplers, loaders with their generators and workers, the random states of
-Python, NumPy and torch, torch's switches, what the user names in ``also_restore``, and what step, criterion and data
-set reach of the user's own objects and variables. All of it is put back in place: every tensor stays the same object in
-the same memory, so that whoever holds it still holds the right one. What cannot be put back is watched, and named.
+Copied are parameters, buffers, gradients, flags, hooks and attributes of modules; optimizers, learning-rate schedulers,
+gradient scalers and random generators, also those that a step's closure or its globals name; a loader's sampler,
+generators and workers, and counters of a data set; random states and torch's switches; and ``also_restore``. Every
+tensor stays the same object in the same memory, so that whoever holds it still holds the right one. What else a step
+changes (a global number, an object of a class of its own) only the user knows: docs/exploration.md.
 """
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
-import signal
-import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import sys
+from argparse import Namespace
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
+from functools import partial
+from operator import is_
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import psutil
 import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from greenlove_tracker.devices import machine_share
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.exploration.random_state import random_states, switches
-from greenlove_tracker.exploration.snapshot_items import LeftChangedError, Saved, SavedTensor
-from greenlove_tracker.exploration.state_finder import find_state
+from greenlove_tracker.exploration.peak_memory import plain_parts, storage_of
+from greenlove_tracker.exploration.random_state import (
+    SavedState,
+    generators_within,
+    random_states,
+    saved_generator,
+    switches,
+)
 from greenlove_tracker.format import significant
 from greenlove_tracker.units import BYTES_PER_GB
 
-_DEVICE_SHARE = 0.1  # of a device's free memory that copies may take: training needs the rest, up to the last tenth
-_HOST_SHARE = 0.8  # of the host's free memory
-_HOST = torch.device("cpu")
-_MOST_NAMES = 5  # in a message
+_HOST_SHARE = 0.8  # of the host's free memory, that copies may take
+_FROZEN_RATIO = 2.0  # of frozen weights to what trains, up to which they are copied: a teacher is, LoRA's base is not
+_BESIDE_BYTES = 1 << 26  # of a tensor that a step names, up to which it is copied: a larger one is data
+_LONGEST = 10_000  # items of a container beside the training: a longer one holds data
+_CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
+_VALUES = (str, bytes, int, float, complex, bool, type(None), type)
+_GradScaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
+_TRAINS = (torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, _GradScaler)
+_LOADS = (DataLoader, Dataset, Sampler)
+_WRAPPERS = ("torch.distributed", "torch.nn.parallel.distributed")  # they set themselves up where nobody sees it
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 class RestoreError(GreenloveError, RuntimeError):
@@ -47,45 +69,48 @@ def preserved(
     others: Sequence[Any] = (),
     code: Sequence[Any] = (),
     apart: Sequence[Any] = (),
-    device: str | torch.device | None = None,
 ) -> Iterator[Snapshot]:
-    """Leave no trace of the block inside, also where it fails or is interrupted; arguments as of ``Snapshot.take``.
+    """Leave no trace of the block inside, also where it fails or is interrupted; arguments as of ``Snapshot``.
 
     Raises:
         RestoreError: something could not be put back.
-        UsageError: as ``Snapshot.take``, before anything runs.
+        UsageError: as ``Snapshot``, before anything runs.
     """
-    snapshot = Snapshot.take(models, optimizers, loaders=loaders, others=others, code=code, apart=apart, device=device)
+    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others, code=code, apart=apart)
     try:
         yield snapshot
     finally:
         try:
             snapshot.restore()
+        except KeyboardInterrupt:  # half of a model put back would be worse than none
+            snapshot.restore()
+            raise
         finally:
             snapshot.release()  # a traceback may hold the snapshot for long
 
 
 class Snapshot:
-    """The state of a training when the snapshot was taken.
+    """The state of a training when the snapshot was taken; copies lie in the host's memory.
 
-    Use ``preserved``, which restores in any case. Frozen parameters cannot change and are not copied: they are
-    watched, and one that changed all the same (an averaged teacher network, say) is a ``RestoreError`` that names it;
-    of modules in ``others`` they are copied too.
+    Args:
+        models: one module or several; the criterion too, where it is a module.
+        optimizers: one or several.
+        loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
+        others: what the user names: modules, schedulers, scalers, random generators, objects with ``state_dict`` and
+            ``load_state_dict``, or pairs of functions (save, restore).
+        code: functions and objects of the user's that the training calls: a step, a criterion, an evaluation.
+        apart: what is not the training's, and stays as it is: the clock, the meter.
 
     Attributes:
-        device_bytes: of those copies that lie on an accelerator: they are part of its peak memory.
-        left_changed: after ``restore``, what stays as the exploration left it, by name and with the reason.
+        size_bytes: of all copies together.
+        left_changed: what a step may advance and nobody can put back, by name and with the reason.
+
+    Raises:
+        UsageError: there is no memory for the copies, or something cannot be saved; nothing was changed.
     """
 
-    def __init__(self, items: Sequence[Saved], last: Sequence[Saved], device_bytes: int = 0) -> None:
-        self._items = list(items)
-        self._last = list(last)  # put back after all else, which may draw random numbers
-        self.device_bytes = device_bytes
-        self.left_changed: tuple[str, ...] = ()
-
-    @classmethod
-    def take(
-        cls,
+    def __init__(
+        self,
         models: Any,
         optimizers: Any = (),
         *,
@@ -93,110 +118,316 @@ class Snapshot:
         others: Sequence[Any] = (),
         code: Sequence[Any] = (),
         apart: Sequence[Any] = (),
-        device: str | torch.device | None = None,
-    ) -> Snapshot:
-        """Copy the state of a training, and set the persistent workers of the loaders aside.
-
-        Args:
-            models: one module or several; the criterion too, where it is a module.
-            optimizers: one or several.
-            loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
-            others: learning-rate schedulers, gradient scalers, further modules, and what the user names: objects with
-                ``state_dict`` and ``load_state_dict``, or pairs of functions (save, restore).
-            code: functions and objects of the user's that the training calls: a step, a criterion, an evaluation. What
-                their closures, globals and attributes reach is put back too.
-            apart: what is not the training's, and stays as it is: the clock, the meter.
-            device: where the copies lie; None: beside their tensors where there is memory, else on the host.
-
-        Raises:
-            UsageError: there is no memory for the copies, or something cannot be saved; nothing was changed.
-        """
-        last = [*switches(), *random_states()]
-        for state in last:
-            state.copy()  # first: what follows is also the user's code, and may draw
-        items = find_state(models, optimizers, loaders, others, code, apart)
-        device_bytes = place_copies(items, None if device is None else torch.device(device))
-        for item in items:
+    ) -> None:
+        self._states = [*switches(), *random_states()]  # of the process: put back last, for all else may draw
+        for state in self._states:
+            state.copy()
+        found = _Finder(apart)
+        found.add_others(others)
+        for model in _several(models, nn.Module):
+            if not isinstance(model, nn.Module):
+                raise UsageError(f"a model is a {type(model).__name__}, not a torch.nn.Module")
+            found.add(model)
+        found.add(*_several(optimizers, torch.optim.Optimizer))
+        found.most_bytes = _BESIDE_BYTES
+        found.add(*(part for thing in code for part in _with_attributes(thing)))
+        found.most_bytes = 0
+        for loader in _several(loaders, DataLoader):
+            found.add_loader(loader)
+        self.left_changed = tuple(found.left_changed)
+        frozen_bytes, self.size_bytes = (sum(s.nbytes() for s in of.values()) for of in (found.frozen, found.storages))
+        self._frozen: list[tuple[torch.Tensor, int]] = []
+        if frozen_bytes <= _FROZEN_RATIO * self.size_bytes:
+            found.storages |= found.frozen
+            self.size_bytes += frozen_bytes
+        else:
+            self._frozen = found.frozen_versions
+        _check_memory(self.size_bytes)
+        for state in found.states:
             try:
-                item.copy()
+                state.copy()
             except Exception as error:
-                message = f"{item.name} cannot be saved, so exploring would change it: {error!r}"
-                raise UsageError(message) from error
-        return cls(items, last, device_bytes)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all copies together; 0 after ``release``."""
-        return _size_bytes(self._items)
+                raise UsageError(f"{state.name} cannot be saved, so exploring would change it: {error!r}") from error
+        self._copies = [(storage, _on_host(storage)) for storage in found.storages.values()]
+        self._undos, self._states = found.undos, [*found.states, *self._states]
+        for loader in found.loaders_with_workers:
+            loader._iterator = None  # the user's workers are set aside: the exploration starts others
 
     def restore(self) -> None:
-        """Put everything back. May be called again; loaders then use the user's own workers, if there are any.
+        """Put everything back; may be called again.
 
         Raises:
             RestoreError: something could not be put back; all else was.
         """
         failures: list[tuple[str, BaseException]] = []
-        left_changed: list[str] = []
-        with _interrupts_deferred():
-            for item in (*reversed(self._items), *self._last):
-                try:
-                    item.restore()
-                except LeftChangedError as reason:
-                    left_changed.append(f"{item.name}: {reason}")
-                except BaseException as error:  # of the user's code too: whatever it raises, the rest is put back
-                    failures.append((item.name, error))
-            self.left_changed = tuple(left_changed)
-            torch.clear_autocast_cache()  # it may hold casts of the exploration's weights
-            if failures:
-                raise RestoreError(_failure_text(failures)) from failures[0][1]
+        undos: list[Callable[[], object]] = [
+            *reversed(self._undos),
+            *(partial(storage.copy_, of_it) for storage, of_it in self._copies),
+        ]
+        named = [("a part", undo) for undo in undos] + [(state.name, state.restore) for state in self._states]
+        for name, put_back in named:
+            try:
+                put_back()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # of the user's code too: whatever it raises, the rest is put back
+                failures.append((name, error))
+        torch.clear_autocast_cache()  # it may hold casts of the exploration's weights
+        if any(tensor._version != version for tensor, version in self._frozen):
+            failures.append(("a frozen weight", RuntimeError("it was not copied, and yet it changed")))
+        if failures:
+            texts = "; ".join(f"{name}: {error!r}" for name, error in failures[:5])
+            raise RestoreError(
+                f"the exploration could not put back {texts}. "
+                "Training on would differ from a run that never explored: build the model and what trains it anew"
+            ) from failures[0][1]
 
     def release(self) -> None:
         """Let the copies go."""
-        self._items.clear()
-        self._last.clear()
+        for kept in (self._copies, self._undos, self._states, self._frozen):
+            kept.clear()
 
 
-def place_copies(items: Sequence[Saved], device: torch.device | None) -> int:
-    """Choose where each tensor's copy lies: on its own device where there is memory for it, else on the host.
+class _Finder:
+    """Walks through torch's objects, plain containers and the functions of a training, and notes how to undo changes.
+
+    Attributes:
+        storages: memory of tensors to copy, by identity.
+        frozen: that of weights that do not train.
+        most_bytes: of a tensor to copy; none of a data set.
+    """
+
+    def __init__(self, apart: Sequence[Any]) -> None:
+        self.storages: dict[int, torch.UntypedStorage] = {}
+        self.frozen: dict[int, torch.UntypedStorage] = {}
+        self.frozen_versions: list[tuple[torch.Tensor, int]] = []
+        self.states: list[SavedState] = []
+        self.undos: list[Callable[[], object]] = []
+        self.left_changed: list[str] = []
+        self.loaders_with_workers: list[Any] = []
+        self.most_bytes: float = sys.maxsize
+        self._copies_frozen = False
+        self._seen = {id(thing): thing for thing in apart}  # held, so that no other object gets the id meanwhile
+
+    def add(self, *things: Any) -> None:
+        """Note things and what they hold."""
+        queue = deque(things)
+        while queue:
+            thing = queue.popleft()
+            if not isinstance(thing, _VALUES) and id(thing) not in self._seen:
+                self._seen[id(thing)] = thing
+                queue.extend(self._noted(thing))
+
+    def _noted(self, thing: Any) -> Iterable[Any]:
+        """Note how to put a thing back, and return its parts."""
+        generator = saved_generator(type(thing).__name__, thing)
+        if generator is not None:
+            self.states.append(generator)
+        elif isinstance(thing, torch.Tensor):
+            return self._tensor(thing)
+        elif _is_array(thing):
+            if thing.nbytes <= self.most_bytes and thing.flags.writeable and thing.dtype != object:
+                self.undos.append(partial(thing.__setitem__, ..., thing.copy()))
+        elif isinstance(thing, FunctionType | MethodType | partial):
+            return self._function(thing)
+        elif isinstance(thing, tuple):
+            return thing
+        elif type(thing) in _CONTAINERS:
+            return self._container(thing)
+        elif isinstance(thing, nn.Module):
+            return self._module(thing)
+        elif isinstance(thing, _LOADS) and self.most_bytes:
+            return ()  # data that a step names: a loader is given apart
+        elif isinstance(thing, (*_TRAINS, *_LOADS, SimpleNamespace, Namespace)) or is_dataclass(thing):
+            return (getattr(thing, "__dict__", None),)
+        return ()
+
+    def _tensor(self, tensor: torch.Tensor) -> Iterable[Any]:
+        if is_lazy(tensor):
+            raise UsageError(
+                "the model has parameters without a shape, which cannot be put back: call it on one batch first, as "
+                "torch's documentation of lazy modules asks"
+            )
+        found = [storage for part in plain_parts(tensor) if (storage := storage_of(part)) is not None]
+        if sum(storage.nbytes() for storage in found) > self.most_bytes:
+            return ()
+        grad = tensor.grad if tensor.is_leaf else None
+        is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad and grad is None
+        is_frozen = is_frozen and not self._copies_frozen
+        copied = self.frozen if is_frozen else self.storages
+        copied |= {s._cdata: s for s in found if s.device.type != "meta" and s._cdata not in self.storages}
+        if not tensor.is_inference():
+            if is_frozen:
+                self.frozen_versions.append((tensor, tensor._version))
+            was = (tensor.is_leaf, tensor.requires_grad, grad)
+            self.undos.append(partial(_put_back, tensor, tensor.detach(), *was))
+        return (grad,)
+
+    def _container(self, container: Any) -> Iterable[Any]:
+        if len(container) > _LONGEST and self.most_bytes < sys.maxsize:
+            return ()
+        keys, values = _content(container)
+        self.undos.append(partial(_refill, container, keys, values))
+        return values
+
+    def _module(self, module: nn.Module) -> Iterable[Any]:
+        self.undos.append(partial(setattr, module, "training", module.training))
+        parts = (*module.parameters(recurse=False), *module.buffers(recurse=False), *module.children())
+        return parts if type(module).__module__.startswith(_WRAPPERS) else (*parts, vars(module))
+
+    def _function(self, function: Any) -> Iterable[Any]:
+        if isinstance(function, MethodType):
+            return function.__func__, *_with_attributes(function.__self__)
+        if isinstance(function, partial):
+            return function.func, function.args, function.keywords
+        code = function.__code__
+        if any(folder in code.co_filename for folder in _INSTALLED):
+            return ()
+        named = {name: function.__globals__.get(name) for name in code.co_names}
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            named[name] = None if cell == type(cell)() else cell.cell_contents  # an empty cell has no contents
+        for name, thing in named.items():
+            if hasattr(type(thing), "__next__"):
+                self.left_changed.append(f"{name}: a {type(thing).__name__} may have advanced, and cannot be put back")
+        parts = (*named.values(), function.__defaults__, function.__kwdefaults__, vars(function))
+        return [part for part in parts if not isinstance(part, FunctionType) or part.__module__ == function.__module__]
+
+    def add_others(self, others: Sequence[Any]) -> None:
+        """Add what the user names; of modules also what does not train.
+
+        Raises:
+            UsageError: it can neither be put back by us nor restores itself.
+        """
+        for index, thing in enumerate(others):
+            name = f"also_restore[{index}]"
+            self._copies_frozen = isinstance(thing, nn.Module | torch.Tensor)
+            if isinstance(thing, tuple | list) and len(thing) == 2 and all(map(_is_function, thing)):
+                self.states.append(SavedState(name, *thing))
+            elif isinstance(thing, (nn.Module, torch.Tensor, *_TRAINS)) or saved_generator(name, thing) is not None:
+                self.add(thing)
+            elif all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
+                self.states.append(SavedState(name, partial(_state_dict, thing), partial(_load_state_dict, thing)))
+            else:
+                raise UsageError(
+                    f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
+                    "state_dict() and load_state_dict(), or a pair of functions, the first of which returns what the "
+                    "second takes to restore it"
+                )
+        self._copies_frozen = False
+
+    def add_loader(self, loader: Any) -> None:
+        """Add a loader's sampler, data set, collating and generators, of whatever class they are; but no data."""
+        parts = getattr(loader, "__dict__", {})
+        self.add(*generators_within([part for name, part in parts.items() if name != "_iterator"] or [loader]))
+        if "_iterator" in parts:
+            self.loaders_with_workers.append(loader)
+        batch_sampler = parts.get("batch_sampler")
+        samplers = (parts.get("sampler"), batch_sampler, getattr(batch_sampler, "sampler", None))
+        for thing in (loader, parts.get("dataset"), *samplers, parts.get("collate_fn")):
+            self.add(*_with_attributes(thing))
+        if "_iterator" in parts:
+            self.undos.append(partial(_end_workers, loader, loader._iterator))
+
+
+def _several(things: Any, single: type) -> list[Any]:
+    if things is None:
+        return []
+    return list(things) if isinstance(things, list | tuple) and not isinstance(things, single) else [things]
+
+
+def _with_attributes(thing: Any) -> tuple[Any, ...]:
+    """Return an object of whatever class, and its attributes: only those of torch's classes are looked into else."""
+    is_object = hasattr(thing, "__dict__") and not isinstance(thing, type | FunctionType | nn.Module)
+    return (thing, vars(thing)) if is_object else (thing,)
+
+
+def _is_array(thing: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(thing) is numpy.ndarray
+
+
+def _is_function(thing: Any) -> bool:
+    return callable(thing) and not isinstance(thing, nn.Module)
+
+
+def _state_dict(thing: Any) -> Any:  # copied in both directions: many a state_dict is the object's own state
+    return copy.deepcopy(thing.state_dict())
+
+
+def _load_state_dict(thing: Any, state: Any) -> None:
+    thing.load_state_dict(copy.deepcopy(state))
+
+
+def _on_host(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    return torch.UntypedStorage(storage.nbytes()).copy_(storage)
+
+
+def _put_back(tensor: torch.Tensor, alias: torch.Tensor, was_leaf: bool, required_grad: bool, grad: Any) -> None:
+    """Let a tensor have the memory, the gradient and the flag that it had."""
+    if is_plain(tensor) and (tensor.data_ptr(), tensor.dtype) != (alias.data_ptr(), alias.dtype):
+        tensor.data = alias
+    if was_leaf:
+        if not tensor.is_leaf:
+            tensor.detach_()  # a step wrote its result into a buffer
+        tensor.requires_grad_(required_grad)
+        tensor.grad = grad
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a mere piece of memory: neither sparse, nor on the meta device, nor made of others."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    )
+
+
+def _content(container: Any) -> tuple[list[Any], list[Any]]:
+    return (list(container), list(container.values())) if isinstance(container, dict) else ([], list(container))
+
+
+def _refill(container: Any, keys: list[Any], values: list[Any]) -> None:
+    """Put the items of a container back, unless they are what they were."""
+    now = _content(container)
+    if all(len(old) == len(new) and all(map(is_, old, new)) for old, new in zip((keys, values), now, strict=True)):
+        return
+    container.clear()
+    if isinstance(container, dict):
+        for key, value in zip(keys, values, strict=True):  # a Counter's update() would add
+            container[key] = value
+    elif isinstance(container, set):
+        container.update(values)
+    else:
+        container.extend(values)
+
+
+def _end_workers(loader: Any, own: Any) -> None:
+    """End the workers that the exploration started, and put the loader's own back."""
+    started, loader._iterator = loader._iterator, own
+    if started is not own and hasattr(started, "_shutdown_workers"):
+        started._shutdown_workers()
+
+
+def find_lr_schedulers(optimizers: Any, known: Sequence[Any]) -> tuple[Any, ...]:
+    """Find the schedulers of these optimizers that nobody named: a step that steps them would leave them changed.
+
+    An optimizer does not know its schedulers, they know it: they are looked for among all objects, which takes some
+    tens of ms. Not all leave a mark on the optimizer: ``ReduceLROnPlateau`` does not.
 
     Args:
-        items: of a snapshot.
-        device: of all copies, where the user names one.
-
-    Returns:
-        The size in bytes of the copies that lie on accelerators.
-
-    Raises:
-        UsageError: where the device or the host has not enough memory.
+        optimizers: one, or several in a sequence or mapping.
+        known: that the user named already.
     """
-    tensors = [item for item in items if isinstance(item, SavedTensor)]
-    sizes: Counter[torch.device] = Counter()
-    for tensor in tensors:
-        tensor.place = device or tensor.place
-        sizes[tensor.place] += tensor.nbytes
-    limits = {d: _DEVICE_SHARE * free_device_bytes(d) for d in sizes if d.type != "cpu"}
-    moved = {d for d, limit in limits.items() if sizes[d] > limit}
-    for tensor in tensors:
-        tensor.place = _HOST if tensor.place in moved else tensor.place
-    if device is not None and moved:
-        raise UsageError(_no_memory_text(sizes[device], limits[device], str(device)))
-    device_bytes = sum(sizes[d] for d in limits if d not in moved)
-    host_bytes, host_limit = _size_bytes(items) - device_bytes, _HOST_SHARE * free_host_bytes()
-    if host_bytes > host_limit:
-        raise UsageError(_no_memory_text(host_bytes, host_limit, "the host"))
-    return device_bytes
-
-
-def _size_bytes(items: Sequence[Saved]) -> int:
-    return sum(getattr(item, "nbytes", 0) for item in items)
-
-
-def free_device_bytes(device: torch.device) -> float:
-    """Return the memory of an accelerator that is free for new tensors; 0 where unknown, or the host's own."""
-    if device.type != "cuda":
-        return 0.0
-    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return float(torch.cuda.mem_get_info(device)[0] + cached)
+    several = optimizers.values() if isinstance(optimizers, dict) else _several(optimizers, torch.optim.Optimizer)
+    known_ids, wanted = {id(thing) for thing in known}, {id(o) for o in several}
+    return tuple(
+        thing
+        for thing in gc.get_objects()
+        if issubclass(type(thing), LRScheduler | ReduceLROnPlateau)  # isinstance would wake lazy objects up
+        and id(getattr(thing, "optimizer", None)) in wanted
+        and id(thing) not in known_ids
+    )
 
 
 def free_host_bytes() -> float:
@@ -206,36 +437,12 @@ def free_host_bytes() -> float:
     return float(max(0.0, min(memory.available, limit_bytes - psutil.Process().memory_info().rss)))
 
 
-def _no_memory_text(needed_bytes: float, limit_bytes: float, where: str) -> str:
-    needed, limit = (significant(size / BYTES_PER_GB) for size in (needed_bytes, limit_bytes))
-    return (
-        f"exploring needs a copy of what training changes, to put it back: {needed} GB, and {limit} GB of {where}'s "
-        "memory may be used for it. Free memory, explore on a machine with more, or freeze what does not train "
-        "(requires_grad_(False)): that is not copied"
-    )
-
-
-def _failure_text(failures: Sequence[tuple[str, BaseException]]) -> str:
-    shown = "; ".join(f"{name}: {error!r}" for name, error in failures[:_MOST_NAMES])
-    more = f"; and {len(failures) - _MOST_NAMES} more" if len(failures) > _MOST_NAMES else ""
-    return (
-        f"the exploration could not put back {shown}{more}. Training on would differ from a run that never explored: "
-        "build the model and what trains it anew. What changes although it does not train, name in also_restore"
-    )
-
-
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Defer Ctrl-C: half of a model put back would be worse than none."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or handler is None:
-        yield  # only the main thread is interrupted; a handler that is not Python's own does not raise
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if came:  # not where restoring failed: that error says more
-        signal.raise_signal(signal.SIGINT)
+def _check_memory(needed_bytes: int) -> None:
+    limit_bytes = _HOST_SHARE * free_host_bytes()
+    if needed_bytes > limit_bytes:
+        needed, limit = (significant(size / BYTES_PER_GB) for size in (needed_bytes, limit_bytes))
+        raise UsageError(
+            f"exploring needs a copy of what training changes, to put it back: {needed} GB, and {limit} GB of the "
+            "host's memory may be used for it. Free memory, freeze what does not train (requires_grad_(False)), or use "
+            "greenlove explore, which puts nothing back and copies nothing"
+        )

@@ -19,7 +19,7 @@ from greenlove_tracker.comparisons import BASELINE
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.exploration.estimator import Estimator, device_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
-from greenlove_tracker.exploration.state_finder import find_lr_schedulers
+from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of, pieces_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, default_step, source_of
 from greenlove_tracker.techniques.technique import Parts, Technique

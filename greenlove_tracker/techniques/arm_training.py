@@ -14,8 +14,7 @@ import torch
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.peak_memory import cuda_peak, measured_peak
-from greenlove_tracker.exploration.random_state import random_states, switches
-from greenlove_tracker.exploration.snapshot_items import Saved
+from greenlove_tracker.exploration.random_state import SavedState, random_states, switches
 from greenlove_tracker.exploration.trials import BatchSource, Deadline, loss_of
 from greenlove_tracker.techniques.arm import Arm
 
@@ -91,7 +90,7 @@ class ArmTraining:
         self.arm = arm
         self.samples = 0
         self._perf_s, self._synchronise = perf_s, synchronise
-        self._own: list[Saved] = process_states()
+        self._own: list[SavedState] = process_states()
         loader = arm.parts["train_dataset"]
         n_workers = getattr(loader, "num_workers", 0) or 0
         self.settle_batches = max(1, n_workers * (getattr(loader, "prefetch_factor", None) or 1))
@@ -279,9 +278,9 @@ def _answer(ask: Callable[[], str]) -> str:
         return f"What it counted could not be read: {error!r}"
 
 
-def process_states() -> list[Saved]:
+def process_states() -> list[SavedState]:
     """Return the switches of torch and the global random states, as they are now."""
-    states: list[Saved] = [*switches(), *random_states()]
+    states: list[SavedState] = [*switches(), *random_states()]
     for state in states:
         state.copy()
     return states

@@ -152,7 +152,7 @@ def _apply_largest(parts: Parts) -> Parts:
     device = device_of(parts["model"], parts.get("device"))
     given = batches_of(parts).batch_size
     bound = None if device.type == "cuda" else MemoryBound(_HOST_SHARE * free_host_bytes())
-    with without_trace(parts, copies_on="cpu"):  # copies on the GPU would take what is looked for
+    with without_trace(parts):
         found, is_certain = largest_that_fits(partial(fits, parts, bound=bound), most, begin=min(given, most))
     if found == 0:
         raise NotApplicableError("not even a batch of one sample fits into the memory")

@@ -28,7 +28,7 @@ from greenlove_tracker.console import say
 from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.exploration.estimator import check_single_process
 from greenlove_tracker.exploration.random_state import saved_generator
-from greenlove_tracker.exploration.state_finder import find_lr_schedulers
+from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import cell

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import clip_grad
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.state_finder import find_lr_schedulers
+from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import LoaderSource
 from greenlove_tracker.format import plural

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from greenlove_tracker.errors import UsageError, is_whole, whole_number
-from greenlove_tracker.exploration.state_finder import find_lr_schedulers
+from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.format import plural
 from greenlove_tracker.phases import length_by_phases, phases_from

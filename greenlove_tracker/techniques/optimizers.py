@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.state_finder import find_lr_schedulers
+from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.techniques.step_wrapping import holds
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique

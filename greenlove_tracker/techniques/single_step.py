@@ -11,18 +11,16 @@ import torch
 from torch import nn
 
 from greenlove_tracker.exploration.estimator import device_of
-from greenlove_tracker.exploration.snapshot import preserved
-from greenlove_tracker.exploration.state_finder import find_lr_schedulers
+from greenlove_tracker.exploration.snapshot import find_lr_schedulers, preserved
 from greenlove_tracker.techniques.arm import batches_of, step_of
 
 
 @contextmanager
-def without_trace(parts: Mapping[str, Any], *, copies_on: str | None = None) -> Iterator[None]:
+def without_trace(parts: Mapping[str, Any]) -> Iterator[None]:
     """Put back all that steps of these parts change: weights, buffers, optimizer, random states, loader.
 
     Args:
         parts: of the training.
-        copies_on: the device that keeps the copies; None: beside their tensors where there is memory.
 
     Raises:
         UsageError: where something cannot be saved; nothing was changed.
@@ -34,7 +32,7 @@ def without_trace(parts: Mapping[str, Any], *, copies_on: str | None = None) -> 
     called = (parts["criterion"], parts.get("train_step"), parts.get("eval_fn"))
     code = [c for c in called if c is not None and not isinstance(c, nn.Module)]
     loaders = [parts["train_dataset"]]
-    with preserved(modules, parts["optimizer"], loaders=loaders, others=others, code=code, device=copies_on):
+    with preserved(modules, parts["optimizer"], loaders=loaders, others=others, code=code):
         parts["model"].train()
         yield
 
