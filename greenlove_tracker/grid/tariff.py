@@ -116,48 +116,29 @@ class WeeklyTariff(Tariff):
     Where the clock is put forward or back, the price is still that of the time that it shows.
 
     Attributes:
-        changes: the minutes since Monday, 00:00 at which the price changes, with the price from then on; the first
-            is 0.
+        prices: of each minute since Monday, 00:00.
         source: the table as it was given, for people.
         time_zone: of the clock; None: this machine's.
     """
 
-    changes: tuple[tuple[int, float], ...]
+    prices: tuple[float, ...]
     source: str
     time_zone: tzinfo | None = None
 
     def stretches(self, since: datetime, until: datetime) -> Iterator[TimedValue]:
         """Yield the prices from ``since`` to ``until``."""
         at, until = checked_range(since, until)
+        start, price = at, self._price(at)
         while at < until:
-            offset = self._offset(at)
-            end = self._change_of_offset(at, min(until, at + timedelta(days=1)))
-            while at < end:  # here the clock runs as UTC does
-                local = at + offset
-                midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
-                monday = midnight - timedelta(days=local.weekday())
-                n = bisect_right(self.changes, (local - monday) / timedelta(minutes=1), key=lambda change: change[0])
-                next_minute = self.changes[n][0] if n < len(self.changes) else 7 * _DAY_MINUTES
-                next_at = min(end, monday + timedelta(minutes=next_minute) - offset)
-                yield TimedValue(at, next_at, self.changes[n - 1][1])
-                at = next_at
+            at = min(until, at.replace(second=0, microsecond=0) + timedelta(minutes=1))
+            next_price = self._price(at)
+            if at == until or next_price != price:
+                yield TimedValue(start, at, price)
+                start, price = at, next_price
 
-    def _offset(self, when_utc: datetime) -> timedelta:
-        """Return how far the clock is ahead of UTC; without a zone, ``astimezone`` takes the machine's."""
-        return when_utc.astimezone(self.time_zone).utcoffset() or timedelta(0)
-
-    def _change_of_offset(self, start: datetime, end: datetime) -> datetime:
-        """Return when the clock is put forward or back, or ``end``: no zone does so twice within a day."""
-        offset = self._offset(start)
-        if self._offset(end) == offset:
-            return end
-        # By halves, since no library says it; the clock is put at a full second.
-        before, after = start.replace(microsecond=0), end.replace(microsecond=0) + timedelta(seconds=1)
-        while after - before > timedelta(seconds=1):
-            middle = before + (after - before) // 2
-            middle = middle.replace(microsecond=0)
-            before, after = (middle, after) if self._offset(middle) == offset else (before, middle)
-        return min(after, end)
+    def _price(self, when_utc: datetime) -> float:
+        local = when_utc.astimezone(self.time_zone)  # without a zone, that is the machine's
+        return self.prices[local.weekday() * _DAY_MINUTES + local.hour * 60 + local.minute]
 
 
 def parse_tariff(text_or_path: str | Path, time_zone: str | tzinfo | None = None) -> Tariff:
@@ -189,7 +170,7 @@ def parse_tariff(text_or_path: str | Path, time_zone: str | tzinfo | None = None
             week.add(*_entry(words))
         except UsageError as error:
             raise UsageError(f"tariff, {entry!r}: {error}") from error
-    return WeeklyTariff(week.changes(), f"given by the user: {' '.join(text_or_path.split())}", zone)
+    return WeeklyTariff(week.prices(), f"given by the user: {' '.join(text_or_path.split())}", zone)
 
 
 def _from_file(path: Path, zone: tzinfo | None) -> Tariff:
@@ -213,7 +194,7 @@ def _from_file(path: Path, zone: tzinfo | None) -> Tariff:
         except UsageError as error:
             raise UsageError(f"{path}, line {line}: {error}") from error
     try:
-        return WeeklyTariff(week.changes(), f"{path.name}, given by the user", zone)
+        return WeeklyTariff(week.prices(), f"{path.name}, given by the user", zone)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
@@ -236,8 +217,7 @@ class _Week:
                 for minute in range(start, end if end > start else end + _DAY_MINUTES):
                     self._prices[(day * _DAY_MINUTES + minute) % len(self._prices)] = price
 
-    def changes(self) -> tuple[tuple[int, float], ...]:
-        found: list[tuple[int, float]] = []
+    def prices(self) -> tuple[float, ...]:
         for minute, price in enumerate(self._prices):
             if price is None:
                 day, minute_of_day = divmod(minute, _DAY_MINUTES)
@@ -246,9 +226,7 @@ class _Week:
                     f"the tariff has no price for {_DAYS[day].title()}, {clock}: begin with one for all hours, such as "
                     "base 0.20"
                 )
-            if not found or found[-1][1] != price:
-                found.append((minute, price))
-        return tuple(found)
+        return tuple(price for price in self._prices if price is not None)
 
 
 def _entry(words: Sequence[str]) -> tuple[float, list[int], list[tuple[int, int]]]:
