@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Literal
 
 from torch.optim import Optimizer
@@ -23,106 +20,7 @@ from greenlove_tracker.techniques.technique import NotApplicableError, Parts, St
 
 _SHAPES = ("cosine", "linear", "step")
 _STEP_FACTOR = 0.1
-_N_STAIRS = 3  # by default: 30 of 90 epochs each, as torchvision's references/classification/train.py for ResNet-50
-
-
-@dataclass(frozen=True, slots=True)
-class RateSchedule:
-    """The share of its learning rate that a training has at each optimizer step: a pure function of the step.
-
-    Attributes:
-        shape: of what follows the warm-up: ``cosine``, ``linear`` or ``step``.
-        warmup: steps, or a share of all below 1.
-        final: share of the rate at the end; with ``step`` it falls no lower.
-        step_every: of ``step``: steps from one fall to the next, or a share of all below 1; None: a third of what
-            follows the warm-up.
-        step_factor: of ``step``: what the rate is multiplied by.
-
-    Raises:
-        UsageError: where that cannot be.
-    """
-
-    shape: str = "cosine"
-    warmup: float = 0
-    final: float = 0.0
-    step_every: float | None = None
-    step_factor: float = _STEP_FACTOR
-
-    def __post_init__(self) -> None:
-        if self.shape not in _SHAPES:
-            raise UsageError(f"{{argument}} must be one of {', '.join(_SHAPES)}, not {self.shape!r}", argument="shape")
-        lengths: list[tuple[str, object, int]] = [("warmup", self.warmup, 0)]
-        if self.step_every is not None:
-            lengths.append(("step_every", self.step_every, 1))
-        for name, value, least in lengths:
-            if not (is_whole(value, least) or (value != 0 and _is_within(value, 0, 1))):
-                raise UsageError(
-                    f"{{argument}} must be whole steps, or a share of all of them below 1, not {value!r}", argument=name
-                )
-        if not (_is_within(self.final, 0, 1) or self.final == 1):
-            raise UsageError(
-                f"{{argument}} is a share of the learning rate, from 0 to 1, not {self.final!r}", argument="final"
-            )
-        if not (_is_within(self.step_factor, 0, 1) and self.step_factor > 0):
-            raise UsageError(
-                f"{{argument}} must lie between 0 and 1: the rate falls by it; it is {self.step_factor!r}",
-                argument="step_factor",
-            )
-        if self.shape != "step" and (self.step_every is not None or self.step_factor != _STEP_FACTOR):
-            name = "step_factor" if self.step_every is None else "step_every"
-            raise UsageError(
-                f"{{argument}} is for the shape step, and this is {self.shape}: leave it out", argument=name
-            )
-
-    def warmup_steps(self, total_steps: int) -> int:
-        """Return the steps of the warm-up.
-
-        Raises:
-            UsageError: where they are more than all.
-        """
-        steps = int(self.warmup) if is_whole(self.warmup, 0) else round(self.warmup * total_steps)
-        if steps > total_steps:
-            raise UsageError(
-                f"{{argument}} of {steps:,} is longer than the whole training, which has {total_steps:,}",
-                argument="warmup",
-            )
-        return steps
-
-    def share(self, step: int, total_steps: int) -> float:
-        """Return the share of the learning rate that the next step has.
-
-        The warm-up rises in equal parts to the whole rate, which the first step after it has: (s + 1) / (w + 1), the
-        constant increments of Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv:1706.02677), section 2.2. The
-        cosine is equation (5) of Loshchilov and Hutter, "SGDR" (ICLR 2017, arXiv:1608.03983), without restarts. Warm-up
-        and shapes are torch's ``LinearLR``, ``CosineAnnealingLR`` and ``StepLR`` in closed form.
-
-        Args:
-            step: optimizer steps that were made before it.
-            total_steps: of the training; from there on the rate stays as it ends.
-        """
-        warmup = self.warmup_steps(total_steps)
-        if step < warmup:
-            return (step + 1) / (warmup + 1)
-        length, done = total_steps - warmup, step - warmup
-        if self.shape == "step":
-            fallen = min(done, max(0, length - 1)) // self._stair_steps(total_steps, length)
-            return max(self.final, self.step_factor**fallen)
-        if done >= length:
-            return self.final
-        if self.shape == "linear":
-            return 1.0 + (self.final - 1.0) * done / length
-        return self.final + (1.0 - self.final) * (1.0 + math.cos(math.pi * done / length)) / 2
-
-    def _stair_steps(self, total_steps: int, length: int) -> int:
-        if self.step_every is None:
-            return max(1, -(-length // _N_STAIRS))
-        if is_whole(self.step_every):
-            return int(self.step_every)
-        return max(1, round(self.step_every * total_steps))
-
-
-def _is_within(value: object, least: float, below: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < below
+_N_STAIRS = 3  # 30 of 90 epochs each, as torchvision's references/classification/train.py for ResNet-50
 
 
 def lr_schedule(
@@ -132,8 +30,6 @@ def lr_schedule(
     total_steps: int,
     warmup: float = 0,
     final: float = 0.0,
-    step_every: float | None = None,
-    step_factor: float = _STEP_FACTOR,
 ) -> LRScheduler:
     """Return a scheduler that warms the learning rate up, and then lets it fall to the end of the training.
 
@@ -152,21 +48,60 @@ def lr_schedule(
 
     Args:
         optimizer: whose rates are those of the peak.
-        shape: of what follows the warm-up: half a cosine, a straight line, or stairs.
+        shape: of what follows the warm-up: half a cosine, a straight line, or three stairs, each a tenth of the one
+            before.
         total_steps: optimizer steps of the whole training, those of the warm-up with them.
         warmup: steps of a linear warm-up, or a share of ``total_steps`` below 1.
         final: share of the rate that it ends at; stairs fall no lower.
-        step_every: of stairs: steps of each, or a share of ``total_steps`` below 1; None: a third of what follows the
-            warm-up.
-        step_factor: of stairs: what the rate is multiplied by at each.
 
     Raises:
         UsageError: on a bad argument.
     """
-    schedule = RateSchedule(shape, warmup, final, step_every, step_factor)
+    _check(shape, warmup, final)
     total_steps = whole_number("total_steps", total_steps)
-    schedule.warmup_steps(total_steps)  # refuses a warm-up that is too long
-    return LambdaLR(optimizer, partial(schedule.share, total_steps=total_steps))
+    warmup_steps = _warmup_steps(warmup, total_steps)
+    return LambdaLR(optimizer, partial(_share, shape=shape, total=total_steps, warmup=warmup_steps, final=final))
+
+
+def _check(shape: str, warmup: float, final: float) -> None:
+    if shape not in _SHAPES:
+        raise UsageError(f"{{argument}} must be one of {', '.join(_SHAPES)}, not {shape!r}", argument="shape")
+    if not (is_whole(warmup, 0) or (isinstance(warmup, float) and 0 < warmup < 1)):
+        raise UsageError(
+            f"{{argument}} must be whole steps, or a share of all of them below 1, not {warmup!r}", argument="warmup"
+        )
+    if isinstance(final, bool) or not isinstance(final, int | float) or not 0 <= final <= 1:
+        raise UsageError(f"{{argument}} is a share of the learning rate, from 0 to 1, not {final!r}", argument="final")
+
+
+def _warmup_steps(warmup: float, total_steps: int) -> int:
+    steps = int(warmup) if is_whole(warmup, 0) else round(warmup * total_steps)
+    if steps > total_steps:
+        raise UsageError(
+            f"{{argument}} of {steps:,} is longer than the whole training, which has {total_steps:,}", argument="warmup"
+        )
+    return steps
+
+
+def _share(step: int, *, shape: str, total: int, warmup: int, final: float) -> float:
+    """Return the share of the learning rate that an optimizer step has, by the number of those made before it.
+
+    The warm-up rises in equal parts to the whole rate, which the first step after it has: (s + 1) / (w + 1), the
+    constant increments of Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv:1706.02677), section 2.2. The
+    cosine is equation (5) of Loshchilov and Hutter, "SGDR" (ICLR 2017, arXiv:1608.03983), without restarts. Warm-up
+    and shapes are torch's ``LinearLR``, ``CosineAnnealingLR`` and ``StepLR`` in closed form.
+    """
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    length, done = total - warmup, step - warmup
+    if shape == "step":
+        fallen = min(done, max(0, length - 1)) // max(1, -(-length // _N_STAIRS))
+        return max(final, _STEP_FACTOR**fallen)
+    if done >= length:
+        return final
+    if shape == "linear":
+        return 1.0 + (final - 1.0) * done / length
+    return final + (1.0 - final) * (1.0 + math.cos(math.pi * done / length)) / 2
 
 
 # ---- the technique
@@ -179,9 +114,6 @@ def technique(
     shape: str | None = None,
     warmup: float = 0,
     final: float = 0.0,
-    step_every: float | None = None,
-    step_factor: float = _STEP_FACTOR,
-    per: str = "step",
     total_steps: int | None = None,
 ) -> Technique:
     """Return ``lr-schedule=SHAPE``.
@@ -190,11 +122,8 @@ def technique(
         name: of the technique.
         value: the shape; None: as ``shape``, else ``cosine``.
         shape: likewise, as an option.
-        warmup: as of ``lr_schedule``, in what ``per`` says.
+        warmup: as of ``lr_schedule``.
         final: as of ``lr_schedule``.
-        step_every: as of ``lr_schedule``, in what ``per`` says.
-        step_factor: as of ``lr_schedule``.
-        per: ``step``: the rate changes after each optimizer step; ``epoch``: after each epoch.
         total_steps: optimizer steps of the whole training, where its step makes another number than one a batch.
 
     Raises:
@@ -203,24 +132,18 @@ def technique(
     if value is not None and shape is not None and value != shape:
         raise UsageError(f"{name}={value} and shape: {shape} contradict each other: give one of them")
     chosen = value or shape or "cosine"
-    if chosen not in _SHAPES:
-        raise UsageError(f"{name}={chosen}: the shape is one of {', '.join(_SHAPES)}, such as {name}=cosine")
-    if per not in ("step", "epoch"):
-        raise UsageError(f"{name}: per is step or epoch, not {per!r}")
-    if per == "epoch" and total_steps is not None:
-        raise UsageError(f"{name}: total_steps counts optimizer steps, and per: epoch counts epochs: leave one out")
-    schedule = RateSchedule(chosen, warmup, final, step_every, step_factor)
+    _check(chosen, warmup, final)
     given = None if total_steps is None else whole_number("total_steps", total_steps)
     return Technique(
         name if value is None else f"{name}={value}",
-        partial(_scheduled, schedule=schedule, per_epoch=per == "epoch", given_steps=given),
+        partial(_scheduled, shape=chosen, warmup=warmup, final=final, given_steps=given),
         Stage.SCHEDULE,
         name,
         note=f"the learning rate follows a schedule ({chosen}), so it learns differently",
     )
 
 
-def _scheduled(parts: Parts, *, schedule: RateSchedule, per_epoch: bool, given_steps: int | None) -> Parts:
+def _scheduled(parts: Parts, *, shape: str, warmup: float, final: float, given_steps: int | None) -> Parts:
     """Let the learning rate of each optimizer follow the schedule, stepped by the optimizer's own step.
 
     A hook behind it does so, which a step that mixed precision skips, or a part of an accumulated one, does not call.
@@ -239,13 +162,15 @@ def _scheduled(parts: Parts, *, schedule: RateSchedule, per_epoch: bool, given_s
             "out of the task to try this one"
         )
     try:
-        share, planned_steps = _share_function(parts, schedule, per_epoch=per_epoch, given_steps=given_steps)
+        steps = given_steps or _planned_steps(parts)
+        warmup_steps = _warmup_steps(warmup, steps)
     except UsageError as error:
         raise NotApplicableError(str(error)) from error
+    share = partial(_share, shape=shape, total=steps, warmup=warmup_steps, final=final)
     schedulers = [LambdaLR(optimizer, share) for optimizer in optimizers]
     for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
         optimizer.register_step_post_hook(partial(_step_after, scheduler))
-    notes = [*parts.get("technique_notes", ()), partial(_note, schedulers, planned_steps)]
+    notes = [*parts.get("technique_notes", ()), partial(_note, schedulers, steps)]
     return {**parts, "also_restore": [*parts.get("also_restore", ()), *schedulers], "technique_notes": notes}
 
 
@@ -262,17 +187,12 @@ def _note(schedulers: Sequence[LRScheduler], planned_steps: int) -> str:
     return f"the schedule stood after {', and after '.join(said)}"
 
 
-def _share_function(
-    parts: Parts, schedule: RateSchedule, *, per_epoch: bool, given_steps: int | None
-) -> tuple[Callable[[int], float], int]:
-    """Return the share of the rate by optimizer steps made, and how many the training is planned to make.
+def _planned_steps(parts: Parts) -> int:
+    """Return the optimizer steps of the whole training.
 
     Raises:
-        UsageError: where nobody knows, or the warm-up is longer.
+        NotApplicableError: where nobody knows.
     """
-    if given_steps is not None:
-        schedule.warmup_steps(given_steps)
-        return partial(schedule.share, total_steps=given_steps), given_steps
     epochs, steps = parts.get("total_epochs"), parts.get("total_steps")
     if phases := phases_from(parts.get("phases")):
         total = length_by_phases(phases, epochs, steps)
@@ -282,34 +202,11 @@ def _share_function(
             "nobody knows how long the training is: let the task say it with total_epochs or total_steps"
         )
     if epochs is None:
-        if per_epoch:
-            raise NotApplicableError("the training counts in steps, so no epoch ends: leave per: epoch out")
-        total = whole_number("total_steps", steps)
-        schedule.warmup_steps(total)
-        return partial(schedule.share, total_steps=total), total
-    epochs = whole_number("total_epochs", epochs)
-    ends = list(accumulate(_batches_of_epochs(parts, epochs)))
-    schedule.warmup_steps(epochs if per_epoch else ends[-1])
-    if per_epoch:
-        return partial(_share_of_epoch, schedule, ends), ends[-1]
-    return partial(schedule.share, total_steps=ends[-1]), ends[-1]
-
-
-def _share_of_epoch(schedule: RateSchedule, ends: Sequence[int], step: int) -> float:
-    """Return the share of the epoch that a step lies in, by the steps at whose end each epoch is over."""
-    return schedule.share(bisect_right(ends, step), len(ends))
-
-
-def _batches_of_epochs(parts: Parts, epochs: int) -> list[int]:
-    """Return the batches of each epoch: of a curriculum they differ.
-
-    Raises:
-        NotApplicableError: where the data have no length.
-    """
-    source = batches_of(parts)
+        return whole_number("total_steps", steps)
+    epochs, source = whole_number("total_epochs", epochs), batches_of(parts)
     if source.batches_per_epoch is None:
         raise NotApplicableError("the training data have no length: let the task give total_steps")
-    if (curriculum := parts.get("curriculum")) is not None:
-        drop_last = bool(getattr(parts["train_dataset"], "drop_last", False))
-        return [curriculum.n_batches(epoch, source.batch_size, drop_last=drop_last) for epoch in range(epochs)]
-    return [source.batches_per_epoch] * epochs
+    if (curriculum := parts.get("curriculum")) is None:
+        return epochs * source.batches_per_epoch
+    drop_last = bool(getattr(parts["train_dataset"], "drop_last", False))
+    return sum(curriculum.n_batches(epoch, source.batch_size, drop_last=drop_last) for epoch in range(epochs))
