@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ with contextlib.suppress(ImportError):  # Windows has none
 
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
+_USER_ID = os.getuid() if hasattr(os, "getuid") else 0
 _PRIVATE_MODE = 0o700  # what is in it is closed too, whatever its own mode
 _LAST_LOOK = ".last-look"  # in a run's directory: the rank that writes the totals of all has been found
 _CLOSED_LINE = f"{schema.CLOSED_FIELD},yes,\n".encode()
@@ -149,8 +151,9 @@ def _make_claims_dir(log_dir: Path) -> Path:
     claims = log_dir / claims_dir_name()
     log_dir.mkdir(parents=True, exist_ok=True)
     claims.mkdir(mode=_PRIVATE_MODE, exist_ok=True)
-    if claims.is_symlink():  # anybody may have made it in a directory that is shared
-        raise OSError(errno.ELOOP, f"{claims.name} there is a link; remove it", str(claims))
+    found = claims.lstat()  # anybody may have made it in a directory that is shared
+    if stat.S_ISLNK(found.st_mode) or _USER_ID not in (0, found.st_uid):  # root's files may be nobody's on a server
+        raise OSError(errno.EPERM, f"{claims.name} there is not ours; remove it", str(claims))
     return claims
 
 
@@ -159,7 +162,7 @@ def claims_dir_name() -> str:
 
     Each user has one: a directory that one user makes is closed to the others under most umasks.
     """
-    return f".ranks-{os.getuid()}" if hasattr(os, "getuid") else ".ranks"
+    return f".ranks-{_USER_ID}"
 
 
 def claim_last_look(run_dir: Path, n_ranks: int) -> bool:
@@ -184,9 +187,9 @@ def claim_last_look(run_dir: Path, n_ranks: int) -> bool:
 class RunWriter:
     """Writes ``run.csv``, ``epochs-<rank>.csv``, ``summary.csv`` and further files of one rank, where they are needed.
 
-    Lines go to the file at once and to the disk with ``sync()``. Only the first failure goes to ``on_error``; after
-    it, what is not written is kept in memory, up to ``MOST_PENDING_BYTES``, and tried again with each line and each
-    ``sync()``. Not thread-safe: the tracker holds a lock.
+    Lines go to the file at once and to the disk with ``sync()``. Each failure goes to ``on_error``; what is not written
+    is kept in memory, up to ``MOST_PENDING_BYTES``, and tried again with each line and each ``sync()``. Not
+    thread-safe: the tracker holds a lock.
 
     Attributes:
         fields: every line of ``run.csv``.
@@ -204,7 +207,6 @@ class RunWriter:
     ) -> None:
         self.run_dir = run_dir
         self._on_error = on_error
-        self._has_reported = False
         self.unwritten: dict[str, OSError] = {}
         self._summary: Mapping[str, bytes] = {}
         self.fields: dict[str, Field] = {}
@@ -286,9 +288,7 @@ class RunWriter:
         except OSError as error:
             pass_on_from_handler(error)
             self.unwritten[name] = error
-            if not self._has_reported:
-                self._has_reported = True
-                self._on_error(error)
+            self._on_error(error)
         return None
 
 
