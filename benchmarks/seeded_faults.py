@@ -137,8 +137,8 @@ FAULTS = (
     Fault(
         "meter",
         "meter/codecarbon.py",
-        "ram * self._share.ram if ram is not None",
-        "ram if ram is not None",
+        '"ram": self._share.ram,',
+        '"ram": 1.0,',
         "a job in a quarter of a machine is charged for all of its memory",
         ("tests/meter/test_codecarbon.py",),
     ),

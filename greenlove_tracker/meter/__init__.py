@@ -1,5 +1,5 @@
-"""Energy meters: CodeCarbon's, simulated hardware, the replay of a log, and none."""
+"""Energy meters: CodeCarbon's, simulated hardware, and none."""
 
-from greenlove_tracker.meter.base import Meter, MeterInfo, NullMeter, ReplayMeter, SimulatedMeter
+from greenlove_tracker.meter.base import Meter, MeterInfo, NullMeter, SimulatedMeter
 
-__all__ = ["Meter", "MeterInfo", "NullMeter", "ReplayMeter", "SimulatedMeter"]
+__all__ = ["Meter", "MeterInfo", "NullMeter", "SimulatedMeter"]

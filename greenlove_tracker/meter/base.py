@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from greenlove_tracker.errors import MeterError
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, EpochRecord, Field, Method, sum_energies
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Field, Method
 from greenlove_tracker.units import kwh_from_w_s
 
 
@@ -156,46 +154,6 @@ class SimulatedMeter:
 
     def reselect_gpus(self, env: Mapping[str, str]) -> None:
         """Do nothing: the hardware is given."""
-
-    def stop(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-
-class ReplayMeter:
-    """Plays back the energies that an earlier run logged: read n gives gap and epoch in turn.
-
-    The tracker reads a meter at each start and each end of an epoch, so a replayed loop with as many epochs gets
-    the gap before an epoch and then the epoch's own energy.
-    """
-
-    starts_at_once = True
-    resolution_s = 0.0
-
-    def __init__(self, epochs: Sequence[EpochRecord]) -> None:
-        self._readings = [reading for epoch in epochs for reading in (epoch.gap_before, epoch.energy)]
-        self._next = 0
-
-    @property
-    def total(self) -> Energy:
-        """The energy of all readings so far."""
-        return sum_energies(self._readings[: self._next])
-
-    def start(self) -> MeterInfo:
-        """Return nothing but the fact that it is a replay."""
-        return MeterInfo((Field("meter", "replay"),))
-
-    def read(self) -> Energy:
-        """Return the next reading; unknown behind the end of the log."""
-        if self._next >= len(self._readings):
-            return UNKNOWN_ENERGY
-        reading = self._readings[self._next]
-        self._next += 1
-        if any(kwh is not None and not math.isfinite(kwh) for kwh in (reading.cpu_kwh, reading.gpu_kwh)):
-            raise MeterError("the replayed log holds an energy that is not a number")
-        return reading
-
-    def reselect_gpus(self, env: Mapping[str, str]) -> None:
-        """Do nothing: the log is given."""
 
     def stop(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from greenlove_tracker.errors import MeterError
@@ -15,19 +16,18 @@ from greenlove_tracker.records import Energy, sum_energies
 
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
 
-_Action = Callable[[], Any]
 _NOTHING_AROUND = nullcontext()
 
 
 class WatchedMeter:
-    """Reads and stops a meter on a thread of its own, and gives up on an answer that does not come.
+    """Calls a meter on a thread of its own, and gives up on an answer that does not come.
 
     A call that hangs in a driver cannot be interrupted, only left behind. Until its answer has come at last, which
     belongs to no row any more, every further reading fails at once. The thread ends once the meter has been stopped.
 
     Args:
         meter: measures.
-        around: the context that it is read and stopped in, on the thread that does so.
+        around: the context that it is called in, on the thread that does so.
     """
 
     starts_at_once = False
@@ -35,9 +35,9 @@ class WatchedMeter:
     def __init__(self, meter: Meter, around: AbstractContextManager[object] = _NOTHING_AROUND) -> None:
         self._meter, self._around = meter, around
         self.resolution_s = meter.resolution_s
-        self._asked: SimpleQueue[_Action | None] = SimpleQueue()  # None ends the thread
-        self._answered: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        self._has_thread = self._is_waited_for = self._hangs = self._is_stopped = False
+        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()  # None ends the thread
+        self._open: Future[Any] | None = None  # the call whose answer was not taken yet
+        self._hangs = self._is_stopped = False
         self._left_behind: list[Energy] = []  # readings whose answers a handler of the training's kept us from taking
 
     @property
@@ -47,20 +47,13 @@ class WatchedMeter:
         return hole_s
 
     def start(self) -> MeterInfo:
-        """Start the meter, on the caller's thread, for which nothing waits.
+        """Start the meter, however long that takes.
 
         Raises:
             MeterError: where nothing can be measured, with the reason.
         """
-        try:
-            info = self._meter.start()
-        except (SystemExit, KeyboardInterrupt) as error:  # would end this thread without a word
-            raise MeterError(f"the meter ended with {error!r}") from error
-        try:
-            threading.Thread(target=self._work, name="greenlove-meter-reader", daemon=True).start()
-            self._has_thread = True
-        except RuntimeError:  # there is none to be had: unwatched, then
-            self._has_thread = False
+        threading.Thread(target=self._work, name="greenlove-meter-reader", daemon=True).start()
+        info: MeterInfo = self._ask(self._meter.start, may_take_long=True)
         return info
 
     def read(self) -> Energy:
@@ -81,9 +74,7 @@ class WatchedMeter:
         Raises:
             MeterError: where it does not answer in time.
         """
-        if self._is_stopped:
-            return None
-        info: MeterInfo | None = self._ask(partial(self._meter.reselect_gpus, env))
+        info: MeterInfo | None = None if self._is_stopped else self._ask(partial(self._meter.reselect_gpus, env))
         return info
 
     def stop(self) -> None:
@@ -92,48 +83,48 @@ class WatchedMeter:
         Raises:
             MeterError: where that takes too long.
         """
-        if self._is_stopped:
-            return
-        self._is_stopped = True
-        try:
-            self._ask(self._meter.stop)
-        finally:
-            self._asked.put(None)
-
-    def _ask(self, action: _Action) -> Any:
-        if not self._has_thread:
-            with self._around:
-                return action()
-        if self._is_waited_for:
+        if not self._is_stopped:
+            self._is_stopped = True
             try:
-                late, _ = self._answered.get(timeout=0 if self._hangs else TIMEOUT_S)
-                if isinstance(late, Energy) and not self._hangs:
-                    self._left_behind.append(late)
-            except Empty:
-                self._hangs = True
+                self._ask(self._meter.stop)
+            finally:
+                self._asked.put(None)
+
+    def _ask(self, action: Callable[[], Any], *, may_take_long: bool = False) -> Any:
+        if self._open is not None:
+            late, has_hung = self._open, self._hangs
+            try:
+                error = self._wait(late, 0.0 if has_hung else TIMEOUT_S)
+            except MeterError:
                 if self._is_stopped:
-                    self._asked.put(action)
-                raise MeterError("the meter still hangs") from None
-        self._is_waited_for, self._hangs = True, False
-        self._asked.put(action)
-        try:
-            answer, error = self._answered.get(timeout=TIMEOUT_S)
-        except Empty:
-            self._hangs = True
-            raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s") from None
-        self._is_waited_for = False
+                    self._asked.put((Future(), action))
+                raise
+            if error is None and not has_hung and isinstance(late.result(), Energy):
+                self._left_behind.append(late.result())
+        call: Future[Any] = Future()
+        self._asked.put((call, action))
+        self._open, self._hangs = call, False
+        error = self._wait(call, None if may_take_long else TIMEOUT_S)
         if error is not None:
             raise error if isinstance(error, Exception) else MeterError(f"the meter ended with {error!r}")
-        return answer
+        return call.result()
+
+    def _wait(self, call: Future[Any], timeout_s: float | None) -> BaseException | None:
+        """Wait for an answer, and return what it failed with."""
+        try:
+            error = call.exception(timeout_s)
+        except TimeoutError:
+            self._hangs = True
+            raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s") from None
+        self._open = None
+        return error
 
     def _work(self) -> None:
-        while (action := self._asked.get()) is not None:
-            answer: Any = None
-            error: BaseException | None = None
+        while (asked := self._asked.get()) is not None:
+            call, action = asked
             try:
                 with self._around:
-                    answer = action()
-            except BaseException as raised:  # sys.exit() of a foreign library too: it is the reader's thread, not ours
-                error = raised
-            self._answered.put((answer, error))
-            del answer, error, action  # while it waits, it holds nothing
+                    call.set_result(action())
+            except BaseException as error:  # sys.exit() of a foreign library too: it is the reader's thread, not ours
+                call.set_exception(error)
+            del asked, call, action  # while it waits, it holds nothing

@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 from fakes import FakeClock
 
-from greenlove_tracker.errors import MeterError
-from greenlove_tracker.logs.totals import merge_epochs
-from greenlove_tracker.meter import NullMeter, ReplayMeter, SimulatedMeter
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Method, Row, RowKind
+from greenlove_tracker.meter import NullMeter, SimulatedMeter
+from greenlove_tracker.records import UNKNOWN_ENERGY, Method
 
 
 def test_nothing_is_unknown_not_zero():
@@ -36,23 +34,3 @@ def test_what_is_not_simulated_is_unknown():
     meter = SimulatedMeter(FakeClock(), gpu_w=100.0)
     meter.start()
     assert meter.read().cpu_kwh is None
-
-
-def _rows(energies: list[tuple[float, float]]) -> list[Row]:
-    return [
-        Row(RowKind.EPOCH, n, "", 1.0, Energy(gpu_kwh=gap), 2.0, Counts(), Energy(gpu_kwh=own), None)
-        for n, (gap, own) in enumerate(energies, 1)
-    ]
-
-
-def test_a_replay_gives_what_was_logged_and_then_unknown():
-    meter = ReplayMeter(merge_epochs(_rows([(0.1, 0.2), (0.3, 0.4)]), 0))
-    meter.start()
-    assert [meter.read().gpu_kwh for _ in range(5)] == [0.1, 0.2, 0.3, 0.4, None]
-    assert meter.total.gpu_kwh == pytest.approx(1.0)
-
-
-def test_a_replay_refuses_what_is_not_a_number():
-    meter = ReplayMeter(merge_epochs(_rows([(float("nan"), 0.2)]), 0))
-    with pytest.raises(MeterError, match="not a number"):
-        meter.read()

@@ -1,0 +1,96 @@
+"""CodeCarbon's private parts that the meter goes by, in the version that is installed: each is there and does that."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from greenlove_tracker.devices import Share
+from greenlove_tracker.meter import codecarbon as module
+from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+from greenlove_tracker.records import Method
+
+
+@pytest.fixture(scope="module")
+def tracker():
+    meter = CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=458.0, cpu_tdp_w=280.0)
+    meter.start()
+    yield meter._tracker
+    meter.stop()
+
+
+def part_named(tracker, name):
+    return next(part for part in tracker._hardware if type(part).__name__ == name)
+
+
+def test_hardware_holds_the_parts_by_their_classes(tracker, monkeypatch):
+    from codecarbon.external import hardware, ram
+
+    assert {"CPU", "RAM"} <= {type(part).__name__ for part in tracker._hardware}
+    assert (hardware.GPU.__name__, hardware.CPU.__name__, ram.RAM.__name__) == ("GPU", "CPU", "RAM")
+    monkeypatch.setattr(hardware, "ApplePowermetrics", lambda directory: None)
+    chip = hardware.AppleSiliconChip("", "Apple M3", "GPU")
+    assert module._method(chip) == ("gpu", Method.SAMPLED_POWER)
+
+
+def test_a_cpu_has_a_mode_and_a_rated_power(tracker):
+    cpu = part_named(tracker, "CPU")
+    assert (cpu._mode, cpu._tdp) == ("cpu_load", 280.0) and module._method(cpu) == ("cpu", Method.TDP_MODEL)
+
+
+def test_the_load_of_a_cpu_is_that_of_its_meter(tracker):
+    """4 of 64 cores at full load are 17.5 W of 280 W, whatever the other 60 do."""
+    cpu, now_s = part_named(tracker, "CPU"), [0.0]
+    before = cpu._cpu_load_meter, cpu._tdp
+    share = Share(4 / 64, 1.0, "cgroup", lambda: now_s[0], 4.0)
+    assert module._model_share_alone(tracker, share)
+    cpu._cpu_load_meter = SimpleNamespace(percent=lambda *_: 100.0, reset=lambda: None)
+    watts = cpu.total_power().W
+    cpu._cpu_load_meter, cpu._tdp = before
+    assert watts == pytest.approx(17.5)
+
+
+def test_a_gpu_counts_those_whose_ids_are_resolved():
+    from codecarbon.core.units import Energy, Power
+    from codecarbon.external.hardware import GPU
+
+    gpu = object.__new__(GPU)
+    counted = [
+        {"gpu_index": i, "delta_energy_consumption": Energy(i + 1.0), "power_usage": Power(0.1)} for i in range(4)
+    ]
+    gpu.devices, gpu.num_gpus = SimpleNamespace(get_delta=lambda duration: counted), 4
+    selection = SimpleNamespace(gpus=[SimpleNamespace(index=1), SimpleNamespace(index=3)])
+    module._measure_only(SimpleNamespace(_hardware=[gpu]), selection)
+    assert gpu.measure_power_and_energy(1.0)[1].kWh == 6.0
+
+
+@pytest.mark.parametrize(("millijoules", "method"), [(5000, Method.COUNTER), (None, Method.SAMPLED_POWER)])
+def test_a_gpu_without_a_counter_says_so(millijoules, method):
+    from codecarbon.core.gpu import AllGPUDevices
+    from codecarbon.core.gpu_device import GPUDevice
+    from codecarbon.external.hardware import GPU
+
+    class Device(GPUDevice):
+        def _init_static_details(self):
+            pass
+
+        def _get_total_energy_consumption(self):
+            return millijoules
+
+    gpu = object.__new__(GPU)
+    gpu.devices = object.__new__(AllGPUDevices)
+    gpu.devices.devices = [Device(handle=None, gpu_index=0)]
+    assert module._method(gpu) == ("gpu", method)
+
+
+def test_the_country_is_in_two_attributes(tracker):
+    assert (tracker._country_iso_code, tracker._country_name) == ("", "")
+    assert tracker._prepare_emissions_data().country_iso_code == ""
+
+
+def test_slurms_job_is_looked_for_in_two_modules():
+    import codecarbon.core.util as util
+    import codecarbon.external.ram as ram
+
+    assert util.SLURM_JOB_ID is ram.SLURM_JOB_ID is None  # as the meter has set them
+    assert "SLURM_JOB_ID" in util.count_cpus.__code__.co_names
