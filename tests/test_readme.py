@@ -23,7 +23,7 @@ SHOWN_BY = {
     "from plain CSV files that survive a crash": (
         "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"
     ),
-    "Crusoe Cloud's GPUs or those of your price list, and which to rent": (
+    "of seven more providers, or of your price list": (
         "tests/cli/test_project.py::test_the_decision_keeps_the_limits_where_it_can"
     ),
     "Every forecast has a range": "tests/golden/expected/forecast-outcomes.json",
