@@ -19,15 +19,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from greenlove_tracker.comparisons import MEASURED_STEP, META
+from greenlove_tracker.exploration.snapshot import plain_parts, preserved, storage_of
 
 N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
-_PLACES = (8, 16)  # of a sequence, for which oneDNN is asked what it keeps; its blocks even out by then
+_RECURRENT = ("_cudnn_rnn", "mkldnn_rnn_layer")
 _WITHIN_KERNEL = -1  # the number of what a kernel takes and gives back itself
 _LATE = "following the steps took too long"
 _LOOPING = ("Adafactor",)  # of torch.optim, those that loop over the parameters unless told otherwise, to save memory
@@ -94,25 +94,16 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]  # torch has no typ
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._n_storages = 0
 
-    def add(self, tensor: torch.Tensor, size_bytes: int | None = None) -> list[int]:
-        """Follow a tensor's storages, where they are not known yet.
-
-        Args:
-            tensor: of any kind.
-            size_bytes: of a storage; by default as it says itself.
-
-        Returns:
-            Their numbers.
-        """
-        numbers = [self._add(self._canonical(part), size_bytes) for part in plain_parts(tensor)]
+    def add(self, tensor: torch.Tensor) -> list[int]:
+        """Follow a tensor's storages, where they are not known yet, and return their numbers."""
+        numbers = [self._add(self._canonical(part)) for part in plain_parts(tensor)]
         return [number for number in numbers if number is not None]
 
-    def _add(self, tensor: torch.Tensor, size_bytes: int | None) -> int | None:
+    def _add(self, tensor: torch.Tensor) -> int | None:
         storage = storage_of(tensor)
         if storage is None:
             return None
-        size, address = storage.nbytes(), storage._cdata
-        size = -(-(size_bytes or size) // self._block_bytes) * self._block_bytes
+        address, size = storage._cdata, -(-storage.nbytes() // self._block_bytes) * self._block_bytes
         number = self._numbers.get(address)
         if number is None:
             number = self._numbers[address] = self._n_storages
@@ -202,11 +193,9 @@ class _StorageLog(LiveStorages):
             TimeoutError: where it is late.
         """
         name = _name(func)
-        if name == "_cudnn_rnn" and not self._has_data:
-            raise NotImplementedError("how much cuDNN keeps of a recurrent layer is only known where it runs")
+        if name in _RECURRENT and not self._has_data:
+            raise NotImplementedError("how much a recurrent layer keeps is only known where it runs")
         super().followed(func, args, kwargs, result)
-        if name == "mkldnn_rnn_layer" and not self._has_data:
-            self.add(result[3], size_bytes=_recurrent_workspace_bytes(func, args))
         if within := _temporaries_bytes(name, args, result):
             self.events += [(_WITHIN_KERNEL, within), (_WITHIN_KERNEL, -within)]
         if self._is_late():
@@ -227,14 +216,6 @@ class _StorageLog(LiveStorages):
 
 def _name(func: Any) -> str:
     return str(func.overloadpacket.__name__)
-
-
-def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Return a tensor's memory; None of one that says of none, such as one in oneDNN's own layout."""
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
-        return None
 
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
@@ -269,32 +250,6 @@ def _has_channels_last(tensors: Iterable[torch.Tensor]) -> bool:
         t.dim() in formats and t.is_contiguous(memory_format=formats[t.dim()]) and not t.is_contiguous()
         for t in tensors
     )
-
-
-def _recurrent_workspace_bytes(func: Any, args: Sequence[Any]) -> int:
-    """Return the bytes that oneDNN keeps of a recurrent layer for its backward, as it says of a few places.
-
-    Tensors without data are told none. The rest is in proportion: it grows by the same from place to place.
-    """
-    n_places = int(args[0].shape[0])
-    shorter, longer = min(n_places, _PLACES[0]), min(n_places, _PLACES[1])
-    with no_dispatch():
-        inputs = torch.zeros((longer, *args[0].shape[1:]), dtype=args[0].dtype)
-        others = [torch.zeros(a.shape, dtype=a.dtype) if isinstance(a, torch.Tensor) else a for a in args[1:]]
-        sizes = [_nbytes(func(inputs[:n], *others)[3]) for n in (shorter, longer)]
-    return sizes[1] + (sizes[1] - sizes[0]) * (n_places - longer) // max(1, longer - shorter)
-
-
-def plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that hold a tensor's data: those of a quantized or sparse one, else the tensor itself."""
-    flatten = getattr(tensor, "__tensor_flatten__", None)
-    if flatten is not None:
-        for name in flatten()[0]:
-            yield from plain_parts(getattr(tensor, name))
-    elif tensor.layout is torch.sparse_coo:
-        yield from (tensor._indices(), tensor._values())
-    else:
-        yield tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +305,6 @@ def estimated_peak(
 ) -> PeakMemory:
     """Return the peak of a training's steps without computing them; model, gradients and states stay as they were.
 
-    What else the step changes, such as a counter of the user's own, is left changed.
-
     Args:
         training: on any device; a model on ``meta`` needs no memory at all.
         batches: real ones, of which no more are taken than two optimizer steps need.
@@ -365,7 +318,7 @@ def estimated_peak(
     """
     if training.device.type == "meta":
         on_meta = (tree_map(_to_meta, batch) for batch in batches)
-        with _kept(training):
+        with _without_data(training):
             return _followed(training, on_meta, META, as_on_gpu=as_on_gpu, is_late=is_late)
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # which loads sympy
 
@@ -390,7 +343,7 @@ def estimated_peak(
             return torch.tensor(number, dtype=item.dtype)
 
     fakes = (tree_map(to_fake, batch) for batch in batches)
-    with _kept(training):
+    with _without_data(training):
         for optimizer in training.optimizers:
             state = getattr(optimizer, "state", {})
             state.update({parameter: tree_map(to_number, of_one) for parameter, of_one in state.items()})
@@ -443,7 +396,7 @@ def _followed(
         has_enough = stack.enter_context(_marked(log, training))
         batch = None
         for n_batches in range(most_batches):
-            if n_batches >= N_STEPS and has_enough():
+            if has_enough() and n_batches >= N_STEPS:
                 break
             if is_late():
                 raise TimeoutError(_LATE)
@@ -474,74 +427,39 @@ def _marked(log: _StorageLog, training: TrainingStep) -> Iterator[Callable[[], b
     n_updates = 0
     hooked = [o for o in training.optimizers if hasattr(o, "register_step_post_hook")]
 
-    def mark_states() -> None:
+    def mark(*_: Any) -> None:
+        for parameter in training.parameters():
+            if parameter.grad is not None:
+                log.mark(parameter.grad, _Kind.GRADIENT)
         for state in training.states():
             log.mark(state, _Kind.OPTIMIZER)
 
     def count(*_: Any) -> None:
         nonlocal n_updates
         n_updates += 1
-        mark_states()
+        mark()
 
     def has_enough() -> bool:
-        mark_states()  # of optimizers without a hook
+        mark()  # of optimizers without hooks
         return n_updates >= N_STEPS * len(hooked)
 
     with ExitStack() as stack:
         for tensor in (*training.parameters(), *training.buffers()):
             log.mark(tensor, _Kind.PARAMETER)
-        mark_states()
-        stack.enter_context(_marked_gradients(log, training.parameters()))
+        mark()
         for optimizer in hooked:
+            stack.callback(optimizer.register_step_pre_hook(mark).remove)  # before gradients are let go
             stack.callback(optimizer.register_step_post_hook(count).remove)
         yield has_enough
 
 
 @contextmanager
-def _marked_gradients(log: _StorageLog, parameters: Iterable[torch.Tensor]) -> Iterator[None]:
-    def mark(parameter: torch.Tensor) -> None:
-        if parameter.grad is not None:
-            log.mark(parameter.grad, _Kind.GRADIENT)
-
-    with ExitStack() as stack:
-        for parameter in parameters:
-            mark(parameter)
-            if parameter.requires_grad and parameter.is_leaf:
-                stack.callback(parameter.register_post_accumulate_grad_hook(mark).remove)
+def _without_data(training: TrainingStep) -> Iterator[None]:
+    """Put gradients, states and flags back: steps of tensors without data would leave such ones there."""
+    with preserved(training.modules, training.optimizers, copies=False):
+        for parameter in training.parameters():
+            parameter.grad = None
         yield
-
-
-@contextmanager
-def _kept(training: TrainingStep) -> Iterator[None]:
-    """Put data, gradients and states back; steps of tensors without data would leave such ones there."""
-    modules = [part for module in training.modules for part in module.modules()]
-    places = [(part._buffers, dict(part._buffers)) for part in modules]  # a step may put another buffer there
-    tensors = {id(t): t for t in (*training.parameters(), *(t for _, of_one in places for t in of_one.values()))}
-    data = [(t, t.data, t.device) for t in tensors.values() if t is not None]
-    # Of tensors of one number torch computes in earnest, such as the count of batches of a batch normalisation.
-    numbers = [(own, own.clone()) for _, own, device in data if own.numel() == 1 and device.type != "meta"]
-    gradients = [(p, p.grad) for p in training.parameters()]
-    states = [(o.state, dict(o.state)) for o in training.optimizers if hasattr(o, "state")]
-    for parameter, _ in gradients:
-        parameter.grad = None
-    for state, known in states:
-        state.update({p: dict(of_one) if isinstance(of_one, dict) else of_one for p, of_one in known.items()})
-    try:
-        yield
-    finally:
-        for place, buffers in places:
-            place.update(buffers)
-        for tensor, own, device in data:
-            if tensor.device != device or tensor.data_ptr() != own.data_ptr():  # a step assigned to its .data
-                tensor.data = own
-        for own, number in numbers:
-            own.copy_(number)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        for state, known in states:
-            state.clear()
-            state.update(known)
-        torch.clear_autocast_cache()
 
 
 @contextmanager
@@ -570,24 +488,9 @@ def _foreach_as_on_gpu(optimizers: Iterable[Any]) -> Iterator[None]:
 
 
 def storage_bytes(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
-    """Return the memory that tensors hold on a device, each storage once.
-
-    Args:
-        tensors: on any device.
-        device: one of several of its kind; without an index, CUDA's current one, and of other kinds the first.
-    """
-    place = _place(device)
-    sizes: dict[int, int] = {}
-    for tensor in tensors:
-        if _place(tensor.device) == place and (storage := storage_of(tensor)) is not None:
-            sizes[storage._cdata] = storage.nbytes()
-    return sum(sizes.values())
-
-
-def _place(device: torch.device) -> tuple[str, int]:
-    if device.index is not None:
-        return device.type, device.index
-    return device.type, torch.cuda.current_device() if device.type == "cuda" else 0
+    """Return the memory that tensors hold on a device, each storage once."""
+    found = [storage_of(tensor) for tensor in tensors if tensor.device == device]
+    return sum({storage._cdata: storage.nbytes() for storage in found if storage is not None}.values())
 
 
 @contextmanager

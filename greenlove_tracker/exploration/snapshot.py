@@ -32,7 +32,6 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from greenlove_tracker.devices import machine_share
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.exploration.peak_memory import plain_parts, storage_of
 from greenlove_tracker.exploration.random_state import (
     SavedState,
     generators_within,
@@ -40,12 +39,14 @@ from greenlove_tracker.exploration.random_state import (
     saved_generator,
     switches,
 )
+from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.format import significant
 from greenlove_tracker.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _FROZEN_RATIO = 2.0  # of frozen weights to what trains, up to which they are copied: a teacher is, LoRA's base is not
 _BESIDE_BYTES = 1 << 26  # of a tensor that a step names, up to which it is copied: a larger one is data
+_NUMBER_BYTES = 16
 _LONGEST = 10_000  # items of a container beside the training: a longer one holds data
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 _VALUES = (str, bytes, int, float, complex, bool, type(None), type)
@@ -69,6 +70,7 @@ def preserved(
     others: Sequence[Any] = (),
     code: Sequence[Any] = (),
     apart: Sequence[Any] = (),
+    copies: bool = True,
 ) -> Iterator[Snapshot]:
     """Leave no trace of the block inside, also where it fails or is interrupted; arguments as of ``Snapshot``.
 
@@ -76,7 +78,7 @@ def preserved(
         RestoreError: something could not be put back.
         UsageError: as ``Snapshot``, before anything runs.
     """
-    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others, code=code, apart=apart)
+    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others, code=code, apart=apart, copies=copies)
     try:
         yield snapshot
     finally:
@@ -100,6 +102,7 @@ class Snapshot:
             ``load_state_dict``, or pairs of functions (save, restore).
         code: functions and objects of the user's that the training calls: a step, a criterion, an evaluation.
         apart: what is not the training's, and stays as it is: the clock, the meter.
+        copies: copy the values of tensors; False for steps without data, which change single numbers at most.
 
     Attributes:
         size_bytes: of all copies together.
@@ -118,23 +121,29 @@ class Snapshot:
         others: Sequence[Any] = (),
         code: Sequence[Any] = (),
         apart: Sequence[Any] = (),
+        copies: bool = True,
     ) -> None:
         self._states = [*switches(), *random_states()]  # of the process: put back last, for all else may draw
         for state in self._states:
             state.copy()
         found = _Finder(apart)
-        found.add_others(others)
-        for model in _several(models, nn.Module):
+        for index, thing in enumerate(others):
+            found.add_named(f"also_restore[{index}]", thing)
+        for model in each_of(models):
             if not isinstance(model, nn.Module):
                 raise UsageError(f"a model is a {type(model).__name__}, not a torch.nn.Module")
             found.add(model)
-        found.add(*_several(optimizers, torch.optim.Optimizer))
+        for optimizer in each_of(optimizers):
+            found.add_named("optimizer", optimizer)
         found.most_bytes = _BESIDE_BYTES
         found.add(*(part for thing in code for part in _with_attributes(thing)))
         found.most_bytes = 0
-        for loader in _several(loaders, DataLoader):
+        for loader in each_of(loaders):
             found.add_loader(loader)
         self.left_changed = tuple(found.left_changed)
+        if not copies:
+            numbers = {key: s for key, s in found.storages.items() if s.nbytes() <= _NUMBER_BYTES}
+            found.storages, found.frozen = numbers, {}
         frozen_bytes, self.size_bytes = (sum(s.nbytes() for s in of.values()) for of in (found.frozen, found.storages))
         self._frozen: list[tuple[torch.Tensor, int]] = []
         if frozen_bytes <= _FROZEN_RATIO * self.size_bytes:
@@ -292,28 +301,26 @@ class _Finder:
         parts = (*named.values(), function.__defaults__, function.__kwdefaults__, vars(function))
         return [part for part in parts if not isinstance(part, FunctionType) or part.__module__ == function.__module__]
 
-    def add_others(self, others: Sequence[Any]) -> None:
+    def add_named(self, name: str, thing: Any) -> None:
         """Add what the user names; of modules also what does not train.
 
         Raises:
             UsageError: it can neither be put back by us nor restores itself.
         """
-        for index, thing in enumerate(others):
-            name = f"also_restore[{index}]"
+        if isinstance(thing, tuple | list) and len(thing) == 2 and all(map(_is_function, thing)):
+            self.states.append(SavedState(name, *thing))
+        elif isinstance(thing, (nn.Module, torch.Tensor, *_TRAINS)) or saved_generator(name, thing) is not None:
             self._copies_frozen = isinstance(thing, nn.Module | torch.Tensor)
-            if isinstance(thing, tuple | list) and len(thing) == 2 and all(map(_is_function, thing)):
-                self.states.append(SavedState(name, *thing))
-            elif isinstance(thing, (nn.Module, torch.Tensor, *_TRAINS)) or saved_generator(name, thing) is not None:
-                self.add(thing)
-            elif all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
-                self.states.append(SavedState(name, partial(_state_dict, thing), partial(_load_state_dict, thing)))
-            else:
-                raise UsageError(
-                    f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
-                    "state_dict() and load_state_dict(), or a pair of functions, the first of which returns what the "
-                    "second takes to restore it"
-                )
-        self._copies_frozen = False
+            self.add(thing)
+            self._copies_frozen = False
+        elif all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
+            self.states.append(SavedState(name, partial(_state_dict, thing), partial(_load_state_dict, thing)))
+        else:
+            raise UsageError(
+                f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
+                "state_dict() and load_state_dict(), or a pair of functions, the first of which returns what the "
+                "second takes to restore it"
+            )
 
     def add_loader(self, loader: Any) -> None:
         """Add a loader's sampler, data set, collating and generators, of whatever class they are; but no data."""
@@ -327,12 +334,6 @@ class _Finder:
             self.add(*_with_attributes(thing))
         if "_iterator" in parts:
             self.undos.append(partial(_end_workers, loader, loader._iterator))
-
-
-def _several(things: Any, single: type) -> list[Any]:
-    if things is None:
-        return []
-    return list(things) if isinstance(things, list | tuple) and not isinstance(things, single) else [things]
 
 
 def _with_attributes(thing: Any) -> tuple[Any, ...]:
@@ -371,6 +372,26 @@ def _put_back(tensor: torch.Tensor, alias: torch.Tensor, was_leaf: bool, require
             tensor.detach_()  # a step wrote its result into a buffer
         tensor.requires_grad_(required_grad)
         tensor.grad = grad
+
+
+def plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that hold a tensor's data: those of a quantized or sparse one, else the tensor itself."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None:
+        for name in flatten()[0]:
+            yield from plain_parts(getattr(tensor, name))
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    else:
+        yield tensor
+
+
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return a tensor's memory; None of one that says of none, such as one in oneDNN's own layout."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -419,8 +440,7 @@ def find_lr_schedulers(optimizers: Any, known: Sequence[Any]) -> tuple[Any, ...]
         optimizers: one, or several in a sequence or mapping.
         known: that the user named already.
     """
-    several = optimizers.values() if isinstance(optimizers, dict) else _several(optimizers, torch.optim.Optimizer)
-    known_ids, wanted = {id(thing) for thing in known}, {id(o) for o in several}
+    known_ids, wanted = {id(thing) for thing in known}, {id(o) for o in each_of(optimizers)}
     return tuple(
         thing
         for thing in gc.get_objects()

@@ -112,9 +112,9 @@ class MemoryBound(LiveStorages):
         self.failure = None
         super().__exit__(*error)
 
-    def add(self, tensor: torch.Tensor, size_bytes: int | None = None) -> list[int]:
+    def add(self, tensor: torch.Tensor) -> list[int]:
         """Follow a tensor of the host."""
-        return super().add(tensor, size_bytes) if tensor.device.type == "cpu" else []
+        return super().add(tensor) if tensor.device.type == "cpu" else []
 
     def changed(self, number: int, change_bytes: int) -> None:
         """Keep the sum alone: in a long search each change would be too much."""

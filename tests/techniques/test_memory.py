@@ -72,7 +72,8 @@ def test_the_estimate_is_within_a_tenth_of_the_measured_peak(model, optimizer):
     task = MODELS[model](OPTIMIZERS[optimizer])
     measured = profiled_peak_bytes(task)
     (row,) = estimate_memory(task, as_on_gpu=False)
-    assert row.method == "meta" and row.peak_bytes == pytest.approx(measured, rel=0.03)
+    assert row.method == ("measured step" if model == "LSTM" else "meta")
+    assert row.peak_bytes == pytest.approx(measured, rel=0.03)
     (as_on_gpu,) = estimate_memory(task)
     assert as_on_gpu.peak_bytes == pytest.approx(measured, rel=0.1)
 
