@@ -571,7 +571,6 @@ class Progress:
         gpu_count: GPUs that the price of the machine is paid for.
         phases: of the plan, in the same units; empty where it has none.
         is_in_steps: the units are optimizer steps, not epochs.
-        may_be_part: the only epoch so far may be the rest of one in which the run resumed: nothing tells.
         is_of_first_epoch: the blocks are parts of the first epoch, which may be cold as a whole; no other has ended.
         stop: where early stopping is expected to end it, in the same epochs; None where no rule may.
     """
@@ -586,7 +585,6 @@ class Progress:
     gpu_count: int = 0
     phases: tuple[Phase, ...] = ()
     is_in_steps: bool = False
-    may_be_part: bool = False
     is_of_first_epoch: bool = False
     stop: ExpectedStop | None = None
 

@@ -60,8 +60,6 @@ _HAS_ENDS, _END_SHARE, _END_SPREAD = 0.3, 0.05, 1.0
 _IS_COLD, _COLD_EXCESS, _COLD_SPREAD = 0.05, 0.05, 1.0
 _QUANTILES, _BEYOND = (1 / 6, 1 / 2, 5 / 6), 2.0  # that stand for a lognormal distribution
 _RESOLUTION = 0.1  # of a standard deviation: parts that differ by less are one, or a forecast takes 400 ms
-_IS_PART = 0.1  # an assumption: that a run resumes within an epoch, where nothing tells,
-_PARTS = (0.1, 0.3, 0.5, 0.7, 0.9)  # and what is then left of that epoch
 _RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative
 # An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
 # runs that differ in their settings is not known.
@@ -189,9 +187,6 @@ class _Outlook:
         progress = self.progress
         if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
             message, advice = "what little is known may be a cold start", "it improves as the run goes on"
-            if progress.may_be_part:
-                message += ", or the rest of an epoch in which the run resumed"
-                advice = "it improves with the second epoch, or with total_steps= and first_step="
             yield WarningCode.FEW.warning(message, advice)
         if progress.has_unseen_ends and not self.are_ends_known:
             message = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
@@ -214,7 +209,7 @@ def _time_per_unit(progress: Progress, prior: Forecast | None, costs: Costs | No
         per_unit = _merged(costs.per_unit(_future(costs.blocks, costs.expected_remaining), remaining))
         if progress.is_of_first_epoch:
             per_unit = per_unit.scaled_by(_of_cold_epoch())
-        return _of_part_or_whole(per_unit) if progress.may_be_part else per_unit
+        return per_unit
     blocks = progress.warm_blocks or progress.blocks
     per_unit = _future([(b.units, b.active_s / b.units) for b in blocks], remaining)
     if prior is None and progress.is_of_first_epoch and remaining > 0:
@@ -222,8 +217,8 @@ def _time_per_unit(progress: Progress, prior: Forecast | None, costs: Costs | No
     if prior is not None and remaining > 0:
         if progress.has_unseen_ends and prior.method == "live":  # whose epochs hold what comes at the end of one
             per_unit = _merged(per_unit).scaled_by(_share_of_ends(1.0))
-        return _with_prior(per_unit, prior, progress.total_units, may_be_part=progress.may_be_part)
-    return _of_part_or_whole(per_unit) if progress.may_be_part else per_unit
+        return _with_prior(per_unit, prior, progress.total_units)
+    return per_unit
 
 
 def _unseen_ends(
@@ -263,15 +258,6 @@ def _of_cold_epoch() -> Mixture:
 def _merged(mixture: Mixture) -> Mixture:
     """Return a mixture of fewer parts, which is combined with others in less time."""
     return mixture.merged(_RESOLUTION * mixture.spread())
-
-
-def _of_part_or_whole(per_unit: Mixture) -> Mixture:
-    """Return the time of an epoch from that of one that may be the rest of one, any share being as likely."""
-    parts = []
-    for weight, m, s, freedom in per_unit.parts():
-        parts.append((weight * (1 - _IS_PART), m, s, freedom))
-        parts += [(weight * _IS_PART / len(_PARTS), m / share, s / share, freedom) for share in _PARTS]
-    return Mixture.of(parts)
 
 
 def _phase_forecasts(
@@ -334,12 +320,10 @@ def _joined(blocks: list[tuple[float, float]]) -> tuple[Array, Array]:
     return units, values
 
 
-def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float, *, may_be_part: bool = False) -> Mixture:
+def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixture:
     """Join each part with the mean per unit of an exploration or an earlier run, by Bayes' rule.
 
-    It is weighted by how well the two agree. Where the only epoch so far may be a part of one, as the rest of one in
-    which the run resumed, a shorter one than expected need not contradict the earlier run: any share of an epoch is
-    then as likely as any other.
+    It is weighted by how well the two agree.
     """
     expected = prior.duration_s
     z = normal_quantile((1 + expected.level) / 2)
@@ -356,8 +340,6 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float, *, may_b
     parts = []
     for weight, m, s, freedom in per_unit.parts():
         parts.append((weight * _PRIOR_IS_WRONG / mean, m, s, freedom))
-        if may_be_part and m < mean:
-            parts.append((weight * _IS_PART / mean, mean, math.sqrt(variance), freedom))
         agreement = normal_density(m, mean, max(math.sqrt(s**2 + variance), 1e-12 * mean))
         share = s**2 / (s**2 + variance) if variance else 1.0
         both = (weight * (1 - _PRIOR_IS_WRONG) * agreement, m + share * (mean - m), math.sqrt((1 - share) * s**2))

@@ -10,16 +10,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from numbers import Real
-from pathlib import Path
 from types import ModuleType
 from typing import Protocol, runtime_checkable
 
-from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Progress, TrainingPlan, stop_within
 from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.format import plural
-from greenlove_tracker.job import torch_group
 from greenlove_tracker.logs.metrics import metric_name
 from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import timestamp
@@ -27,7 +24,7 @@ from greenlove_tracker.records import Field, Row
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark, step_marks
+from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
 from greenlove_tracker.tracker.state import Plan
 
 _log = logging.getLogger("greenlove_tracker")
@@ -39,8 +36,6 @@ _MOST_REST_S = 5.0  # and rests no longer than this: budgets stand on forecasts
 _MIN_PROGRESS_SHARE, _MIN_GROWTH = 0.002, 0.1
 _FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
 _LEAST_EPOCHS = 2  # before the next one is forecast where nobody says how many there are: the first may be cold
-_SAME_COUNT = 2.0  # steps that tell another time of an epoch than a prior by this factor may be counted otherwise
-_OTHER_STEPS = 0.01  # of an epoch: a last batch that is smaller, or left out, is less
 _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait for it no more
 
 
@@ -75,13 +70,9 @@ class RunForecaster(RunPart):
         self._stop_values: dict[int, float] = {}  # of its metric, by the number of the epoch that each belongs to
         self._has_several_values = False  # more than one was logged in an epoch, and they differ
         self._lock = threading.Lock()  # one forecast after the other, in the order of what they are made from
-        self._earlier: Forecast | None = None  # of the run that this one continues,
-        self._earlier_steps: float | None = None  # and the steps of its epochs
-        self._has_read_earlier = False
         # Epochs that the last forecast was made from, or of a training in steps its steps; else those of the first one.
         self._position_forecast_at = (0, 0, 0)
         self._stop: tuple[tuple[int, int], ExpectedStop] | None = None  # of so many values and epochs
-        self._values_before: Mapping[int, float] | None = None  # of the rule's metric, in the runs that this continues
         self._awaits_gap = False  # the last forecast assumes what comes at the end of an epoch, and another will know
         self._cannot_load = False
         self._next_s = 0.0  # the next forecast is made then, unless somebody asks
@@ -138,7 +129,6 @@ class RunForecaster(RunPart):
             if is_early:
                 return
             self._load()
-            self._read_earlier()
             with state.lock:
                 is_over = state.is_finished or self._cannot_load
                 snapshot = None if is_over else self._snapshot(is_asked=is_asked)
@@ -239,15 +229,8 @@ class RunForecaster(RunPart):
 
     def _in_epochs(self, total: int) -> Progress:
         state, recorder = self._state, self._recorder
-        self._warn_of_steps()
         open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
-        return self._progress.in_epochs(
-            total,
-            open_gap_s,
-            steps_per_epoch=None if state.plan is None else state.plan.steps_per_epoch,
-            energy_factor=state.energy_factor,
-            gpu_count=state.gpu_count,
-        )
+        return self._progress.in_epochs(total, open_gap_s, energy_factor=state.energy_factor, gpu_count=state.gpu_count)
 
     def _in_steps(self, total: int) -> Progress | None:
         state, recorder, progress = self._state, self._recorder, self._progress
@@ -266,7 +249,7 @@ class RunForecaster(RunPart):
     def _before_first_end(self, total: int) -> Progress | None:
         """Return the progress from the steps of the first epoch; None where they do not tell of it."""
         state, recorder, plan = self._state, self._recorder, self._state.plan
-        steps, is_told = self._steps_per_epoch()
+        steps = None if plan is None else plan.steps_per_epoch
         if plan is None or not steps:
             return None
         self._read_first_power()
@@ -276,45 +259,7 @@ class RunForecaster(RunPart):
         )
         if progress is None or progress.done_units >= (total if recorder.is_opened_by_step else 1.0):
             return None  # what was planned of it is done, and it goes on: its end will tell
-        return progress if is_told or self._is_near_prior(progress) else None
-
-    def _steps_per_epoch(self) -> tuple[float | None, bool]:
-        """Return the steps of a whole epoch, and whether the plan has them; None where nothing tells.
-
-        Those of an exploration are of its batches, which several ranks would share.
-        """
-        state, plan, done = self._state, self._state.plan, self._recorder.counts_done
-        told = None if plan is None else plan.steps_per_epoch
-        if told is not None:
-            return told, True
-        explored = state.prior.plan if state.prior is not None else None
-        if explored is None or explored.epochs is None:
-            return (None if self._earlier is None else self._earlier_steps), False
-        is_alone = max(state.ranks.world_size, torch_group()[1]) <= 1
-        if not is_alone or not done.steps or not isinstance(done.batches, int | float | Real):
-            return None, False
-        return explored.batches_per_epoch * done.steps / max(1.0, float(done.batches)), False
-
-    def _is_near_prior(self, progress: Progress) -> bool:
-        """Return True where an epoch takes about as long as the prior has it: a loop may count its steps otherwise."""
-        prior = self._state.prior or self._earlier
-        expected_s = None if prior is None else prior.seconds_per_unit(progress.total_units)
-        units = math.fsum(block.units for block in progress.blocks)
-        epoch_s = math.fsum(block.active_s for block in progress.blocks) / units
-        return bool(expected_s) and 1 / _SAME_COUNT <= epoch_s / (expected_s or math.inf) <= _SAME_COUNT
-
-    def _warn_of_steps(self) -> None:
-        """Warn where the first epoch had another number of steps than the plan, and so the forecasts before its end."""
-        plan, done = self._state.plan, self._progress.steps_of_first_epoch
-        planned = None if plan is None else plan.steps_per_epoch
-        if plan is None or planned is None or not plan.total_steps or plan.is_resumed:
-            return
-        if done and abs(done - planned) > max(1.0, _OTHER_STEPS * planned):
-            self._state.warn_once.warn(
-                "steps of an epoch",
-                f"total_steps={plan.total_steps:,} of {plural(plan.epochs or 0, 'epoch')} are {planned:,.0f} steps an "
-                f"epoch, and the first one had {done:,}: what was forecast before its end was for another length",
-            )
+        return progress
 
     def _forecast(self, snapshot: _ProgressSnapshot) -> Forecast:
         """Return the forecast; it takes some 30 ms, and with early stopping some 100."""
@@ -342,24 +287,20 @@ class RunForecaster(RunPart):
     @property
     def _prior(self) -> Forecast | None:
         """The forecast that tells of the speed: of all epochs, whatever may end them."""
-        prior = self._state.prior or self._earlier
+        prior = self._state.prior
         return prior.without_stop or prior if prior is not None else None
 
     def _expected_stop(self, snapshot: _ProgressSnapshot) -> ExpectedStop | None:
         """Return where the rule is expected to end the run, in its own epochs; None without a rule or such a plan."""
-        state, rule, plan = self._state, self._rule, self._state.plan
+        rule, plan = self._rule, self._state.plan
         if rule is None or plan is None or not plan.is_in_epochs or not plan.epochs:
             return None
         made_from = (len(snapshot.stop_values), snapshot.epochs_done)
         if self._stop is not None and self._stop[0] == made_from:
             return self._stop[1]
-        if self._values_before is None:
-            log_dir, before = state.run_dir.parent, state.settings.continues
-            self._values_before = _earlier_values(log_dir, before, rule.metric, plan.first_epoch)
-        values, whole = {**self._values_before, **snapshot.stop_values}, plan.first_epoch + plan.epochs
-        why = ""
-        if len(self._values_before) * rule.every < plan.first_epoch - rule.every + 1:
-            why = f"{rule.metric} of the epochs before this run is not in the log: any epoch"
+        values, whole, why = snapshot.stop_values, plan.first_epoch + plan.epochs, ""
+        if plan.first_epoch >= rule.every:
+            why = f"{rule.metric} of the epochs before this run is not known: any epoch"
         elif snapshot.has_several_values:
             why = f"{rule.metric} comes more than once an epoch: any epoch"
         done = plan.first_epoch + snapshot.epochs_done
@@ -369,26 +310,6 @@ class RunForecaster(RunPart):
         own = stop_within(stop, plan.epochs, after=plan.first_epoch)
         self._stop = made_from, own
         return own
-
-    def _read_earlier(self) -> None:
-        """Read once what the run that this one continues would have expected of the rest, where it says anything."""
-        state, plan = self._state, self._state.plan
-        if self._has_read_earlier or plan is None or self._cannot_load or state.prior is not None:
-            return
-        self._has_read_earlier = True
-        try:
-            progress, steps = _earlier_progress(
-                state.run_dir.parent, state.settings.continues, plan, self._writer.fields
-            )
-            if progress is not None:
-                earlier: Forecast = _load_live().forecast_run(progress)
-                gaps_s = [block.between_s for block in progress.blocks if block.between_s is not None]
-                if gaps_s and plan.is_in_epochs:
-                    between_s = progress.total_units * math.fsum(gaps_s) / len(gaps_s)
-                    earlier = replace(earlier, between_s=Estimate(between_s, between_s, between_s, 0.0, "s"))
-                self._earlier, self._earlier_steps = earlier, steps
-        except (OSError, GreenloveError, ValueError) as error:  # somebody's log, and we do without it
-            _log.debug("greenlove_tracker: no speed from run %s: %r", state.settings.continues, error)
 
     def _issued(self, forecast: Forecast, snapshot: _ProgressSnapshot) -> IssuedForecast:
         return IssuedForecast.of(
@@ -400,74 +321,6 @@ class RunForecaster(RunPart):
             planned=int(snapshot.progress.total_units),
             epochs_before=0 if self._state.plan is None else self._state.plan.first_epoch,
         )
-
-
-# What a run and the one that it continues have in common where the speed of the one tells of the other's.
-_SAME_MACHINE = ("gpu_models", "gpu_count", "gpu_power_limit_w", "cpu_model", "cpu_threads", "world_size")
-_MOST_EARLIER_BYTES = 1_000_000  # of rows that are read beside a training: months of segments, and some 50 ms
-
-
-def _earlier_progress(
-    log_dir: Path, run_id: str, plan: Plan, fields: Mapping[str, Field]
-) -> tuple[Progress | None, float | None]:
-    """Return the progress of an earlier run, with as much to come as this one does, and the steps of its epochs.
-
-    None where it tells nothing: it is not there, trained on another machine, counted in the other unit, or had phases:
-    its steps were not all alike.
-    """
-    if not run_id or plan.phases or plan.length is None or not (log_dir / run_id).is_dir():
-        return None, None
-    from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.logs.schema import epochs_file
-
-    if (log_dir / run_id / epochs_file(0)).stat().st_size > _MOST_EARLIER_BYTES:
-        return None, None
-    run = Run(log_dir / run_id)
-    was_in_epochs = bool(run.text("epochs_planned"))
-    known = [(run.text(name), fields[name].value) for name in _SAME_MACHINE if name in fields and run.text(name)]
-    if was_in_epochs != plan.is_in_epochs or run.text("phases") or any(a != b for a, b in known):
-        return None, None
-    is_resumed = bool(run.text("first_epoch") or run.text("first_step") or run.text("continues"))
-    log, mark = ProgressLog(is_resumed=is_resumed), StepMark(0, 0.0)
-    passed_s = paused_s = 0.0
-    for row in run.rows.get(0, ()):
-        log.add_row(row)
-        passed_s += row.gap_before_s + row.duration_s
-        if row.epoch is not None and row.counts.steps:
-            paused_s += row.gap_before_s if mark.steps else 0.0
-            mark = StepMark(mark.steps + row.counts.steps, passed_s, paused_s)
-            log.add_steps(mark)
-    progress = log.in_epochs(log.epochs_done + plan.length) if was_in_epochs else log.in_steps(mark.steps + plan.length)
-    counted = sorted(epoch.steps for epoch in run.epochs[int(is_resumed) :] if epoch.steps)
-    steps = counted[len(counted) // 2] if counted else None
-    return (progress, steps) if progress.warm_blocks else (None, None)
-
-
-def _earlier_values(log_dir: Path, run_id: str, metric: str, until_epoch: int) -> Mapping[int, float]:
-    """Return the values of a metric by epoch that the runs which this one continues logged, one behind the other.
-
-    What one of them did beyond the epoch where the next resumed was done again. Where a log is missing or damaged,
-    there are fewer values than epochs.
-    """
-    from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.logs.schema import epochs_file
-
-    found: dict[int, float] = {}
-    seen = set[str]()
-    while until_epoch and run_id and run_id not in seen and (log_dir / run_id).is_dir():
-        seen.add(run_id)
-        run = Run(log_dir / run_id)
-        try:
-            if (log_dir / run_id / epochs_file(0)).stat().st_size > _MOST_EARLIER_BYTES:
-                break
-            records = next((records for _, records in sorted(run.metric_values.items()) if records), ())
-            own = {r.epoch: r.value for r in records if r.name == metric_name(metric) and r.epoch is not None}
-            found = {epoch: value for epoch, value in own.items() if epoch <= until_epoch} | found
-            until_epoch, run_id = min(until_epoch, run.first_epoch), run.text("continues")
-        except (OSError, GreenloveError, ValueError) as error:  # somebody's log, and we do without it
-            _log.debug("greenlove_tracker: no metrics from run %s: %r", run_id, error)
-            break
-    return found
 
 
 _loading = threading.Lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TypeVar
 
@@ -16,8 +16,6 @@ from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 _FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
 _LEAST_POWER_S = 1.0  # a mean power is taken over this much: a single reading may hold 50 ms of what lay before
 _ENOUGH_POWER_S = 60.0  # a power that was metered for so long counts, however long the epoch was
-_ALIKE = 0.1  # epochs that differ by less in time
-_WHOLE_EPOCH = 0.99  # of an epoch's batches: the last one may be smaller, or missing
 _LEAST_STEPPED_S = 10.0  # steps tell of an epoch that goes on once so much of it has passed behind the first one
 # Two epochs say little of how even a machine is, and their steps much: they count as so many parts, an eighth each,
 # which is exact in binary. On recorded GPU runs the interval after one epoch is 2 to 9% wide so, and 67 to 97% else.
@@ -230,8 +228,8 @@ class ProgressLog:
     """Adds up epochs or steps, and the gaps between them, as rows are finished.
 
     Args:
-        is_resumed: an earlier run did a part of the training, and maybe of the first epoch here, whose batches the
-            loop then skips: they count as no work, and the time until the first step is start-up.
+        is_resumed: an earlier run did a part of the training, and maybe of the first epoch here: it is no measure of
+            the others.
 
     Attributes:
         steps_of_first_epoch: once it has ended; None before, and where none were counted.
@@ -240,8 +238,6 @@ class ProgressLog:
     def __init__(self, *, is_resumed: bool = False) -> None:
         self._is_resumed = is_resumed
         self.steps_of_first_epoch: int | None = None
-        self._resumed: _EpochTimes | None = None  # the first epoch of a run that resumes, which may be a part of one
-        self._after_resumed: _EpochTimes | None = None  # the epoch behind it
         self._epochs: list[Block] = []  # those that were followed by another, so that the gap behind them is known
         self._n_epochs = 0  # all that are done
         self._last: _EpochTimes | None = None  # done, and not followed yet
@@ -262,6 +258,11 @@ class ProgressLog:
     def epochs_done(self) -> int:
         """Epochs that ran to their end."""
         return self._n_epochs
+
+    @property
+    def _may_be_part(self) -> bool:
+        """True where the last epoch is the first of a run that resumes: nobody can tell how much of one it is."""
+        return self._is_resumed and self._n_epochs == 1
 
     @property
     def has_power(self) -> bool:
@@ -285,7 +286,7 @@ class ProgressLog:
         self._add_gap(row.gap_before_s)
         if row.epoch is not None:
             if self._open is None and self._last is not None:  # the gap behind the last one is over
-                if self._last is not self._resumed:
+                if not self._may_be_part:
                     self._epochs.append(self._last.block(self._last.between_s))
                     _joined(self._epochs, lambda block: block.units, _joined_blocks)
                 self._last, self._settled_s = None, self._rows_s
@@ -310,10 +311,6 @@ class ProgressLog:
             self.steps_of_first_epoch = epoch.counts.steps
         if self._n_epochs < _EPOCHS_IN_PARTS:
             self._parts.append(self._epoch_steps.end_epoch(epoch))
-        if self._is_resumed and self._n_epochs == 0:
-            self._resumed = epoch
-        elif self._is_resumed and self._n_epochs == 1:
-            self._after_resumed = epoch
         self._n_epochs += 1
 
     def _add_gap(self, gap_s: float) -> None:
@@ -326,8 +323,6 @@ class ProgressLog:
         elif self._epochs:  # behind one that was cut off
             before = self._epochs[-1]
             self._epochs[-1] = replace(before, between_s=(before.between_s or 0.0) + gap_s - wait_s)
-        elif self._resumed is not None:
-            self._resumed.between_s += gap_s - wait_s
         else:
             self._startup_s += gap_s
 
@@ -378,7 +373,6 @@ class ProgressLog:
         total: int,
         open_gap_s: float | None = None,
         *,
-        steps_per_epoch: float | None = None,
         energy_factor: float = 1.0,
         gpu_count: int = 0,
     ) -> Progress:
@@ -387,21 +381,15 @@ class ProgressLog:
         Args:
             total: epochs of the whole training.
             open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
-            steps_per_epoch: of a whole epoch; None where that is not known.
             energy_factor: multiplies every energy: PUE, and what is assumed of the node.
             gpu_count: GPUs.
         """
         blocks, settled_s, startup_s = list(self._epochs), self._settled_s, self._startup_s
-        between_s = share = None
+        between_s = None
         if self._last is not None and open_gap_s is not None:
             between_s = self._last.between_s + max(0.0, open_gap_s - self._wait_s)
             settled_s = self._rows_s + open_gap_s
-        if self._resumed is not None:
-            share = self._share_of_resumed(self._resumed.counts, steps_per_epoch)
-            first = self._resumed_block(self._resumed, share, between_s if self._last is self._resumed else None)
-            startup_s += self._resumed.active_s - first.active_s
-            blocks.insert(0, first)
-        if self._last is not None and self._last is not self._resumed:
+        if self._last is not None and not self._may_be_part:
             blocks.append(self._last.block(between_s))
         in_parts = self._in_parts(blocks)
         if in_parts is not blocks and self._parts[0] and self._epoch_steps.first is not None:
@@ -409,8 +397,7 @@ class ProgressLog:
         progress = self._progress(total, self._n_epochs, in_parts, settled_s, startup_s, energy_factor, gpu_count)
         if in_parts is not blocks and self._n_epochs == 1:
             progress = replace(progress, is_of_first_epoch=True)
-        is_unclear = self._resumed is not None and share is None
-        return replace(progress, may_be_part=is_unclear and self._n_epochs == 1)
+        return progress
 
     def _in_parts(self, epochs: list[Block]) -> list[Block]:
         """Return the blocks, the first epochs in parts while there are no others, where their steps tell."""
@@ -444,38 +431,6 @@ class ProgressLog:
             return None
         progress = self._progress(total, done, blocks, stepped.last.at_s, first.active_s, energy_factor, gpu_count)
         return replace(progress, is_of_first_epoch=True)
-
-    def _resumed_block(self, first: _EpochTimes, share: float | None, between_s: float | None) -> Block:
-        """Return the first epoch of a run that resumes: so much of an epoch as its batches are of those of a whole one.
-
-        Where the loop does not count its steps, nobody can tell, and unless it took about as long as the next one it is
-        no measure of the others. Until that one has ended it is taken for a whole one.
-        """
-        whole = first.block(first.between_s if self._last is not first else between_s)
-        if share is None and self._after_resumed is not None:
-            is_alike = abs(first.active_s - self._after_resumed.active_s) <= _ALIKE * self._after_resumed.active_s
-            return whole if is_alike else replace(whole, is_cold=True)
-        if share is not None and share >= _WHOLE_EPOCH:
-            return whole
-        counted = 0.0  # of its steps, those behind the first one, before which batches were skipped
-        if (step := self._epoch_steps.first) is not None and first.counts.steps:
-            counted = 1.0 - step.steps / first.counts.steps
-            active_s = first.ended_s - step.at_s - first.paused_s
-        if counted <= 0.0 or active_s <= 0.0:
-            return whole if share is None else replace(whole, units=share, is_cold=True)
-        work = None if whole.work is None else whole.work * counted
-        return replace(whole, units=(share or 1.0) * counted, active_s=active_s, work=work)
-
-    def _share_of_resumed(self, counts: Counts, steps_per_epoch: float | None) -> float | None:
-        """Return how much of an epoch the first one is, by what was counted in it and in a whole one; None: unknown.
-
-        Of steps, batches, samples and tokens it is the largest share: batches that were skipped are in none of them.
-        """
-        if self._n_epochs < 2:
-            return min(1.0, counts.steps / steps_per_epoch) if steps_per_epoch and counts.steps else None
-        mine, whole = astuple(counts), astuple(self._after_resumed.counts if self._after_resumed else Counts())
-        shares = [a / b for a, b in zip(mine, whole, strict=True) if a and b]
-        return min(1.0, max(shares)) if shares else None
 
     def in_steps(self, total: int, *, energy_factor: float = 1.0, gpu_count: int = 0) -> Progress:
         """Return the progress of a training of ``total`` steps."""

@@ -7,7 +7,7 @@ import logging
 import pytest
 from fakes import make_tracker, session, tick
 
-from greenlove_tracker import TrainingPlan, Trial, extrapolate, read_logs
+from greenlove_tracker import read_logs
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import NullMeter
 from greenlove_tracker.records import Counts, RunStatus
@@ -40,15 +40,6 @@ def epochs(tracker, clock, n, *, eval_s=0.0, gap_s=0.0, n_steps=STEPS, **more):
 
 def last_run(log_dir):
     return max(read_logs(log_dir).runs, key=lambda run: run.run_id)
-
-
-def prior_of(epochs=3, batches=STEPS, **plan):
-    """An exploration of the same training, which takes 100 s an epoch."""
-    trials = [Trial(32 * n, 32, (STEP_S * n,) * 5) for n in (50, 100, 200, 400)]
-    return extrapolate(trials, TrainingPlan(samples=32 * batches, batch_size=32, epochs=epochs, **plan))
-
-
-# -- with both counts ----------------------------------------------------------------------------------------------
 
 
 def test_after_twenty_seconds_there_is_a_forecast_of_the_whole_run(clock, tmp_path):
@@ -173,48 +164,6 @@ def test_an_epoch_that_ends_with_the_run_is_not_done(clock, tmp_path):
     assert run.summary.status == RunStatus.FINISHED
 
 
-# -- with a prior ----------------------------------------------------------------------------------------------------
-
-
-def test_an_exploration_knows_the_batches_of_an_epoch(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=3, prior=prior_of()) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 200, step_s=1.1 * STEP_S)
-        assert tracker.forecast.method == "live"
-        assert tracker.forecast.duration_s.point == pytest.approx(1.1 * 3 * EPOCH_S, rel=0.03)
-
-
-def test_several_ranks_share_the_batches_and_nothing_is_told(clock, tmp_path, monkeypatch):
-    prior = prior_of()
-    monkeypatch.setattr("greenlove_tracker.tracker.forecaster.torch_group", lambda: (0, 2))
-    with make_tracker(clock, tmp_path, epochs=3, prior=prior) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 300)
-        assert tracker.forecast is prior
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("eval_s", "gap_s"), [(0.0, 0.0), (15.0, 0.0), (0.0, 15.0)])
-def test_an_earlier_run_knows_the_steps_and_what_comes_at_the_end_of_an_epoch(clock, tmp_path, eval_s, gap_s):
-    with make_tracker(clock, tmp_path, epochs=6) as tracker:
-        epochs(tracker, clock, 3, eval_s=eval_s, gap_s=gap_s)
-    clock.pass_s(100.0)
-    began_s, run_id = clock.now_s, tracker.run_dir.name
-    with make_tracker(clock, tmp_path, epochs=6, first_epoch=3, continues=run_id) as tracker:
-        tracker.epoch_start()
-        steps(tracker, clock, 300)
-        forecast = tracker.forecast
-        steps(tracker, clock, 700)
-        clock.pass_s(eval_s)
-        tracker.epoch_end()
-        clock.pass_s(gap_s)
-        epochs(tracker, clock, 2, eval_s=eval_s, gap_s=gap_s)
-    truth_s = clock.now_s - began_s
-    assert forecast.duration_s.lower < truth_s < forecast.duration_s.upper
-    assert forecast.duration_s.point == pytest.approx(truth_s, rel=0.03)
-    assert "GAPS" not in {w.name for w in forecast.warnings}
-
-
 # -- a run that resumes ----------------------------------------------------------------------------------------------
 
 
@@ -231,7 +180,7 @@ def test_a_run_that_resumes_within_an_epoch_is_forecast_from_there(clock, tmp_pa
 
 
 def test_a_count_that_is_no_number_costs_no_training(clock, tmp_path, caplog):
-    with make_tracker(clock, tmp_path, epochs=3, prior=prior_of()) as tracker:
+    with make_tracker(clock, tmp_path, **PLAN) as tracker:
         tracker.epoch_start()
         for _ in range(300):
             clock.pass_s(STEP_S)

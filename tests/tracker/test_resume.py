@@ -13,7 +13,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.phases import phases_after
 from greenlove_tracker.report.screens import end_screen
-from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.state import Plan
 
 EPOCH_S, BATCHES = 10.0, 20
@@ -126,154 +125,30 @@ def test_phases_are_those_of_the_whole_training(clock, tmp_path):
 # -- batches that are skipped --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("work", [{}, {"n_samples": 8}, {"n_tokens": 100}])
-@pytest.mark.parametrize("skip_s", [0.0, 4.0, 60.0], ids="skipping takes {} s".format)
-def test_skipped_batches_are_neither_work_nor_speed(clock, tmp_path, skip_s, work):
-    total_s = skip_s + 0.3 * EPOCH_S + 19 * EPOCH_S
-    with make_tracker(clock, tmp_path, first_epoch=0, epochs=20, continues="before") as tracker:
-        epoch(tracker, clock, skipped=14, skip_s=skip_s, **work)
-        first = tracker.forecast
-        assert any("the rest of an epoch in which the run resumed" in w.message for w in first.warnings)
-        assert first.duration_s.lower < total_s < first.duration_s.upper
-        for _ in range(2):
-            epoch(tracker, clock, **work)
+@pytest.mark.parametrize("skip_s", [0.0, 60.0])
+def test_the_first_epoch_may_be_a_part_of_one_and_is_no_measure_of_the_others(clock, tmp_path, skip_s):
+    with make_tracker(clock, tmp_path, epochs=20, continues="before") as tracker:
+        epoch(tracker, clock, skipped=14, skip_s=skip_s, n_samples=8)
+        assert tracker.forecast is None
+        epoch(tracker, clock, n_samples=8)
+        epoch(tracker, clock, n_samples=8)
         forecast = tracker.forecast
-        assert forecast.duration_s.point == pytest.approx(total_s, rel=0.01)
-        assert forecast.duration_s.lower < total_s < forecast.duration_s.upper
+        assert forecast.duration_s.point == pytest.approx(skip_s + 0.3 * EPOCH_S + 19 * EPOCH_S, rel=0.01)
         assert not [w for w in forecast.warnings if w.name == "WORK"]
-        (first, *_) = forecast_blocks()
-        assert first.units == pytest.approx(0.3 * 5 / 6)  # without the first step, which waits for the skipped
-        assert first.active_s / first.units == pytest.approx(EPOCH_S)
 
 
-def forecast_blocks():
-    run = session()
-    return run.run_parts.get(RunForecaster)._progress.in_epochs(run.state.plan.length).blocks
-
-
-def test_where_the_steps_of_an_epoch_are_known_the_first_epoch_tells_already(clock, tmp_path):
-    plan = {"epochs": 20, "total_steps": 400, "first_step": 4 * 20 + 14}
-    with make_tracker(clock, tmp_path, **plan) as tracker:
-        epoch(tracker, clock, skipped=14, skip_s=5.0)
-        assert session().status_text().startswith("epoch 5/20 ")
-        forecast = tracker.forecast
-        total_s = 5.0 + 0.3 * EPOCH_S + 15 * EPOCH_S
-        assert forecast.duration_s.lower < total_s < forecast.duration_s.upper
-        assert not [w for w in forecast.warnings if "the rest of an epoch" in w.message]
-        epoch(tracker, clock)
-        assert tracker.forecast.duration_s.point == pytest.approx(total_s, rel=0.02)
-
-
-def test_the_gap_behind_a_part_of_an_epoch_is_that_of_a_whole_one(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=20, continues="before") as tracker:
-        for skipped in (18, 0, 0):
-            epoch(tracker, clock, skipped=skipped)
-            clock.pass_s(3.0)
+def test_where_the_steps_of_an_epoch_are_known_the_first_one_tells_already(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=20, total_steps=400, first_step=4 * 20 + 2) as tracker:
         tracker.epoch_start()
-        total_s = 1.0 + 19 * EPOCH_S + 20 * 3.0
-        assert tracker.forecast.duration_s.point == pytest.approx(total_s, rel=0.01)
+        clock.pass_s(5.0)
+        for _ in range(17):
+            clock.pass_s(1.0)
+            tracker.step()
+        total_s = 5.0 + 0.9 * 20.0 + 15 * 20.0
+        assert tracker.forecast.duration_s.lower < total_s < tracker.forecast.duration_s.upper
 
 
-def test_without_counts_the_first_epoch_is_no_measure_of_the_others(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=20, continues="before") as tracker:
-        epoch(tracker, clock, skipped=10, counts=False)
-        assert tracker.forecast.duration_s.point < 11 * EPOCH_S  # it is all that is known
-        epoch(tracker, clock, counts=False)
-        epoch(tracker, clock, counts=False)
-        assert tracker.forecast.duration_s.point == pytest.approx(19.5 * EPOCH_S, rel=0.01)
-        assert [b.is_cold for b in forecast_blocks()] == [True, False, False]
-    with make_tracker(clock, tmp_path, epochs=20, continues="before") as tracker:
-        for epoch_s in (1.03 * EPOCH_S, EPOCH_S):
-            epoch(tracker, clock, counts=False, epoch_s=epoch_s)
-        assert [b.is_cold for b in forecast_blocks()] == [False, False]  # it was a whole one, or as good as one
-
-
-def test_a_whole_first_epoch_counts_as_one_and_so_does_one_of_a_run_that_resumes_nothing(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=20, first_epoch=5) as tracker:
-        epoch(tracker, clock)
-        epoch(tracker, clock)
-        assert [b.units for b in forecast_blocks()] == [1, 1]
-    with make_tracker(clock, tmp_path, epochs=20) as tracker:
-        epoch(tracker, clock, skipped=10)
-        epoch(tracker, clock)
-        assert [b.units for b in forecast_blocks()] == [1, 1]
-
-
-# -- what the earlier run tells ------------------------------------------------------------------------------------
-
-
-def earlier(clock, tmp_path, n=6, **arguments):
-    with make_tracker(clock, tmp_path, epochs=30, **arguments) as tracker:
-        for _ in range(n):
-            epoch(tracker, clock)
-    clock.pass_s(100.0)
-    return tracker.run_dir.name
-
-
-def width_after_one(clock, tmp_path, run_id, **arguments):
-    with make_tracker(clock, tmp_path, epochs=30, first_epoch=6, continues=run_id, **arguments) as tracker:
-        epoch(tracker, clock)
-        return tracker.forecast.duration_s
-
-
-def test_the_speed_of_the_run_that_is_continued_makes_the_first_forecast_sharp(clock, tmp_path):
-    run_id = earlier(clock, tmp_path)
-    alone, told = (width_after_one(clock, tmp_path, run) for run in ("nowhere", run_id))
-    assert told.lower < 24 * EPOCH_S < told.upper
-    assert told.relative_width < alone.relative_width / 3
-    assert told.point == pytest.approx(24 * EPOCH_S, rel=0.005)
-
-
-def test_a_first_epoch_that_may_be_a_part_of_one_does_not_contradict_the_earlier_run(clock, tmp_path):
-    run_id = earlier(clock, tmp_path)
-    with make_tracker(clock, tmp_path, epochs=30, first_epoch=6, continues=run_id) as tracker:
-        epoch(tracker, clock, skipped=14)
-        assert tracker.forecast.duration_s.point == pytest.approx(3.0 + 23 * EPOCH_S, rel=0.02)
-        epoch(tracker, clock)
-        assert tracker.forecast.duration_s.point == pytest.approx(3.0 + 23 * EPOCH_S, rel=0.02)
-
-
-def test_a_run_on_another_machine_is_no_measure_and_neither_is_a_damaged_or_huge_one(clock, tmp_path):
-    run_id = earlier(clock, tmp_path)
-    alone = width_after_one(clock, tmp_path, "nowhere")
-    fields = tmp_path / run_id / "run.csv"
-    text = fields.read_text()
-    fields.write_text(text.replace("simulated GPU", "another GPU"))
-    assert width_after_one(clock, tmp_path, run_id) == alone
-    fields.write_text(text)
-    rows = tmp_path / run_id / "epochs-0.csv"
-    whole = rows.read_text()
-    rows.write_text("kind,epoch\nno,row\n")
-    assert width_after_one(clock, tmp_path, run_id) == alone
-    rows.write_text(whole + "x" * 1_000_000)
-    assert width_after_one(clock, tmp_path, run_id) == alone
-    rows.unlink()
-    assert width_after_one(clock, tmp_path, run_id) == alone
-
-
-def test_a_machine_that_has_become_slower_is_followed(clock, tmp_path):
-    run_id = earlier(clock, tmp_path)
-    with make_tracker(clock, tmp_path, epochs=30, first_epoch=6, continues=run_id) as tracker:
-        for _ in range(4):
-            epoch(tracker, clock, epoch_s=1.3 * EPOCH_S)
-        assert tracker.forecast.duration_s.point == pytest.approx(24 * 1.3 * EPOCH_S, rel=0.01)
-
-
-def test_the_speed_of_steps_is_taken_too(clock, tmp_path):
-    def run(n, **arguments):
-        with make_tracker(clock, tmp_path, epochs=None, total_steps=4000, **arguments) as tracker:
-            for i in range(n):
-                clock.pass_s(0.5)
-                tracker.step()
-                if i % 20 == 0:
-                    tick()
-            return tracker.forecast.duration_s, tracker.run_dir.name
-
-    _, before = run(1000)
-    clock.pass_s(100.0)
-    alone, told = (run(11, first_step=1000, continues=name)[0] for name in ("nowhere", before))
-    assert told.lower < 1500.0 < told.upper
-    assert told.relative_width < alone.relative_width / 3
+# -- with a prior -------------------------------------------------------------------------------------------------
 
 
 def test_a_forecast_of_the_whole_training_is_the_prior_of_its_rest(clock, tmp_path):
