@@ -208,7 +208,7 @@ class Row:
     flags: Annotated[frozenset[str], "what spoils the row, separated by spaces, see below"] = frozenset()
     carbon_intensity_gco2e_per_kwh: Annotated[
         float | None,
-        "that was in force, mean over the time of the gap and the row; the row's energies count with it",
+        "that was in force, the last known when the row ends; the row's energies count with it",
     ] = None
     carbon_intensity_source: Annotated[
         str,

@@ -17,7 +17,6 @@ from greenlove_tracker.secret_masking import mask_secrets
 MOCK = "mock"
 TABLE = "table"
 KINDS = ("measured", "estimated", "forecast", "given")
-_MOST_IN_CELL = 3
 _LONGEST_REASON = 80  # characters
 _CELL = re.compile(
     r"(?P<provider>\S+)"
@@ -69,12 +68,6 @@ class IntensitySource:
         age = f", {self.age_min} min old" if self.age_min else ""
         reason = mask_secrets(" ".join(self.reason.replace(";", ",").split()))
         return f"{self.name}{age}" + (f" (fallback: {shortened(reason, _LONGEST_REASON)})" if reason else "")
-
-
-def source_cell(sources: Iterable[IntensitySource]) -> str:
-    """Return the cell of a row; each source once, with its last age."""
-    last = {(source.name, source.is_fallback): source for source in sources}
-    return sources_text(list(last.values())[-_MOST_IN_CELL:])
 
 
 def sources_text(sources: Iterable[IntensitySource]) -> str:

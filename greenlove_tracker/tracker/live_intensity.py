@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,7 +21,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.forks import start_thread
-from greenlove_tracker.logs.intensity_sources import MOCK, TABLE, IntensitySource, source_cell
+from greenlove_tracker.logs.intensity_sources import MOCK, TABLE, IntensitySource
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Factor
@@ -34,7 +33,6 @@ if TYPE_CHECKING:  # they are loaded only where they are asked for
 
 ASK_EVERY_S = 300.0
 _LEAST_WAIT_S = 1.0  # between two questions, where figures are of shorter stretches of time
-_MOST_CHANGES = 1000  # of three days and more: rows are of minutes
 _LONGEST_SLEEP_S = 30.0  # a machine may be suspended meanwhile, which no steady clock notices
 # In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
 # 1 - exp(-(both lengths) / 5 h): over nine hourly series of grids, 2022 (EIA-930) and 2023 (Electricity Maps), by
@@ -44,21 +42,19 @@ _PERSISTENCE_TIME_H = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    """The value in force from a time on, in seconds since the Unix epoch."""
+class _Figure:
+    """A value in force, and the end of the stretch of time that it is of, in seconds since the Unix epoch."""
 
-    from_utc_s: float
     gco2e_per_kwh: float
     source: IntensitySource
-    end_utc_s: float = math.inf  # of the stretch of time that the figure is of
+    end_utc_s: float = -math.inf
 
 
 class LiveIntensity:
-    """The carbon intensity in force, as the services last said, and what it was since the run began.
+    """The carbon intensity in force, as the services last said.
 
-    A figure counts from the time that it was known; where it is of a stretch of time that goes on, from the start of
-    that. The first one counts from the start of the run for rows that are still open then. It stays until the next one,
-    also where the services fail, while its own stretch goes on; then the fall-back counts.
+    A row counts with what is in force at its end; rows are of a minute at most. A figure stays until the next one, also
+    where the services fail, while its own stretch of time goes on; then the fall-back counts.
 
     Args:
         source: the services, in their order.
@@ -73,7 +69,7 @@ class LiveIntensity:
         self._source = source
         self._clock, self._on_fallback = clock, on_fallback
         self._table = table
-        self._changes: tuple[_Change, ...] = ()  # replaced as a whole: rows are made on other threads
+        self._figure = _Figure(table.value, self._table_source("no answer yet"))
         self._asked_utc_s = self._due_utc_s = -math.inf
         self._is_closed = threading.Event()
 
@@ -98,7 +94,7 @@ class LiveIntensity:
             self._take(self._source.now(), self._clock.utc_s())
         except Exception as error:  # of a network, of a provider of the user's own: the training goes on
             self._fall_back(getattr(error, "reason", "") or str(error) or repr(error), self._clock.utc_s())
-        now_s, end_s = self._clock.utc_s(), self._changes[-1].end_utc_s
+        now_s, end_s = self._clock.utc_s(), self._figure.end_utc_s
         if now_s < end_s:
             self._due_utc_s = min(self._due_utc_s, max(end_s, now_s + _LEAST_WAIT_S))
 
@@ -110,25 +106,22 @@ class LiveIntensity:
     def _take(self, answer: IntensityAnswer, now_s: float) -> None:
         point = answer.point
         start_s, end_s = point.start_utc.timestamp(), point.end_utc.timestamp()
-        holds_now = start_s <= now_s < end_s
         source = _source_of(answer, now_s)
         if source.is_fallback:
             self._warn(source, point.gco2e_per_kwh)
             if self._holds(now_s):
                 return
-        from_s = min(start_s, now_s) if holds_now and not source.is_fallback else now_s
-        self._add(_Change(from_s, point.gco2e_per_kwh, source, end_s if holds_now else now_s))
+        self._figure = _Figure(point.gco2e_per_kwh, source, end_s if start_s <= now_s else now_s)
 
     def _holds(self, now_s: float) -> bool:
         """Return True where the last figure is what was asked for, and its stretch of time goes on."""
-        last = self._changes[-1] if self._changes else None
-        return last is not None and not last.source.is_fallback and last.from_utc_s <= now_s < last.end_utc_s
+        return not self._figure.source.is_fallback and now_s < self._figure.end_utc_s
 
     def _fall_back(self, reason: str, now_s: float) -> None:
         source = self._table_source(reason)
         self._warn(source, self._table.value)
         if not self._holds(now_s):
-            self._add(_Change(now_s, self._table.value, source))
+            self._figure = _Figure(self._table.value, source)
 
     def _table_source(self, reason: str) -> IntensitySource:
         return IntensitySource(TABLE, coverage=self._table.coverage, reason=reason)
@@ -139,13 +132,6 @@ class LiveIntensity:
             f"{source.described} stands in with {gco2e_per_kwh:.0f} gCO2e/kWh, and the rows say so"
         )
 
-    def _add(self, change: _Change) -> None:
-        """Take a change into force; what was to be in force later than it is not."""
-        if not self._changes:
-            change = _Change(-math.inf, change.gco2e_per_kwh, change.source, change.end_utc_s)
-        before = [known for known in self._changes[-_MOST_CHANGES:] if known.from_utc_s < change.from_utc_s]
-        self._changes = (*before, change)
-
     @property
     def order(self) -> str:
         """The services in the order in which they are asked: ``neso, table``."""
@@ -154,32 +140,13 @@ class LiveIntensity:
     @property
     def gco2e_per_kwh(self) -> float:
         """The value in force now."""
-        return self._changes[-1].gco2e_per_kwh if self._changes else self._table.value
+        return self._figure.gco2e_per_kwh
 
-    def between(self, from_utc_s: float, to_utc_s: float) -> tuple[float, str]:
-        """Return the mean over a stretch of time, and its sources as a cell of the log has them."""
-        changes = self._changes or (_Change(-math.inf, self._table.value, self._table_source("no answer yet")),)
-        parts = list(_parts(changes, from_utc_s, to_utc_s))
-        values = {change.gco2e_per_kwh for change, _ in parts}
-        if len(values) == 1:
-            mean = values.pop()
-        else:
-            mean = math.fsum(c.gco2e_per_kwh * s for c, s in parts) / math.fsum(s for _, s in parts)
-        return mean, source_cell(change.source for change, _ in parts)
-
-
-def _parts(changes: tuple[_Change, ...], from_s: float, to_s: float) -> Iterator[tuple[_Change, float]]:
-    """Yield what was in force, and for how long; where no time passed, or the clock went back, the last."""
-    first = max(0, bisect_right(changes, from_s, key=lambda change: change.from_utc_s) - 1)
-    ends = [change.from_utc_s for change in changes[first + 1 :]] + [math.inf]
-    found = False
-    for change, end_s in zip(changes[first:], ends, strict=True):
-        passed_s = min(end_s, to_s) - max(change.from_utc_s, from_s)
-        if passed_s > 0:
-            found = True
-            yield change, passed_s
-    if not found:
-        yield changes[max(0, bisect_right(changes, to_s, key=lambda change: change.from_utc_s) - 1)], 1.0
+    @property
+    def in_force(self) -> tuple[float, str]:
+        """The value in force now, and its source as a cell of the log has it."""
+        figure = self._figure
+        return figure.gco2e_per_kwh, figure.source.text
 
 
 def _source_of(answer: IntensityAnswer, now_s: float) -> IntensitySource:
@@ -222,7 +189,7 @@ class RatesInForce:
 
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates of a stretch of time."""
-        own, source = (None, "") if self.intensity is None else self.intensity.between(from_utc_s, to_utc_s)
+        own, source = (None, "") if self.intensity is None else self.intensity.in_force
         gco2e_per_kwh = self.table.value if own is None else own
         return RowRates(own, source, self._price(from_utc_s, to_utc_s), gco2e_per_kwh * self.pue)
 

@@ -108,19 +108,6 @@ def test_each_epoch_counts_with_the_intensity_of_its_time(clock, tmp_path):
     assert tracker.summary == run.summary
 
 
-def test_a_row_over_two_figures_has_their_mean_by_time(clock, tmp_path):
-    write_file(clock, 100, 400, 400)
-    with make_tracker(clock, tmp_path / "logs", intensity="own.csv") as tracker:
-        tracker.epoch_start()
-        clock.pass_s(10)
-        tick()  # asked again, since the first figure's time is over
-        clock.pass_s(20)
-        tracker.epoch_end()
-    row = the_run().rows[0][0]
-    assert row.carbon_intensity_gco2e_per_kwh == pytest.approx(300)
-    assert row.emissions_gco2e == pytest.approx(3 * KWH * 300)
-
-
 def test_the_gap_counts_with_its_row(clock, tmp_path):
     write_file(clock, 100, 300)
     with make_tracker(clock, tmp_path / "logs", intensity="own.csv") as tracker:
@@ -130,8 +117,8 @@ def test_the_gap_counts_with_its_row(clock, tmp_path):
         clock.pass_s(10)
         tracker.epoch_end()
     run = the_run()
-    assert run.rows[0][0].carbon_intensity_gco2e_per_kwh == pytest.approx(200)
-    assert run.summary.emissions_kgco2e == pytest.approx(2 * KWH * 200 / 1000)
+    assert run.rows[0][0].carbon_intensity_gco2e_per_kwh == 300  # in force at its end
+    assert run.summary.emissions_kgco2e == pytest.approx(2 * KWH * 300 / 1000)
 
 
 def test_what_was_not_metered_counts_at_the_mean(clock, tmp_path):
