@@ -6,19 +6,20 @@ Only the tables that come with the package, and offers in a file, are read below
 from __future__ import annotations
 
 import csv
-import errno
 import io
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs.storage import LogFile, open_binary, read_bytes
 
-MAX_LISTS_BYTES = 4 * 1024**2  # of a file that is kept whole: run.csv and summary.csv have some thousand bytes
+MAX_SMALL_BYTES = 4 * 1024**2  # of run.csv and summary.csv, which are kept whole and have some thousand bytes
 OnProblem = Callable[[str], None]  # takes a sentence on a part that could not be read and is left out
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what a file of it begins with
 _SIGNATURE = "\ufeff".encode()  # which a spreadsheet puts in front
@@ -26,116 +27,102 @@ UNKNOWN = "\ufffd"
 NOT_UTF_8 = f"is not UTF-8: what could not be read is shown as {UNKNOWN}"
 _LONGEST_LINE = 1024**2  # characters
 _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long for the csv module
+RUN_COLUMNS = ("field", "value", "unit")
+PLAIN = r'[^,"\n\r\0]*'  # a cell without quotes
+_find_fields = re.compile(rf'^({PLAIN}),((?:{PLAIN}|"[^"\n\r\0]*"),{PLAIN})$', re.MULTILINE).findall
+_RUN_HEAD = ("field", "value,unit")
+
+
+FieldLine = str | tuple[str, str]  # value and unit, of a plain line as they stand there: ``value,unit``
+
+
+def read_fields(file: LogFile | bytes, on_problem: OnProblem) -> Mapping[str, FieldLine]:
+    """Return the lines of a ``run.csv`` or ``summary.csv`` by field; the last one of each."""
+    try:
+        data = file if isinstance(file, bytes) else read_bytes(file, MAX_SMALL_BYTES)
+    except OSError as error:
+        pass_on_from_handler(error)
+        on_problem(f"cannot be read: {error.strerror or error}")
+        return {}
+    if lines := plain_fields(data):
+        return lines
+    return {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, on_problem)}
+
+
+def plain_fields(data: bytes) -> Mapping[str, FieldLine]:
+    """Return the same of a file that is as we write it, as nearly all are, in a third of the time; else nothing."""
+    text = data.decode("utf-8", "replace")
+    found = _find_fields(text) if len(data) <= _SMALL_BYTES else []
+    if found and found[0] == _RUN_HEAD and len(found) == text.count("\n") and text[-1] == "\n" and UNKNOWN not in text:
+        return dict(found[1:])
+    return {}
+
+
+def value_and_unit(line: FieldLine) -> tuple[str, str]:
+    """Return the value and the unit of a line of ``read_fields``."""
+    if isinstance(line, tuple):
+        return line
+    value, _, unit = line.rpartition(",")
+    return value.removeprefix('"').removesuffix('"'), unit
 
 
 def read_records(
-    file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem, optional: Sequence[str] = ()
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the records of a log file, each with the number of its first line and its cells.
+    file: LogFile | Path | bytes,
+    columns: Sequence[str],
+    on_problem: OnProblem,
+    optional: Sequence[str] = (),
+    plain: Callable[[str], Any] = lambda line: None,
+) -> Iterator[tuple[int, Any]]:
+    """Yield the records of a log file, each with the number of its first line and its cells; no more than one is held.
 
     Args:
         file: the file, or its content.
         columns: of the cells, in their order; the header must hold them, and further cells may come last.
         on_problem: takes a sentence on each part that could not be read and is left out.
         optional: further columns: where the header holds any of them, their cells follow, empty for one that it lacks.
+        plain: is asked first, where the columns are in order, for what a line without quotes stands for, which is
+            yielded in place of its cells; None where it does not know.
     """
-    return _in_order(_numbered(file, on_problem), columns, on_problem, optional)
-
-
-def read_lists(file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem) -> list[list[str]]:
-    """Return the cells of all records of a small file."""
-    records = _numbered(file, on_problem, is_small=True)
-    return [cells for _, cells in _in_order(records, columns, on_problem)]
-
-
-def _numbered(
-    file: LogFile | Path | bytes, on_problem: OnProblem, *, is_small: bool = False
-) -> Iterator[tuple[int, list[str]]]:
-    """Return all records, each with the number of its first line; of a large file no more than one is held."""
-    try:
-        data = file if isinstance(file, bytes) else read_bytes(file, MAX_LISTS_BYTES if is_small else _SMALL_BYTES)
-    except OSError as error:
-        pass_on_from_handler(error)
-        if not isinstance(file, bytes) and not is_small and error.errno == errno.EFBIG:
-            return _streamed(file, on_problem)
-        on_problem(f"cannot be read: {error.strerror or error}")
-        return iter(())
-    if not _is_text(data, on_problem):
-        return iter(())
-    records = read_undamaged(data)
-    return read_damaged(io.BytesIO(data), on_problem) if records is None else enumerate(records, 1)
-
-
-def _streamed(file: LogFile | Path, on_problem: OnProblem) -> Iterator[tuple[int, list[str]]]:
-    try:
-        with open_binary(file) as stream:
-            is_text = _is_text(stream.read(len(UTF_16[0])), on_problem)
-            stream.seek(0)
-            yield from read_damaged(stream, on_problem) if is_text else ()
-    except OSError as error:
-        pass_on_from_handler(error)
-        on_problem(f"cannot be read: {error.strerror or error}")
-
-
-def _is_text(data: bytes, on_problem: OnProblem) -> bool:
-    """Return False for the beginning of a file that cannot be read at all."""
-    if data[:2] in UTF_16:
-        on_problem("cannot be read: UTF-16 instead of UTF-8")
-    elif not data.removeprefix(_SIGNATURE):
-        on_problem("is empty")
-    else:
-        return True
-    return False
-
-
-def _in_order(
-    records: Iterator[tuple[int, list[str]]],
-    columns: Sequence[str],
-    on_problem: OnProblem,
-    optional: Sequence[str] = (),
-) -> Iterator[tuple[int, list[str]]]:
-    """Return all records but the header, which is the first."""
-    if (first := next(records, None)) is None:
-        return records
-    header = first[1]
+    records = _records(_lines(file, on_problem))
+    _, first = next(records, (0, None))
+    if first is None:
+        return
+    header = _cells(first)
     if missing := set(columns).difference(header):
         on_problem(f"is not ours: no column {', '.join(sorted(missing))}")
-        return iter(())
-    wanted = columns if set(optional).isdisjoint(header) else (*columns, *optional)
-    if header == list(wanted):
-        return records
+        return
+    wanted = list(columns if set(optional).isdisjoint(header) else (*columns, *optional))
     places = [header.index(column) if column in header else None for column in wanted]
-    return ((line, ["" if i is None else cells[i] for i in places]) for line, cells in records)
-
-
-def read_undamaged(data: bytes) -> list[list[str]] | None:
-    """Return all records where each is one line with as many cells as the header, as nearly always; else None."""
-    if not data.endswith(b"\n") or len(data) > _SMALL_BYTES or b"\x00" in data or b"\r" in data:
-        return None
-    try:  # a line without quotes needs no reader, which would take twice as long
-        lines = data.decode("utf-8").removeprefix("\ufeff").split("\n")[:-1]
-        records = [next(csv.reader((line,), strict=True)) if '"' in line else line.split(",") for line in lines]
-    except (csv.Error, UnicodeDecodeError):
-        return None
-    return records if len(set(map(len, records))) == 1 else None
-
-
-def read_damaged(stream: BinaryIO, on_problem: OnProblem) -> Iterator[tuple[int, list[str]]]:
-    """Yield the records that fit the header, which is the first, one by one."""
-    width = None
-    for line, cells in _records(_lines(stream, on_problem)):
-        width = len(cells) if width is None else width
-        if len(cells) != width:
-            on_problem(f"line {line} left out: {len(cells) or 'unreadable'} cells instead of {width}")
+    for number, record in records:
+        if header == wanted and isinstance(record, str) and (found := plain(record)) is not None:
+            yield number, found
+        elif len(cells := _cells(record)) != len(header):
+            on_problem(f"line {number} left out: {len(cells) or 'unreadable'} cells instead of {len(header)}")
         elif "\x00" in "".join(cells):  # blocks that a crash left unwritten
-            on_problem(f"line {line} left out: NUL bytes")
+            on_problem(f"line {number} left out: NUL bytes")
         else:
-            yield line, cells
+            yield number, ["" if place is None else cells[place] for place in places]
 
 
-def _lines(stream: BinaryIO, on_problem: OnProblem) -> Iterator[str]:
+def _lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[str]:
     """Yield the lines; the last is left out where it has no end. str.splitlines would also cut at U+2028."""
-    before, text = "", io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
+    try:
+        with io.BytesIO(file) if isinstance(file, bytes) else open_binary(file) as stream:
+            begin = stream.read(len(_SIGNATURE) + 1)
+            stream.seek(0)
+            if begin[:2] in UTF_16:
+                on_problem("cannot be read: UTF-16 instead of UTF-8")
+            elif not begin.removeprefix(_SIGNATURE):
+                on_problem("is empty")
+            else:
+                yield from _whole_lines(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""), on_problem)
+    except OSError as error:
+        pass_on_from_handler(error)
+        on_problem(f"cannot be read: {error.strerror or error}")
+
+
+def _whole_lines(text: io.TextIOWrapper, on_problem: OnProblem) -> Iterator[str]:
+    before = ""
     for line in iter(partial(text.readline, _LONGEST_LINE), ""):
         if before:
             yield before
@@ -151,51 +138,35 @@ def _lines(stream: BinaryIO, on_problem: OnProblem) -> Iterator[str]:
         on_problem("last line was cut off, and is left out")
 
 
-class _RewindableLines(Iterator[str]):
-    """Lines that can be gone back to as far as the last record ended, so that no more than one record is held."""
+def _records(lines: Iterator[str]) -> Iterator[tuple[int, str | list[str]]]:
+    """Yield each record with the number of its first line: a plain line as it is, else its cells, none if unreadable.
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
-        self._of_record: list[str] = []
-        self._next = deque[str]()
-
-    def __next__(self) -> str:
-        line = self._next.popleft() if self._next else next(self._lines)
-        self._of_record.append(line)
-        return line
-
-    def end_record(self) -> int:
-        """Begin the next record, and return how many lines the last one had."""
-        n_lines = len(self._of_record)
-        self._of_record.clear()
-        return n_lines
-
-    def rewind(self) -> None:
-        """Go back to the second line of a record that was none."""
-        self._next.extendleft(reversed(self._of_record[1:]))
-        self._of_record.clear()
-
-
-def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield each record with the number of its first line; an unreadable one as what it may be, or empty.
-
-    A record that does not fit the header ends with its first line: a stray quote swallows no more than that.
+    A record that does not fit the header, which is the first, ends with its first line: a stray quote swallows no more
+    than that.
     """
-    source, begin, width = _RewindableLines(lines), 1, 0
-    while True:
+    held = deque[str]()  # lines that seemed to be of the record before
+    number, width = 1, 0
+    while (line := held.popleft() if held else next(lines, "")) != "":
+        if '"' not in line and "\r" not in line and len(line) <= _SMALL_BYTES:
+            width = width or line.count(",") + 1
+            yield number, line[:-1]
+            number += 1
+            continue
+        taken: list[str] = []
+        source = chain([line], iter(lambda: held.popleft() if held else next(lines, ""), ""))
         try:
-            for cells in csv.reader(source, strict=True):
-                width = width or len(cells)
-                yield begin, cells
-                if len(cells) != width:
-                    break
-                begin += source.end_record()
-            else:
-                return
+            cells = next(csv.reader((taken.append(each) or each for each in source), strict=True), [])  # type: ignore[func-returns-value]
         except csv.Error:
-            yield begin, []
-        source.rewind()
-        begin += 1
+            cells = []
+        width = width or len(cells)
+        yield number, cells
+        is_record = len(cells) == width
+        held.extendleft(() if is_record else reversed(taken[1:]))
+        number += len(taken) if is_record else 1
+
+
+def _cells(record: str | list[str]) -> list[str]:
+    return record if isinstance(record, list) else record.split(",") if record else []
 
 
 def split_line(line: str) -> list[str]:

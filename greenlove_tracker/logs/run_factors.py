@@ -32,7 +32,6 @@ def _of_calibration(calibration: Calibration) -> Factor:
     return Factor("calibration", calibration.factor, "×", source)
 
 
-def market_kgco2e(run: Run) -> float | None:
+def market_kgco2e(contract: Factor | None, energy_kwh: float | None) -> float | None:
     """Return the market-based emissions; None without a contract, or an energy."""
-    factor, energy_kwh = run.market_intensity, run.summary.energy_kwh
-    return None if factor is None or energy_kwh is None else kgco2e_from_kwh(energy_kwh, factor.value)
+    return None if contract is None or energy_kwh is None else kgco2e_from_kwh(energy_kwh, contract.value)

@@ -16,6 +16,7 @@ from operator import itemgetter
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.run import Cut, Fields, Run
+from greenlove_tracker.logs.schema import summary_values
 from greenlove_tracker.logs.totals import (
     TIMESTAMP_S,
     Ending,
@@ -121,7 +122,8 @@ class Timeline:
         )
         fields = Fields.of({**run.fields, "started_at": Field("started_at", summary.started_at)})
         cut = Cut(has_end, is_split)
-        return run.replace(cut=cut, summary=summary, fields=fields, calibration=run.calibration)
+        values = summary_values(summary)
+        return run.replace(cut=cut, summary=summary, values=values, fields=fields, calibration=run.calibration)
 
     def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> RunSummary:
         """Return the totals of a stretch of time, in seconds since the Unix epoch."""

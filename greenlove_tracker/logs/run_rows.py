@@ -14,22 +14,25 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
-from sys import intern
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
+from greenlove_tracker.logs.calibration import is_uncalibrated
 from greenlove_tracker.logs.checksums import changes
+from greenlove_tracker.logs.csvio import FieldLine
 from greenlove_tracker.logs.foreign.base import ForeignRun
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_factors import factors_of
-from greenlove_tracker.logs.schema import flat_values
+from greenlove_tracker.logs.intensity_sources import is_mock
+from greenlove_tracker.logs.run import Fields, Run
+from greenlove_tracker.logs.run_factors import factors_of, market_kgco2e
+from greenlove_tracker.logs.schema import before_pue_kwh, flat_values
 from greenlove_tracker.logs.scoring import headline_forecast
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
 from greenlove_tracker.logs.storage import LogPath, RemotePath, place
-from greenlove_tracker.logs.sums import COUNTS, SUMS, RunRow
+from greenlove_tracker.logs.sums import SUMS, RunRow
+from greenlove_tracker.logs.trials import PLAN_NAMES
 from greenlove_tracker.logs.uncertainty import run_deviations
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.records import Flag, RunStatus
 
 _PART = 500  # runs that are read by one process at a time
 _N_AT_ONCE = 32  # of a store, where each file is waited for
@@ -75,8 +78,6 @@ _TEXTS = (  # of run.csv
     "meter",
     "unmeasured",
     "tags",
-    "started_at",
-    "continues",
 )
 
 
@@ -123,6 +124,52 @@ def _shared(value: Shared) -> Shared:
     return value
 
 
+def _facts_of(run: Run) -> dict[str, Any]:
+    """Return what a row says of a run beside its times, its job and its totals."""
+    text, contract = run.text, run.market_intensity
+    facts: dict[str, Any] = {name: text(name) for name in _TEXTS}
+    is_rented, is_simulated = text("is_rented") == "yes", run.is_simulated
+    return facts | {
+        "device": facts["gpu_models"] or facts["cpu_model"],
+        "host": ", ".join(sorted(run.hosts)),
+        "contract": "" if contract is None else contract.source,
+        "market_intensity": contract,
+        "carbon_intensity": run.carbon_intensity if run.knows_carbon_intensity else None,
+        "intensity": intensity_of(run),
+        "kind": kind_of(run),
+        "has_gpu_count": text("gpu_count").isdecimal(),
+        "n_simulated": is_simulated,
+        "n_rented": is_rented,
+        "scope": "3" if is_rented else "2",
+        "simulated": "simulated" if is_simulated else "",
+    }
+
+
+_FACTOR = ("", ".source", ".year", ".basis", ".table_sha256")
+_ASKED = (  # the lines that these hang on, of a run of one process, with one carbon intensity
+    *_TEXTS,
+    *("host", "is_rented", "gpu_count", "compared", *(f"plan_{name}" for name in PLAN_NAMES)),
+    *(f"{name}{part}" for name in ("carbon_intensity", "market_intensity") for part in _FACTOR),
+)
+_ASKED_OF_FEW = ("intensity_order", "has_parts")
+
+
+@lru_cache(maxsize=1024)
+def _facts_of_lines(lines: tuple[FieldLine | None, ...]) -> dict[str, Any] | None:
+    """Return the same of all runs with these lines, as most of a machine have them; None where one is damaged."""
+    fields = Fields({name: line for name, line in zip(_ASKED, lines, strict=True) if line is not None})
+    run = Run("", fields=fields, own_fields=fields, fields_by_stream={}, rows={})
+    facts = _facts_of(run)
+    return None if run.problems else facts
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    lines = run.fields.lines
+    if run.fields_by_stream or not lines.keys().isdisjoint(_ASKED_OF_FEW) or isinstance(run, ForeignRun):
+        return _facts_of(run)
+    return _facts_of_lines(tuple(map(lines.get, _ASKED))) or _facts_of(run)
+
+
 def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozenset()) -> RunRow:
     """Return a run, or a part of its time, as one flat row.
 
@@ -137,46 +184,60 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     Raises:
         LogError: where the run cannot be read, or holds what no run can come to.
     """
-    whole, summary, cut = whole or run, run.summary, run.cut
-    has_end = cut is None or cut.has_end
-    text, contract, started_at = run.fields.text, run.market_intensity, run.started_at
-    numbers = {name: number(run, summary) for name, number in SUMS.items()}
-    if any(number is not None and abs(number) > _BEYOND_REASON for number in numbers.values()):
-        raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
+    text, cut, facts, v = run.text, run.cut, _facts(run), run.values
+    whole_v = v if whole is None else whole.values
+    has_end, started_at, intensity = cut is None or cut.has_end, run.started_at, facts["carbon_intensity"]
+    contract, energy_kwh, energy_before_kwh = facts["market_intensity"], v["energy_kwh"], before_pue_kwh(v)
+    emissions_kgco2e = None if intensity is None else v["emissions_kgco2e"]
     row: RunRow = {
-        **{name: intern(text(name)) for name in _TEXTS},
-        **numbers,
-        **{name: holds(run) for name, holds in COUNTS.items()},
+        **facts,
         "run": run.run_id,
-        "path": str(run.path),
-        "device": intern(text("gpu_models") or text("cpu_model")),
-        "host": intern(", ".join(sorted(run.hosts))),
-        "job": intern(job_of(run)),
-        "job_id": intern(job_id_of(run)),
-        "contract": "" if contract is None else intern(contract.source),
-        "kind": kind_of(run),
-        "intensity": intern(intensity_of(run)),
-        "status": intern(str(summary.status)),
-        DAY: intern(started_at[:10]),
-        MONTH: intern(started_at[:7]),
+        "path": run.place,
+        "job": job_of(run),
+        "job_id": job_id_of(run),
+        "status": str(v["status"]),
+        "started_at": text("started_at"),
+        DAY: started_at[:10],
+        MONTH: started_at[:7],
+        "continues": text("continues"),
         "parts": {},
         "has_end": has_end,
-        "methods": (summary.energy.cpu_method, summary.energy.gpu_method, summary.energy.ram_method),
-        "cost_basis": summary.cost_basis if summary.cost_usd is not None else "",
-        "coverage": run.carbon_intensity.coverage if numbers["emissions_kgco2e"] is not None else "",
-        "deviations": {} if summary.energy_kwh is None else run_deviations(run, summary),
-        "pue": summary.pue,
-        "carbon_intensity": _shared(run.carbon_intensity) if run.knows_carbon_intensity else None,
-        "epochs_done": summary.epochs_done,
-        "epochs_planned": summary.epochs_planned,
-        "work": summary.counts,
-        "metrics": whole.summary.metrics if has_end else (),
-        "whole_kwh": whole.summary.energy_kwh,  # which the metrics are of
+        "duration_s": v["duration_s"],
+        "gpu_hours": v["gpu_hours"] if v["gpu_count"] or facts["has_gpu_count"] else None,
+        "energy_kwh": energy_kwh,
+        "cpu_kwh": v["cpu_kwh"],
+        "gpu_kwh": v["gpu_kwh"],
+        "ram_kwh": v["ram_kwh"],
+        "measured_kwh": None if energy_before_kwh is None else v["measured_kwh"],
+        "measured_of_kwh": None if v["measured_kwh"] is None else energy_before_kwh,
+        "unmetered_estimate_kwh": v["unmetered_estimate_kwh"],
+        "node_assumed_kwh": v["node_assumed_kwh"],
+        "emissions_kgco2e": emissions_kgco2e,
+        "market_kgco2e": market_kgco2e(contract, energy_kwh),
+        "cost_usd": v["cost_usd"],
+        "methods": (v["cpu_method"], v["gpu_method"], v["ram_method"]),
+        "cost_basis": "" if v["cost_usd"] is None else v["cost_basis"],
+        "coverage": "" if emissions_kgco2e is None else intensity.coverage,
+        "pue": v["pue"],
+        "epochs_done": v["epochs_done"],
+        "epochs_planned": v["epochs_planned"],
+        "steps": v["steps"],
+        "samples": v["samples"],
+        "tokens": v["tokens"],
+        "metrics": whole_v["metrics"] if has_end else (),
+        "whole_kwh": whole_v["energy_kwh"],  # which the metrics are of
+        "n_calibrated": run.calibration is not None,
+        "n_predicted": Flag.PREDICTED in v["flags"],
+        "n_mock_intensity": emissions_kgco2e is not None and is_mock(run.intensity_sources),
+        "n_cut": cut is not None,
+        "n_split": cut is not None and cut.splits_a_row,
     }
-    row["scope"] = "3" if row["n_rented"] else "2"
-    row["simulated"] = "simulated" if row["n_simulated"] else ""
+    if max(map(abs, filter(None, map(row.get, SUMS))), default=0.0) > _BEYOND_REASON:
+        raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
+    row["deviations"] = {} if energy_kwh is None else run_deviations(run, v, emissions_kgco2e)
     if DETAILS in needs:
-        row |= {"factors": tuple(map(_shared, factors_of(run))), "forecast": _scored(whole) if has_end else None}
+        forecast = _scored(whole or run) if has_end else None
+        row |= {"factors": tuple(map(_shared, factors_of(run))), "forecast": forecast}
     return row
 
 
@@ -190,9 +251,9 @@ def _scored(run: Run) -> tuple[float, bool, float] | None:
 
 def _lies_in_one(run: Run, unit: str) -> bool:
     """Return True where a look at its summary shows that a run, as nearly all, began and ended in one day or month."""
-    summary, n = run.summary, len("2026-11-01" if unit == DAY else "2026-11")
-    began, ended = run.started_at, summary.ended_at
-    return summary.n_ranks == 1 and began[:n] == ended[:n] and began[-1:] == ended[-1:] == "Z"
+    n = len("2026-11-01" if unit == DAY else "2026-11")
+    began, ended, n_ranks = run.started_at, str(run.values["ended_at"]), int(run.values["n_ranks"])
+    return n_ranks == 1 and began[:n] == ended[:n] and began[-1:] == ended[-1:] == "Z"
 
 
 def read_row(query: Query, run: Run) -> RunRow:
@@ -203,12 +264,12 @@ def read_row(query: Query, run: Run) -> RunRow:
         ``agrees`` whether it is what its epochs add up to (None: not asked, or nothing to compare), ``parts`` its parts
         by ``DAY`` and ``MONTH``, where there are several.
     """
-    row: RunRow = {"run": run.path.name, "path": str(run.path), "is_run": run.is_run, "counts": False}
+    row: RunRow = {"run": run.run_id, "path": run.place, "is_run": run.is_run, "counts": False}
     row |= {"continues": "", "agrees": None, "problems": ()}
     if not run.is_run:
         return row
     try:
-        row |= {"run": run.run_id, "continues": run.text("continues")}
+        row["continues"] = run.text("continues")
         part = query.selection.part(run)
         if part is not None:
             row |= run_row(part, run, query.needs)
@@ -311,13 +372,14 @@ def read_rows(
 def _read_part(query: Query, directory: str, names: Sequence[str]) -> list[RunRow]:
     """Return the rows of the runs of these names; pure, so that any process may do it anywhere."""
     root = place(directory)
-    runs = (Run(root / name) for name in names)
     if not isinstance(root, RemotePath):
+        opened = Run.read_at_once if is_uncalibrated(root) else lambda place, name: Run(f"{place}/{name}")
+        runs = (opened(directory, name) for name in names)
         return [read_row(query, run) for run in runs]
     from concurrent.futures import ThreadPoolExecutor  # not at the end of a process, which reports itself too
 
     with ThreadPoolExecutor(_N_AT_ONCE) as pool:
-        return list(pool.map(partial(read_row, query), runs))
+        return list(pool.map(partial(read_row, query), (Run(root / name) for name in names)))
 
 
 @contextmanager

@@ -27,7 +27,16 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.logs.csvio import OnProblem, log_lines, read_records
+from greenlove_tracker.logs.csvio import (
+    PLAIN,
+    UNKNOWN,
+    FieldLine,
+    OnProblem,
+    log_lines,
+    read_records,
+    value_and_unit,
+)
+from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
 from greenlove_tracker.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
 from greenlove_tracker.secret_masking import mask_command, mask_secrets
@@ -40,7 +49,6 @@ CODECARBON_PREFIX = "greenlove-"  # of the run_id in the files that CodeCarbon w
 SUMMARY_FILE = "summary.csv"
 SEAL_PREFIX = "greenlove_seal."  # of files that versions before wrote into a log directory
 CALIBRATION_FILE = "greenlove_calibration.csv"  # of a log directory: its machines' energy at the wall
-RUN_COLUMNS = ("field", "value", "unit")
 CLOSED_FIELD = "closed"  # last in ``run-<n>.csv``: its process has written all that it will
 JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
 UNSEEN = "unseen: "  # in ``loops_seen``, before the frameworks that were loaded and show no epochs to the runner
@@ -97,6 +105,22 @@ def without_secrets(name: str, value: str) -> str:
 _MASKED: Mapping[str, Callable[[str], str]] = {"command": mask_command, "meter_note": mask_secrets}
 
 
+def unit_of(column: str) -> str:
+    """Return the unit of a column, which its name ends with; empty where it has none."""
+    return next((unit for end, unit in _UNITS.items() if column.endswith(end)), "")
+
+
+_UNITS = {
+    "_gco2e_per_kwh": "gCO2e/kWh",
+    "_kgco2e": "kgCO2e",
+    "_usd": "USD",
+    "_kwh": "kWh",
+    "_gb": "GiB",
+    "_w": "W",
+    "_s": "s",
+}
+
+
 # -- What a cell holds --
 
 
@@ -144,10 +168,10 @@ def count(text: str) -> int:
     return int(text)
 
 
-def _at_least(least: float, text: str) -> float:
+def _at_least_1(text: str) -> float:
     value = amount(text)
-    if value < least:
-        raise ValueError(f"{text}: there is none below {least:g}")
+    if value < 1:
+        raise ValueError(f"{text}: there is none below 1")
     return value
 
 
@@ -225,6 +249,9 @@ class LogTable(Generic[R]):
         described: all columns.
         columns: their names.
         least: those that every file has.
+        match_line: matches a line of the file as we write it, without quotes, and every cell in it is what it should
+            be; anything else is read cell by cell.
+        match_lines: likewise a whole file of a line a column.
     """
 
     def __init__(
@@ -244,6 +271,13 @@ class LogTable(Generic[R]):
         self.columns = tuple(column.name for column in self.described)
         self.least = self.columns[: len(self.columns) - n_later]
         self._readers = [(column.read, column.may_be_empty) for column in self.described]
+        self._plain_readers = [(_PLAIN_READERS.get(read, read), may_be_empty) for read, may_be_empty in self._readers]
+        cells = [f"({_PLAIN_CELLS.get(c.read, PLAIN)}{'|' * c.may_be_empty})" for c in self.described]
+        later = "".join(f",{cell}" for cell in cells[len(self.least) :])
+        self.match_line = re.compile(f"{','.join(cells[: len(self.least)])}(?:{later})?", re.ASCII).fullmatch
+        lines = [f"\n{name},{cell},{PLAIN}" for name, cell in zip(self.columns, cells, strict=True)]
+        lines[len(self.least) :] = [f"(?:{line})?" for line in lines[len(self.least) :]]
+        self.match_lines = re.compile(f"{','.join(RUN_COLUMNS)}{''.join(lines)}\n", re.ASCII).fullmatch
         self._makers: list[tuple[slice, Callable[..., Any]]] = []
         begin = 0
         for _, part in self._parts:
@@ -289,15 +323,35 @@ class LogTable(Generic[R]):
                 v.append(read(text) if text or not may_be_empty else None)  # its length says where
         except ValueError as error:
             raise ValueError(f"{self.columns[len(v)]}: {error}") from error
-        for at, make in [(at, make) for at, make in self._makers if at.start < len(v)]:
-            v[at] = [make(*v[at])]
+        return self._made(v)
+
+    def _made(self, v: list[Any]) -> R:
+        for at, make in self._makers:
+            if at.start < len(v):
+                v[at] = [make(*v[at])]
         return self._check(self._record(*v))
+
+    def plain_values(self, match: re.Match[str]) -> list[Any]:
+        """Return the values of what ``match_line`` or ``match_lines`` found; raise ValueError where one is none."""
+        cells = zip(self._plain_readers, match.groups(""), strict=True)
+        return [read(text) if text or not may_be_empty else None for (read, may_be_empty), text in cells]
+
+    def _plain_record(self, line: str) -> R | None:
+        match = self.match_line(line)
+        try:
+            return None if match is None else self._made(self.plain_values(match))
+        except ValueError:  # which is told cell by cell
+            return None
 
     def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
         """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""
-        for line, cells in read_records(file, self.least, on_problem, self.columns[len(self.least) :]):
+        later = self.columns[len(self.least) :]
+        for line, found in read_records(file, self.least, on_problem, later, self._plain_record):
+            if not isinstance(found, list):
+                yield found
+                continue
             try:
-                record = self.record(cells)
+                record = self.record(found)
             except ValueError as error:
                 on_problem(f"line {line} left out: {error}")
             else:
@@ -305,7 +359,18 @@ class LogTable(Generic[R]):
 
 
 _READERS: Mapping[Any, Callable[[str], Any]] = {str: str, bool: yes, frozenset: _flags, tuple: _texts, int: count}
-_BY_LEAST = {0.0: amount, -math.inf: finite}
+_BY_LEAST = {0.0: amount, 1.0: _at_least_1, -math.inf: finite}
+_NUMBER = (
+    r"(?:0|[1-9]\d{0,15})(?:\.\d{1,25})?(?:[eE][+-]?\d{1,2})?"  # not all that ``amount`` takes, and none too large
+)
+_COUNT = r"[1-9]\d{0,15}"
+_PLAIN_CELLS: Mapping[Any, str] = {
+    amount: _NUMBER,
+    finite: f"-?{_NUMBER}",
+    _at_least_1: rf"{_COUNT}(?:\.\d{{1,25}})?",
+    count: f"0|{_COUNT}",
+}
+_PLAIN_READERS: Mapping[Any, Callable[[str], Any]] = {amount: float, finite: float, _at_least_1: float, count: int}
 
 
 def _part(name: str, hint: Any) -> Part | None:
@@ -327,7 +392,7 @@ def _column(name: str, hint: Any, meaning: str = "", bound: Any = 0.0) -> LogCol
     elif kind is float and math.isnan(bound):
         read, write = any_number, any_cell
     elif kind is float:
-        read = _BY_LEAST.get(bound) or partial(_at_least, bound)
+        read = _BY_LEAST[bound]
     elif bound:
         read = int
     return LogColumn(name, meaning, read, isinstance(hint, UnionType), write)
@@ -376,22 +441,6 @@ def flat_values(record: Any) -> dict[str, Any]:
     return _table_of(kind).values(record)
 
 
-def unit_of(column: str) -> str:
-    """Return the unit of a column, which its name ends with; empty where it has none."""
-    return next((unit for end, unit in _UNITS.items() if column.endswith(end)), "")
-
-
-_UNITS = {
-    "_gco2e_per_kwh": "gCO2e/kWh",
-    "_kgco2e": "kgCO2e",
-    "_usd": "USD",
-    "_kwh": "kWh",
-    "_gb": "GiB",
-    "_w": "W",
-    "_s": "s",
-}
-
-
 def factor_fields(factor: Factor) -> list[Field]:
     """Return the lines of ``run.csv`` that record a factor."""
     details = ("source", "year", "basis", "table_sha256")
@@ -426,13 +475,25 @@ def summary_fields(summary: RunSummary) -> list[Field]:
     return [Field(name, text, unit_of(name)) for name, text in lines]
 
 
-def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
-    """Return the summary that the lines of ``summary.csv`` hold; each begins with its field and value.
+def plain_summary(data: bytes) -> dict[str, Any] | None:
+    """Return the flat row of the summary in a file that is as we write it, without metrics; None of any other."""
+    text = data.decode("utf-8", "replace")
+    if UNKNOWN in text or (match := SUMMARY.match_lines(text)) is None:
+        return None
+    try:
+        values = dict(zip(SUMMARY.columns, SUMMARY.plain_values(match), strict=True))
+    except ValueError:
+        return None
+    return None if contradiction(values) else values | {"metrics": ()}
+
+
+def summary_from_lines(lines: Mapping[str, FieldLine]) -> RunSummary:
+    """Return the summary that the lines of ``summary.csv`` hold, by field.
 
     Raises:
         LogError: where a field is missing or is not what it should be.
     """
-    texts = {"node_assumed_kwh": ""} | {line[0]: line[1] for line in lines}
+    texts = {"node_assumed_kwh": ""} | {name: value_and_unit(line)[0] for name, line in lines.items()}
     of_metrics = [name.removeprefix(_METRIC).rpartition(".") for name in texts if name.startswith(_METRIC)]
     of_metric = ""  # the beginning of its lines
     try:
@@ -452,22 +513,32 @@ def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
 _summary_cells_of = itemgetter(*SUMMARY.columns)
 
 
-def contradiction(summary: RunSummary) -> str:
-    """Return which of the totals are not made of one another, as they were when they were written; empty: none."""
+def summary_values(summary: RunSummary) -> dict[str, Any]:
+    """Return a summary as a flat row, with its metrics."""
+    return SUMMARY.values(summary) | {"metrics": summary.metrics}
+
+
+def before_pue_kwh(values: Mapping[str, Any]) -> float | None:
+    """Return the energy of a flat row before PUE: metered, estimated and assumed; None where nothing was metered."""
+    known = [kwh for kwh in (values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"]) if kwh is not None]
+    if not known:
+        return None
+    return math.fsum(known) + (values["unmetered_estimate_kwh"] or 0.0) + (values["node_assumed_kwh"] or 0.0)
+
+
+def contradiction(values: Mapping[str, Any]) -> str:
+    """Return which totals of a flat row are not made of one another, as they were when written; empty: none."""
+    energy_kwh = values["energy_kwh"]
     try:
-        return _contradiction(summary)
+        metered_kwh = before_pue_kwh(values)
+        if metered_kwh is not None and not _are_close(metered_kwh * values["pue"], energy_kwh):
+            return "energy_kwh is not the energy of its components"
+        if energy_kwh is not None:
+            emissions_kgco2e = energy_kwh * values["carbon_intensity_gco2e_per_kwh"] / GRAMS_PER_KG
+            if not _are_close(emissions_kgco2e, values["emissions_kgco2e"]):
+                return "emissions_kgco2e is not energy times carbon intensity"
+        if not _are_close(values["gpu_count"] * h_from_s(values["duration_s"]), values["gpu_hours"]):
+            return "gpu_hours is not the time of its GPUs"
     except OverflowError:
         return "a number in it is too large"
-
-
-def _contradiction(s: RunSummary) -> str:
-    before_pue_kwh, energy_kwh = s.before_pue_kwh, s.energy_kwh
-    if before_pue_kwh is not None and not _are_close(before_pue_kwh * s.pue, energy_kwh):
-        return "energy_kwh is not the energy of its components"
-    if energy_kwh is not None:
-        emissions_kgco2e = energy_kwh * s.carbon_intensity_gco2e_per_kwh / GRAMS_PER_KG
-        if not _are_close(emissions_kgco2e, s.emissions_kgco2e):
-            return "emissions_kgco2e is not energy times carbon intensity"
-    if not _are_close(s.gpu_count * h_from_s(s.duration_s), s.gpu_hours):
-        return "gpu_hours is not the time of its GPUs"
     return ""

@@ -166,15 +166,17 @@ class Selection:
 
 def job_of(run: Run) -> str:
     """Return the scheduler's job; without one, the run of ``greenlove run`` that runs of a script's trackers are of."""
-    if run.text("job_id"):
-        return "/".join(filter(None, map(run.text, ("cluster", "job_id", "array_task_id"))))
+    if number := run.text("job_id"):
+        return "/".join(filter(None, (run.text("cluster"), number, run.text("array_task_id"))))
     return run.text("part_of") or (run.run_id if run.has_parts else "")
 
 
 def job_id_of(run: Run) -> str:
     """Return the scheduler's number of a run's job as Slurm writes it: ``81``, of an array ``81_3``."""
-    array, task, number = map(run.text, ("array_job_id", "array_task_id", "job_id"))
-    return f"{array}_{task}" if number and array and task else number
+    if not (number := run.text("job_id")):
+        return ""
+    array, task = run.text("array_job_id"), run.text("array_task_id")
+    return f"{array}_{task}" if array and task else number
 
 
 def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:

@@ -9,11 +9,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.intensity_sources import is_mock
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_factors import market_kgco2e
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
-from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, Flag, RunSummary, sum_energies
+from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, sum_energies
 
 RunRow = dict[str, Any]  # of one run, or of its part of a day or month; ``run_rows`` makes it
 Value = TypeVar("Value")
@@ -32,34 +29,24 @@ class _Column(cached_property[Value]):
 
 
 class _Sum(_Column[float | None]):
-    """The sum of what is known of a number; None where nothing is.
+    """The sum of what is known of a number, which rows have under its name; None where nothing is."""
 
-    Attributes:
-        of_run: the number of a run, by the run and its summary; None where it is not known.
-    """
-
-    def __init__(self, of_run: Callable[[Run, RunSummary], float | None], *, is_flat: bool = True) -> None:
+    def __init__(self, *, is_flat: bool = True) -> None:
         super().__init__(lambda totals: totals.sum(self.attrname or ""), is_flat=is_flat)
-        self.of_run = of_run
 
 
 class _Count(_Column[int]):
-    """The number of runs that something holds of.
+    """The number of runs that something holds of, which their rows say under its name."""
 
-    Attributes:
-        of_run: whether it holds of a run.
-    """
-
-    def __init__(self, of_run: Callable[[Run], bool], *, is_flat: bool = True) -> None:
-        super().__init__(lambda totals: sum(row[self.attrname or ""] for row in totals.rows), is_flat=is_flat)
-        self.of_run = of_run
+    def __init__(self, *, is_flat: bool = True) -> None:
+        super().__init__(lambda totals: totals.column(self.attrname or "").count(True), is_flat=is_flat)
 
 
 class _Unknown(_Column[int]):
     """The number of runs of which something is not known."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(lambda totals: sum(row[name] is None for row in totals.rows))
+        super().__init__(lambda totals: totals.column(name).count(None))
 
 
 class _Bound(_Column[float | None]):
@@ -97,15 +84,15 @@ class Totals:
         self.rows = rows
 
     n_runs = _Column[int](lambda totals: len(totals.rows))
-    duration_s = _Sum(lambda run, s: s.duration_s)
-    gpu_hours = _Sum(lambda run, s: s.gpu_hours if run.knows_gpu_count else None)
-    energy_kwh = _Sum(lambda run, s: s.energy_kwh)
-    cpu_kwh = _Sum(lambda run, s: s.energy.cpu_kwh)
-    gpu_kwh = _Sum(lambda run, s: s.energy.gpu_kwh)
-    ram_kwh = _Sum(lambda run, s: s.energy.ram_kwh)
-    measured_kwh = _Sum(lambda run, s: s.measured_kwh if s.before_pue_kwh is not None else None)
-    emissions_kgco2e = _Sum(lambda run, s: s.emissions_kgco2e if run.knows_carbon_intensity else None)
-    cost_usd = _Sum(lambda run, s: s.cost_usd)
+    duration_s = _Sum()
+    gpu_hours = _Sum()
+    energy_kwh = _Sum()
+    cpu_kwh = _Sum()
+    gpu_kwh = _Sum()
+    ram_kwh = _Sum()
+    measured_kwh = _Sum()
+    emissions_kgco2e = _Sum()
+    cost_usd = _Sum()
     energy_kwh_lower = _Bound("energy_kwh", "lower")
     energy_kwh_upper = _Bound("energy_kwh", "upper")
     emissions_kgco2e_lower = _Bound("emissions_kgco2e", "lower")
@@ -113,10 +100,10 @@ class Totals:
     cost_usd_lower = _Bound("cost_usd", "lower")
     cost_usd_upper = _Bound("cost_usd", "upper")
     n_unknown_error = _Unknown("deviations")
-    market_kgco2e = _Sum(lambda run, summary: market_kgco2e(run))
+    market_kgco2e = _Sum()
     n_unknown_market = _Unknown("market_kgco2e")
-    n_simulated = _Count(lambda run: run.is_simulated)
-    n_calibrated = _Count(lambda run: run.calibration is not None)
+    n_simulated = _Count()
+    n_calibrated = _Count()
     n_unknown_gpu_hours = _Unknown("gpu_hours")
     n_unknown_energy = _Unknown("energy_kwh")
     n_unknown_measured = _Column[int](
@@ -125,15 +112,15 @@ class Totals:
     n_unknown_emissions = _Unknown("emissions_kgco2e")
     n_unknown_cost = _Unknown("cost_usd")
     intensity_coverage = _Column[str](lambda totals: "+".join(sorted({row["coverage"] for row in totals.rows} - {""})))
-    n_predicted = _Count(lambda run: Flag.PREDICTED in run.summary.flags)
-    n_mock_intensity = _Count(lambda run: run.emissions_kgco2e is not None and is_mock(run.intensity_sources))
-    n_cut = _Count(lambda run: run.cut is not None)
-    n_split = _Count(lambda run: run.cut is not None and run.cut.splits_a_row)
+    n_predicted = _Count()
+    n_mock_intensity = _Count()
+    n_cut = _Count()
+    n_split = _Count()
 
-    n_rented = _Count(lambda run: run.text("is_rented") == "yes", is_flat=False)
-    unmetered_estimate_kwh = _Sum(lambda run, s: s.unmetered_estimate_kwh, is_flat=False)
-    node_assumed_kwh = _Sum(lambda run, s: s.node_assumed_kwh, is_flat=False)
-    measured_of_kwh = _Sum(lambda run, s: s.before_pue_kwh if s.measured_kwh is not None else None, is_flat=False)
+    n_rented = _Count(is_flat=False)
+    unmetered_estimate_kwh = _Sum(is_flat=False)
+    node_assumed_kwh = _Sum(is_flat=False)
+    measured_of_kwh = _Sum(is_flat=False)
 
     @property
     def measured_share(self) -> float | None:
@@ -157,8 +144,12 @@ class Totals:
 
     def sum(self, name: str) -> float | None:
         """Return a sum, rounded once, whatever the order; None where no run knows its number."""
-        known = [number for row in self.rows if (number := row[name]) is not None]
+        known = [number for number in self.column(name) if number is not None]
         return math.fsum(known) if known else None
+
+    def column(self, name: str) -> list[Any]:
+        """Return what the rows have under a name."""
+        return [row[name] for row in self.rows]
 
     @cached_property
     def intervals(self) -> Mapping[str, Estimate]:
@@ -182,8 +173,7 @@ class Totals:
         return found if found is not None and found.lower != found.upper else None
 
 
-SUMS = {name: column.of_run for name, column in vars(Totals).items() if isinstance(column, _Sum)}
-COUNTS = {name: column.of_run for name, column in vars(Totals).items() if isinstance(column, _Count)}
+SUMS = [name for name, column in vars(Totals).items() if isinstance(column, _Sum)]
 FLAT = {
     name.removeprefix("n_"): name
     for name, column in vars(Totals).items()

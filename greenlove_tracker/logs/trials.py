@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
 
 EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while it was open
-_PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
+PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
 _NONE = Field("", "")
 
 
@@ -111,7 +111,7 @@ def record_fields(record: ExplorationRecord) -> list[Field]:
 
 def plan_fields(plan: TrainingPlan) -> list[Field]:
     """Return the lines of ``run.csv`` that keep what was explored for."""
-    values = {f"plan_{name}": getattr(plan, name) for name in _PLAN_NAMES}
+    values = {f"plan_{name}": getattr(plan, name) for name in PLAN_NAMES}
     values["phases"] = phases_text(plan.phases) or None
     values["plan_stop"] = None if plan.stop is None else stop_text(plan.stop)
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
@@ -119,7 +119,7 @@ def plan_fields(plan: TrainingPlan) -> list[Field]:
 
 def has_plan(fields: Mapping[str, Field]) -> bool:
     """Return True where ``run.csv`` says that a training was explored."""
-    return any(f"plan_{name}" in fields for name in _PLAN_NAMES)
+    return any(f"plan_{name}" in fields for name in PLAN_NAMES)
 
 
 def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
@@ -128,7 +128,7 @@ def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
     Raises:
         UsageError: where it is damaged.
     """
-    numbers = {name: n for name in _PLAN_NAMES if (n := fields.get(f"plan_{name}", _NONE).value).isdecimal()}
+    numbers = {name: n for name in PLAN_NAMES if (n := fields.get(f"plan_{name}", _NONE).value).isdecimal()}
     if not numbers:
         return None
     stop, phases = fields.get("plan_stop"), fields.get("phases")

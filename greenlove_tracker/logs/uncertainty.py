@@ -11,13 +11,14 @@ Not in it: the errors of the carbon intensity, of a price and of the PUE, which 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.forecasting import Estimate, Kind
-from greenlove_tracker.records import COMPONENTS, RunSummary
+from greenlove_tracker.records import COMPONENTS
 from greenlove_tracker.tables.reading import rows
 
 if TYPE_CHECKING:
@@ -108,61 +109,71 @@ def error_of(component: str, methods: str, gpu_models: str = "") -> MeasurementE
 
 def errors_of(run: Run) -> tuple[MeasurementError, ...] | None:
     """Return the errors that the energy of a run has; None where it is unknown, or an error is."""
-    found = _parts(run, run.summary)
+    found = _parts(run, run.values)
     return None if found is None else tuple(error for error, _ in found)
 
 
-def energy_deviations(run: Run, summary: RunSummary) -> Deviations | None:
+def energy_deviations(run: Run, values: Mapping[str, Any]) -> Deviations | None:
     """Return how far the energy of a run may be off, in kWh with PUE, by the name of each error.
 
     Args:
         run: whose hardware and calibration count.
-        summary: its totals, or those of a part of it.
+        values: its totals, or those of a part of it, as ``Run.values`` has them.
 
     Returns:
         None where the energy is unknown, or the error of one of its methods is.
     """
-    if run.calibration is not None and summary.energy_kwh is not None:
-        share = run.calibration.error_share
-        return {f"calibration of {run.calibration.host}": (summary.energy_kwh * share, summary.energy_kwh * share)}
-    parts, duration_s = _parts(run, summary), run.summary.duration_s
-    return None if parts is None else {e.name: e.deviation(kwh * summary.pue, duration_s) for e, kwh in parts}
+    if run.calibration is not None and values["energy_kwh"] is not None:
+        share_kwh = values["energy_kwh"] * run.calibration.error_share
+        return {f"calibration of {run.calibration.host}": (share_kwh, share_kwh)}
+    parts, pue, duration_s = _parts(run, values), values["pue"], run.values["duration_s"]
+    return None if parts is None else {error.name: error.deviation(kwh * pue, duration_s) for error, kwh in parts}
 
 
-def _parts(run: Run, summary: RunSummary) -> list[tuple[MeasurementError, float]] | None:
+def _parts(run: Run, values: Mapping[str, Any]) -> list[tuple[MeasurementError, float]] | None:
     """Return each error with the energy, before PUE, that it is of; None where one is not known."""
-    energy, gpu_models = summary.energy, run.text("gpu_models")
-    found = [(error_of(c, energy.component_method(c) or "", gpu_models), energy.component_kwh(c)) for c in COMPONENTS]
-    found.append((error_of("unmetered", "estimate"), summary.unmetered_estimate_kwh))
-    found.append((error_of("node", "assumed"), summary.node_assumed_kwh))
-    known = [(error, kwh) for error, kwh in found if error and kwh]
-    is_known = summary.energy_kwh is not None and len(known) == sum(bool(kwh) for _, kwh in found)
-    return known if is_known else None
+    errors = _errors(values["cpu_method"], values["gpu_method"], values["ram_method"], run.text("gpu_models"))
+    found = [(error, kwh) for error, kwh in zip(errors, _amounts(values), strict=True) if kwh]
+    known = [(error, kwh) for error, kwh in found if error is not None]
+    return known if values["energy_kwh"] is not None and len(known) == len(found) else None
 
 
-def run_deviations(run: Run, summary: RunSummary) -> Mapping[str, tuple[float, ...]] | None:
+_amounts = itemgetter("cpu_kwh", "gpu_kwh", "ram_kwh", "unmetered_estimate_kwh", "node_assumed_kwh")
+
+
+@lru_cache(maxsize=1024)
+def _errors(cpu: str | None, gpu: str | None, ram: str | None, gpu_models: str) -> Sequence[MeasurementError | None]:
+    """Return the errors of the components by these methods, of the estimate, and of what is assumed of a node."""
+    of_components = [error_of(c, m or "", gpu_models) for c, m in zip(COMPONENTS, (cpu, gpu, ram), strict=True)]
+    return (*of_components, error_of("unmetered", "estimate"), error_of("node", "assumed"))
+
+
+def run_deviations(
+    run: Run, values: Mapping[str, Any], emissions_kgco2e: float | None
+) -> Mapping[str, tuple[float, ...]] | None:
     """Return the deviations of energy, CO2e and cost, below and above each, by the name of each error.
 
     CO2e and a cost of electricity follow the energy. The price of a machine hangs on its time, which is known.
 
     Args:
-        run: whose hardware, factors and calibration count.
-        summary: its totals, or those of a part of it.
+        run: whose hardware and calibration count.
+        values: its totals, or those of a part of it, as ``Run.values`` has them.
+        emissions_kgco2e: of them; None where they are not known.
 
     Returns:
         Twice as many numbers as ``QUANTITIES``, in their order; zeros for one that is unknown, or has no error. None
         where the energy is unknown, or an error of it is.
     """
-    of_energy = energy_deviations(run, summary)
-    if of_energy is None or not summary.energy_kwh:
+    of_energy, energy_kwh = energy_deviations(run, values), values["energy_kwh"]
+    if of_energy is None or not energy_kwh:
         return None if of_energy is None else {}
-    emissions = summary.emissions_kgco2e if run.knows_carbon_intensity else None
-    cost_usd = summary.cost_usd if summary.cost_basis == "electricity" else None
-    per_kwh = [(value or 0.0) / summary.energy_kwh for value in (summary.energy_kwh, emissions, cost_usd)]
-    return {
-        name: tuple(abs(factor) * kwh for factor in per_kwh for kwh in (sides if factor >= 0 else sides[::-1]))
-        for name, sides in of_energy.items()
-    }
+    co2e = (emissions_kgco2e or 0.0) / energy_kwh
+    cost = (values["cost_usd"] or 0.0) / energy_kwh if values["cost_basis"] == "electricity" else 0.0
+    found = {}
+    for name, (below, above) in of_energy.items():
+        of_cost = (below * cost, above * cost) if cost >= 0 else (above * -cost, below * -cost)
+        found[name] = (below, above, below * co2e, above * co2e, *of_cost)
+    return found
 
 
 def interval(point: float, unit: str, deviations: Iterable[Deviation]) -> Estimate:
@@ -181,6 +192,6 @@ def run_interval(run: Run, quantity: str = "energy_kwh") -> Estimate | None:
     Returns:
         None where it is not known, or its error is not; and for a cost of time, which has none.
     """
-    at = 2 * list(QUANTITIES).index(quantity)
-    sides = [(each[at], each[at + 1]) for each in (run_deviations(run, run.summary) or {}).values()]
+    at, deviations = 2 * list(QUANTITIES).index(quantity), run_deviations(run, run.values, run.emissions_kgco2e)
+    sides = [(each[at], each[at + 1]) for each in (deviations or {}).values()]
     return interval(getattr(run.summary, quantity), QUANTITIES[quantity], sides) if any(map(any, sides)) else None

@@ -43,7 +43,7 @@ def ledger_row(run: Run) -> dict[str, Any]:
         **_factor_cells("location", factor),
         "location_kgco2e": _kg(summary.energy_kwh, factor),
         **_factor_cells("market", run.market_intensity),
-        "market_kgco2e": market_kgco2e(run),
+        "market_kgco2e": market_kgco2e(run.market_intensity, summary.energy_kwh),
         "factor_year_differs": _yes_or_no(_differs(factor, run.started_at)),
         "simulated": _yes_or_no(run.is_simulated),
         **_details(run),

@@ -97,7 +97,7 @@ def _n_units(row: RunRow, unit: str) -> int:
     if unit == "epoch":
         count = None if not row["epochs_done"] and row["epochs_planned"] is None else row["epochs_done"]
     else:
-        count = getattr(row["work"], f"{unit}s")
+        count = row[f"{unit}s"]
     if count is None:
         raise UsageError(f"{row['path']} counted no {unit}s: choose another --unit, or count them with tracker.step()")
     return int(count)

@@ -97,7 +97,8 @@ def run_scope(run: Run, issued: str | None = None) -> str:
     if not country and run.carbon_intensity.source.startswith("world average"):
         place = "Place: not given; the world's average carbon intensity is used."
     scope = scope_sentence(is_rented=run.text("is_rented") == "yes")
-    based = _bases(run.emissions_kgco2e, market_kgco2e(run), run.market_intensity)
+    contract = run.market_intensity
+    based = _bases(run.emissions_kgco2e, market_kgco2e(contract, run.summary.energy_kwh), contract)
     return " ".join(filter(None, (period, place, scope, based, issue_date(issued))))
 
 

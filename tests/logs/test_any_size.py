@@ -338,7 +338,7 @@ def test_a_file_of_a_store_that_is_too_large_is_not_fetched(logs, store, monkeyp
     messages = [p.message for p in found.problems if p.path.name == "summary.csv"]
     assert messages[0] == "cannot be read: larger than 4 MiB" and "added up from the rows" in messages[1]
     assert found.total.duration_s == aggregate(logs).total.duration_s
-    assert "/any/logs/run-0/summary.csv" not in fetched and "/any/logs/run-0/epochs-0.csv" in fetched
+    assert "/any/logs/run-0/summary.csv" not in fetched and "/any/logs/run-0/run.csv" in fetched
 
 
 def test_a_store_is_listed_anew_when_it_is_asked_again(logs, store, monkeypatch):

@@ -1,5 +1,4 @@
 import errno
-import io
 import os
 import shutil
 import socket
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.csvio import NOT_UTF_8, read_damaged, read_lists, read_records, read_undamaged
+from greenlove_tracker.logs.csvio import NOT_UTF_8, plain_fields, read_fields, read_records, value_and_unit
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCHS, RUN_COLUMNS
@@ -83,23 +82,25 @@ def test_whatever_is_cut_off_the_lines_before_are_kept(tmp_path_factory, cut):
     assert bool(told) or file.read_bytes() in {whole[: whole.index(mark)] for mark in (b"a,", b"b,", b"c,")} | {whole}
 
 
-@given(st.text('ab,"\n\r\0 \ufeff\u2028', max_size=40).map(lambda text: f"a,b\n{text}\n"))
+@given(st.text('ab,"\n\r\0 \ufeff\ufffd\u2028', max_size=40).map(lambda text: f"field,value,unit\n{text}\n"))
 def test_what_is_read_at_once_is_what_is_read_line_by_line(text):
     told, data = [], text.encode()
-    at_once, one_by_one = read_undamaged(data), [cells for _, cells in read_damaged(io.BytesIO(data), told.append)]
-    assert at_once is None or (at_once == one_by_one and told == [])
+    at_once = {name: value_and_unit(line) for name, line in plain_fields(data).items()}
+    one_by_one = {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, told.append)}
+    assert not at_once or (at_once == one_by_one and told == [])
 
 
-def test_a_sound_file_is_read_at_once_and_a_large_one_line_by_line():
-    assert read_undamaged(b'a,b\n1,"x, ""y"""\n') == [["a", "b"], ["1", 'x, "y"']]
-    long = b"a,b\n" + b"1,2\n" * 100_000
-    assert read_undamaged(long) is None and sum(1 for _ in read_damaged(io.BytesIO(long), pytest.fail)) == 100_001
+def test_a_field_is_read_as_it_was_written():
+    data = b'field,value,unit\na,1,s\nb,"2,x",\nc,,\n'
+    assert list(map(value_and_unit, plain_fields(data).values())) == [("1", "s"), ("2,x", ""), ("", "")]
+    assert plain_fields(b'field,value,unit\na,"x, ""y""",s\n') == {}
+    assert read_fields(b'field,value,unit\na,"x, ""y""",s\n', pytest.fail) == {"a": ('x, "y"', "s")}
 
 
 def test_columns_in_another_order_are_found(tmp_path):
     file = tmp_path / "run.csv"
     file.write_text("unit,field,value\ns,a,1\n,b,2\n")
-    assert read_lists(file, RUN_COLUMNS, pytest.fail) == [["a", "1", "s"], ["b", "2", ""]]
+    assert read_fields(str(file), pytest.fail) == {"a": ("1", "s"), "b": ("2", "")}
 
 
 def test_a_file_longer_than_one_reading_is_read_whole(tmp_path):
