@@ -29,10 +29,9 @@ from greenlove_tracker.logs.schema import UNSEEN
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.loop_length import loop_length
-from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.session import RUN_DIR_VARIABLE, Session, open_run, outer_run_dir
 from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
-from greenlove_tracker.tracker.tracker import RUN_DIR_VARIABLE, outer_run_dir
 
 _LAUNCHER = re.compile(r"(?:.*[/\\])?(?:python[\d.]*|torchrun|accelerate|deepspeed)$|.*\.py$")
 
@@ -195,7 +194,6 @@ def _run(
     loops: LoopOptions,
 ) -> ScriptOutcome:
     session = _start_session(settings, shown, RunMode.RUNNER)
-    os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
     sys.argv = argv
     sys.modules["__main__"] = main
     watched = _WatchedLoops(session, argv[1:], loops.epochs) if loops.are_seen else contextlib.nullcontext()
@@ -212,17 +210,20 @@ def _run_tracked(
         with watched:
             exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
     except SystemExit as end:
-        status, number = status_of(type(end), end)
-        session.finish(status, number)
-        return ScriptOutcome(session, end.code)
+        return ScriptOutcome(_finished(session, *status_of(type(end), end)), end.code)
     except BaseException as error:
-        status, number = status_of(type(error), error)
         _show_traceback(error)
-        session.finish(status, number)
+        session = _finished(session, *status_of(type(error), error))
         by_signal = signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
         return ScriptOutcome(session, 128 + signal.SIGINT if by_signal else 1, by_signal)
-    session.finish(RunStatus.FINISHED, 0)
-    return ScriptOutcome(session, 0)
+    return ScriptOutcome(_finished(session, RunStatus.FINISHED, 0), 0)
+
+
+def _finished(session: Session, status: RunStatus, exit_code: int | None) -> Session:
+    """Close the script's run, or the last of those of its trackers, and return it."""
+    last = open_run() or session
+    last.finish(status, exit_code)
+    return last
 
 
 # What trains where torch's hooks do not see it, by modules that are loaded then; of several the first is told of.
@@ -263,7 +264,7 @@ class _WatchedLoops:
         try:
             with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
                 detector.finish()
-            if "has_parts" not in session.writer.fields and not session.is_finished:
+            if not session.state.has_tracker and not session.is_finished:
                 seen = "epochs" if detector.n_epochs else "steps" if detector.n_steps else self._why_nothing()
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:

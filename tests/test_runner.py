@@ -159,17 +159,12 @@ TRACKED = (
 )
 
 
-def job_and_parts(log_dir: str = "greenlove_logs"):
-    """Return the run of the script, and those of its own trackers."""
-    runs = read_logs(log_dir).runs
-    (job,) = [run for run in runs if run.has_parts]
-    parts = [run for run in runs if not run.has_parts]
-    assert {run.text("part_of") for run in parts} == {job.run_id}
-    for run in runs:
-        lines = [line.split(",")[0] for line in (run.path / "run.csv").read_text().splitlines()]
-        assert len(lines) == len(set(lines)), "a field is there twice"
-        assert run.problems == []
-    return job, parts
+def parts_of_script(log_dir: str = "greenlove_logs"):
+    """Return the runs of a script that makes several trackers, in order."""
+    runs = sorted(read_logs(log_dir).runs, key=lambda run: run.text("started_at"))
+    assert {run.text("part_of") for run in runs} == ({runs[0].run_id} if len(runs) > 1 else {""})
+    assert all(run.problems == [] for run in runs)
+    return runs
 
 
 @pytest.mark.slow
@@ -188,42 +183,54 @@ def test_each_tracker_of_a_script_is_a_run_of_its_own():
     done = greenlove("--country", "FR", "--project", "all", "train.py")
     *epochs_done, script_s = done.stdout.split()
     assert epochs_done == ["4", "4", "4"], done.stderr
-    job, parts = job_and_parts()
+    parts = parts_of_script()
     assert [(run.summary.project, run.summary.epochs_done) for run in parts] == [(f"fold{i}", 4) for i in range(3)]
-    assert {run.text("country") for run in (job, *parts)} == {"FR"} and job.summary.project == "all"
-    assert job.summary.epochs_done == 0 and job.summary.duration_s >= 0.3
-    summaries = [run.summary for run in (job, *parts)]
+    assert {run.text("country") for run in parts} == {"FR"} and {run.summary.status for run in parts} == {"finished"}
+    summaries = [run.summary for run in parts]
     whole_s = sum(summary.duration_s for summary in summaries)
-    job_s = (
-        datetime.fromisoformat(job.summary.ended_at) - datetime.fromisoformat(job.summary.started_at)
-    ).total_seconds()
-    assert float(script_s) < whole_s < job_s + 0.1  # no second is in two runs, and none is in no run
+    script = [datetime.fromisoformat(t) for t in (summaries[0].started_at, summaries[-1].ended_at)]
+    assert float(script_s) < whole_s < (script[1] - script[0]).total_seconds() + 0.1  # each second is in one run
     assert sum(s.energy_kwh for s in summaries) == pytest.approx(360.0 * whole_s / 3_600_000, rel=0.05)
-    assert "own 3 runs took 12 epochs" in done.stderr
+    assert done.stderr.count("   finished   4 of 4 epochs") == 3
     by_job = greenlove("summary", "--by", "job", "--csv").stdout.splitlines()
-    assert len(by_job) == 2 and job.run_id in by_job[1] and ",4," in by_job[1]
+    assert len(by_job) == 2 and parts[0].run_id in by_job[1] and ",3," in by_job[1]
 
 
 @pytest.mark.slow
-def test_the_meter_of_the_job_measures_its_trackers_too():
+def test_the_meter_of_the_script_goes_on_in_its_tracker():
     write(
         "train.py",
         "import time\nfrom greenlove_tracker import Tracker\n"
-        "from greenlove_tracker.tracker import session\n"
-        "for fold in range(2):\n"
-        "    with Tracker(epochs=1, verbose=0) as tracker:\n"
-        "        tracker.wait_ready(30)\n"
-        "        tracker.epoch_start(); time.sleep(1.0); tracker.epoch_end()\n"
+        "with Tracker(epochs=1) as tracker:\n"
+        "    tracker.wait_ready(30)\n"
+        "    tracker.epoch_start(); time.sleep(1.0); tracker.epoch_end()\n"
         "from codecarbon import OfflineEmissionsTracker\n"
         "import gc\n"
         "print(sum(isinstance(thing, OfflineEmissionsTracker) for thing in gc.get_objects()))\n",
     )
     done = greenlove("--quiet", "train.py", env={k: v for k, v in os.environ.items() if k != "GREENLOVE_SIM_GPU_W"})
     assert done.stdout == "1\n", done.stderr
-    _, parts = job_and_parts()
-    for run in parts:
-        assert run.epochs[0].energy.cpu_kwh or run.epochs[0].energy.ram_kwh
-        assert run.text("cpu_model") and run.text("meter").startswith("codecarbon")
+    run = only_run()
+    assert run.epochs[0].energy.cpu_kwh or run.epochs[0].energy.ram_kwh
+    assert run.text("cpu_model") and run.text("meter").startswith("codecarbon")
+
+
+def test_a_training_that_ended_is_finished_whatever_becomes_of_its_script():
+    write(
+        "train.py",
+        "import os, signal, sys, time\nfrom greenlove_tracker import Tracker, read_logs\n"
+        "with Tracker(1, log_dir='mine') as t:\n    t.epoch_start(); t.epoch_end()\n"
+        "print(read_logs('mine').runs[0].summary.status, t.forecast, t.summary.exit_code)\n"
+        "sys.stdout.flush(); time.sleep(0.2); os.kill(os.getpid(), int(sys.argv[1]))\n",
+    )
+    for n, number in enumerate((signal.SIGKILL, signal.SIGTERM), 1):
+        done = greenlove("train.py", f"{number:d}")
+        assert (done.returncode, done.stdout) == (-number, "finished None None\n"), done.stderr
+        run = max(read_logs("mine").runs, key=lambda run: run.text("started_at"))
+        assert len(read_logs("mine").runs) == n and not list(Path("greenlove_logs").glob("2*"))
+        assert (run.summary.status, run.summary.epochs_done, run.problems) == ("finished", 1, [])
+        assert run.has_summary is (number == signal.SIGTERM)
+    assert run.summary.duration_s > 0.2
 
 
 def test_a_tracker_that_nobody_stops_ends_as_the_script_does():
@@ -233,16 +240,16 @@ def test_a_tracker_that_nobody_stops_ends_as_the_script_does():
         "t = Tracker(2)\nt.epoch_start(); t.epoch_end()\nsys.exit(3)\n",
     )
     assert greenlove("--quiet", "train.py").returncode == 3
-    job, (run,) = job_and_parts()
-    assert (run.summary.status, run.summary.exit_code, job.summary.status) == ("failed", 3, "failed")
+    run = only_run()
+    assert (run.summary.status, run.summary.exit_code) == ("failed", 3)
     write(
         "kill.py",
         "import os, signal\nfrom greenlove_tracker import Tracker\n"
         "t = Tracker(2)\nt.epoch_start(); t.epoch_end()\nos.kill(os.getpid(), signal.SIGTERM)\n",
     )
     assert greenlove("--quiet", "--log-dir", "other", "kill.py").returncode == -signal.SIGTERM
-    job, (run,) = job_and_parts("other")
-    assert (run.summary.status, run.summary.epochs_done, job.summary.status) == ("terminated", 1, "terminated")
+    (run,) = parts_of_script("other")
+    assert (run.summary.status, run.summary.epochs_done) == ("terminated", 1)
 
 
 def test_a_scripts_own_settings_must_be_right_even_where_it_joins():
@@ -378,14 +385,15 @@ def test_what_a_script_gives_its_tracker_holds_and_the_options_are_its_defaults(
     write("train.py", script)
     done = greenlove("--country", "DE", "--project", "mine", "--pue", "1.1", "train.py")
     assert done.stdout == "2 1.5\n", done.stderr
-    job, (run,) = job_and_parts()
+    run = only_run()
     assert (run.text("country"), run.summary.project, run.summary.pue) == ("FR", "mine", 1.5)
     assert run.carbon_intensity.value == pytest.approx(56, abs=1) and run.electricity_price is not None
-    assert run.gpu_mean_w == pytest.approx(100.0, rel=0.1) and job.gpu_mean_w == pytest.approx(360.0, rel=0.1)
+    assert [epoch.energy.gpu_kwh * 3.6e6 / epoch.duration_s for epoch in run.epochs] == pytest.approx(
+        [100.0] * 2, rel=0.1
+    )
     assert run.epochs[0].emissions_gco2e == pytest.approx(
         run.epochs[0].energy.total_kwh * 1.5 * run.carbon_intensity.value
     )
-    assert (job.text("country"), job.summary.pue) == ("DE", 1.1)
 
 
 def test_a_tracker_with_a_bad_setting_leaves_the_job_as_it_was():
@@ -395,7 +403,7 @@ def test_a_tracker_with_a_bad_setting_leaves_the_job_as_it_was():
         "try:\n    Tracker(5, country='Atlantis')\nexcept UsageError:\n    time.sleep(0.3)\n",
     )
     assert greenlove("--quiet", "train.py").returncode == 0
-    assert only_run().summary.duration_s > 0.3 and not only_run().has_parts
+    assert only_run().summary.duration_s > 0.3
 
 
 @pytest.mark.slow
@@ -403,7 +411,7 @@ def test_a_runner_inside_a_run_and_a_childs_tracker_count_nothing_twice():
     write("inner.py", TRACKED)
     greenlove("run", "--", *RUN, "inner.py")
     run = only_run()
-    assert (run.summary.epochs_done, run.summary.epochs_planned, run.has_parts) == (4, 4, False)
+    assert (run.summary.epochs_done, run.summary.epochs_planned) == (4, 4)
     assert run.summary.energy.gpu_kwh == pytest.approx(sum(r.gap_before.gpu_kwh or 0 for r in run.command_rows))
     write("parent.py", f"import subprocess, sys\nsubprocess.run([{sys.executable!r}, 'inner.py'])\n")
     greenlove("--log-dir", "other", "parent.py")
@@ -609,6 +617,6 @@ def test_a_stop_that_a_command_cannot_have_keeps_it_from_running_on_the_command_
 def test_only_the_first_training_of_a_script_resumes_the_run_that_was_given():
     write("train.py", TRACKED)
     assert greenlove("--continues", "20260101T000000-0000", "train.py").returncode == 0
-    _, parts = job_and_parts()
+    parts = parts_of_script()
     assert sorted(run.text("continues") for run in parts) == ["", "20260101T000000-0000"]
     assert len(aggregate("greenlove_logs").by("training")) == 2

@@ -16,7 +16,7 @@ import click
 from greenlove_tracker.cli.base import Verb, cli
 from greenlove_tracker.cli.processes import become
 from greenlove_tracker.cli.start import StartOptions, hold_back
-from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, is_strict, load_settings
+from greenlove_tracker.config import DEFAULT_LOG_DIR, is_strict, load_settings
 from greenlove_tracker.errors import MissingExtraError, SettingError, UsageError
 from greenlove_tracker.records import RunStatus
 
@@ -188,7 +188,7 @@ def run(
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}{every}")
         python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
         become(command if ctx.meta["is_command"] else (*python, *command))
-    _show(outcome, settings)
+    _show(outcome)
     _leave(outcome)
 
 
@@ -199,19 +199,19 @@ def _python_flags() -> list[str]:
     return [*flags, "-u"] if is_unbuffered else flags
 
 
-def _next_step(outcome: ScriptOutcome, settings: Settings) -> str:
-    summary = outcome.session.summary
+def _next_step(outcome: ScriptOutcome) -> str:
+    summary, settings = outcome.session.summary, outcome.session.state.settings
     if summary is None or summary.status != RunStatus.FINISHED:
         return ""
     log_dir = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(settings.log_dir)}"
     return f"greenlove report{log_dir} -o report.pdf"
 
 
-def _show(outcome: ScriptOutcome, settings: Settings) -> None:
-    if settings.verbose > 0:
+def _show(outcome: ScriptOutcome) -> None:
+    if outcome.session.state.settings.verbose > 0:
         code = outcome.exit_code
         number = code if isinstance(code, int) else int(code is not None)
-        outcome.session.show_final_screen(_next_step(outcome, settings), number)
+        outcome.session.show_final_screen(_next_step(outcome), number)
 
 
 def _leave(outcome: ScriptOutcome) -> NoReturn:

@@ -41,7 +41,7 @@ from greenlove_tracker.files import write_atomically
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
-from greenlove_tracker.tracker.tracker import outer_run_dir
+from greenlove_tracker.tracker.session import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 ONE_RUN = (

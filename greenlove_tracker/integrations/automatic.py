@@ -101,9 +101,9 @@ class AutomaticCallbacks:
 
     def of_lightning(self) -> list[Any]:
         """Return the callback of a trainer of Lightning's that is being made."""
-        from greenlove_tracker.tracker.session import open_job
+        from greenlove_tracker.tracker.session import open_run
 
-        if open_job() is None:  # a process that the script has forked
+        if open_run() is None:  # a process that the script has forked
             return []
         try:
             from greenlove_tracker.integrations.lightning import AutomaticLightningCallback

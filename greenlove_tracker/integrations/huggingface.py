@@ -19,7 +19,7 @@ from greenlove_tracker.errors import SettingError, UsageError, needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.tracker import run_dir_to_join
+from greenlove_tracker.tracker.session import run_dir_to_join
 from greenlove_tracker.workloads import Seen
 
 with needing("the Hugging Face callback", ("transformers", "torch"), "greenlove-tracker[huggingface]"):

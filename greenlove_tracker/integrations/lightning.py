@@ -22,8 +22,8 @@ from greenlove_tracker.integrations.training_adapter import TrainingAdapter, har
 from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.tracker.session import run_dir_to_join
 from greenlove_tracker.tracker.shutdown import status_of
-from greenlove_tracker.tracker.tracker import run_dir_to_join
 from greenlove_tracker.units import h_from_s
 from greenlove_tracker.workloads import Seen
 

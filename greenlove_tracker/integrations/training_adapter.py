@@ -23,7 +23,7 @@ from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.session import Session, open_job, open_run
+from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import WarnOnce
 from greenlove_tracker.workloads import Seen
 
@@ -96,8 +96,8 @@ class TrainingAdapter:
             length |= {"on_overrun": "warn"} if only_warns else {}
             self.tracker = Tracker(**{**plan, **self.settings, **length})
             run = self.run
-            job = run.job if run is not None and run.state.is_first_rank else None
-            if only_warns and job is not None and job.state.budget_actions.stops:
+            launch = run.launch if run is not None and run.state.is_first_rank else None
+            if only_warns and launch is not None and launch.settings.on_overrun == "stop":
                 message = "on_overrun stop: several processes train, so of an overrun it is only warned"
                 self._warn_once.warn("stop", f"{message}; give the trainer a GreenloveCallback of your own")
             if steps_per_epoch is not None and run is not None:
@@ -208,9 +208,12 @@ class TrainingAdapter:
 
     def _is_tracked_otherwise(self) -> bool:
         """Return True within a tracker or an exploration of the script's; a training of ours that raised is none."""
-        run, job, ours = open_run(), open_job(), TrainingAdapter._latest_automatic
-        is_left = run is not None and ours is not None and ours.run_dir == run.run_dir
-        return (run is not None and run is not job and not is_left) or (job is not None and job.is_exploring)
+        run, ours = open_run(), TrainingAdapter._latest_automatic
+        if run is None:
+            return False
+        is_left = ours is not None and ours.run_dir == run.run_dir
+        is_tracking = run.state.has_tracker and run.state.training_status is None
+        return run.is_exploring or (is_tracking and not is_left)
 
     def act_on_overruns(self) -> None:
         """Let a budget that the run's own thread found overrun act now, between two epochs.

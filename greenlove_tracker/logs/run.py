@@ -624,7 +624,10 @@ class Run(RunFiles):
             self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
         if stated is None:
             is_running = _is_running(self.fields, self.written_s)
-            return self.added_up(totals.Ending(RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED, None, ""))
+            status = RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
+            if (ended := self.text("training_status")) in list(RunStatus):  # and its script went on
+                status = RunStatus(ended)
+            return self.added_up(totals.Ending(status, None, ""))
         n_streams = sum(name.startswith("epochs-") for name in self._names)
         if not reason and (n_streams == 0 or (stated.n_ranks == 1 and n_streams == 1)):
             return stated

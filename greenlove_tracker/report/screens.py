@@ -18,7 +18,6 @@ from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.tables import QUANTITIES
 from greenlove_tracker.logs.uncertainty import LEVEL
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
-from greenlove_tracker.records import RunSummary
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
 from greenlove_tracker.report import wording
@@ -46,7 +45,6 @@ def end_screen(
     exit_code: int | None,
     wrote: Sequence[str] = (),
     next_command: str = "",
-    parts: Sequence[RunSummary] = (),
 ) -> str:
     """Return the screen that a tracked run ends with.
 
@@ -55,7 +53,6 @@ def end_screen(
         exit_code: of the script; None where there is none.
         wrote: the paths written, never shortened.
         next_command: what to type next, never shortened.
-        parts: totals of the runs of the script's own trackers, which are in no figure of this run.
     """
     code = f"exit {exit_code}" if exit_code is not None else ""
     ending = "   ".join(filter(None, (fmt.shortened(run.summary.status, 16), wording.progress(run), code)))
@@ -65,7 +62,6 @@ def end_screen(
             lines += terminal.figure(figure.label, figure.value, figure.how_text)
     lines.append("")
     sentences = (
-        _parts_sentence(parts),
         wording.early_stop_sentence(run),
         _metrics_sentence(run),
         outcome_sentence(run),
@@ -82,22 +78,6 @@ def next_steps(wrote: Sequence[str], next_command: str) -> list[str]:
     """Return the lines below a screen: what was written, and what to type next; none where there is neither."""
     lines = _wrote_lines(wrote) + ([f"{MARGIN}next    {next_command}"] if next_command else [])
     return ["", *lines] if lines else []
-
-
-def _parts_sentence(parts: Sequence[RunSummary]) -> str:
-    """Return the totals of the runs of a script's own trackers; empty without any."""
-    if not parts:
-        return ""
-    totals = [
-        fmt.plural(sum(part.epochs_done for part in parts), "epoch"),
-        fmt.duration(math.fsum(part.duration_s for part in parts)),
-    ]
-    for quantity in ("energy_kwh", "emissions_kgco2e"):
-        values = [getattr(part, quantity) for part in parts]
-        if None not in values:
-            totals.append(fmt.QUANTITIES[quantity][1](math.fsum(values)))
-    n_runs = fmt.plural(len(parts), "run")
-    return f"the script's own {n_runs} took {', '.join(totals)}; this run is the rest"
 
 
 _MAX_METRICS = 3

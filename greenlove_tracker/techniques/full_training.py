@@ -51,8 +51,7 @@ from greenlove_tracker.techniques.batch_size import with_batch_size
 from greenlove_tracker.techniques.compare import free_memory, reason_of, techniques_of
 from greenlove_tracker.techniques.technique import Parts, Technique
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.session import open_run
-from greenlove_tracker.tracker.tracker import outer_run_dir
+from greenlove_tracker.tracker.session import open_run, outer_run_dir
 
 _METER_S = 30.0  # that the meter is waited for, before the first epoch
 _SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the training all the same, and saves nothing

@@ -22,7 +22,7 @@ class LogKeeper(RunPart):
         recorder = self._recorder
         with self._state.lock:
             open_s = recorder.open_for_s()
-            if open_s >= SEGMENT_S and not recorder.is_suspended and not self._state.is_finished:
+            if open_s >= SEGMENT_S and not self._state.is_finished:
                 recorder.write_segment(keeps_mark=open_s < _LONGEST_MARK_S)
             unsynced = self._writer.unsynced()
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up

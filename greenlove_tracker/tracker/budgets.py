@@ -33,7 +33,7 @@ class BudgetMonitor(RunPart):
         """Read the meter where that is long ago, and check."""
         state, recorder = self._state, self._recorder
         with state.lock:
-            if not state.limits or state.is_finished or recorder.is_suspended:
+            if not state.limits or state.is_training_over:
                 return
             if state.clock.perf_s() >= recorder.read_at_s + _READ_S:
                 recorder.read_within_row()

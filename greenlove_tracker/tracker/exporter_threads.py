@@ -83,6 +83,7 @@ class RunExporters(RunPart):
         # Nothing is told before an epoch is under way: by then the script has begun its own run of the service, where
         # it has one, and the run of a script that makes trackers is known to be around theirs. A command has none.
         self._is_held = state.mode is not RunMode.COMMAND
+        self._has_ended = False
         self._totals = _Totals(state)
         self._position = 0
         self._deliveries = [_Delivery(exporter, self._describe, state, run.recorder) for exporter in state.exporters]
@@ -121,9 +122,15 @@ class RunExporters(RunPart):
 
     def ended(self, ending: RunEnded) -> None:
         """Tell of the end, without waiting."""
+        if not self._has_ended:  # with the training, and its script went on
+            self._has_ended = True
+            for delivery in self._deliveries:
+                delivery.close(ending)
+
+    def replaced(self) -> None:
+        """Tell nothing: the script has exporters of its own."""
         for delivery in self._deliveries:
-            # a job whose trackers had exporters of their own is told of nothing
-            delivery.close(None if self._is_held and "has_parts" in self._writer.fields else ending)
+            delivery.close(None)
 
     def wait(self, limit_s: float) -> None:
         """Wait until everything has been handed over."""

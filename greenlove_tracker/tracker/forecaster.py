@@ -125,7 +125,9 @@ class RunForecaster(RunPart):
         state = self._state
         with self._lock:
             with state.lock:
-                is_early = state.is_finished or not self._is_wanted() or (self._is_meter_starting() and not is_last)
+                is_early = (
+                    state.is_training_over or not self._is_wanted() or (self._is_meter_starting() and not is_last)
+                )
             if is_early:
                 return
             self._load()
@@ -156,7 +158,7 @@ class RunForecaster(RunPart):
         has_ended = state.stopped_early_after is not None and now_in <= state.stopped_early_after
         has_length = state.plan is not None and bool(state.plan.length) and not has_ended
         is_epoch_wanted = state.plan is None and self._recorder.epochs_done >= max(n_before, _LEAST_EPOCHS)
-        return (has_length or is_epoch_wanted) and n_before > 0 and not self._cannot_load
+        return (has_length or is_epoch_wanted) and n_before > 0 and not (self._cannot_load or state.is_training_over)
 
     def _load(self) -> None:
         """Load what forecasts need, before the first one is due; the rows that it slows down are flagged."""

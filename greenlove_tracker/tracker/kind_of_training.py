@@ -40,12 +40,12 @@ class KindOfTraining(RunPart):
         self._is_known = True
         warn_once = self._state.warn_once
         self._watch = StepWatch(self._write, lambda error: warn_once.internal_error("training kind", error))
-        if self._state.mode is RunMode.OWN:  # else an observer listens, who calls ``stepped``
+        if self._state.has_tracker:  # else an observer listens, who calls ``stepped``
             self._watch.listen()
 
     def stepped(self, optimizer: Any) -> None:
         """Take notice of a step of one of torch's optimizers."""
-        if self._watch is not None:
+        if self._watch is not None and not self._state.has_tracker:
             self._watch.stepped(optimizer)
 
     def note(self, precision: Seen, workload: Seen) -> None:

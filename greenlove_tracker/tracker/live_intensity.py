@@ -312,7 +312,7 @@ def _live_intensity(
     except UsageError as error:
         if settings.strict or error.is_in(given):
             raise
-        warn("intensity", f"the offline table counts, the run is tracked without live intensity: {error}")
+        warn("no intensity", f"the offline table counts, the run is tracked without live intensity: {error}")
         return None
 
 

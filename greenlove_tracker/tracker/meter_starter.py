@@ -11,13 +11,13 @@ from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import MeterError, pass_on_from_handler
+from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-from greenlove_tracker.records import Clock, Energy, Factor, Field, Flag
+from greenlove_tracker.records import Clock, Factor, Field, Flag
 from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.part import RunPart, RunParts
@@ -40,19 +40,6 @@ class MeterStarter(RunPart):
         self._is_released = self._has_failed = self._is_loading = False
         self._gpus_may_change = True
         self._info = MeterInfo(())
-
-    def lend(self) -> Meter:
-        """Return the meter for a run inside this one, which stands still meanwhile."""
-        if isinstance(self._meter, NullMeter):
-            return self._meter
-        if self._has_failed:
-            return NullMeter(self.why_no_energy)
-        return _LentMeter(self._meter, self._is_settled, self)
-
-    @property
-    def info(self) -> MeterInfo:
-        """The hardware that the meter found; nothing before it is up."""
-        return self._info
 
     def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
@@ -114,7 +101,7 @@ class MeterStarter(RunPart):
     def tick(self) -> None:
         """Measure the GPUs that the training names by now."""
         with self._state.lock:
-            if not self._recorder.is_suspended and not self._state.is_finished:
+            if not self._state.is_finished:
                 self._follow_visible_gpus()
 
     def _follow_visible_gpus(self) -> None:
@@ -164,8 +151,16 @@ class MeterStarter(RunPart):
             return "the meter could not start"
         return "nothing was metered" if self._is_settled.is_set() else "the run ended before the meter was up"
 
+    def replaced(self) -> None:
+        """Stop the meter: the script has another one."""
+        self._recorder.detach_meter(Flag.METER_STARTING)
+        self._release()
+
     def ended(self, ending: RunEnded) -> None:
         """Stop the meter, now or as soon as it has come up."""
+        self._release()
+
+    def _release(self) -> None:
         self._is_released = True
         if self._is_settled.is_set():
             self._stop()
@@ -177,37 +172,6 @@ class MeterStarter(RunPart):
         except Exception as error:
             pass_on_from_handler(error)
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}")
-
-
-class _LentMeter:
-    """The meter of a job for one run inside it: it is up already, or comes up, and goes on afterwards."""
-
-    def __init__(self, meter: Meter, is_settled: threading.Event, owner: MeterStarter) -> None:
-        self._meter, self._is_settled, self._owner = meter, is_settled, owner
-        self.starts_at_once = is_settled.is_set()
-        self.resolution_s = meter.resolution_s
-
-    def start(self) -> MeterInfo:
-        """Wait until it is up, and return what it found.
-
-        Raises:
-            MeterError: where it could not start.
-        """
-        self._is_settled.wait()
-        if not self._owner.wait_ready(0.0):
-            raise MeterError(self._owner.why_no_energy)
-        return self._owner.info
-
-    def read(self) -> Energy:
-        """Return the energy since the last reading, of whichever run."""
-        return self._meter.read()
-
-    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
-        """Measure the GPUs that this environment names, where the job's meter can."""
-        return self._meter.reselect_gpus(env)
-
-    def stop(self) -> None:
-        """Do nothing: it is the job's."""
 
 
 def choose_meter(

@@ -114,7 +114,6 @@ class Recorder:
         is_opened_by_step: nobody said where the open epoch began: its first step did.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
         read_at_s: when the meter was last read, by the steady clock.
-        is_suspended: nothing is recorded, because another run of this process records what passes.
     """
 
     def __init__(
@@ -164,11 +163,10 @@ class Recorder:
         self.paused_s = self.paused_before_step_s = 0.0
         self.is_opened_by_step = False
         self.metered_kwh: float | None = None
-        self.is_suspended = False
 
     def attach_meter(self, meter: Meter) -> None:
         """Measure energy from now on; what came before is a row of its own without energy."""
-        if not self.is_suspended and self.open_for_s() > (_UNMETERED_S if meter.starts_at_once else 0.0):
+        if self.open_for_s() > (_UNMETERED_S if meter.starts_at_once else 0.0):
             self.write_segment()
         self._meter = meter
         self._failures = 0
@@ -381,37 +379,14 @@ class Recorder:
         """The end of the last row, by both clocks."""
         return self._boundary.perf_s, self._boundary.utc_s
 
-    def suspend(self) -> None:
-        """Write what has passed, and record nothing until ``go_on``: another run of this process does."""
-        self.write_segment()
-        self.is_suspended = True
-
-    def go_on(self, since: tuple[float, float], *, is_meter_read: bool) -> None:
-        """Record again.
-
-        Args:
-            since: when the other run ended, by both clocks.
-            is_meter_read: the other run read this meter; else what it counted until now is discarded.
-        """
-        self.is_suspended = False
-        self._boundary = _Boundary(*since, self._boundary.loading_s)
-        self.read_at_s = since[0]
-        meter = self._meter
-        if meter is not None and not is_meter_read:
-            try:
-                meter.read()
-            except Exception as error:  # the next row's own reading fails too, and is warned of
-                pass_on_from_handler(error)
-            self.detach_meter(Flag.METER_STARTING)
-            self.write_segment()  # a row is wholly metered or not at all
-            self._meter = meter
+    def change_terms(self, epochs_before: int, grams_per_kwh: float, rates: RatesInForce | None) -> None:
+        """Count epochs and emissions otherwise from now on; no epoch has begun."""
+        self._epochs_before, self._grams_per_kwh, self._rates = epochs_before, grams_per_kwh, rates
 
     def finish(self) -> None:
         """Close the open epoch as unfinished and write the tail; once."""
         if self._is_finished:
             return
-        if self.is_suspended:  # the process ends, with both runs: what passed is the other one's
-            self.is_suspended, self._boundary = False, self._now()
         n_rows = self._n_rows
         try:
             self._wait_for_device()

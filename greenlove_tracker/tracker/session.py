@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenlove_tracker import console, devices
 from greenlove_tracker.checkpoints import CheckpointEvent
@@ -42,6 +42,7 @@ from greenlove_tracker.records import (
 )
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.background import BackgroundWorker
+from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
@@ -76,7 +77,25 @@ _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _MAKE_ROWS = {"greenlove_tracker.tracker.recorder", "greenlove_tracker.logs.writer"}
 _END_S = 20.0  # the end of a run waits so long for what its parts still do,
 _TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
+RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run` for processes that its script or command starts
+# Settings that describe hardware: with others, another meter is needed.
+_HARDWARE = ("cpu_tdp_w", "ram_w", "sim_cpu_tdp_w", "sim_cpu_util", "sim_gpu_w", "sim_gpu_util", "sim_gpu_count")
 _READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A script under ``greenlove run``: each of its trainings is a run, and what lies around it is in one of them.
+
+    Attributes:
+        settings: that were given to it.
+        run_dir: of the first run.
+        started_utc_s: when that began.
+    """
+
+    settings: Settings
+    run_dir: Path
+    started_utc_s: float
 
 
 class Session:
@@ -96,11 +115,10 @@ class Session:
         codecarbon_options: passed on to CodeCarbon.
         exporters: of the script; those that the settings name are added.
         intensity: of the script, instead of one that the settings name.
+        launch: the ``greenlove run`` in whose script a further tracker begins; the run begins where the last one ends.
 
     Attributes:
-        job: the run of ``greenlove run`` whose script tracks this one; it stands still meanwhile, so that each second
-            and each energy is in one run.
-        parts: of such a job, the totals of the runs inside it that are over.
+        launch: the ``greenlove run`` whose script this is a run of; None of any other.
         run_parts: what is done beside timing rows.
         state: of the run.
         recorder: of the run.
@@ -113,6 +131,9 @@ class Session:
     Raises:
         UsageError: for an unknown place, or a log directory that cannot be written.
     """
+
+    _n_explorations: ClassVar[int] = 0  # that are open in this process
+    recorder: Recorder
 
     def __init__(
         self,
@@ -130,19 +151,15 @@ class Session:
         codecarbon_options: Mapping[str, Any] | None = None,
         exporters: Sequence[Exporter] = (),
         intensity: IntensityFallbacks | None = None,
+        launch: Launch | None = None,
     ) -> None:
         self.pid = os.getpid()
         self.summary: RunSummary | None = None
         self.shows_final_screen = self.is_monitoring_over = False
         self.state: RunState
-        self.job = open_job() if mode is RunMode.OWN else None
-        self.parts: list[RunSummary] = []
-        self._n_explorations = 0  # that go on beside this job
-        self._beside = open_job() if mode is RunMode.EXPLORATION else None
-        in_background: bool = clock is None and (self.job is None or self.job.state.in_background)
-        self._shares_clock = clock is None
-        clock = clock or (self.job.state.clock if self.job is not None else SystemClock())
-        warn_once = _warner(settings.notes if ranks.rank == 0 and self.job is None else ())
+        in_background = clock is None
+        clock = clock or SystemClock()
+        warn_once = _warner(settings.notes if ranks.rank == 0 and launch is None else ())
         settings = with_found_country(settings, warn_once)  # may take a moment, which is not the training's
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
@@ -150,24 +167,16 @@ class Session:
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
         self._intensity: LiveIntensity | None = None
         rates: RatesInForce | None = None
-        shared = None if self.job is None or intensity is not None else self.job._lend_intensity(settings, clock)
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
-            found = open_rates(settings, factors, clock, warn_once.warn, source=intensity, shared=shared)
-            factors, rates, self._intensity = found
-        self._borrows_intensity = shared is not None
-        lent = None if meter is not None or codecarbon_options or self.job is None else self.job._lend_meter(settings)
-        self._borrows_meter = lent is not None
-        meter = meter or lent or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
-        if in_background and lent is None and not meter.starts_at_once:
-            meter = WatchedMeter(meter, without_foreign_warnings(settings.verbose))
+            factors, rates, self._intensity = open_rates(settings, factors, clock, warn_once.warn, source=intensity)
+        meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
-        self._supersede(mode)
-        if self.job is not None:
-            suspended = self.job._suspend()
-            started_s, started_utc_s = suspended if self._shares_clock else (started_s, started_utc_s)
+        before = self._end_before(mode)
+        if before is not None and launch is not None and in_background:
+            started_s, started_utc_s = before.recorder.boundary
         state = self.state = RunState(
             settings=settings,
-            plan=None if mode.is_job else plan,
+            plan=None if mode.is_job and launch is None else plan,
             factors=replace(factors, run_id=run_dir.name),
             budget_actions=(budget_actions or BudgetActions()).with_settings(settings),
             prior=prior,
@@ -177,27 +186,26 @@ class Session:
             started_s=started_s,
             started_utc_s=started_utc_s,
             run_dir=run_dir,
-            meter=meter,
+            meter=_watched(meter, settings) if in_background else meter,
             exporters=exporters,
             in_background=in_background,
             is_part_of_other=join_dir is not None,
+            has_tracker=mode is RunMode.OWN or launch is not None,
             warn_once=warn_once,
             rates_in_force=rates,
         )
-        role = [Field("role", schema.JOINED_ROLE)] if join_dir else []
-        if self.job is not None and join_dir is None:
-            role = [Field("part_of", self.job.run_dir.name)]
-        limit = state.time_limit
-        if limit is not None:
-            role += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
-        if rates is not None:
-            role += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
-            role += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
-        if (waited := wait_before(os.environ, started_utc_s)) is not None:
-            role += waited.fields
-        fields = run_fields(settings, plan, ranks, state.factors, [*extra_fields, *role])
+        self.launch: Launch | None = None
+        if mode is RunMode.RUNNER:
+            self.launch = launch or Launch(settings, run_dir, started_utc_s)
+            os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
+        self._extra_fields = [*extra_fields, *([Field("role", schema.JOINED_ROLE)] if join_dir else [])]
+        if launch is not None:
+            self._extra_fields.append(Field("part_of", launch.run_dir.name))
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
-        self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed, has_rates=rates is not None)
+        has_rates = rates is not None or mode is RunMode.RUNNER  # whose script may ask for them yet
+        self.writer = writer.RunWriter(
+            run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=has_rates
+        )
         self.epoch_rows: list[Row] = []
         self.recorder = Recorder(
             clock,
@@ -215,22 +223,34 @@ class Session:
         self._told_of: Row | None = None
         self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
         self._worker = BackgroundWorker(self.run_parts)
-        if self._beside is not None:
-            self._beside._n_explorations += 1
-        self._start()
-
-    def _start(self) -> None:
-        state = self.state
-        before, log_dir = state.settings.continues, state.settings.log_dir
-        if before and not (state.run_dir.parent / before).is_dir():
-            state.warn_once.warn("continues", f"no run {before} in {log_dir}; noted as continued all the same")
-        if state.mode is not RunMode.EXPLORATION or open_run() is None:
+        Session._n_explorations += mode is RunMode.EXPLORATION
+        self._check_continued()
+        if mode is not RunMode.EXPLORATION or open_run() is None:
             guard.watch(self)
-        if self._intensity is not None and not self._borrows_intensity:
-            self._intensity.start(in_background=state.in_background)
+        if self._intensity is not None:
+            self._intensity.start(in_background=in_background)
         self.run_parts.tell(RunPart.started)
-        if state.in_background:
+        if in_background:
             self._worker.start()
+
+    def _known_fields(self, plan: Plan) -> list[Field]:
+        """Return what ``run.csv`` says from the start."""
+        state = self.state
+        fields = list(self._extra_fields)
+        if (limit := state.time_limit) is not None:
+            fields += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
+        if (rates := state.rates_in_force) is not None:
+            fields += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
+            fields += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
+        if (waited := wait_before(os.environ, state.started_utc_s)) is not None:
+            fields += waited.fields
+        return run_fields(state.settings, plan, state.ranks, state.factors, fields)
+
+    def _check_continued(self) -> None:
+        state, before = self.state, self.state.settings.continues
+        if before and not (state.run_dir.parent / before).is_dir():
+            log_dir = state.settings.log_dir
+            state.warn_once.warn("continues", f"no run {before} in {log_dir}; noted as continued all the same")
 
     def _emit(self, row: Row) -> None:
         self.writer.write_row(row)  # before anything else can go wrong
@@ -403,12 +423,12 @@ class Session:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True where what happens is not this run's: its script tracks or explores by itself, or the run is over."""
-        return self.is_finished or self.is_exploring or "has_parts" in self.writer.fields
+        """True where an observer's epochs are none: the script tracks or explores by itself, or the run is over."""
+        return self.is_finished or self.is_exploring or self.state.has_tracker
 
     @property
     def is_exploring(self) -> bool:
-        """True while an exploration goes on beside this job."""
+        """True while this process explores."""
         return self._n_explorations > 0
 
     def _close_open_epoch(self, recorder: Recorder) -> None:
@@ -566,85 +586,163 @@ class Session:
             self.finish(RunStatus.STOPPED, 0)
             raise SystemExit(0)
 
-    # -- a job, and the runs inside it ---------------------------------------------------------------------------
+    # -- a script under ``greenlove run``, and its trackers --------------------------------------------------------
 
-    def settings_for_part(self, given: Mapping[str, Any]) -> Settings:
-        """Return the settings of a run inside this job: what the script gives, before the options of the job.
+    def settings_for_tracker(self, given: Mapping[str, Any]) -> Settings:
+        """Return the settings of a tracker in the script of this run: what it gives, before the options of the run.
 
         Raises:
             UsageError: for a bad setting.
         """
-        settings, log_dir = self.state.settings, self.run_dir.parent
-        options = {name: getattr(settings, name) for name in settings.given}
-        if settings.max_hours is not None:  # it counts from the job's own start
-            passed_h = h_from_s(self.state.clock.utc_s() - self.state.started_utc_s)
-            options["max_hours"] = max(settings.max_hours - passed_h, _LEAST_HOURS)
-        if self.parts:  # it is the first training that resumes another run
+        launch = self.launch
+        if launch is None:
+            return load_settings(given)
+        options = {name: getattr(launch.settings, name) for name in launch.settings.given}
+        if self._has_trained:  # the tracker begins another run: only the first resumes one, and hours count from there
             options.pop("continues", None)
+            if launch.settings.max_hours is not None:
+                passed_h = h_from_s(self.state.clock.utc_s() - launch.started_utc_s)
+                options["max_hours"] = max(launch.settings.max_hours - passed_h, _LEAST_HOURS)
         if not self.state.is_part_of_other:  # the script may have changed its working directory
-            is_here = Path(settings.log_dir).absolute() == log_dir
-            options["log_dir"] = settings.log_dir if is_here else str(log_dir)
+            is_here = Path(launch.settings.log_dir).absolute() == launch.run_dir.parent
+            options["log_dir"] = launch.settings.log_dir if is_here else str(launch.run_dir.parent)
         own = {name: value for name, value in given.items() if value is not None}
         # What an option asks for and this script cannot have is warned of: it has not asked for it.
         return replace(load_settings({**options, **own}), given=frozenset(own))
 
-    def _lend_meter(self, settings: Settings) -> Meter | None:
-        """Return the job's meter for a run with these settings; None where it needs another."""
-        own = self.state.settings
-        needs_other = settings.is_simulated or (settings.cpu_tdp_w, settings.ram_w) != (own.cpu_tdp_w, own.ram_w)
-        return None if needs_other else self.run_parts.get(MeterStarter).lend()
+    @property
+    def _has_trained(self) -> bool:
+        return self.state.has_tracker or self.recorder.epochs_begun > 0
 
-    def _lend_intensity(self, settings: Settings, clock: Clock) -> LiveIntensity | None:
-        """Return the job's for a run that asks for the same: each service is asked once. None where it does not."""
-        wanted, own = ((s.intensity, s.intensity_urls, s.country) for s in (settings, self.state.settings))
-        return self._intensity if settings.intensity and wanted == own and clock is self.state.clock else None
+    def can_be_taken_over(self, settings: Settings, clock: Clock | None) -> bool:
+        """Return True where a tracker of the script may go on with this run; else it begins another one."""
+        has_own_clock = clock is not None and clock is not self.state.clock
+        return not (self._has_trained or has_own_clock) and (self._is_here(settings) or self._world_size <= 1)
 
-    def _suspend(self) -> tuple[float, float]:
-        """Stand still, because a run inside this job begins; return when that was, by both clocks."""
+    def _is_here(self, settings: Settings) -> bool:
+        return self.state.is_part_of_other or Path(settings.log_dir).absolute() == self.run_dir.parent
+
+    def take_over(
+        self,
+        settings: Settings,
+        plan: Plan,
+        *,
+        meter: Meter | None = None,
+        prior: Forecast | None = None,
+        budget_actions: BudgetActions | None = None,
+        codecarbon_options: Mapping[str, Any] | None = None,
+        exporters: Sequence[Exporter] = (),
+        intensity: IntensityFallbacks | None = None,
+    ) -> None:
+        """Go on as the run of a tracker that the script makes; what was until now is the start-up of its training.
+
+        Args:
+            settings: of the tracker; they count for the whole run, but rows that have rates of their time keep those.
+            plan: as of any run, and so are the others.
+            meter: in place of the one that is up, which goes on where its hardware is described alike.
+            prior: as of any run.
+            budget_actions: as of any run.
+            codecarbon_options: as of any run; they ask for another meter.
+            exporters: as of any run.
+            intensity: as of any run.
+
+        Raises:
+            UsageError: where something cannot be as the tracker asks for; the run goes on as it was.
+        """
+        state, ranks, before = self.state, self.state.ranks, self.state.settings
+        settings = with_found_country(settings, state.warn_once)
+        is_exported = ranks.rank == 0 and not state.is_part_of_other
+        exporters = [*exporters, *_exporters_in(settings, state.warn_once)] if is_exported else []
+        factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
+        rates, live = None, None
+        if ranks.carries_meter:
+            wanted, own = ((s.intensity, s.intensity_urls, s.country) for s in (settings, before))
+            shared = self._intensity if wanted == own and intensity is None else None
+            warn = state.warn_once.warn
+            found = open_rates(settings, factors, state.clock, warn, source=intensity, shared=shared)
+            factors, rates, live = found
+        if meter is None and (codecarbon_options or any(getattr(settings, n) != getattr(before, n) for n in _HARDWARE)):
+            meter = choose_meter(settings, ranks, state.clock, factors.carbon_intensity, codecarbon_options)
+        if not self._is_here(settings):
+            self._move(settings)
         with self.tracked_call as recorder:
-            if "has_parts" not in self.writer.fields:
-                self.writer.write_fields([Field("has_parts", schema.cell(True))])
-            recorder.abandon_epoch()  # one that was seen in the script, which marks its own from now on
-            recorder.suspend()
-        return self.recorder.boundary
+            self.run_parts.get(MeterStarter).tick()  # a reading is of the GPUs that are named by now
+            recorder.write_segment()  # with the rates of before
+            said, rows = self._known_fields(Plan()), self.writer.rows()
+            actions = budget_actions or BudgetActions()
+            state.adopt(settings, plan, factors, rates, actions, prior, exporters, rows)
+            recorder.change_terms(plan.first_epoch, state.grams_per_kwh, rates)
+            known = self._known_fields(plan)
+            gone = {field.name for field in said} - {field.name for field in known}
+            self.writer.write_fields([*known, *(Field(name, "") for name in gone)])
+            for kind in (RunForecaster, KindOfTraining, RunExporters):
+                self.run_parts.renew(kind, rows)
+            if meter is not None:
+                state.take_meter(_watched(meter, settings) if state.in_background else meter)
+                self.run_parts.renew(MeterStarter, rows)
+        self._check_continued()
+        if live is not self._intensity:
+            if self._intensity is not None:
+                self._intensity.close()
+            self._intensity = live
+            if live is not None:
+                live.start(in_background=state.in_background)
 
-    def _go_on(self, part: Session) -> None:
-        """Go on where a run inside this job has ended."""
-        with self.tracked_call as recorder:
-            if part.summary is not None:
-                self.parts.append(part.summary)
-            clock, suspended_s = self.state.clock, recorder.boundary[0]
-            ended = part.recorder.boundary if part._shares_clock else (clock.perf_s(), clock.utc_s())
-            recorder.go_on(ended, is_meter_read=part._borrows_meter)
-            self.state.other_runs_s += ended[0] - suspended_s
+    def _move(self, settings: Settings) -> None:
+        """Bring the run to another log directory.
 
-    def go_on_alone(self) -> None:
-        """Go on where a run inside this job could not begin."""
+        Raises:
+            LogDirError: where that cannot be.
+        """
+        run_dir = make_run_dir(settings, Ranks(), self.state.started_utc_s, self.run_dir.name)
+        with self.state.lock:
+            self.writer.move(run_dir)
+            self.state.move(run_dir)
+        os.environ[RUN_DIR_VARIABLE] = str(run_dir)
+
+    def end_training(self, status: RunStatus, exit_code: int | None) -> None:
+        """End the run, as far as its tracker knows: under ``greenlove run`` the rest of the script is part of it."""
+        if self.state.mode is not RunMode.RUNNER or _is_making_row():
+            self.finish(status, exit_code)
+            return
         with self.tracked_call as recorder:
-            if recorder.is_suspended:
-                recorder.go_on(recorder.boundary, is_meter_read=True)
+            self._close_epoch(status)
+            recorder.write_segment()
+            self.state.end_training(status)
+            self.writer.write_fields([Field("training_status", status)])
+            self.summary = self._summarise(status, None)
+            self.writer.sync()
+            exporters = self.run_parts.get(RunExporters)
+            exporters.ended(RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
+        exporters.wait(_END_S)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    def _supersede(self, mode: RunMode) -> None:
-        """Close the run that is open in this process, unless this one goes on inside or beside it."""
-        current = guard.current
-        if isinstance(current, Session) and current is not self.job and mode is not RunMode.EXPLORATION:
-            current.close_as_superseded()
+    def _end_before(self, mode: RunMode) -> Session | None:
+        """Close the run that is open in this process, unless this one goes on beside it, and return it."""
+        before = None if mode is RunMode.EXPLORATION else open_run()
+        if before is not None:
+            before.end_before_next()
+        return before
 
-    def close_as_superseded(self) -> None:
+    def end_before_next(self) -> None:
         """Close the run because another one begins in this process: two meters would count everything twice."""
-        if self.pid == os.getpid() and not self.is_finished:
-            run_id = self.state.factors.run_id
-            self.state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
+        state = self.state
+        if state.has_tracker and state.training_status is None:
+            run_id = state.factors.run_id
+            state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
             self.finish(RunStatus.SUPERSEDED)
+            return
+        if not state.has_tracker and self.recorder.epochs_done:
+            self.write_fields([Field("loops_seen", "epochs")])
+        if self.launch is not None:
+            self.write_fields([Field("part_of", self.launch.run_dir.name)])
+        self.shows_final_screen = state.settings.verbose > 0
+        self.finish(RunStatus.FINISHED)
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Write the tail and the summary, and release everything; once, and only in the process that began it."""
         if self.pid == os.getpid():
-            inner = open_run()
-            if inner is not None and inner.job is self:
-                inner.finish(status, exit_code)
             self._finish_after_row(status, exit_code)
             if self.is_finished and not self.is_monitoring_over:  # a training that goes on waits for nobody
                 self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
@@ -653,6 +751,7 @@ class Session:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
         if self.is_finished:
             return
+        status = self.state.training_status or status
         try:
             try:
                 self._close(status, exit_code)
@@ -666,14 +765,13 @@ class Session:
         finally:
             self.state.close()
             self._worker.run_ended()
-            if self._intensity is not None and not self._borrows_intensity:
+            if self._intensity is not None:
                 self._intensity.close()
             self.run_parts.tell(RunPart.ended, RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
             guard.release(self)
-            if self.job is not None:
-                self.job._go_on(self)
-            if self._beside is not None:
-                self._beside._n_explorations -= 1
+            Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
+            if self.launch is not None and not self.state.is_part_of_other:
+                os.environ.pop(RUN_DIR_VARIABLE, None)
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
             self.show_final_screen()
 
@@ -779,11 +877,11 @@ class Session:
         code = run.summary.exit_code if exit_code is None else exit_code
         if not unwritten:
             wrote = f"{self.shown_dir}/"
-            return end_screen(run, exit_code=code, wrote=[wrote], next_command=next_command, parts=self.parts)
+            return end_screen(run, exit_code=code, wrote=[wrote], next_command=next_command)
         reason = unwritten_text(unwritten)
         lost = f"! the log in {self.shown_dir}/ is not complete: {reason}; the figures are from memory"
         wrapped = terminal.wrap(lost, "  ", "    ", breaks_hyphens=False)
-        return "\n".join([end_screen(run, exit_code=code, parts=self.parts), "", *wrapped])
+        return "\n".join([end_screen(run, exit_code=code), "", *wrapped])
 
 
 def _is_making_row() -> bool:
@@ -817,15 +915,25 @@ def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]
         return ()
 
 
-def open_job() -> Session | None:
-    """Return the run of ``greenlove run`` in this process, whose script makes trackers; None where there is none."""
-    outermost = guard.outermost
-    if not isinstance(outermost, Session) or outermost.pid != os.getpid() or outermost.is_finished:
-        return None
-    return outermost if outermost.state.mode is RunMode.RUNNER else None
+def _watched(meter: Meter, settings: Settings) -> Meter:
+    """Return the meter for a run in the background, which must not hang with it."""
+    return meter if meter.starts_at_once else WatchedMeter(meter, without_foreign_warnings(settings.verbose))
 
 
 def open_run() -> Session | None:
     """Return the run of this process that is being tracked; None where there is none."""
     current = guard.current
     return current if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished else None
+
+
+def outer_run_dir() -> Path | None:
+    """Return the directory of the run that another process leads, of which this process is a part."""
+    text = os.environ.get(RUN_DIR_VARIABLE, "")
+    return Path(text) if text and Path(text).is_dir() else None
+
+
+def run_dir_to_join() -> Path | None:
+    """Return the directory of the run that a tracker made now would join: one that another process leads."""
+    run = open_run()
+    is_own = run is not None and run.launch is not None and not run.state.is_part_of_other
+    return None if is_own else outer_run_dir()

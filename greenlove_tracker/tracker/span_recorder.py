@@ -212,10 +212,10 @@ class SpanRecorder(RunPart):
         return sums
 
     def _count_to(self, now_s: float) -> None:
-        """Give the time that has passed to the innermost spans; that of another run inside this one is not ours."""
+        """Give the time that has passed to the innermost spans."""
         passed_s = now_s - max(self._counted_to_s, self._recorder.boundary[0])
         self._counted_to_s = now_s
-        if passed_s <= 0 or not self._innermost or self._recorder.is_suspended:
+        if passed_s <= 0 or not self._innermost:
             return
         share_s = passed_s / len(self._innermost)
         for span in self._innermost:
@@ -226,8 +226,8 @@ class SpanRecorder(RunPart):
     def _read(self, now_s: float) -> None:
         """Read the meter, where the last reading is long enough ago; what it gives comes to ``reading``."""
         recorder = self._recorder
-        if now_s - recorder.read_at_s < self._wait_s or self._is_over or recorder.is_suspended:
-            return  # a run inside this one may have borrowed the meter
+        if now_s - recorder.read_at_s < self._wait_s or self._is_over:
+            return
         recorder.read_within_row()
         self._took_s.append(self._clock.perf_s() - now_s)
         self._wait_s = max(

@@ -23,7 +23,7 @@ from greenlove_tracker.logs.totals import MeanRates, RunFactors
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, length_by_phases, phases_after
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Row, sum_energies
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Row, RunStatus, sum_energies
 from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.tracker.exporters import Exporter
 from greenlove_tracker.tracker.live_intensity import RatesInForce
@@ -36,7 +36,7 @@ class RunMode(Enum):
     """The kind of training that a run tracks."""
 
     OWN = "a training in this process, by a tracker of its own"
-    RUNNER = "a script in this process, under greenlove run; the trackers that it makes are runs of their own"
+    RUNNER = "a script in this process, under greenlove run, and its training"
     COMMAND = "a whole command, measured from outside"
     EXPLORATION = "an exploration, which may be inside another run of this process and then goes on beside it"
 
@@ -75,7 +75,8 @@ class RunState:
         next_epoch_s: forecast of the time of the next epoch, where nobody says how many there are.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
         node_factor: the energy of the node, in that of its metered components; 1 where nothing is assumed.
-        other_runs_s: time in which other runs of this process, inside this one, recorded what passed.
+        has_tracker: a tracker of the script's says what is in it; else an observer, or nobody.
+        training_status: how its tracker ended the training, where the script goes on behind that.
         rates_in_force: the intensity and the price of each row's time; None where the factors hold at all times.
         mean_rates: of the rows so far.
         stopped_early_after: the number of the epoch with which a rule ended the training; None where it has not.
@@ -97,6 +98,7 @@ class RunState:
     exporters: Sequence[Exporter]
     in_background: bool
     is_part_of_other: bool
+    has_tracker: bool
     warn_once: WarnOnce
     lock: threading.RLock = field(default_factory=threading.RLock)
     time_limit: TimeLimit | None = field(init=False)
@@ -105,13 +107,14 @@ class RunState:
     next_epoch_s: Estimate | None = None
     gpu_count: int = 0
     node_factor: float = 1.0
-    other_runs_s: float = 0.0
+    training_status: RunStatus | None = None
     rates_in_force: RatesInForce | None = None
     mean_rates: MeanRates = field(init=False)
     stopped_early_after: int | None = None
     plan_source: str = ""
     is_finished: bool = False
     _metered: Energy = UNKNOWN_ENERGY
+    _are_gpus_measured: bool = True
 
     def __post_init__(self) -> None:
         self.mean_rates = MeanRates(self.factors.rates)
@@ -121,6 +124,43 @@ class RunState:
         self.forecast = self.prior
         if self.prior is not None and self.prior.position is not None:  # that of an earlier run
             self.forecast = replace(self.prior, position=None)
+
+    def adopt(
+        self,
+        settings: Settings,
+        plan: Plan,
+        factors: RunFactors,
+        rates_in_force: RatesInForce | None,
+        budget_actions: BudgetActions,
+        prior: Forecast | None,
+        exporters: Sequence[Exporter],
+        rows: Sequence[Row],
+    ) -> None:
+        """Be the state of a tracker's run from now on, which has these rows."""
+        self.settings, self.plan, self.factors, self.prior = settings, plan, factors, prior
+        self.rates_in_force, self.budget_actions = rates_in_force, budget_actions.with_settings(settings)
+        self.has_tracker, self.exporters, self._metered = True, exporters, UNKNOWN_ENERGY
+        self.__post_init__()
+        self.count_gpus(self.gpu_count, are_measured=self._are_gpus_measured)
+        for row in rows:
+            self.add_row(row)
+
+    def end_training(self, status: RunStatus) -> None:
+        """Note that its tracker has ended, while its script goes on."""
+        self.training_status = status
+
+    def move(self, run_dir: Path) -> None:
+        """Take another directory, which the run is in by now."""
+        self.run_dir = run_dir
+
+    def take_meter(self, meter: Meter) -> None:
+        """Take another meter."""
+        self.meter = meter
+
+    @property
+    def is_training_over(self) -> bool:
+        """True once nothing more of the training is to come."""
+        return self.is_finished or self.training_status is not None
 
     def take_plan(self, plan: Plan | None, source: str = "") -> None:
         """Take the length of the training, once that is known; None: it is not known any more."""
@@ -141,7 +181,7 @@ class RunState:
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:
         """Take what the meter found. Where the GPUs are not measured, electricity has no price: the rest is not all."""
-        self.gpu_count = count
+        self.gpu_count, self._are_gpus_measured = count, are_measured
         if not are_measured:
             self.factors = replace(self.factors, electricity_price=None)
 
@@ -161,7 +201,7 @@ class RunState:
     @property
     def length_option(self) -> str:
         """What takes the number of epochs."""
-        return "Tracker(epochs=…)" if self.mode is RunMode.OWN else "greenlove run --epochs N"
+        return "Tracker(epochs=…)" if self.has_tracker else "greenlove run --epochs N"
 
     @property
     def is_first_rank(self) -> bool:
@@ -175,8 +215,8 @@ class RunState:
 
     @property
     def elapsed_s(self) -> float:
-        """The time since the run began, without that of the runs inside it."""
-        return self.clock.perf_s() - self.started_s - self.other_runs_s
+        """The time since the run began."""
+        return self.clock.perf_s() - self.started_s
 
     @property
     def energy_factor(self) -> float:
@@ -372,8 +412,8 @@ def ranks_in(log_dir: str) -> Ranks:
     return ranks_of_process(os.environ, order)
 
 
-def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
-    """Make the directory of a new run, absolute: a script may change its working directory.
+def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float, run_id: str = "") -> Path:
+    """Make the directory of a new run, or of that id, absolute: a script may change its working directory.
 
     Raises:
         LogDirError: where the log directory cannot be written.
@@ -384,7 +424,7 @@ def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
         raise LogDirError(f"cannot write logs to {settings.log_dir}: {error.strerror}") from error
     is_private = settings.private_logs
     if not ranks.launch_key:
-        return writer.create_run_dir(base, writer.new_run_id(utc_s), is_private=is_private)
+        return writer.create_run_dir(base, run_id or writer.new_run_id(utc_s), is_private=is_private)
     run_id = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
     return writer.create_run_dir(base, run_id, is_private=is_private, is_shared=True)
 

@@ -35,7 +35,7 @@ class StatusPrinter(RunPart):
     def tick(self) -> None:
         """Tell the line where it is time, and an epoch has ended since the last one, or the prospect is another."""
         state = self._state
-        is_shown = state.settings.verbose >= 1 and state.is_first_rank and not self._recorder.is_suspended
+        is_shown = state.settings.verbose >= 1 and state.is_first_rank and not state.is_training_over
         if not is_shown or state.mode is RunMode.EXPLORATION:  # which draws a line of its own
             return
         with state.lock:

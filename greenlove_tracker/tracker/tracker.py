@@ -27,18 +27,16 @@ from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.overruns import BudgetActions, Overrun
-from greenlove_tracker.tracker.session import Session, open_job
+from greenlove_tracker.tracker.session import Session, open_run, outer_run_dir, run_dir_to_join
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
-from greenlove_tracker.tracker.state import Plan, WarnOnce, ranks_in
+from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce, ranks_in
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
-__all__ = ["RUN_DIR_VARIABLE", "Tracker", "outer_run_dir", "run_dir_to_join"]
+__all__ = ["Tracker"]
 
 _log = logging.getLogger("greenlove_tracker")
-
-RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run -- command` for the command's own trackers
 
 
 class Tracker:
@@ -153,34 +151,34 @@ class Tracker:
             given["on_overrun"] = on_overrun
         if devices.in_dataloader_worker():
             return
-        job = open_job()
+        script = open_run()
+        if script is not None and script.launch is None:
+            script = None
 
         def begin() -> Session:
-            merged = load_settings(given) if job is None else job.settings_for_part(given)
+            merged = load_settings(given) if script is None else script.settings_for_tracker(given)
             own = replace(plan, phases=merged.phases).rest_from(first_epoch, first_step)
-            session = Session(
-                merged,
-                own,
-                ranks_in(merged.log_dir),
-                clock,
-                meter,
-                join_dir=run_dir_to_join(),
-                prior=prior_for(prior, own),
-                budget_actions=budget_actions,
-                codecarbon_options=codecarbon_options,
-                exporters=exporters,
-                intensity=source,
-            )
-            session.shows_final_screen = merged.verbose > 0
-            return session
+            more: dict[str, Any] = {
+                "meter": meter,
+                "prior": prior_for(prior, own),
+                "budget_actions": budget_actions,
+                "codecarbon_options": codecarbon_options,
+                "exporters": exporters,
+                "intensity": source,
+            }
+            if script is None:
+                session = Session(merged, own, ranks_in(merged.log_dir), clock, join_dir=outer_run_dir(), **more)
+                session.shows_final_screen = merged.verbose > 0
+                return session
+            if script.can_be_taken_over(merged, clock):
+                script.take_over(merged, own, **more)
+                return script
+            launch, ranks, join_dir = script.launch, script.state.ranks, run_dir_to_join()
+            return Session(merged, own, ranks, clock, mode=RunMode.RUNNER, join_dir=join_dir, launch=launch, **more)
 
-        try:
-            arguments = {name for name, value in given.items() if value is not None}
-            arguments |= {"intensity"} if source is not None else set()
-            self._session = _begun(begin, arguments, lambda: is_strict(given))
-        finally:
-            if job is not None and self._session is None:
-                job.go_on_alone()
+        arguments = {name for name, value in given.items() if value is not None}
+        arguments |= {"intensity"} if source is not None else set()
+        self._session = _begun(begin, arguments, lambda: is_strict(given))
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -367,7 +365,7 @@ class Tracker:
         session = self._session
         if session is None or os.getpid() != self._pid:
             return None
-        if session.is_finished:
+        if session.state.is_training_over:
             if session.is_monitoring_over:
                 return None
             if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
@@ -378,9 +376,9 @@ class Tracker:
 
     def _finish(self, status: RunStatus, exit_code: int | None) -> None:
         session = self._session
-        if session is None or os.getpid() != self._pid or session.is_finished:
+        if session is None or os.getpid() != self._pid or session.state.is_training_over:
             return
-        session.finish(status, exit_code)
+        session.end_training(status, exit_code)
 
 
 def _plan_by_loop(session: Session, frame: FrameType) -> None:
@@ -435,18 +433,6 @@ def _refuse_unknown(names: Iterable[str]) -> None:
         near = difflib.get_close_matches(unknown, known, n=1)
         meant = f"did you mean {near[0]}?" if near else "help(greenlove_tracker.Tracker) lists them"
         raise UsageError(f"no such setting: {unknown}; {meant}")
-
-
-def run_dir_to_join() -> Path | None:
-    """Return the directory of the run that a tracker made now would join: one that another process leads."""
-    job = open_job()
-    return None if job is not None and not job.state.is_part_of_other else outer_run_dir()
-
-
-def outer_run_dir() -> Path | None:
-    """Return the directory of the run that another process leads, of which this process is a part."""
-    text = os.environ.get(RUN_DIR_VARIABLE, "")
-    return Path(text) if text and Path(text).is_dir() else None
 
 
 def _inert_tracker() -> Tracker:

@@ -367,11 +367,11 @@ def test_under_greenlove_run_a_training_and_its_continuation_are_runs_of_their_o
     trainer = make_trainer(make_callback(), max_steps=4, save_strategy="steps", save_steps=2)
     trainer.train()
     trainer.train(resume_from_checkpoint="checkpoints/checkpoint-2")
-    led.finish(RunStatus.FINISHED)
-    job, first, second = read_logs("greenlove_logs").runs
+    open_run().finish(RunStatus.FINISHED)
+    first, second = read_logs("greenlove_logs").runs
     assert [r.summary.counts.steps for r in (first, second)] == [4, 2]
     assert (first.text("continues"), second.text("continues")) == ("", first.run_id)
-    assert first.text("part_of") == second.text("part_of") == job.run_id
+    assert first.text("part_of") == second.text("part_of") == first.run_id == led.run_dir.name
 
 
 def test_a_ranks_tokens_add_up_to_those_of_all():

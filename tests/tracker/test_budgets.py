@@ -193,9 +193,9 @@ def test_a_script_under_greenlove_run_says_what_is_done_in_its_budgets(clock, tm
     with pytest.raises(BudgetExceeded), Tracker(epochs=20, max_energy_kwh=0.01, on_overrun="stop") as t:
         train(t, clock, 20)
     led.finish(RunStatus.FINISHED)
-    run, job = sorted(read_logs(tmp_path).runs, key=lambda run: run.has_parts)
-    assert 0 < run.summary.epochs_done < 20 and (run.summary.status, job.summary.status) == ("stopped", "finished")
-    assert run.summary.duration_s == clock.perf_s() and job.summary.duration_s == 0.0
+    (run,) = read_logs(tmp_path).runs
+    assert 0 < run.summary.epochs_done < 20 and run.summary.status == "stopped"  # whatever the script did behind it
+    assert run.summary.duration_s == clock.perf_s()
 
 
 def test_a_deadline_sees_that_the_machine_was_suspended(clock, tmp_path, caplog):
@@ -317,11 +317,12 @@ def test_the_hours_of_a_job_count_from_its_own_start(clock, tmp_path, no_slurm):
     job = Session(settings, Plan(), find_ranks({}), clock, meter, mode=RunMode.RUNNER)
     clock.pass_s(260.0)
     with Tracker(epochs=2) as tracker:
-        assert session().state.limits["duration_s"] == pytest.approx(100.0)
+        assert session().state.limits["duration_s"] == pytest.approx(360.0) and session().state.elapsed_s == 260.0
         train(tracker, clock, 2, epoch_s=60.0)
-    with Tracker(epochs=2):  # the job's limit has passed: it is said, and nothing fails
+    with Tracker(epochs=2, clock=clock, meter=meter):  # the job's limit has passed: it is said, and nothing fails
         assert session().state.limits["duration_s"] < 0.01
-    job.finish(RunStatus.FINISHED)
+    session().finish(RunStatus.FINISHED)
+    assert job.is_finished
 
 
 def test_an_exploration_has_no_time_limit_of_its_own(clock, tmp_path, caplog, no_slurm):

@@ -334,18 +334,35 @@ def test_a_forecast_knows_what_the_tariff_says_of_the_rest(clock, tmp_path):
     assert the_run().electricity_price.value == pytest.approx(0.20)
 
 
-def test_a_run_inside_a_job_uses_the_answers_of_the_job(clock, tmp_path):
+def test_a_tracker_takes_over_the_answers_of_the_runners_run_and_closes_them_at_its_end(clock, tmp_path):
     write_file(clock, 100, 300, 500)
     settings = load_settings({"intensity": "own.csv", "log_dir": str(tmp_path / "logs"), "verbose": 0})
     meter = SimulatedMeter(clock, gpu_w=360.0)
     job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
+    before = job._intensity
     with make_tracker(None, tmp_path / "logs", meter=SimulatedMeter(clock, gpu_w=360.0)) as tracker:
-        assert session() is not job and session()._intensity is job._intensity
+        assert session() is job and job._intensity is before
         train(tracker, clock, 1)
-    assert not job._intensity._is_closed.is_set()
+    assert not before._is_closed.is_set()
     job.finish(RunStatus.FINISHED)
-    assert job._intensity._is_closed.is_set()
-    assert {run.text("intensity_order") for run in read_logs(tmp_path / "logs").runs} == {"csv"}
+    assert before._is_closed.is_set()
+    assert the_run().text("intensity_order") == "csv"
+
+
+def test_rows_from_before_a_tracker_keep_their_intensity_and_those_without_have_the_trackers(clock, tmp_path):
+    write_file(clock, 100, 100, 100)
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    for given in ({"intensity": "own.csv"}, {}):
+        log_dir = tmp_path / f"logs{len(given)}"
+        settings = load_settings({**given, "log_dir": str(log_dir), "verbose": 0})
+        job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
+        clock.pass_s(100.0)
+        with make_tracker(clock, log_dir, meter=None, carbon_intensity_gco2e_per_kwh=500, intensity="") as tracker:
+            train(tracker, clock, 10)
+        job.finish(RunStatus.FINISHED)
+        (run,) = read_logs(log_dir).runs
+        assert run.emissions_kgco2e == pytest.approx(0.01 * (0.1 if given else 0.5) + 0.01 * 0.5)
+        assert run.carbon_intensity.value == pytest.approx(run.emissions_kgco2e / 0.02 * 1000)
 
 
 def test_without_them_a_log_is_as_it_was(clock, tmp_path):

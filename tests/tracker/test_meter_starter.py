@@ -135,10 +135,9 @@ def test_a_tracker_under_the_runner_counts_the_gpus_that_its_script_named_before
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     with Tracker(2, log_dir=tmp_path, verbose=0) as tracker:
         train(tracker, clock, 2)
-    tick()  # the job goes on
+    tick()  # the script goes on
     clock.pass_s(10.0)
     job.finish(RunStatus.FINISHED)
-    runs = {run.has_parts: run for run in read_logs(tmp_path).runs}
-    for run, passed_s in ((runs[False], 20.0), (runs[True], 10.0)):
-        assert run.summary.energy_kwh == pytest.approx(WATTS * passed_s / 3.6e6)
-        assert (run.text("gpu_count"), run.text("gpu_models"), run.text("gpu_doubt")) == ("1", "1 × H100", "")
+    (run,) = read_logs(tmp_path).runs
+    assert run.summary.energy_kwh == pytest.approx(WATTS * 30.0 / 3.6e6)
+    assert (run.text("gpu_count"), run.text("gpu_models"), run.text("gpu_doubt")) == ("1", "1 × H100", "")

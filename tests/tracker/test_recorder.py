@@ -303,23 +303,6 @@ def test_a_row_beside_which_we_were_loading_says_so_and_its_time_stays_as_it_was
     assert [r.flags for r in bench.rows] == [{Flag.LOADING}, frozenset(), frozenset()]
 
 
-def test_what_another_run_of_the_process_records_is_in_no_row_of_this_one():
-    clock = FakeClock()
-    bench = Bench(SimulatedMeter(clock, gpu_w=360.0), clock)
-    clock.pass_s(10.0)
-    bench.recorder.suspend()
-    clock.pass_s(100.0)
-    bench.recorder.go_on((clock.perf_s(), clock.utc_s()), is_meter_read=False)
-    clock.pass_s(20.0)
-    bench.recorder.suspend()
-    clock.pass_s(100.0)
-    bench.recorder.detach_meter(Flag.NO_METER)  # the process ends while the other run is open, which read it
-    bench.recorder.finish()
-    assert sum(row.gap_before_s for row in bench.rows) == 30.0
-    assert math.fsum(row.gap_before.total_kwh or 0.0 for row in bench.rows) == pytest.approx(0.36 * 30.0 / 3600)
-    assert bench.rows[-1].kind is RowKind.TAIL and bench.rows[-1].gap_before_s == 0.0
-
-
 @pytest.mark.parametrize(("hole_s", "flags"), [(4.9, set()), (5.1, {Flag.POWER_HOLE})])
 def test_a_row_with_a_hole_in_its_readings_of_power_is_flagged_and_keeps_its_energy(hole_s, flags):
     meter = ScriptedMeter([gpu_energy(0.0), gpu_energy(0.1), gpu_energy(0.0), gpu_energy(0.1)])

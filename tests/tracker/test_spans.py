@@ -413,7 +413,7 @@ def test_a_torn_line_costs_itself(clock, tmp_path):
     tracker.stop()
 
 
-def test_a_run_inside_a_job_has_its_own_time_and_the_job_the_rest(clock, tmp_path):
+def test_spans_around_and_in_a_tracker_under_the_runner_are_of_one_run(clock, tmp_path):
     from greenlove_tracker.config import load_settings
     from greenlove_tracker.job import Ranks
     from greenlove_tracker.tracker.session import Session
@@ -424,15 +424,15 @@ def test_a_run_inside_a_job_has_its_own_time_and_the_job_the_rest(clock, tmp_pat
     job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
     with track("script"):
         clock.pass_s(1.0)
-        with Tracker(clock=clock, meter=SimulatedMeter(clock, gpu_w=360.0), verbose=0), track("part"):
+        with Tracker(clock=clock, verbose=0), track("part"):
             clock.pass_s(10.0)
         clock.pass_s(2.0)
     job.finish(RunStatus.FINISHED)
-    found = {run.spans[0].name: run for run in read_logs(tmp_path).runs}
-    (script,) = found["script"].spans
-    assert script.own_s == close(3.0) and script.energy.gpu_kwh == close(3 * KWH_PER_S)
-    assert found["script"].summary.energy.gpu_kwh == close(3 * KWH_PER_S)
-    assert found["part"].spans[0].energy.gpu_kwh == close(10 * KWH_PER_S)
+    run = only_run(tmp_path)
+    script, part = run.spans
+    assert script.own_s == close(3.0) and script.energy.gpu_kwh == close(13 * KWH_PER_S)
+    assert (part.name, part.energy.gpu_kwh) == ("part", close(10 * KWH_PER_S))
+    assert run.summary.energy.gpu_kwh == close(13 * KWH_PER_S)
 
 
 def _child(queue):
