@@ -42,8 +42,10 @@ RUN = {
     "wait_s, wait_reason": "time waited before the run (`greenlove wait`, `greenlove run --start`); why that ended",
     "intensity_at_request_gco2e_per_kwh, intensity_at_start_gco2e_per_kwh": "the grid's when that wait began and "
     "ended, where it was known",
-    "part_of": "the run of `greenlove run` whose script made this one's tracker; neither holds anything of the other",
-    "has_parts": "`yes`: such runs lie beside this one, which is what lay outside them",
+    "part_of": "the first run of the script under `greenlove run`, where that made several; none holds anything of "
+    "another",
+    "has_parts": "`yes`, before 2026-11-24: such runs lie beside this one, which is what lay outside them",
+    "training_status": "how the script's tracker ended, where the script went on; it is the run's status, too",
     "job_id, array_job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
     "country": "as given; empty: the world's average",
     "pue, price_usd_per_gpu_hour, is_rented": "as set",
