@@ -497,13 +497,8 @@ class Run(RunFiles):
 
     @property
     def has_parts(self) -> bool:
-        """True where the run is what a script did outside its trackers, whose runs are beside it."""
+        """True of an older log of what a script did outside its trackers, whose runs are beside it."""
         return "has_parts" in self.own_fields  # a further one's is of a runner inside this run
-
-    @property
-    def is_overhead(self) -> bool:
-        """True where the run trained nothing itself: its script's trainings are beside it, and none is within it."""
-        return self.has_parts and not self.epochs
 
     @cached_property
     def cut_off_ranks(self) -> Sequence[int]:

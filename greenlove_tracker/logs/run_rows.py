@@ -42,7 +42,7 @@ Shared = TypeVar("Shared")
 
 # -- Keys that runs can be grouped by --
 
-TRAINING, EXPLORATION, COMPARISON, OVERHEAD = "training", "exploration", "comparison", "overhead"  # kinds of runs
+TRAINING, EXPLORATION, COMPARISON = "training", "exploration", "comparison"  # kinds of runs
 INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED, RunStatus.EXITED}  # of the latter nobody said how
 
 KEYS = (
@@ -82,10 +82,10 @@ _TEXTS = (  # of run.csv
 
 
 def kind_of(run: Run) -> str:
-    """Return ``TRAINING``, ``EXPLORATION``, ``COMPARISON`` or ``OVERHEAD``."""
+    """Return ``TRAINING``, ``EXPLORATION`` or ``COMPARISON``."""
     if run.is_exploration:
         return COMPARISON if run.is_comparison else EXPLORATION
-    return OVERHEAD if run.is_overhead else TRAINING
+    return TRAINING
 
 
 def intensity_of(run: Run) -> str:

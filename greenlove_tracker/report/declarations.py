@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, INCOMPLETE, OVERHEAD, TRAINING
+from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, INCOMPLETE, TRAINING
 from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.records import COMPONENTS, RunStatus
@@ -23,8 +23,7 @@ UNITS = ("run", "epoch", "step", "sample", "token")
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
 _FINAL, _OTHER, _EXPLORATORY, _UNDONE = ("final", "preliminary", "exploratory", "failed or interrupted")
-_OUTSIDE = "outside the trackers"  # of a script: no runs of its own
-_GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE, _OUTSIDE)
+_GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE)
 _MAX_RUN_IDS = 3  # in an error
 _MAX_LEFT_OUT = 10  # by name in a declaration
 
@@ -117,7 +116,6 @@ def _emissions_kgco2e(facts: _Facts) -> float:
         raise UsageError("no run could be read: there is nothing to declare")
     elif not facts.kinds[TRAINING]:
         which = "only comparisons" if facts.kinds[COMPARISON] else "only explorations"
-        which = "what a script did outside its trackers" if facts.kinds[OVERHEAD] else which
         raise UsageError(f"these runs are {which}: there is no training to declare")
     elif totals.emissions_kgco2e is not None and not n:
         return totals.emissions_kgco2e
@@ -137,7 +135,6 @@ def _left_out(aggregate: Aggregate, facts: _Facts) -> Iterator[str]:
             f"{fmt.plural(n, 'run')} that did not finish well {are} not in it, {its} emissions are not known: "
             f"{', '.join(facts.left_out)}{more}"
         )
-    yield from _unknown_overhead(facts)
     if left := wording.left_out(aggregate.n_left_out):
         yield left
     n = len(aggregate.problems)
@@ -151,15 +148,6 @@ def _mocked(facts: _Facts) -> Iterator[str]:
         yield f"SIMULATED: {fmt.plural(n, 'run')} of simulated hardware or an invented carbon intensity in it"
     if n := facts.totals.n_mock_intensity:
         yield f"MOCK: the carbon intensity of {fmt.plural(n, 'run')} is invented, and so is the CO2e"
-
-
-def _unknown_overhead(facts: _Facts) -> Iterator[str]:
-    """Yield what scripts did outside their trackers without its energy being known; nothing where all is known."""
-    if n := facts.n_unknown_overhead:
-        whose, theirs = ("a script", "its") if n == 1 else (f"{n:,} scripts", "their")
-        known = "energy of that is" if facts.needs == "energy" else "emissions of that are"
-        time = fmt.duration(facts.unknown_overhead_s)
-        yield f"what {whose} did outside {theirs} trackers, {time}, is not in it: the {known} not known"
 
 
 def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
@@ -184,13 +172,13 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     if _FINAL not in by_group:
         groups = [("runs" if name == _OTHER else name, sums) for name, sums in groups]
         note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
-    table = [_cells(name, sums, None if name == _OUTSIDE else sums.totals.n_runs) for name, sums in groups]
+    table = [_cells(name, sums, sums.totals.n_runs) for name, sums in groups]
     rows = [*table, *([_cells("total", Sums(facts.totals), facts.n_runs)] if len(table) > 1 else [])]
     in_cells = "".join(cell for row in rows for cell in row)
     marks = [text.partition(": greenlove ")[0] for mark, text in wording.MARKS.items() if mark in in_cells]
     n_problems = len(aggregate.problems)
     problems = f"{fmt.plural(n_problems, 'part')} of the logs could not be read; greenlove summary names them."
-    more = [f"{text[0].upper()}{text[1:]}." for text in (*_mocked(facts), *_unknown_overhead(facts))]
+    more = [f"{text[0].upper()}{text[1:]}." for text in _mocked(facts)]
     left = wording.left_out(aggregate.n_left_out)
     hints = [note, problems if n_problems else "", f"{left}." if left else ""]  # to who writes the paper
     text = _paragraph(aggregate, facts, groups)
@@ -232,8 +220,6 @@ def _in_latex(
 
 
 def _group(row: RunRow) -> str:
-    if row["kind"] == OVERHEAD:
-        return _OUTSIDE
     if row["status"] in _FAILED:
         return _UNDONE
     if row["kind"] != TRAINING:
@@ -256,7 +242,7 @@ def _paragraph(aggregate: Aggregate, facts: _Facts, groups: Sequence[tuple[str, 
         totals=totals,
         has_pue=bool(facts.pues - {1.0}),
         compute=gpu_hours(totals.gpu_hours),
-        counts=[f"{s.totals.n_runs:,} {name}" for name, s in groups if name not in ("runs", _OUTSIDE)],
+        counts=[f"{s.totals.n_runs:,} {name}" for name, s in groups if name != "runs"],
         wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
         period=_period(aggregate, facts),
         energy_notes=tuple(filter(None, energy)),
@@ -283,9 +269,9 @@ def _period(aggregate: Aggregate, facts: _Facts) -> str:
     return f"on {first} (UTC)" if first == last else f"from {first} to {last} (UTC)"
 
 
-def _cells(name: str, sums: Sums, n_runs: int | None) -> tuple[str, ...]:
+def _cells(name: str, sums: Sums, n_runs: int) -> tuple[str, ...]:
     time, energy, emissions, _ = sums.cells
-    return (name, "–" if n_runs is None else f"{n_runs:,}", time, sums.gpu_hours, energy, emissions)
+    return (name, f"{n_runs:,}", time, sums.gpu_hours, energy, emissions)
 
 
 class _Facts:
@@ -300,20 +286,15 @@ class _Facts:
         totals: of the runs that are declared.
         unknown: the first few runs of which it is not known.
         left_out: the first few, with their status, of those that are left out.
-        n_unknown_overhead: scripts of which it is not known what they took outside their trackers, which is often too
-            short to be measured; they are counted in ``kinds`` alone.
         days: the first and the last day, UTC, ISO 8601, on which a run began.
     """
 
     def __init__(self, aggregate: Aggregate, needs: str = "energy", *, leaves_out: bool = False) -> None:
         self.needs = needs
-        declared, left_out, overheads = list[RunRow](), list[RunRow](), list[RunRow]()
+        declared, left_out = list[RunRow](), list[RunRow]()
         column = {"energy": "energy_kwh", "emissions": "emissions_kgco2e"}[needs]
         for row in aggregate.total.rows:
-            is_known = row[column] is not None
-            if not is_known and row["kind"] == OVERHEAD:
-                overheads.append(row)
-            elif not is_known and leaves_out and row["status"] in INCOMPLETE:
+            if row[column] is None and leaves_out and row["status"] in INCOMPLETE:
                 left_out.append(row)
             else:
                 declared.append(row)
@@ -321,9 +302,7 @@ class _Facts:
         self.unknown = [row["run"] for row in declared if row[column] is None][:_MAX_RUN_IDS]
         self.left_out = [f"{row['run']} ({row['status']})" for row in left_out[:_MAX_LEFT_OUT]]
         self.n_left_out = len(left_out)
-        self.n_unknown_overhead = len(overheads)
-        self.unknown_overhead_s = Totals(overheads).duration_s
-        self.kinds = Counter(row["kind"] for row in (*declared, *overheads))
+        self.kinds = Counter(row["kind"] for row in declared)
         days = {fmt.shortened(row["day"], 30) for row in declared} - {""}
         self.days = (min(days), max(days)) if days else None
         self.hardware = _texts(declared, "device", 60)

@@ -510,8 +510,7 @@ def _time_figure(run: Run) -> doc.KeyFigure:
     if run.is_exploration:
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
     if not run.epochs and summary.epochs_planned is None:
-        is_whole = "all that was tracked; no epochs were marked in it"
-        covered = "the script outside its own trackers, which have runs of their own" if run.has_parts else is_whole
+        covered = "all that was tracked; no epochs were marked in it"
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), (covered,))
     if run.text("loops_seen") == "steps":
         counted = f"{fmt.duration(sum(epoch.duration_s for epoch in run.epochs))} of optimizer steps"

@@ -79,7 +79,7 @@ def _of_measured(share: float) -> str:
 
 def _ending(run: Run) -> str:
     summary = run.summary
-    if run.is_exploration or run.is_overhead or summary.status == RunStatus.RUNNING:
+    if run.is_exploration or summary.status == RunStatus.RUNNING:
         return ""
     done = wording.progress(run)
     if summary.status in _GOOD:

@@ -13,7 +13,7 @@ from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, Scored, headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
-from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, OVERHEAD, TRAINING
+from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
 from greenlove_tracker.logs.schema import UNSEEN, amount
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.sums import Totals
@@ -107,12 +107,10 @@ def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:
-    """Write ``12 training runs, 2 explorations and 1 script around them``, from the number of each kind."""
-    nouns = {EXPLORATION: "exploration", COMPARISON: "comparison", OVERHEAD: "script"}
+    """Write ``12 training runs, 2 explorations and 1 comparison``, from the number of each kind."""
+    nouns = {EXPLORATION: "exploration", COMPARISON: "comparison"}
     parts = [fmt.plural(numbers.get(TRAINING, 0), "training run")]
     parts += [fmt.plural(n, noun) for kind, noun in nouns.items() if (n := numbers.get(kind, 0))]
-    if numbers.get(OVERHEAD, 0):
-        parts[-1] += " around them"
     return joined(parts, "and")
 
 
@@ -130,8 +128,6 @@ def progress(run: Run) -> str:
         before = run.first_step
         text = f"{summary.counts.steps or 0:,} of {planned_steps:,} steps"
         return f"{text}, number {before + 1:,} to {before + planned_steps:,}" if before else text
-    if run.is_overhead:
-        return "outside its trackers"
     before = run.first_epoch
     if run.text("loops_seen") == "steps":
         return fmt.plural(summary.counts.steps or 0, "step")
@@ -529,7 +525,7 @@ def time_limit_sentence(run: Run, limit_s: float | None = None) -> str:
         limit_s: another limit, from its start; default: its own.
     """
     own_s = run.time_limit_s
-    if run.is_exploration or run.has_parts or (own_s is None and limit_s is None):
+    if run.is_exploration or (own_s is None and limit_s is None):
         return ""
     source = run.text("time_limit_source") if limit_s is None else ""
     source = f"{fmt.shortened(source, 30)} after" if source not in ("", TimeLimitSource.HOURS) else "time limit of"

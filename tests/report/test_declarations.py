@@ -15,12 +15,13 @@ import pytest
 from click.testing import CliRunner
 from report_samples import GERMANY, cpu_energy, epoch_row, write_run
 
+from greenlove_tracker import read_logs
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_report
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, RowKind
+from greenlove_tracker.records import Energy, RowKind
 from greenlove_tracker.report import declarations
 from greenlove_tracker.report.audit import ledger_csv, ledger_row
 from greenlove_tracker.report.declarations import cite
@@ -192,34 +193,15 @@ def test_a_declaration_reads_each_file_once(tmp_path, monkeypatch, name):
     assert len(opened) >= 6 and set(opened.values()) == {1}
 
 
-def counts_declared(log_dir):
-    """Return each number of runs and of epochs that the declarations of a directory state."""
-    added_up = aggregate(log_dir)
-    by_unit = {unit: declarations.sci(added_up, unit).splitlines()[3] for unit in ("run", "epoch")}
-    assert "\n  M  " in declarations.sci(added_up, "run") and "emissions:" in declarations.model_card(added_up)
-    return {
-        **by_unit,
-        "cite": cite(added_up).partition(" runs")[0],
-        "trainings": added_up.by("kind")["training",].n_runs,
-    }
-
-
-@pytest.mark.parametrize("status", ["finished", "failed"])
-@pytest.mark.parametrize("energy", [ONE_KWH, None], ids=["metered", "too short to be metered"])
-def test_what_a_script_does_outside_its_trackers_is_no_training(tmp_path, energy, status):
-    for log_dir in ("alone", "under"):
-        for part in range(2):
-            written(tmp_path / log_dir, run_id=f"20261121T034044-000{part}", fields={"part_of": "job"})
-    job = [epoch_row(1, 0.0, gap_s=3.0, gap=energy or UNKNOWN_ENERGY, kind=RowKind.TAIL)]
-    job = [replace(row, epoch=None) for row in job]
-    arguments = {"fields": {"has_parts": "yes"}, "intensity": GERMANY, "status": status}
-    run = write_run(tmp_path / "under", job, "20261121T034044-0009", **arguments)
-    assert run.is_overhead and (run.summary.energy_kwh is None) is (energy is None)
-    assert counts_declared(tmp_path / "under") == counts_declared(tmp_path / "alone")
-    added_up = aggregate(tmp_path / "under")
-    assert {kind: totals.n_runs for (kind,), totals in added_up.by("kind").items()} == {"overhead": 1, "training": 2}
-    sci = declarations.sci(added_up, "run")  # what it took counts, where it is known
-    assert sci.startswith(f"SCI = {952.5 if energy else 762.0} gCO2e per run") and ("3.00 s" in sci) is (energy is None)
+def test_what_an_older_script_did_outside_its_trackers_counts_in_every_total(tmp_path):
+    for part in range(2):
+        written(tmp_path, run_id=f"20261121T034044-000{part}", fields={"part_of": "20261121T034044-0009"})
+    job = [replace(epoch_row(1, 0.0, gap_s=3.0, gap=ONE_KWH, kind=RowKind.TAIL), epoch=None)]
+    run = write_run(tmp_path, job, "20261121T034044-0009", fields={"has_parts": "yes"}, intensity=GERMANY)
+    assert run.has_parts and not run.is_complete
+    added_up = aggregate(tmp_path)
+    assert {name: totals.n_runs for (name,), totals in added_up.by("job").items()} == {run.run_id: 3}
+    assert added_up.total.energy_kwh == pytest.approx(sum(r.summary.energy_kwh for r in read_logs(tmp_path).runs))
 
 
 def test_a_paper_in_latex_compiles_whatever_a_log_says(tmp_path: Path) -> None:
