@@ -10,10 +10,9 @@ import difflib
 import inspect
 import math
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
@@ -23,9 +22,6 @@ from greenlove_tracker.logs.metrics import direction_of, number_of
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.stopping import StoppingRule, StoppingState
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _NOTE = "the best epoch is chosen by its score, which is then too good by chance: only other data tell how good it is"
 
@@ -61,8 +57,7 @@ class EarlyStopping:
         least_values: it never ends before so many.
         every: epochs (or steps, of a training in steps) from one value to the next, for forecasts and what it says.
         restore: what gets its best state back: an object with ``state_dict`` and ``load_state_dict``, such as a module
-            of torch; a Keras model; an estimator of scikit-learn; or functions ``(save, restore)``. Several in a list,
-            tuple or mapping.
+            of torch; a Keras model; or functions ``(save, restore)``. Several in a list, tuple or mapping.
         tracker: a ``Tracker``, which is told the rule, each value and the end.
 
     Attributes:
@@ -249,11 +244,11 @@ class EarlyStopping:
 
 # -- what is restored --
 
-_PROTOCOLS = (("state_dict", "load_state_dict"), ("get_weights", "set_weights"), ("get_params", "set_params"))
+_PROTOCOLS = (("state_dict", "load_state_dict"), ("get_weights", "set_weights"))
 
 
 def _protocol(thing: Any) -> tuple[str, str] | None:
-    """Return the names of the methods by which a thing gives its state and takes it, of torch, Keras, scikit-learn."""
+    """Return the names of the methods by which a thing gives its state and takes it, of torch or of Keras."""
     found = (names for names in _PROTOCOLS if all(callable(getattr(thing, name, None)) for name in names))
     return None if inspect.isclass(thing) else next(found, None)
 
@@ -280,28 +275,30 @@ def _pair(name: str, thing: Any) -> Pair:
     Raises:
         UsageError: where it has none that is known.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(thing, torch.nn.Module):
-        return partial(_module_state, name, thing), partial(_put_back_module, thing)
     if _is_pair(thing):
         save, restore = thing
         return lambda: _copied(save()), lambda state: restore(_copied(state))
-    match _protocol(thing):
-        case None:
+    if (names := _protocol(thing)) is None:
+        raise UsageError(
+            f"{{argument}}: {name} is {thing!r}, whose state is not known: give a module, a Keras model, or functions "
+            "(save, restore)",
+            argument="restore",
+        )
+    getter, setter = names
+    return partial(_state_of, name, thing, getter), lambda state: getattr(thing, setter)(_copied(state))
+
+
+def _state_of(name: str, thing: Any, getter: str) -> Any:
+    if hasattr(thing, "modules") and "torch" in sys.modules:
+        from greenlove_tracker.checkpointing.sharded_states import is_sharded
+
+        if is_sharded(thing):
             raise UsageError(
-                f"{{argument}}: {name} is {thing!r}, whose state is not known: give a module, a Keras model, an "
-                "estimator of scikit-learn, or functions (save, restore)",
+                f"{name} is sharded (FSDP), so no rank has all of it to copy: leave {{argument}} out, and take the "
+                "best weights from a checkpoint",
                 argument="restore",
             )
-        case "get_params", _:  # of scikit-learn: they are settings, and what was learnt are attributes
-            return lambda: copy.deepcopy(vars(thing)), partial(_put_back_attributes, thing)
-        case getter, setter:
-            return lambda: _copied(getattr(thing, getter)()), lambda state: getattr(thing, setter)(_copied(state))
-
-
-def _put_back_attributes(thing: Any, attributes: Mapping[str, Any]) -> None:
-    vars(thing).clear()
-    vars(thing).update(copy.deepcopy(attributes))
+    return _copied(getattr(thing, getter)())
 
 
 def _copied(state: Any) -> Any:
@@ -311,59 +308,6 @@ def _copied(state: Any) -> Any:
     from greenlove_tracker.checkpointing.training_state import unpacked
 
     return unpacked(state)
-
-
-def _module_state(name: str, module: nn.Module) -> dict[str, Any]:
-    """Return copies of the parameters and buffers of a module, on the host.
-
-    Raises:
-        UsageError: where each rank has only a part of it.
-    """
-    from greenlove_tracker.checkpointing.sharded_states import is_sharded
-    from greenlove_tracker.checkpointing.training_state import plain_copy
-
-    if is_sharded(module):
-        raise UsageError(
-            f"{name} is sharded (FSDP), so no rank has all of it to copy: leave {{argument}} out, and take the "
-            "best weights from a checkpoint",
-            argument="restore",
-        )
-    inner = _inner(module)
-    state = inner.state_dict()
-    copied: dict[str, Any] = plain_copy(
-        {
-            "state": dict(state),
-            "versions": dict(getattr(state, "_metadata", {})),  # without them, state_dicts are taken for old ones
-            "buffers": {key: buffer for key, buffer in inner.named_buffers() if key not in state},  # not persistent
-        }
-    )
-    return copied
-
-
-def _put_back_module(module: nn.Module, saved: Mapping[str, Any]) -> None:
-    inner = _inner(module)
-    state: Any = OrderedDict(saved["state"])
-    state._metadata = saved["versions"]
-    inner.load_state_dict(state)
-    for name, buffer in saved["buffers"].items():
-        path, _, last = name.rpartition(".")
-        owner = inner.get_submodule(path)
-        held = owner._buffers.get(last)
-        if held is not None and held.shape == buffer.shape:
-            held.data.copy_(buffer)
-        else:  # it grew since, as tables of rotary embeddings do
-            device = buffer.device if held is None else held.device
-            owner._buffers[last] = buffer.to(device, copy=True)
-
-
-def _inner(module: Any) -> nn.Module:
-    """Return the module within DistributedDataParallel and ``torch.compile``, whose names are the same without."""
-    from greenlove_tracker.checkpointing.sharded_states import unwrapped
-
-    inner = unwrapped(module)
-    while hasattr(inner, "_orig_mod"):
-        inner = unwrapped(inner._orig_mod)
-    return inner
 
 
 # -- the technique --
