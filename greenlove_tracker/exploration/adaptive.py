@@ -19,8 +19,9 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.scheduler import EpochCost, Purpose, Scheduler, TrialRequest, TrialResult
@@ -60,9 +61,9 @@ _SINGLE_EPOCHS = 5  # of one trial of single batches: two trials of five show ho
 _MOST_SINGLE_TRIALS = 6
 _FEW_STEPS = 20  # of fewer, four sizes are not worth having without their replicates
 _LEAST_EPOCHS = 2  # of a trial that is cut back to fit: one that may be cold, and one that is not
+_DROPPED_BELOW = 0.5  # of the planned size: a trial that would have to be smaller is dropped
 _GROWTH = 4.0  # a size is planned up to so many times the longest epoch so far
 _WORTH_MORE = 1.25  # times as large: less is not worth another size
-_DROPPED_BELOW = 0.5  # of the planned size: a trial that would have to be smaller is dropped
 
 
 class ExplorationScheduler(Scheduler):
@@ -102,8 +103,8 @@ class ExplorationScheduler(Scheduler):
         self._requested_at_s = 0.0
         self._probed_at_s: float | None = None  # when the cold probe was over
         self._overheads_s: list[float] = []  # of each trial, the time beside its epochs
-        self._planned: list[PlannedTrial] | None = None  # still to run
-        self._is_second_block_due = False
+        self._planned: list[tuple[int, int]] = []  # batches and epochs of trials that are still to run
+        self._n_blocks = 0
         self._is_wide = False  # the forecast from the trials so far
 
     @property
@@ -253,33 +254,25 @@ class ExplorationScheduler(Scheduler):
             overhead_s=statistics.median(self._overheads_s) if self._overheads_s else 0.0,
             most_batches=min(self.batches_per_epoch, int(_GROWTH * max(longest, 4))),
         )
-        if self._planned is None:
-            self._planned, self._is_second_block_due = budget.first_block(self._random)
         goes_on = self._is_unsettled and budget.available_s > _GO_ON_SHARE * self.budget_s
         goes_on = goes_on and len(self.results) < _MOST_TRIALS
-        may_plan = self._is_second_block_due or goes_on
-        while self._planned or may_plan:
-            if not self._planned:
-                sizes = sorted({r.request.batches for r in self._trial_results})
-                epochs = max((r.request.epochs for r in self._trial_results), default=0)
-                self._planned = budget.second_block(sizes, epochs, self._random, fills=not self._is_second_block_due)
-                self._is_second_block_due = may_plan = False
-                continue
-            trial = budget.fitted(self._planned.pop(0))
-            if trial is not None:
-                expected_s = budget.expected_s(trial)
-                deadline_s = min(remaining_s, max(_PATIENCE * expected_s, _PATIENCE_SHARE * remaining_s))
-                return TrialRequest(trial.batches, trial.epochs, deadline_s, expected_s, trial.purpose)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTrial:
-    """A trial that is planned, before its cost is known."""
-
-    batches: int
-    epochs: int
-    purpose: Purpose
+        if self._n_blocks == 0:
+            self._planned = budget.first_block(self._random)
+            self._n_blocks = 1
+        while True:
+            while self._planned:
+                batches, epochs = budget.fitted(*self._planned.pop(0))
+                if batches:
+                    expected_s = budget.block_s([batches], epochs)
+                    deadline_s = min(remaining_s, max(_PATIENCE * expected_s, _PATIENCE_SHARE * remaining_s))
+                    return TrialRequest(batches, epochs, deadline_s, expected_s, Purpose.TRIAL)
+            sizes = sorted({r.request.batches for r in self._trial_results})
+            is_second_due = self._n_blocks == 1 and (len(sizes) > 1 or self.batches_per_epoch == 1)
+            if not (goes_on or is_second_due):
+                return None
+            epochs = max((r.request.epochs for r in self._trial_results), default=0)
+            self._planned = budget.next_block(sizes, epochs, self._random, fills=not is_second_due)
+            self._n_blocks, goes_on = self._n_blocks + 1, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,84 +291,58 @@ class TrialBudget:
     overhead_s: float
     most_batches: int
 
-    def first_block(self, order: random.Random) -> tuple[list[PlannedTrial], bool]:
-        """Plan each size once, with time for replicates if there can be; single batches where no four sizes fit.
-
-        Returns:
-            The trials, and whether a second block is to follow.
-        """
-        trials = self._sizes_once(order, is_replicated=True)
-        if not trials and self.available_s >= _FEW_STEPS * self.cost.epoch_s(1):  # the overhead of a trial is long
-            trials = self._sizes_once(order, is_replicated=False)
-        if trials:
-            return trials, True
+    def first_block(self, order: random.Random) -> list[tuple[int, int]]:
+        """Plan each size once, with time for replicates, as (batches, epochs); single batches where no four fit."""
+        has_steps = self.available_s >= _FEW_STEPS * self.cost.epoch_s(1)  # the time beside a trial's epochs is long
+        for runs in (_replicated_ladder, ladder) if has_steps else (_replicated_ladder,):
+            for epochs, least in _EPOCHS_FROM:
+                largest = self._largest(epochs, runs)
+                if largest >= min(least, self.most_batches):
+                    while epochs < _MOST_EPOCHS and self.block_s(runs(largest), epochs + 1) <= self.available_s:
+                        epochs += 1
+                    return _shuffled(ladder(largest), epochs, order)
         n_trials, rest = divmod(max(0, int(self.available_s / self.cost.epoch_s(1))), _SINGLE_EPOCHS)
-        counts = [_SINGLE_EPOCHS] * min(n_trials, _MOST_SINGLE_TRIALS) + [rest] * (rest > 0)
-        return [PlannedTrial(1, epochs, Purpose.SINGLE) for epochs in counts], False
+        return [(1, n) for n in [_SINGLE_EPOCHS] * min(n_trials, _MOST_SINGLE_TRIALS) + [rest] * (rest > 0)]
 
-    def _sizes_once(self, order: random.Random, *, is_replicated: bool) -> list[PlannedTrial]:
-        def runs(largest: int) -> list[int]:
-            return ladder(largest) + (replicates(ladder(largest)) if is_replicated else [])
-
-        for epochs, least in _EPOCHS_FROM:
-            largest = self._largest(epochs, runs)
-            if largest >= min(least, self.most_batches):
-                while epochs < _MOST_EPOCHS and self._block_s(runs(largest), epochs + 1) <= self.available_s:
-                    epochs += 1
-                return _shuffled(ladder(largest), epochs, order)
-        return []
-
-    def second_block(
-        self, sizes: Sequence[int], epochs: int, order: random.Random, *, fills: bool = False
-    ) -> list[PlannedTrial]:
+    def next_block(
+        self, sizes: Sequence[int], epochs: int, order: random.Random, *, fills: bool
+    ) -> list[tuple[int, int]]:
         """Plan the extremes again: larger where the first block left more than expected, in fewer epochs where less.
 
         Args:
             sizes: of the first block, in order.
             epochs: of its trials.
             order: of the trials.
-            fills: more epochs where the time allows them; it is the last that is planned.
+            fills: more epochs where the time allows them.
         """
         if not sizes:
             return []
         largest = self._largest(epochs, lambda m: replicates([*sizes, m]))
         if largest >= _WORTH_MORE * sizes[-1]:
             sizes = [*sizes, largest]
-        while epochs > _LEAST_EPOCHS and self._block_s(replicates(sizes), epochs) > self.available_s:
-            epochs -= 1
-        if fills:
-            beside_s = len(replicates(sizes)) * self.overhead_s
-            epochs = max(epochs, int((self.available_s - beside_s) / (self._block_s(replicates(sizes), 1) - beside_s)))
-        return _shuffled(replicates(sizes), epochs, order)
+        runs = replicates(sizes)
+        beside_s = self.block_s(runs, 0)
+        most = int((self.available_s - beside_s) / (self.block_s(runs, 1) - beside_s))
+        epochs = min(epochs, max(most, _LEAST_EPOCHS))
+        return _shuffled(runs, max(epochs, most) if fills else epochs, order)
 
     def _largest(self, epochs: int, runs: Callable[[int], list[int]]) -> int:
         """Return the largest size whose block of trials fits, by bisection; 0 where none does."""
-        low, high = 0, self.most_batches
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._block_s(runs(middle), epochs) <= self.available_s:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return bisect_right(
+            range(1, self.most_batches + 1), self.available_s, key=lambda m: self.block_s(runs(m), epochs)
+        )
 
-    def _block_s(self, sizes: Sequence[int], epochs: int) -> float:
+    def block_s(self, sizes: Sequence[int], epochs: int) -> float:
+        """Return the time of trials of these sizes."""
         return math.fsum(self.overhead_s + epochs * self.cost.epoch_s(m) for m in sizes)
 
-    def fitted(self, trial: PlannedTrial) -> PlannedTrial | None:
-        """Return the trial with fewer epochs, or smaller, where the time is short; None where that is too small."""
-        available_s = self.available_s - self.overhead_s
-        epochs = min(trial.epochs, int(available_s / self.cost.epoch_s(trial.batches)))
-        least = min(trial.epochs, _LEAST_EPOCHS)
-        if epochs >= least:
-            return replace(trial, epochs=epochs)
-        batches = int((available_s / least - self.cost.start_s) / self.cost.batch_s) if self.cost.batch_s else 0
-        is_worth_it = batches >= max(1, _DROPPED_BELOW * trial.batches)
-        return replace(trial, batches=batches, epochs=least) if is_worth_it else None
-
-    def expected_s(self, trial: PlannedTrial) -> float:
-        """Return the time that a trial should take."""
-        return self.overhead_s + trial.epochs * self.cost.epoch_s(trial.batches)
+    def fitted(self, batches: int, epochs: int) -> tuple[int, int]:
+        """Return the trial with fewer epochs, or smaller, where the time is short; no batches where too small."""
+        available_s, least = self.available_s - self.overhead_s, min(epochs, _LEAST_EPOCHS)
+        if (allowed := int(available_s / self.cost.epoch_s(batches))) >= least:
+            return batches, min(epochs, allowed)
+        fitting = int((available_s / least - self.cost.start_s) / self.cost.batch_s) if self.cost.batch_s else 0
+        return (fitting if fitting >= max(1, _DROPPED_BELOW * batches) else 0), least
 
 
 def ladder(largest: int) -> list[int]:
@@ -387,16 +354,19 @@ def ladder(largest: int) -> list[int]:
     return sorted(set(sizes))
 
 
+def _replicated_ladder(largest: int) -> list[int]:
+    return ladder(largest) + replicates(ladder(largest))
+
+
 def replicates(sizes: Sequence[int]) -> list[int]:
     """Return the sizes that are run once more: the extremes, the largest twice, and the middle."""
     return [sizes[0], sizes[-1], sizes[-1], sizes[len(sizes) // 2]]
 
 
-def _shuffled(sizes: Sequence[int], epochs: int, order: random.Random) -> list[PlannedTrial]:
+def _shuffled(sizes: Sequence[int], epochs: int, order: random.Random) -> list[tuple[int, int]]:
     """Order at random, the first three never sorted (it may be cut short): size must not go with temperature."""
     sequence = list(sizes)
     order.shuffle(sequence)
     while len(set(sizes)) > 2 and sequence[:3] in (sorted(sequence[:3]), sorted(sequence[:3], reverse=True)):
         order.shuffle(sequence)
-    purposes = {min(sequence): Purpose.SMALLEST, max(sequence): Purpose.LARGEST}
-    return [PlannedTrial(m, epochs, purposes.get(m, Purpose.MIDDLE)) for m in sequence]
+    return [(m, epochs) for m in sequence]

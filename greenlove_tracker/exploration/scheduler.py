@@ -18,10 +18,7 @@ class Purpose(StrEnum):
 
     PROBE = "probe"
     STRETCH = "stretch"
-    SMALLEST = "smallest"
-    MIDDLE = "middle"
-    LARGEST = "largest"
-    SINGLE = "single"
+    TRIAL = "trial"
 
 
 @dataclass(frozen=True, slots=True)

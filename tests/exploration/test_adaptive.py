@@ -154,7 +154,7 @@ def test_four_sizes_in_no_order_of_size_whenever_the_budget_and_the_data_allow(
     found = sizes(scheduler)
     assert len(set(found)) >= 4 and found != sorted(found) and found != sorted(found, reverse=True)
     assert 6 <= len(found) <= 20  # nine, and more where a wide forecast uses the budget up
-    assert found.count(min(found)) > 1
+    assert sum(size <= 1.5 * min(found) for size in found) > 1  # a replicate may be cut back
     assert len({t.batches for t in scheduler.trials(BATCH)}) >= 4
 
 
