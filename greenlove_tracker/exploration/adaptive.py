@@ -100,6 +100,7 @@ class ExplorationScheduler(Scheduler):
         super().__init__()
         self._target = target_relative_width
         self._random = random.Random(seed)  # noqa: S311  # an order, no secret
+        self._upper_s: float | None = None  # of the forecast from the trials so far
         self._requested_at_s = 0.0
         self._probed_at_s: float | None = None  # when the cold probe was over
         self._overheads_s: list[float] = []  # of each trial, the time beside its epochs
@@ -135,7 +136,7 @@ class ExplorationScheduler(Scheduler):
         whole_s = self.whole_s
         if whole_s is None:
             return None
-        return max(whole_s * max(1.0, *self._surprises[-1:]), self.upper_s or 0.0)
+        return max(whole_s * max(1.0, *self._surprises[-1:]), self._upper_s or 0.0)
 
     @property
     def _surprises(self) -> list[float]:
@@ -180,7 +181,11 @@ class ExplorationScheduler(Scheduler):
             parts = [(probe.request.batches, probe.epoch_durations_s, probe.energy_kwh)]
         return tuple(Trial(m * batch_size, batch_size, times_s, kwh) for m, times_s, kwh in parts)
 
-    def _choose(self, spent_s: float, relative_width: float | None) -> TrialRequest | None:
+    def next(
+        self, spent_s: float, *, relative_width: float | None = None, upper_s: float | None = None
+    ) -> TrialRequest | None:
+        """Return the trial to run next; None when the exploration is over."""
+        self._upper_s = upper_s
         self._note_overhead(spent_s)
         self._is_wide = relative_width is not None and relative_width > _WIDE
         remaining_s = self.budget_s - spent_s

@@ -187,56 +187,43 @@ def is_same_state(one: Any, other: Any) -> bool:
 
 def switches() -> list[SavedState]:
     """Return the process-wide switches of torch that choose kernels, and with them the last bits of a result."""
-    states = [
-        _switch(name, attrgetter(getter)(torch), attrgetter(setter)(torch))
-        for name, getter, setter in _FUNCTIONS  # the precision of products is wider than the switches below
-        if _has(getter) and _has(setter)
+    # The precision of products is wider than the switches below.
+    states = [_switch(name, partial(_called, get), partial(_called, put)) for name, get, put in _FUNCTIONS]
+    states += [_switch(name, partial(attrgetter(name), torch), partial(_set_attribute, name)) for name in _SWITCHES]
+    anomaly = (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled)
+    determinism = (torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled)
+    return [
+        *states,
+        _switch("anomaly mode", lambda: [ask() for ask in anomaly], lambda v: torch.autograd.set_detect_anomaly(*v)),
+        _switch(
+            "deterministic algorithms",
+            lambda: [ask() for ask in determinism],
+            lambda v: torch.use_deterministic_algorithms(v[0], warn_only=v[1]),
+        ),
     ]
-    states += [_switch(name, _getter(name), _setter(name)) for name in _SWITCHES]
-    states.append(_switch("anomaly mode", _anomaly_mode, lambda both: torch.autograd.set_detect_anomaly(*both)))
-    states.append(_switch("deterministic algorithms", _determinism, lambda both: _set_determinism(*both)))
-    return states
 
 
 def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> SavedState:
-    def put_back(value: Any) -> None:
-        if value is not None and _readable(get) != value:  # setting one of them may set others
-            put(value)
+    def value() -> Any:  # None where this torch lacks the switch, or refuses it since its newer form was used
+        try:
+            return get()
+        except (AttributeError, RuntimeError):
+            return None
 
-    return SavedState(name, lambda: _readable(get), put_back)
+    def put_back(was: Any) -> None:
+        if was is not None and value() != was:  # setting one of them may set others
+            put(was)
 
-
-def _readable(get: Callable[[], Any]) -> Any:
-    """Return the value; None where this torch lacks the switch, or refuses it since its newer form was used."""
-    try:
-        return get()
-    except (AttributeError, RuntimeError):
-        return None
+    return SavedState(name, value, put_back)
 
 
-def _getter(name: str) -> Callable[[], Any]:
-    return lambda: attrgetter(name)(torch)
+def _called(name: str, *value: Any) -> Any:
+    return attrgetter(name)(torch)(*value)
 
 
-def _setter(name: str) -> Callable[[Any], object]:
+def _set_attribute(name: str, value: Any) -> None:
     owner, _, attribute = name.rpartition(".")
-    return lambda value: setattr(attrgetter(owner)(torch), attribute, value)
-
-
-def _has(name: str) -> bool:
-    return _readable(_getter(name)) is not None
-
-
-def _anomaly_mode() -> tuple[bool, bool]:
-    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-
-
-def _determinism() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-
-
-def _set_determinism(is_on: bool, is_warning: bool) -> None:
-    torch.use_deterministic_algorithms(is_on, warn_only=is_warning)
+    setattr(attrgetter(owner)(torch), attribute, value)
 
 
 def saved_generator(name: str, source: Any) -> SavedState | None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Trial
 
 
@@ -62,14 +61,6 @@ class TrialResult:
     energy_kwh: float | None = None
     is_finite: bool = True
 
-    def __post_init__(self) -> None:
-        times_s = (*self.epoch_durations_s, self.partial_s)
-        if not all(math.isfinite(t) and t >= 0 for t in times_s) or 0.0 in self.epoch_durations_s:
-            raise UsageError(f"the times of a trial must be positive and finite, not {times_s}")
-        has_more_epochs = len(self.epoch_durations_s) > self.request.epochs
-        if has_more_epochs or not 0 <= self.partial_batches <= self.request.batches:
-            raise UsageError(f"more epochs or batches than were requested: {self}")
-
     @property
     def timed_s(self) -> float:
         """The time of all its epochs, the partial one too."""
@@ -99,7 +90,6 @@ class Scheduler(ABC):
         results: of the trials so far.
         method: of the extrapolation that its trials are meant for.
         warmup_epochs: that the original's formulas keep apart; None for another method.
-        upper_s: the upper end of the forecast from the trials so far, where one was made.
     """
 
     method = "wls"
@@ -107,38 +97,10 @@ class Scheduler(ABC):
 
     def __init__(self) -> None:
         self.results: list[TrialResult] = []
-        self.upper_s: float | None = None
-        self._pending: TrialRequest | None = None
-
-    def next(
-        self, spent_s: float, *, relative_width: float | None = None, upper_s: float | None = None
-    ) -> TrialRequest | None:
-        """Return the trial to run next; None when the exploration is over.
-
-        Args:
-            spent_s: since the exploration began, everything counted.
-            relative_width: of the forecast's interval from the trials so far, where one was made.
-            upper_s: the upper end of that interval.
-
-        Raises:
-            UsageError: before the result of the last request is recorded.
-        """
-        if self._pending is not None:
-            raise UsageError("record() the result of the last request before the next()")
-        self.upper_s = upper_s
-        self._pending = self._choose(spent_s, relative_width)
-        return self._pending
 
     def record(self, result: TrialResult) -> None:
-        """Take the result of the last request.
-
-        Raises:
-            UsageError: where no trial was requested.
-        """
-        if self._pending is None:
-            raise UsageError("record() follows a next() that requested a trial")
+        """Take the result of the last request."""
         self.results.append(result)
-        self._pending = None
 
     @property
     def cold_start_s(self) -> float:
@@ -150,7 +112,16 @@ class Scheduler(ABC):
         """Return the trials for the extrapolation; sizes are multiples of ``batch_size`` where they can be."""
 
     @abstractmethod
-    def _choose(self, spent_s: float, relative_width: float | None) -> TrialRequest | None: ...
+    def next(
+        self, spent_s: float, *, relative_width: float | None = None, upper_s: float | None = None
+    ) -> TrialRequest | None:
+        """Return the trial to run next; None when the exploration is over.
+
+        Args:
+            spent_s: since the exploration began, everything counted.
+            relative_width: of the forecast's interval from the trials so far, where one was made.
+            upper_s: the upper end of that interval.
+        """
 
 
 @dataclass(frozen=True, slots=True)

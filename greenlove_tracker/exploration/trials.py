@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -173,12 +174,7 @@ class _FirstBatches:
         self._batch_sampler, self.limit = batch_sampler, limit
 
     def __iter__(self) -> Iterator[Any]:
-        batches = iter(self._batch_sampler)
-        for _ in range(self.limit):
-            try:
-                yield next(batches)
-            except StopIteration:
-                return
+        return islice(self._batch_sampler, self.limit)
 
     def __len__(self) -> int:
         return self.limit

@@ -11,8 +11,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.green_love import GreenLoveScheduler
 from greenlove_tracker.exploration.scheduler import TrialRequest, TrialResult
 
-ANY = TrialRequest(1, 1, 1.0, None, "probe")
-
 
 class Loop:
     """A training on virtual time, and its runner: the clock is looked at after an epoch's start and after each step."""
@@ -140,8 +138,6 @@ def test_its_bound_holds_whatever_the_loop(step_s, start_s, cold_s, samples, bat
         (lambda: GreenLoveScheduler(0, 64), "samples must be above zero"),
         (lambda: GreenLoveScheduler(10, 64, single_epoch_budget=0.0), "single_epoch_budget must be above zero"),
         (lambda: GreenLoveScheduler(10, 64, exploration_epochs=3), "more than the 3"),
-        (lambda: GreenLoveScheduler(10, 64).record(TrialResult(ANY, (1.0,))), "record\\(\\) follows"),
-        (lambda: [s := GreenLoveScheduler(10, 64), s.next(0.0), s.next(0.0)], "before the next"),
     ],
 )
 def test_misuse_is_said(wrong, says):
