@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import os
 import sys
 from argparse import Namespace
@@ -45,7 +46,7 @@ from greenlove_tracker.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _FROZEN_RATIO = 2.0  # of frozen weights to what trains, up to which they are copied: a teacher is, LoRA's base is not
-_BESIDE_BYTES = 1 << 26  # of a tensor that a step names, up to which it is copied: a larger one is data
+_BESIDE_BYTES = 1 << 26  # of tensors together that a step names beside models: what is more is data
 _NUMBER_BYTES = 16
 _LONGEST = 10_000  # items of a container beside the training: a longer one holds data
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
@@ -135,9 +136,9 @@ class Snapshot:
             found.add(model)
         for optimizer in each_of(optimizers):
             found.add_named("optimizer", optimizer)
-        found.most_bytes = _BESIDE_BYTES
+        found.room_bytes = _BESIDE_BYTES
         found.add(*(part for thing in code for part in _with_attributes(thing)))
-        found.most_bytes = 0
+        found.room_bytes, found.is_data = 0, True
         for loader in each_of(loaders):
             found.add_loader(loader)
         self.left_changed = tuple(found.left_changed)
@@ -203,7 +204,8 @@ class _Finder:
     Attributes:
         storages: memory of tensors to copy, by identity.
         frozen: that of weights that do not train.
-        most_bytes: of a tensor to copy; none of a data set.
+        room_bytes: of tensors and arrays that may still be copied, beside parameters.
+        is_data: what is looked into now is a data set, of which no values are copied.
     """
 
     def __init__(self, apart: Sequence[Any]) -> None:
@@ -214,7 +216,8 @@ class _Finder:
         self.undos: list[Callable[[], object]] = []
         self.left_changed: list[str] = []
         self.loaders_with_workers: list[Any] = []
-        self.most_bytes: float = sys.maxsize
+        self.room_bytes = math.inf
+        self.is_data = False
         self._copies_frozen = False
         self._seen = {id(thing): thing for thing in apart}  # held, so that no other object gets the id meanwhile
 
@@ -235,7 +238,7 @@ class _Finder:
         elif isinstance(thing, torch.Tensor):
             return self._tensor(thing)
         elif _is_array(thing):
-            if thing.nbytes <= self.most_bytes and thing.flags.writeable and thing.dtype != object:
+            if self._has_room(thing.nbytes) and thing.flags.writeable and thing.dtype != object:
                 self.undos.append(partial(thing.__setitem__, ..., thing.copy()))
         elif isinstance(thing, FunctionType | MethodType | partial):
             return self._function(thing)
@@ -245,7 +248,7 @@ class _Finder:
             return self._container(thing)
         elif isinstance(thing, nn.Module):
             return self._module(thing)
-        elif isinstance(thing, _LOADS) and self.most_bytes:
+        elif isinstance(thing, _LOADS) and not self.is_data:
             return ()  # data that a step names: a loader is given apart
         elif isinstance(thing, (*_TRAINS, *_LOADS, SimpleNamespace, Namespace)) or is_dataclass(thing):
             return (getattr(thing, "__dict__", None),)
@@ -258,7 +261,8 @@ class _Finder:
                 "torch's documentation of lazy modules asks"
             )
         found = [storage for part in plain_parts(tensor) if (storage := storage_of(part)) is not None]
-        if sum(storage.nbytes() for storage in found) > self.most_bytes:
+        is_weight = isinstance(tensor, nn.Parameter) and not self.is_data
+        if not is_weight and not self._has_room(sum(storage.nbytes() for storage in found)):
             return ()
         grad = tensor.grad if tensor.is_leaf else None
         is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad and grad is None
@@ -272,8 +276,13 @@ class _Finder:
             self.undos.append(partial(_put_back, tensor, tensor.detach(), *was))
         return (grad,)
 
+    def _has_room(self, nbytes: int) -> bool:
+        fits = nbytes <= self.room_bytes
+        self.room_bytes -= nbytes if fits else 0
+        return fits
+
     def _container(self, container: Any) -> Iterable[Any]:
-        if len(container) > _LONGEST and self.most_bytes < sys.maxsize:
+        if len(container) > _LONGEST and self.room_bytes < math.inf:
             return ()
         keys, values = _content(container)
         self.undos.append(partial(_refill, container, keys, values))

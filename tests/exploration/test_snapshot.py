@@ -580,6 +580,26 @@ def test_what_a_step_and_a_criterion_name_is_put_back():
     assert snapshot.left_changed == ()
 
 
+def test_of_what_a_step_names_weights_are_copied_and_data_are_not(monkeypatch):
+    monkeypatch.setattr(snapshot_module, "_BESIDE_BYTES", 1000)
+    model, batches = nn.Linear(100, 100, bias=False), [torch.zeros(n) for n in (300, 100, 100, 100)]
+    average = torch.optim.swa_utils.AveragedModel(model)
+
+    def step() -> None:
+        batches[1].add_(1)
+        average.update_parameters(model)
+
+    snapshot = Snapshot(model, code=[step])
+    assert 2 * 40_000 + 800 <= snapshot.size_bytes <= 2 * 40_000 + 1000
+    before = average.module.weight.clone()
+    with torch.no_grad():
+        model.weight.add_(1.0)
+    step(), step()
+    assert not torch.equal(average.module.weight, before)
+    snapshot.restore()
+    assert torch.equal(average.module.weight, before) and average.n_averaged == 0 and not batches[1].any()
+
+
 def test_hooks_of_a_first_call_and_a_helper_inside_a_model_are_put_back():
     class Counting(nn.Module):
         def __init__(self) -> None:
