@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's own takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
     from greenlove_tracker.comparisons import Comparison
     from greenlove_tracker.errors import BudgetExceeded

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import os
 import re
 import time
 from collections import Counter
@@ -52,7 +51,6 @@ _OURS = {
     "api_call_interval",
 }
 
-_log = logging.getLogger("greenlove_tracker")
 _codecarbon_log = logging.getLogger("codecarbon")
 
 
@@ -78,7 +76,6 @@ class CodeCarbonMeter:
     starts_at_once = False
     resolution_s = 0.1
     _running: ClassVar[set[CodeCarbonMeter]] = set()  # while there is any, CodeCarbon's log is silent
-    _log_level_before: ClassVar[int] = logging.NOTSET
 
     def __init__(
         self,
@@ -118,11 +115,9 @@ class CodeCarbonMeter:
         with forks_wait:
             self._share, self._present = machine_share(self._env, self._local_world_size), nvml_gpus()
             self._gpus = select_gpus(self._present, self._env, self._local_world_size)
-            self._version = _import_quietly()
-            if not self._running:
-                CodeCarbonMeter._log_level_before = _codecarbon_log.level
             self._running.add(self)
-            _codecarbon_log.setLevel(logging.CRITICAL)
+            _codecarbon_log.disabled = True
+            self._version = _import_without_slurm()
             with _quick_detection():
                 self._tracker = self._construct(self._gpus)
                 self._tracker.start()
@@ -131,6 +126,7 @@ class CodeCarbonMeter:
                     raise MeterError(f"CodeCarbon {self._version} found no hardware to measure")
             self._cpu_factor = 1.0 if _model_share_alone(self._tracker, self._share) else self._share.cpu
             _note_power_readings(self._tracker, self._power_read_s)
+            _keep_ram_power(self._tracker)
             self._tracker.flush()
             self._deltas.clear()
             self._read_s = time.perf_counter()
@@ -169,7 +165,7 @@ class CodeCarbonMeter:
             "output_methods": [],
             "api_call_interval": -1,
             "allow_multiple_runs": True,
-            "log_level": "critical",
+            "log_level": _codecarbon_log.level,  # as it is
             "logger_preamble": "",
             "gpu_ids": [g.index for g in gpus.gpus] or None,
             "country_iso_code": self._country_iso3 or "USA",  # it needs one, see below
@@ -241,8 +237,7 @@ class CodeCarbonMeter:
                 self._tracker.stop()
         finally:
             self._running.discard(self)
-            if not self._running and _codecarbon_log.level == logging.CRITICAL:  # else the program has set its own
-                _codecarbon_log.setLevel(self._log_level_before)
+            _codecarbon_log.disabled = bool(self._running)
 
     @property
     def _leaves_gpus_out(self) -> bool:
@@ -349,6 +344,13 @@ def _model_share_alone(tracker: Any, share: Share) -> bool:
     return bool(cpus) and share.busy_s is not None
 
 
+def _keep_ram_power(tracker: Any) -> None:
+    """Keep the power of the memory, which is a constant by its size; CodeCarbon asks for that size at each reading."""
+    for part in _hardware(tracker):
+        if type(part).__name__ == "RAM":
+            part._force_ram_power = part.total_power().W
+
+
 def _note_power_readings(tracker: Any, read_s: list[float]) -> None:
     """Note when the power of GPUs without a counter is read, which CodeCarbon's thread does each second.
 
@@ -376,20 +378,14 @@ def _name_no_country(tracker: Any) -> None:
     tracker._country_iso_code = tracker._country_name = ""
 
 
-def _import_quietly() -> str:
-    """Import CodeCarbon without a line on the terminal and without its calls of ``scontrol``; return its version."""
-    is_unset = "CODECARBON_LOG_LEVEL" not in os.environ
-    if is_unset:
-        os.environ["CODECARBON_LOG_LEVEL"] = "critical"  # read at the first import only
+def _import_without_slurm() -> str:
+    """Import CodeCarbon without its calls of ``scontrol``; return its version."""
     try:
         import codecarbon
         import codecarbon.core.util
         import codecarbon.external.ram
     except ImportError as error:
         raise MeterError(f"CodeCarbon cannot be imported ({error}): pip install codecarbon") from error
-    finally:
-        if is_unset:
-            del os.environ["CODECARBON_LOG_LEVEL"]
     # In a Slurm job it asks scontrol for the job's size: a burden to the cluster, and without scontrol it measures
     # nothing. We take our share from cgroup and SLURM_* instead; the environment itself is left as it is.
     codecarbon.core.util.SLURM_JOB_ID = codecarbon.external.ram.SLURM_JOB_ID = None

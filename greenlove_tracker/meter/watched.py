@@ -121,10 +121,14 @@ class WatchedMeter:
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:
-            call, action = asked
-            try:
-                with self._around:
-                    call.set_result(action())
-            except BaseException as error:  # sys.exit() of a foreign library too: it is the reader's thread, not ours
-                call.set_exception(error)
-            del asked, call, action  # while it waits, it holds nothing
+            self._answer(*asked)
+            del asked  # while it waits, it holds nothing
+
+    def _answer(self, call: Future[Any], action: Callable[[], Any]) -> None:
+        try:
+            with self._around:
+                answer = action()
+        except BaseException as error:  # sys.exit() of a foreign library too: it is the reader's thread, not ours
+            call.set_exception(error)
+        else:
+            call.set_result(answer)

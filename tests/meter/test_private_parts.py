@@ -38,6 +38,19 @@ def test_a_cpu_has_a_mode_and_a_rated_power(tracker):
     assert (cpu._mode, cpu._tdp) == ("cpu_load", 280.0) and module._method(cpu) == ("cpu", Method.TDP_MODEL)
 
 
+def test_the_power_of_memory_is_kept_once_it_is_known(tracker, monkeypatch):
+    ram = part_named(tracker, "RAM")
+    kept_w = ram.total_power().W
+    assert kept_w > 0
+    monkeypatch.setattr(type(ram), "machine_memory_GB", property(lambda ram: 1 / 0))
+    again_w = ram.total_power().W
+    assert again_w == kept_w  # it is not asked for the size again
+    monkeypatch.undo()
+    monkeypatch.setattr(ram, "_force_ram_power", None)
+    unkept_w = ram.total_power().W
+    assert unkept_w == pytest.approx(kept_w)
+
+
 def test_the_load_of_a_cpu_is_that_of_its_meter(tracker):
     """4 of 64 cores at full load are 17.5 W of 280 W, whatever the other 60 do."""
     cpu, now_s = part_named(tracker, "CPU"), [0.0]
