@@ -309,7 +309,7 @@ FAULTS = (
     Fault(
         "exploration",
         "exploration/trials.py",
-        "first = source.first(batches)",
+        "first = source.first(request.batches)",
         "first = iter(source)",
         "a trial trains on a whole epoch and not on its sample",
         golden("explore"),

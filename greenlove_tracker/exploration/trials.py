@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -41,56 +42,35 @@ def run_trial(
     Raises:
         UsageError: where the data end before an epoch does.
     """
-    deadline_s = perf_s() + request.deadline_s
+    deadline = Deadline(perf_s() + request.deadline_s, perf_s, synchronise)
     durations_s: list[float] = []
-    is_finite = True
+    loss = None
     for _ in range(request.epochs):
-        batches, duration_s, is_finite = _run_epoch(source, step, request.batches, deadline_s, perf_s, synchronise)
-        if batches < request.batches:
-            return TrialResult(request, tuple(durations_s), batches, duration_s, is_finite=is_finite)
+        synchronise()
+        began_s, done = perf_s(), 0
+        first = source.first(request.batches)
+        for batch in first:
+            if deadline.has_passed():  # a loader's start may have taken it all
+                break
+            loss = step(batch)
+            done += 1
+            if deadline.has_passed_after_step():
+                break
+        is_late = deadline.has_passed()
+        synchronise()
+        duration_s = perf_s() - began_s
+        del first  # only now: what a stream loaded ahead is thrown away outside the clock
+        if done < request.batches:
+            if not is_late:
+                raise UsageError(
+                    f"the training data ended after {plural(done, 'batch')} where {request.batches} were asked for: "
+                    "give it a length that is true, or fewer batches"
+                )
+            return TrialResult(request, tuple(durations_s), done, duration_s, is_finite=_is_finite(loss))
         durations_s.append(duration_s)
-        if perf_s() >= deadline_s:
+        if is_late:
             break
-    return TrialResult(request, tuple(durations_s), is_finite=is_finite)
-
-
-def _run_epoch(
-    source: BatchSource,
-    step: Step,
-    batches: int,
-    deadline_s: float,
-    perf_s: Callable[[], float],
-    synchronise: Callable[[], None],
-) -> tuple[int, float, bool]:
-    """Run one epoch, to its end or to the step that passes the deadline.
-
-    Returns:
-        The batches that were done, their time in s, and whether the last loss was finite.
-
-    Raises:
-        UsageError: where the data end before.
-    """
-    synchronise()
-    began_s = perf_s()
-    deadline = Deadline(deadline_s, perf_s, synchronise)
-    done, loss = 0, None
-    first = source.first(batches)  # held to the end: what a stream loaded ahead is thrown away outside the clock
-    for batch in first:
-        if deadline.has_passed():  # a loader's start may have taken it all
-            break
-        loss = step(batch)
-        done += 1
-        if deadline.has_passed_after_step():
-            break
-    is_late = deadline.has_passed()
-    synchronise()
-    duration_s, is_finite = perf_s() - began_s, _is_finite(loss)
-    if done < batches and not is_late:
-        raise UsageError(
-            f"the training data ended after {plural(done, 'batch')} where {batches} were asked for: give it a length "
-            "that is true, or fewer batches"
-        )
-    return done, duration_s, is_finite
+    return TrialResult(request, tuple(durations_s), is_finite=_is_finite(loss))
 
 
 class Deadline:
@@ -150,19 +130,28 @@ def default_step(model: Any, batch: Any, optimizer: Any, criterion: Any, device:
     return loss
 
 
-class BatchSource(Protocol):
-    """The batches of a trial: the user's own loader, data set or stream, stopped early."""
+class BatchSource(ABC):
+    """The batches of a trial: the user's own loader, data set or stream, stopped early.
+
+    Attributes:
+        batch_size: of the training.
+        batches_per_epoch: None where endless, or unknown.
+        samples_per_epoch: the last batch may hold fewer than the others.
+    """
 
     batch_size: int
-    batches_per_epoch: int | None  # None: endless, or unknown
-    samples_per_epoch: int | None  # the last batch may hold fewer than the others
+    batches_per_epoch: int | None
+    samples_per_epoch: int | None
 
+    @abstractmethod
     def first(self, batches: int) -> Iterator[Any]:
         """Begin a new epoch that ends after so many batches."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin a new epoch, of all its batches."""
+        """Begin a new epoch, of all its batches; it has no end where nobody knows how many there are."""
+        return self.first(self.batches_per_epoch or sys.maxsize)
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of workers."""
 
@@ -209,7 +198,7 @@ def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
     return DataLoader(loader.dataset, **arguments)
 
 
-class LoaderSource:
+class LoaderSource(BatchSource):
     """A ``DataLoader`` of a data set with a length.
 
     The trials run on a copy of the loader that shares all but its workers: the data set, sampler, collating and
@@ -225,9 +214,8 @@ class LoaderSource:
             raise UsageError("the DataLoader's sampler has no length: give it __len__, or wrap the data as a stream")
         if batches == 0:
             raise UsageError("the DataLoader gives no batch: the data set is empty, or smaller than a dropped last one")
-        self.batches_per_epoch: int | None = batches
-        self.batch_size, samples = _sizes(loader, batches)
-        self.samples_per_epoch: int | None = samples
+        self.batches_per_epoch = batches
+        self.batch_size, self.samples_per_epoch = _sizes(loader, batches)
         self._sampler = _FirstBatches(loader.batch_sampler, batches)
         self._loader = copied_loader(loader, batch_sampler=self._sampler)
 
@@ -235,10 +223,6 @@ class LoaderSource:
         """Begin a new epoch that ends after so many batches."""
         self._sampler.limit = batches
         return iter(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Begin a new epoch, of all its batches."""
-        return self.first(self.batches_per_epoch or sys.maxsize)
 
     def close(self) -> None:
         """Let go of persistent workers."""
@@ -274,7 +258,7 @@ class _TruncatedStream:
         return next(self._batches)  # one that is empty now ends for good
 
 
-class StreamSource:
+class StreamSource(BatchSource):
     """Anything that can be iterated anew: a loader of an iterable data set, one of the user's own kind, a list.
 
     Args:
@@ -298,10 +282,6 @@ class StreamSource:
     def first(self, batches: int) -> Iterator[Any]:
         """Begin a new epoch that ends after so many batches."""
         return _TruncatedStream(self._stream, batches, is_repeated=self.batches_per_epoch is None)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Begin a new epoch, of all its batches; it has no end where nobody knows how many there are."""
-        return self.first(self.batches_per_epoch or sys.maxsize)
 
     def close(self) -> None:
         """Do nothing: its workers end with the iterator that each epoch drops."""
