@@ -35,8 +35,8 @@ Method = Callable[[Progress], tuple[float, Intervals]]
 
 def _ours(progress: Progress) -> tuple[float, Intervals]:
     total = total_duration(progress)
-    ends = {level: (total.quantile((1 - level) / 2), total.quantile((1 + level) / 2)) for level in LEVELS}
-    return total.quantile(0.5), ends
+    ends = {level: tuple(np.quantile(total, [(1 - level) / 2, (1 + level) / 2]).tolist()) for level in LEVELS}
+    return float(np.median(total)), ends  # type: ignore[return-value]
 
 
 def _durations(progress: Progress) -> Array:

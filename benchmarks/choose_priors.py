@@ -22,8 +22,8 @@ from backtest_live import EPOCHS, SCENARIOS, recorded, virtual_progress
 from numpy.typing import NDArray
 from scoring import tell_of_recordings
 
-from greenlove_tracker.extrapolation import live, local_level
-from greenlove_tracker.forecasting import LEVEL, Estimate, Kind, Progress
+from greenlove_tracker.extrapolation import draws, level, live
+from greenlove_tracker.forecasting import LEVEL, Estimate, Progress
 
 BEGIN, END = "<!-- priors begin -->", "<!-- priors end -->"
 QUIET = (CONSTANT, DRIFTS, WARMS_UP)
@@ -34,9 +34,7 @@ _RANGES = {
     "_LARGER": (0.3, 0.65),
     "_CHANGE_SPREAD": (0.2, 0.5),
     "_RISES": (0.75, 0.95),
-    "_FADES": (0.1, 0.35),
     "_FADING": (0.08, 0.2),
-    "_SPEEDS_UP": (0.2, 0.5),
     "_STEP": (0.01, 0.022),
     "_STEP_BY_NOISE": (0.5, 1.5),
     "_STEPS": (0.7, 1.5),
@@ -84,10 +82,10 @@ def items_of(folder: Path) -> Iterator[Item]:
 
 def forecasts(items: Sequence[Item], priors: Mapping[str, float]) -> list[Estimate]:
     """Return the forecasts of all items with these priors."""
-    with patch.multiple(local_level, **priors), patch.object(local_level, "_TRENDS", None):
-        local_level._TRENDS = local_level._prior_trends()  # of these priors
+    with patch.multiple(level, **priors), patch.object(level, "_TRENDS", None):
+        level._TRENDS = level._trends()  # of these priors
         totals = [live.total_duration(item.progress) for item in items]
-    return [total.estimate(LEVEL, "s", Kind.PREDICTION) for total in totals]
+    return [draws.estimate(total, LEVEL, "s") for total in totals]
 
 
 def loss(items: Sequence[Item], found: Sequence[Estimate], chosen: NDArray[np.bool_]) -> float:
@@ -106,7 +104,7 @@ def loss(items: Sequence[Item], found: Sequence[Estimate], chosen: NDArray[np.bo
 
 def candidates() -> Iterator[dict[str, float]]:
     """Yield the priors in use, and others about them."""
-    rng, in_use = random.Random(SEED), {name: float(getattr(local_level, name)) for name in _RANGES}
+    rng, in_use = random.Random(SEED), {name: float(getattr(level, name)) for name in _RANGES}
     yield in_use
     for _ in range(CANDIDATES):
         changed = rng.sample(list(_RANGES), rng.choice((2, 4, 8, len(_RANGES))))

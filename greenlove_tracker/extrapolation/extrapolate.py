@@ -18,9 +18,9 @@ from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
-from greenlove_tracker.extrapolation.phase_costs import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.extrapolation.preprocess import Observations, observe, shares_of_data
 from greenlove_tracker.extrapolation.regression import FittedLine, coefficient_of, fit_line, mean_of, total_of
+from greenlove_tracker.extrapolation.work import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.forecasting import (
     Estimate,
     Forecast,
@@ -258,18 +258,19 @@ def _phases(
         trial_work = 1.0  # the timed epochs are extended to one of all data
     elif measure is not None:
         note = ", and the trials are taken to be of the first phase's"
-    work, times = planned_costs(phases, trial_work)
+    share, deviation, levels, deviations = planned_costs(phases, trial_work)
+    work = Mixture.of([(1.0, share, deviation, math.inf)])
     unit = epochs.times(1 / sum(phase.length for phase in phases)).estimate(level, "s", Kind.PREDICTION)
     z = float(stats.norm.ppf((1 + level) / 2))
     noise = unit.relative_width / 2 / z if unit.point > 0 else 0.0
     found = []
-    for (begin, end), phase, time in zip(spans(phases), phases, times, strict=True):
-        point = phase.length * time.level * unit.point
-        reach = z * point * math.hypot(time.deviation, noise)
+    for (begin, end), phase, cost, spread in zip(spans(phases), phases, levels, deviations, strict=True):
+        point = phase.length * float(cost) * unit.point
+        reach = z * point * math.hypot(spread, noise)
         seconds = Estimate(point, max(0.0, point - reach), point + reach, level, "s", Kind.PREDICTION)
         n_evaluations = pauses_between(phases, begin, end, "eval")
         found.append(PhaseForecast(phase, seconds, _told_eval_s(phase, level), n_evaluations))
-    if max(t.deviation for t in times) < _SURE_OF_WORK:
+    if max(deviations) < _SURE_OF_WORK:
         return work, tuple(found), []
     message = f"one level of work was timed: {ASSUMED_SHARE}{note}"
     warning = WarningCode.WORK.warning(message, "the run itself shows it with its second phase")

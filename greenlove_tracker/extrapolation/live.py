@@ -7,35 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from scipy import special
 
 from greenlove_tracker import forecasting
-from greenlove_tracker.extrapolation.distributions import (
-    Array,
-    Mixture,
-    above_zero,
-    lognormal_parts,
-    normal_density,
-    normal_quantile,
-    student_quantile,
-)
+from greenlove_tracker.extrapolation.draws import Array, N, above_zero, estimate, lognormal
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
-from greenlove_tracker.extrapolation.local_level import Series, future_mean
+from greenlove_tracker.extrapolation.level import Regressors, future_mean, unplanned
 from greenlove_tracker.extrapolation.pauses import (
     TOLD_SPREAD,
-    Interval,
-    PlannedPauses,
-    eval_ratios,
-    has_pauses,
     interval_warnings,
     pause_warnings,
     planned_pauses,
     with_interval,
     with_pauses_apart,
 )
-from greenlove_tracker.extrapolation.phase_costs import Costs, costs_of, split_evenly, work_warnings
+from greenlove_tracker.extrapolation.work import ASSUMED_SHARE, NEXT_LEVEL, Cost, costs_of
 from greenlove_tracker.forecasting import (
     Estimate,
     Forecast,
@@ -46,24 +35,27 @@ from greenlove_tracker.forecasting import (
     Progress,
     WarningCode,
 )
-from greenlove_tracker.phases import Phase, pauses_between, phases_until, spans
+from greenlove_tracker.format import plural
+from greenlove_tracker.phases import phase_at, phases_until, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 30 ms
-_PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: another machine, another model
 # Assumptions: that something comes at the ends of epochs, a validation or a checkpoint, where none was seen; its share
-# of an epoch, which is lognormal, with this median; and the standard deviation of the logarithm: 95% are 0.7% to 36%.
-_HAS_ENDS, _END_SHARE, _END_SPREAD = 0.3, 0.05, 1.0
+# of an epoch, which is lognormal, with this median; and the standard deviation of the logarithm: 95% are 1% to 24%.
+_HAS_ENDS, _END_SHARE, _END_SPREAD = 0.3, 0.05, 0.8
+_ENDS_OF_EARLIER = 0.4  # likewise of an earlier run's epochs, which hold it: standard deviation
 # And that all steps of the first epoch are slower than those of the others, as where it reads its data for the first
 # time; by how much, likewise.
-_IS_COLD, _COLD_EXCESS, _COLD_SPREAD = 0.05, 0.05, 1.0
-_QUANTILES, _BEYOND = (1 / 6, 1 / 2, 5 / 6), 2.0  # that stand for a lognormal distribution
-_RESOLUTION = 0.1  # of a standard deviation: parts that differ by less are one, or a forecast takes 400 ms
-_RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative
+_IS_COLD, _COLD_EXCESS, _COLD_SPREAD = 0.05, 0.05, 0.8
+_RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative;
+_RUN_TO_RUN_BY_PHASE, _PHASE_TO_PHASE = 0.03, 0.005  # of planned phases in common, and of each
+_SAME_WORK = 0.05  # works that differ by less are one level
+_STEADY_SPREAD = 0.25  # relative deviation of work that varies all the time, below which its mean needs no plan
 # An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
 # runs that differ in their settings is not known.
 _SINGLE_SPREAD = 0.25
+_SEED = 0
 
 
 def forecast_run(
@@ -95,139 +87,206 @@ def forecast_run(
 
         done = math.ceil(progress.done_units)
         return forecast_over_stops(progress.stop, until(progress.total_units), until, least_epochs=done)
-    outlook = _Outlook.of(progress, prior, level)
-    progress, total = outlook.progress, outlook.total()
+    total_s, parts, per_unit_s, warnings = _outlook(progress, prior, level)
     passed_s = max(passed_s, progress.elapsed_s)
-    duration = _estimate(total, level, "s", floor=passed_s)
-    startup_s = progress.startup_s
+    duration, startup_s = estimate(total_s, level, "s", passed_s), progress.startup_s
+    wide = []
+    if duration.relative_width > forecasting.WIDE_RELATIVE_WIDTH:
+        width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "unbounded"
+        wide = [WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)]
     forecast = Forecast(
         duration_s=duration,
-        energy_kwh=_energy(progress, duration),
+        energy_kwh=_energy(progress, total_s, level),
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE),
-        per_epoch_s=_estimate(outlook.per_unit, level, "s"),
+        per_epoch_s=estimate(per_unit_s, level, "s"),
         per_batch_s=None,
-        warnings=tuple(outlook.warnings(duration)),
+        warnings=(*wide, *warnings),
         backtest_error=None,
         method="live",
         degrees_of_freedom=len(progress.warm_blocks or progress.blocks) - 1,
         plan=None,
-        duration_p99_s=max(passed_s, total.quantile(forecasting.P99)),
-        phases=outlook.phases,
+        duration_p99_s=max(passed_s, float(np.quantile(total_s, forecasting.P99))),
+        phases=parts,
         position=Position(progress.total_units, progress.done_units, progress.elapsed_s, progress.is_in_steps),
     )
     return (rates or Rates()).priced(forecast, progress.gpu_count)
 
 
-def total_duration(progress: Progress) -> Mixture:
-    """Return the predictive distribution of the whole run's time in s, from the run alone."""
-    return _Outlook.of(progress, None, forecasting.LEVEL).total()
+def total_duration(progress: Progress, prior: Forecast | None = None) -> Array:
+    """Return draws of the whole run's time in s."""
+    return _outlook(progress, prior, forecasting.LEVEL)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Outlook:
-    """The rest of a run, as its progress lets expect.
-
-    Attributes:
-        progress: with evaluations apart from epochs or steps, and those in the plan that come at an interval.
-        plan: its phases as they were given.
-        costs: of units that differ in their work; None where they are alike.
-        per_unit: time of a unit that remains, in s, without gaps.
-        phases: the part of each phase of the plan.
-        pauses: that the plan names, or that come at an interval; None where there are none.
-        interval: that the run shows, and no plan names.
-        ends_s: time of what comes at the ends of epochs, of which none was seen.
-        are_ends_known: a plan or a prior tells of it; else it is assumed.
-    """
-
-    progress: Progress
-    plan: tuple[Phase, ...]
-    costs: Costs | None
-    per_unit: Mixture
-    phases: tuple[PhaseForecast, ...]
-    pauses: PlannedPauses | None
-    interval: Interval | None
-    ends_s: Mixture
-    are_ends_known: bool
-
-    @classmethod
-    def of(cls, progress: Progress, prior: Forecast | None, level: float) -> _Outlook:
-        """Return it for intervals of this level."""
-        plan = progress.phases
-        progress, interval = with_interval(with_pauses_apart(progress))
-        costs = costs_of(replace(progress, phases=plan), prior)
-        per_unit = _time_per_unit(progress, prior, costs)
-        phases, pauses = _phase_forecasts(progress, per_unit, costs, prior, level)
-        if interval is not None:
-            shown = zip(plan, phases, strict=False)  # there may have been no plan
-            phases = tuple(replace(part, phase=phase, eval_s=None, n_evaluations=0) for phase, part in shown)
-        ends_s, are_known = _unseen_ends(progress, per_unit, prior, is_planned=pauses is not None)
-        return cls(progress, plan, costs, per_unit, phases, pauses, interval, ends_s, are_known)
-
-    def total(self) -> Mixture:
-        """Return the predictive distribution of the whole run's time in s: done, remaining, and the gaps."""
-        progress = self.progress
-        remaining = max(0.0, progress.total_units - progress.done_units)
-        gap_s, gap_deviation_s = _future_gaps(progress, self.pauses)
-        done_s = progress.elapsed_s + gap_s
-        parts = [
-            (weight, done_s + remaining * mean, math.hypot(remaining * deviation, gap_deviation_s), freedom)
-            for weight, mean, deviation, freedom in self.per_unit.parts()
-        ]
-        total = Mixture.of(parts)
-        for more_s in (self.pauses.future_s if self.pauses is not None else None, self.ends_s):
-            if more_s is not None and any(more_s.means):
-                resolution = _RESOLUTION * math.hypot(total.spread(), more_s.spread())
-                total = total.merged(resolution).plus(more_s.merged(resolution)).merged(resolution)
-        return total
-
-    def warnings(self, duration: Estimate) -> Iterator[ForecastWarning]:
-        """Yield what makes a forecast of a running training worse, and what is assumed in it."""
-        progress = self.progress
-        if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
-            message, advice = "what little is known may be a cold start", "it improves as the run goes on"
-            yield WarningCode.FEW.warning(message, advice)
-        if progress.has_unseen_ends and not self.are_ends_known:
-            message = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
-            yield WarningCode.GAPS.warning(message, "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)")
-        elif not progress.has_unseen_ends and all(block.between_s is None for block in progress.blocks):
-            message = "no gap between epochs was seen yet, so none is included"
-            yield WarningCode.GAPS.warning(message, "wait for the next epoch")
-        if duration.relative_width > forecasting.WIDE_RELATIVE_WIDTH:
-            width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "unbounded"
-            yield WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)
-        yield from work_warnings(replace(progress, phases=self.plan), self.costs)
-        yield from pause_warnings(progress, self.pauses)
-        yield from interval_warnings(self.interval, "step" if progress.is_in_steps else "epoch")
-
-
-def _time_per_unit(progress: Progress, prior: Forecast | None, costs: Costs | None) -> Mixture:
-    """Return the time of a unit that remains, in s, without gaps."""
+def _outlook(
+    progress: Progress, prior: Forecast | None, level: float
+) -> tuple[Array, tuple[PhaseForecast, ...], Array, list[ForecastWarning]]:
+    """Return draws of the whole time, the part of each phase of the plan, draws of a unit's time, and warnings."""
+    rng, given = np.random.default_rng(_SEED), progress.phases
+    progress, interval = with_interval(with_pauses_apart(progress))
     remaining = max(0.0, progress.total_units - progress.done_units)
-    if costs is not None and remaining > 0:
-        per_unit = _merged(costs.per_unit(_future(costs.blocks, costs.expected_remaining), remaining))
-        if progress.is_of_first_epoch:
-            per_unit = per_unit.scaled_by(_of_cold_epoch())
-        return per_unit
-    blocks = progress.warm_blocks or progress.blocks
-    per_unit = _future([(b.units, b.active_s / b.units) for b in blocks], remaining)
-    if prior is None and progress.is_of_first_epoch and remaining > 0:
-        return _merged(per_unit).scaled_by(_of_cold_epoch())
-    if prior is not None and remaining > 0:
-        if progress.has_unseen_ends and prior.method == "live":  # whose epochs hold what comes at the end of one
-            per_unit = _merged(per_unit).scaled_by(_share_of_ends(1.0))
-        return _with_prior(per_unit, prior, progress.total_units)
-    return per_unit
+    to_come_s, phase_s, n_levels = _active(replace(progress, phases=given), prior, rng)
+    per_unit_s = to_come_s / remaining if remaining else _last(progress)
+    unit_s = [float(np.median(s)) / phase.length for s, phase in zip(phase_s, given, strict=True)]
+    pauses = planned_pauses(progress, unit_s or [float(np.median(per_unit_s))] * len(progress.phases), prior, rng)
+    total_s = progress.elapsed_s + to_come_s
+    if pauses is not None:
+        total_s = total_s + pauses.future_s + _gaps(pauses.gaps, progress.total_units, rng)
+        are_ends_known = True
+    else:
+        skipped = progress.done_units - math.fsum(b.units for b in progress.blocks)
+        paused = [(b.units, b.paused_s / b.units) for b in progress.blocks]
+        between = [(b.gap_units, b.between_s / b.gap_units) for b in progress.blocks if b.between_s is not None]
+        total_s = (
+            total_s + _gaps(paused, progress.total_units - skipped, rng) + _gaps(between, progress.total_units, rng)
+        )
+        ends_s, are_ends_known = _unseen_ends(progress, per_unit_s, prior, rng)
+        total_s = total_s + ends_s
+    parts = []
+    for i, (phase, seconds) in enumerate(zip(given, phase_s, strict=True)):
+        n_eval, eval_s = (0, None) if pauses is None or interval is not None else pauses.of_phase(i)
+        parts.append(
+            PhaseForecast(
+                phase, estimate(seconds, level, "s"), None if eval_s is None else estimate(eval_s, level, "s"), n_eval
+            )
+        )
+    warnings = list(_warnings(progress, are_ends_known))
+    warnings += _work_warnings(replace(progress, phases=given), n_levels)
+    warnings += pause_warnings(progress, pauses)
+    warnings += interval_warnings(interval, "step" if progress.is_in_steps else "epoch")
+    return total_s, tuple(parts), per_unit_s, warnings
+
+
+def _warnings(progress: Progress, are_ends_known: bool) -> Iterator[ForecastWarning]:
+    """Yield what makes a forecast of a running training worse, and what is assumed in it."""
+    if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
+        yield WarningCode.FEW.warning("what little is known may be a cold start", "it improves as the run goes on")
+    if progress.has_unseen_ends and not are_ends_known:
+        message = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
+        yield WarningCode.GAPS.warning(message, "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)")
+    elif not progress.has_unseen_ends and all(block.between_s is None for block in progress.blocks):
+        message = "no gap between epochs was seen yet, so none is included"
+        yield WarningCode.GAPS.warning(message, "wait for the next epoch")
+
+
+def _last(progress: Progress) -> Array:
+    """Return the time of the last unit, where none is to come."""
+    block = (progress.warm_blocks or progress.blocks)[-1]
+    return np.full(N, block.active_s / block.units, dtype=float)
+
+
+def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator) -> tuple[Array, list[Array], int]:
+    """Return draws of the time of all units to come, without gaps, and of each phase's; and how many works were seen.
+
+    The works are those of a plan, or of a loop that tells of them; 0 where all are alike, as far as is known.
+    """
+    blocks, phases = progress.blocks, progress.phases
+    counts = np.array([b.units for b in blocks])
+    ends = progress.done_units + np.cumsum(counts) - counts.sum()
+    remaining = max(0.0, progress.total_units - progress.done_units)
+    units: list[Cost] = [phase.constant_and_growing for phase in phases] or [(1.0, 1.0)]
+    in_each, left = counts[:, None], np.array([remaining])
+    if phases:
+        begins_of, ends_of = np.array(spans(phases), dtype=float).T
+        in_each = np.maximum(0.0, np.minimum.outer(ends, ends_of) - np.maximum.outer(ends - counts, begins_of))
+        left = np.maximum(0.0, ends_of - np.maximum(begins_of, progress.done_units))
+    elif works := _works(progress):  # what the loop does now goes on, or the mean of what varies all the time
+        units, in_each = [(1.0, work) for work in works], np.diag(counts)
+        left = remaining * (np.eye(len(works))[-1] if _is_level(works) else counts / counts.sum())
+    n_seen = len({unit for unit, seen in zip(units, in_each.sum(axis=0), strict=True) if seen and unit})
+    expected, factors, deviations = costs_of(units)
+    if not phases:  # the share that does not grow with work is all that is learnt
+        factors, deviations = factors[:, :1], tuple((w, s[:1]) for w, s in deviations)
+    costs, to_come = in_each * expected, left * expected
+    done_s = _done_s(progress, costs) if phases else np.zeros(0)
+    if remaining <= 0:
+        return np.zeros(N), [np.full(N, s) for s in done_s], n_seen
+    is_warm = np.array([not b.is_cold for b in blocks]) if progress.warm_blocks else np.full(len(blocks), True)
+    active = np.array([b.active_s for b in blocks])
+    u, times, *sums = _joined(np.column_stack([costs.sum(axis=1), active, costs @ factors])[is_warm]).T
+    ahead = np.vstack([to_come @ factors / to_come.sum(), factors if phases else factors[:0]])
+    plan = replace(unplanned(len(u)), past=np.array(sums).T / u[:, None], ahead=ahead, deviations=deviations)
+    plan = _with_earlier(plan, progress, prior, expected, factors)
+    means = future_mean(u, times / u, float(to_come.sum()), rng, plan)
+    if progress.is_of_first_epoch and not len(plan.told):  # it may be slower as a whole
+        excess = lognormal(_COLD_EXCESS, _COLD_SPREAD, rng)
+        means = means / np.where(rng.random(N) < _IS_COLD, 1.0 + excess, 1.0)
+    phase_s = [done + cost * mean for done, cost, mean in zip(done_s, to_come, means[1:], strict=False)]
+    return to_come.sum() * means[0], phase_s, n_seen
+
+
+def _works(progress: Progress) -> list[float]:
+    """Return the work of a unit in each block, where the loop told of it, and it was not always the same; else none."""
+    works = [block.work / block.units for block in progress.blocks if block.work]
+    varies = len(works) == len(progress.blocks) > 1 and max(works) > min(works) * (1 + _SAME_WORK)
+    return works if varies else []
+
+
+def _is_level(works: Sequence[float]) -> bool:
+    return abs(works[-1] / works[-2] - 1.0) <= _SAME_WORK
+
+
+def _done_s(progress: Progress, costs: Array) -> Array:
+    """Return the time of what is done of each phase; the first step, which is start-up, as the others in it."""
+    active = np.array([b.active_s for b in progress.blocks])
+    done = active @ (costs / np.maximum(costs.sum(axis=1, keepdims=True), 1e-300))
+    before = progress.done_units - math.fsum(b.units for b in progress.blocks)
+    done[0] += before * active[0] / progress.blocks[0].units if before > 0 else 0.0
+    return np.asarray(done)
+
+
+def _joined(sums: Array) -> Array:
+    """Return sums over blocks, the older blocks joined in pairs until there are few enough."""
+    while len(sums) > _MOST_BLOCKS:
+        pairs = min(len(sums) - _MOST_BLOCKS, len(sums) // 2)
+        older = sums[: 2 * pairs].reshape(pairs, 2, -1).sum(axis=1)
+        sums = np.concatenate([older, sums[2 * pairs :]])
+    return sums
+
+
+def _with_earlier(
+    plan: Regressors, progress: Progress, prior: Forecast | None, expected: Array, factors: Array
+) -> Regressors:
+    """Return the plan with what an earlier run, or an exploration, took for a unit of each phase."""
+    if prior is None:
+        return plan
+    phases, z = prior.phases, float(special.ndtri((1 + prior.duration_s.level) / 2))
+    if len(progress.phases) > 1:
+        if len(phases) != len(progress.phases) or any(part.duration_s.point <= 0 for part in phases):
+            return plan
+        told = np.array([part.duration_s.point / part.phase.length for part in phases]) / expected
+        widths = np.array([part.duration_s.relative_width / 4 for part in phases])  # 95% is some four deviations
+        variances = widths**2 + _PHASE_TO_PHASE**2
+        return replace(plan, told=told, of_told=factors, variances=variances, shift=_RUN_TO_RUN_BY_PHASE)
+    mean = prior.seconds_per_unit(progress.total_units)
+    if mean <= 0 or _works(progress):
+        return plan
+    if prior.method == "live":
+        known = prior.duration_s if phases or prior.per_epoch_s is None else prior.per_epoch_s
+        shift = math.hypot(known.relative_width / 2 / z, _RUN_TO_RUN)
+    else:
+        units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else progress.total_units
+        shift = (prior.duration_s.upper - prior.duration_s.lower) / 2 / z / units / mean
+    plan = replace(plan, told=np.array([mean]), of_told=plan.ahead[:1], variances=np.array([1e-8]), shift=shift)
+    if progress.has_unseen_ends and prior.method == "live":  # whose epochs hold what comes at the end of one
+
+        def with_ends(of: Array, there: float) -> Array:
+            return np.column_stack([of, np.full(len(of), there)])
+
+        deviations = tuple((w, np.append(s, _ENDS_OF_EARLIER)) for w, s in plan.deviations)
+        past, ahead, of_told = with_ends(plan.past, 0.0), with_ends(plan.ahead, 1.0), with_ends(plan.of_told, 1.0)
+        plan = replace(plan, past=past, ahead=ahead, of_told=of_told, deviations=deviations)
+    return plan
 
 
 def _unseen_ends(
-    progress: Progress, per_unit: Mixture, prior: Forecast | None, *, is_planned: bool
-) -> tuple[Mixture, bool]:
+    progress: Progress, per_unit_s: Array, prior: Forecast | None, rng: np.random.Generator
+) -> tuple[Array | float, bool]:
     """Return the time of what comes at the ends of epochs where none was seen, and whether anything tells of it."""
     n_ends = progress.total_units - math.floor(progress.done_units)
-    if not progress.has_unseen_ends or is_planned:
-        return Mixture.exactly(0.0), True
+    if not progress.has_unseen_ends:
+        return 0.0, True
     known_s = None
     if prior is not None and prior.between_s is not None:
         planned = prior.plan.n_epochs if prior.plan is not None else progress.total_units
@@ -237,162 +296,65 @@ def _unseen_ends(
         each_s = (prior.duration_s.point - at.done_s) / max(1.0, at.total_units - at.done_units)
         known_s = max(0.0, each_s - prior.seconds_per_unit(progress.total_units))
     if known_s is not None:
-        return Mixture.of([(1.0, n_ends * known_s, n_ends * known_s * TOLD_SPREAD, math.inf)]), True
-    return _share_of_ends(0.0).times(n_ends * per_unit.quantile(0.5)), False
+        return n_ends * known_s * (1.0 + TOLD_SPREAD * rng.standard_normal(N)), True
+    share = np.where(rng.random(N) < _HAS_ENDS, lognormal(_END_SHARE, _END_SPREAD, rng), 0.0)
+    return n_ends * float(np.median(per_unit_s)) * share, False
 
 
-def _share_of_ends(without: float) -> Mixture:
-    """Return ``without`` plus what comes at the end of an epoch, as a share of the rest of it, as is assumed."""
-    ends = lognormal_parts(_END_SHARE, _END_SPREAD, _QUANTILES, _BEYOND)
-    having = [(w * _HAS_ENDS, without + m, s, f) for w, m, s, f in ends]
-    return Mixture.of([(1.0 - _HAS_ENDS, without, 0.0, math.inf), *having])
-
-
-def _of_cold_epoch() -> Mixture:
-    """Return the time of another epoch in that of the first, which may be slower as a whole, as is assumed."""
-    excess = lognormal_parts(_COLD_EXCESS, _COLD_SPREAD, _QUANTILES, _BEYOND)
-    colder = [(w * _IS_COLD, 1 / (1 + m), s / (1 + m) ** 2, f) for w, m, s, f in excess]
-    return Mixture.of([(1.0 - _IS_COLD, 1.0, 0.0, math.inf), *colder])
-
-
-def _merged(mixture: Mixture) -> Mixture:
-    """Return a mixture of fewer parts, which is combined with others in less time."""
-    return mixture.merged(_RESOLUTION * mixture.spread())
-
-
-def _phase_forecasts(
-    progress: Progress, per_unit: Mixture, costs: Costs | None, prior: Forecast | None, level: float
-) -> tuple[tuple[PhaseForecast, ...], PlannedPauses | None]:
-    """Return the part of each phase of the plan, and the pauses that the plan names."""
-    phases = progress.phases
-    if not phases:
-        return (), None
-    remaining = max(0.0, progress.total_units - progress.done_units)
-    unit = _estimate(per_unit, level, "s")
-    if costs is not None and costs.phases:
-        times = costs.phases
-        left = math.fsum(time.remaining * time.level for time in times)
-        now_s = unit.point * remaining / left if left else 0.0
-    else:  # all units are alike
-        active_s = math.fsum(block.active_s for block in progress.blocks)
-        done = math.fsum(block.units for block in progress.blocks)
-        done_s = active_s * progress.done_units / done
-        times, now_s = split_evenly(phases, done_s, progress.done_units), unit.point
-    z = normal_quantile((1 + level) / 2)
-    noise = unit.relative_width / 2 / z if unit.point > 0 else 0.0
-    seconds = []
-    for time in times:
-        to_come_s = time.remaining * time.level * now_s
-        reach_s = z * to_come_s * math.hypot(time.deviation, noise)
-        ends = max(time.done_s, time.done_s + to_come_s - reach_s), time.done_s + to_come_s + reach_s
-        seconds.append(Estimate(time.done_s + to_come_s, *ends, level, "s", Kind.PREDICTION))
-    pauses = None
-    if has_pauses(phases):
-        unit_s = [estimate.point / phase.length for estimate, phase in zip(seconds, phases, strict=True)]
-        pauses = planned_pauses(progress, unit_s, prior)
-    found = []
-    for (begin, end), phase, duration_s, ratio in zip(spans(phases), phases, seconds, eval_ratios(phases), strict=True):
-        n_evaluations = pauses_between(phases, begin, end, "eval")
-        eval_s = None
-        if n_evaluations and pauses is not None and pauses.evaluation_s is not None:
-            eval_s = _estimate(pauses.evaluation_s.times(ratio), level, "s")
-        found.append(PhaseForecast(phase, duration_s, eval_s, n_evaluations))
-    return tuple(found), pauses
-
-
-def _future(blocks: list[tuple[float, float]], remaining: float) -> Mixture:
-    """Return the mean per unit of what remains, from (units, mean per unit) of what is done."""
-    units, values = _joined(blocks)
-    if remaining <= 0:
-        return Mixture.of([(1.0, float(values[-1]), 0.0, math.inf)])
-    return future_mean(Series(values, units, float(units.sum()) + remaining))
-
-
-def _joined(blocks: list[tuple[float, float]]) -> tuple[Array, Array]:
-    """Return units and means, the older blocks joined in pairs until there are few enough."""
-    units, values = (np.array(column, dtype=float) for column in zip(*blocks, strict=True))
-    while len(units) > _MOST_BLOCKS:
-        pairs = min(len(units) - _MOST_BLOCKS, len(units) // 2)
-        old_units = units[: 2 * pairs].reshape(-1, 2)
-        old_sums = (units * values)[: 2 * pairs].reshape(-1, 2).sum(axis=1)
-        values = np.concatenate([old_sums / old_units.sum(axis=1), values[2 * pairs :]])
-        units = np.concatenate([old_units.sum(axis=1), units[2 * pairs :]])
-    return units, values
-
-
-def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixture:
-    """Join each part with the mean per unit of an exploration or an earlier run, by Bayes' rule.
-
-    It is weighted by how well the two agree.
-    """
-    expected = prior.duration_s
-    z = normal_quantile((1 + expected.level) / 2)
-    mean = prior.seconds_per_unit(total_units)
-    if prior.method == "live" and prior.phases:  # an earlier run, which may have been longer or shorter
-        variance = (mean * math.hypot(expected.relative_width / 2 / z, _RUN_TO_RUN)) ** 2
-    elif prior.method == "live" and prior.per_epoch_s is not None:  # of the units that it had still to do
-        variance = (mean * math.hypot(prior.per_epoch_s.relative_width / 2 / z, _RUN_TO_RUN)) ** 2
-    else:
-        units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else total_units
-        variance = ((expected.upper - expected.lower) / 2 / z / units) ** 2
-    if mean <= 0:  # it took no time, and tells of none
-        return per_unit
-    parts = []
-    for weight, m, s, freedom in per_unit.parts():
-        parts.append((weight * _PRIOR_IS_WRONG / mean, m, s, freedom))
-        agreement = normal_density(m, mean, max(math.sqrt(s**2 + variance), 1e-12 * mean))
-        share = s**2 / (s**2 + variance) if variance else 1.0
-        both = (weight * (1 - _PRIOR_IS_WRONG) * agreement, m + share * (mean - m), math.sqrt((1 - share) * s**2))
-        parts.append((*both, freedom))
-    return Mixture.of(parts)
-
-
-def _future_gaps(progress: Progress, planned: PlannedPauses | None) -> tuple[float, float]:
-    """Return the time of the pauses and gaps still to come that no plan names, and its standard deviation."""
-    if planned is not None:
-        return _future_time(planned.gaps, progress.total_units)
-    pauses = [(b.units, b.paused_s / b.units) for b in progress.blocks]
-    gaps = [(b.gap_units, b.between_s / b.gap_units) for b in progress.blocks if b.between_s is not None]
-    skipped = progress.done_units - math.fsum(b.units for b in progress.blocks)
-    pause_s, pause_deviation_s = _future_time(pauses, progress.total_units - skipped)
-    gap_s, gap_deviation_s = _future_time(gaps, progress.total_units)
-    return pause_s + gap_s, math.hypot(pause_deviation_s, gap_deviation_s)
-
-
-def _future_time(known: list[tuple[float, float]], total_units: float) -> tuple[float, float]:
-    """Return the time that comes with units that are not known yet, and its standard deviation."""
+def _gaps(known: list[tuple[float, float]], total_units: float, rng: np.random.Generator) -> Array | float:
+    """Return draws of the time that comes with units that are not known yet, as with those that are."""
     remaining = max(0.0, total_units - math.fsum(units for units, _ in known))
-    if not known or remaining == 0 or not any(value for _, value in known):
-        return 0.0, 0.0
-    gaps = _future(known, remaining)
-    lower, middle, upper = (gaps.quantile(p) for p in (0.16, 0.5, 0.84))
-    return max(0.0, remaining * middle), remaining * (upper - lower) / 2
+    if remaining == 0 or not any(value for _, value in known):
+        return 0.0
+    return np.maximum(0.0, remaining * _mean_to_come(known, remaining, rng))
 
 
-def _estimate(mixture: Mixture, level: float, unit: str, floor: float = 0.0) -> Estimate:
-    lower, point, upper = (max(floor, mixture.quantile(p)) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
-    return Estimate(point, lower, upper, level, unit, Kind.PREDICTION)
+def _mean_to_come(known: Sequence[tuple[float, float]], remaining: float, rng: np.random.Generator) -> Array:
+    """Return draws of the mean of a power or a gap over what remains, from (units, mean per unit) of what is done."""
+    units, sums = _joined(np.array([(units, units * mean) for units, mean in known])).T
+    found: Array = future_mean(units, sums / units, remaining, rng, may_be_cold=False)[0]
+    return found
 
 
-def _energy(progress: Progress, duration: Estimate) -> Estimate | None:
+def _energy(progress: Progress, total_s: Array, level: float) -> Estimate | None:
     """Return the energy used so far, plus that of the remaining time at the power expected."""
     if not progress.metered or progress.used_kwh is None:
         return None
-    remaining_s = duration.point - progress.elapsed_s
-    if remaining_s <= 0:
-        used = progress.used_kwh
-        return Estimate(used, used, used, duration.level, "kWh", Kind.PREDICTION)
-    power = _estimate(_future([(s, w) for s, w in progress.metered if s > 0], remaining_s), duration.level, "W")
-    point = kwh_from_w_s(power.point, remaining_s)
+    left_s = np.maximum(0.0, total_s - progress.elapsed_s)
+    expected_s = float(np.median(left_s))
+    more_kwh = np.zeros(N)
+    if expected_s > 0:
+        known = [(s, w) for s, w in progress.metered if s > 0]
+        power_w = np.maximum(0.0, _mean_to_come(known, expected_s, np.random.default_rng(_SEED + 1)))
+        more_kwh = kwh_from_w_s(1.0, 1.0) * power_w * left_s
+    return estimate(progress.used_kwh + more_kwh, level, "kWh")
 
-    def reach(time_s: float, power_w: float) -> float:
-        relative_power = power_w / power.point - 1.0 if power.point else 0.0
-        return point * math.hypot((time_s - duration.point) / remaining_s, relative_power)
 
-    lower = max(0.0, point - reach(duration.lower, power.lower))
-    upper = point + reach(duration.upper, power.upper)
-    used = progress.used_kwh
-    return Estimate(used + point, used + lower, used + upper, duration.level, "kWh", Kind.PREDICTION)
+def _work_warnings(progress: Progress, n_seen: int) -> Iterator[ForecastWarning]:
+    """Yield what is not known of the work of units to come, and the line of code that would tell it."""
+    phases, unit = progress.phases, "steps" if progress.is_in_steps else "epochs"
+    if not phases:
+        works = _works(progress)
+        if not works or (not _is_level(works) and np.std(works) < _STEADY_SPREAD * np.mean(works)):
+            return
+        message = (
+            f"the work of {unit} went from {min(works):,.0f} to {max(works):,.0f} samples or tokens, and no plan says "
+            f"how it goes on: {'as at last' if _is_level(works) else 'as on average'}, it is assumed"
+        )
+        advice = f"say it: Tracker(phases=[Phase({unit}=…, work_per_step={works[0]:.0f}), …])"
+        yield WarningCode.WORK.warning(message, advice)
+        return
+    now = phase_at(phases, progress.done_units)
+    unknown = [phase for phase in phases[now + 1 :] if phase.work is None]
+    if unknown:
+        reach = 1.96 * NEXT_LEVEL
+        n_phases = plural(len(unknown), "phase")
+        message = f"{n_phases} to come without work: each is taken to cost as the one before it, ±{reach:.0%}"
+        yield WarningCode.WORK.warning(message, "give them tokens_per_step, samples_per_step or work_per_step")
+    works_to_come = {phase.work for phase in phases[now + 1 :]} - {None, phases[now].work}
+    if works_to_come and n_seen < 2:
+        message = f"one level of work was seen: {ASSUMED_SHARE}"
+        yield WarningCode.WORK.warning(message, "it narrows with the second level, or with prior= of an earlier run")
 
 
 def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = forecasting.LEVEL) -> Estimate:
@@ -410,12 +372,11 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
         level: of the interval.
     """
     known = np.asarray(outcomes, dtype=float)
-    n, mean = len(known), float(known.mean())
+    n, mean, share = len(known), float(known.mean()), (1 + level) / 2
     if n == 1:
-        reach = normal_quantile((1 + level) / 2) * _SINGLE_SPREAD * mean * n_runs
+        reach = float(special.ndtri(share)) * _SINGLE_SPREAD * mean * n_runs
     else:
-        t = student_quantile((1 + level) / 2, n - 1)
-        reach = t * float(known.std(ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)
+        reach = float(special.stdtrit(n - 1, share)) * float(known.std(ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)
     total = n_runs * mean
     lower = above_zero(max(0.0, total - reach), total, total + reach)
     return Estimate(total, lower, total + reach, level, unit, Kind.PREDICTION)

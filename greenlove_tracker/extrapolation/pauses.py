@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from greenlove_tracker.extrapolation.distributions import Array, Mixture, lognormal_parts
-from greenlove_tracker.extrapolation.local_level import Series, future_mean
+from greenlove_tracker.extrapolation.draws import Array, N, lognormal
+from greenlove_tracker.extrapolation.level import future_mean
 from greenlove_tracker.forecasting import Block, Forecast, ForecastWarning, Progress, WarningCode
 from greenlove_tracker.format import duration, percent, plural
 from greenlove_tracker.phases import Phase, pauses_between, spans
@@ -22,7 +22,6 @@ _UNKNOWN_SHARE = 0.15  # median of a lognormal distribution,
 _UNKNOWN_SPREAD = 1.1  # and the standard deviation of the logarithm: 95% between 1.7% and 130%
 TOLD_SPREAD = 0.1  # relative, of an evaluation whose length the plan says
 _PRIOR_SPREAD = 0.03  # and of one that an earlier run took
-_QUANTILES, _BEYOND = (0.1, 0.3, 0.5, 0.7, 0.9), 2.5
 _ENOUGH = 2  # evaluations that were seen count alone; the first one may be cold
 _MOST_SEEN = 48  # evaluations that are told apart; earlier ones are left out
 _EXCESS = 3.0  # robust standard deviations above its neighbours', at which a block holds an evaluation
@@ -43,20 +42,27 @@ class PlannedPauses:
     """The evaluations and checkpoints of a plan.
 
     Attributes:
-        future_s: time of all that are still to come.
+        future_s: draws of the time of all that are still to come.
         gaps: (units, time per unit) of the other gaps that were seen.
-        evaluation_s: of one evaluation, in the first phase that has some; None where that is not known.
+        evaluation_s: draws of one evaluation, in the first phase that has some; None where that is not known.
+        phases: of the plan.
         n_future: evaluations that are still to come.
         is_length_known: whether one was seen, or its length told; else it is assumed.
         n_unknown_checkpoints: checkpoints to come, where none was seen.
     """
 
-    future_s: Mixture
+    future_s: Array
     gaps: list[tuple[float, float]]
-    evaluation_s: Mixture | None
+    evaluation_s: Array | None
+    phases: tuple[Phase, ...]
     n_future: int
     is_length_known: bool
     n_unknown_checkpoints: int
+
+    def of_phase(self, i: int) -> tuple[int, Array | None]:
+        """Return the evaluations of a phase, and draws of what one takes."""
+        n = pauses_between(self.phases, *spans(self.phases)[i], "eval")
+        return n, self.evaluation_s * eval_ratios(self.phases)[i] if n and self.evaluation_s is not None else None
 
 
 def has_pauses(phases: Sequence[Phase]) -> bool:
@@ -237,34 +243,38 @@ def interval_warnings(interval: Interval | None, unit: str) -> Iterator[Forecast
     )
 
 
-def planned_pauses(progress: Progress, unit_s: Sequence[float], prior: Forecast | None = None) -> PlannedPauses:
-    """Return what is known of the evaluations and checkpoints of the plan.
+def planned_pauses(
+    progress: Progress, unit_s: Sequence[float], prior: Forecast | None, rng: np.random.Generator
+) -> PlannedPauses | None:
+    """Return what is known of the evaluations and checkpoints of the plan; None where it names none.
 
     Args:
         progress: whose phases name them, with those within blocks apart.
         unit_s: time of a unit in each phase, expected.
         prior: of an earlier run of the same training.
+        rng: of the draws.
     """
+    if not has_pauses(progress.phases):
+        return None
     evaluations, checkpoints, gaps = _seen(progress)
     done, total = _until_now(progress), progress.total_units
     n_eval, n_save = _counts(progress, done, total)
-    future = Mixture.exactly(0.0)
     told = _told_length(progress, prior)
     is_in_rate = not evaluations and _counts(progress, 0.0, done)[0] > 0 and not any(g for _, g in gaps)
-    length = None if is_in_rate and told is None else _length(evaluations, n_eval, told)
+    length = None if is_in_rate and told is None else _length(evaluations, n_eval, told, rng)
     is_known = length is not None or is_in_rate
     if is_in_rate:
         length = None  # they come as often as blocks do, and are in what a unit takes
     elif length is None and n_eval:
-        length = _assumed_length(progress, unit_s, done)
-    if length is not None and n_eval:
-        future = length.times(n_eval)
-    if checkpoints and n_save:
-        future = future.plus(_length(checkpoints, n_save, None).times(n_save))  # type: ignore[union-attr]
+        length = _assumed_length(progress, unit_s, done, rng)
+    future_s = np.zeros(N) if length is None else n_eval * length
+    if checkpoints and n_save and (each_s := _length(checkpoints, n_save, None, rng)) is not None:
+        future_s = future_s + n_save * each_s
     return PlannedPauses(
-        future,
+        future_s,
         gaps,
         length if is_known else None,
+        progress.phases,
         pauses_between(progress.phases, done, total, "eval"),
         is_known,
         0 if checkpoints or is_in_rate else n_save,
@@ -307,25 +317,24 @@ def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, flo
     return known[0].point, math.hypot(_PRIOR_SPREAD, known[0].relative_width / 4)  # 95% is some four deviations
 
 
-def _length(seen_s: Sequence[float], n_future: float, told: tuple[float, float] | None) -> Mixture | None:
-    """Return the mean length of those that come: as those that were seen, else as was told."""
+def _length(
+    seen_s: Sequence[float], n_future: float, told: tuple[float, float] | None, rng: np.random.Generator
+) -> Array | None:
+    """Return draws of the mean length of those that come: as those that were seen, else as was told."""
     if len(seen_s) >= _ENOUGH or (seen_s and told is None):
-        values = np.array(seen_s)
-        return future_mean(Series(values, np.ones(len(values)), len(values) + max(1.0, n_future)))
-    if told is None:
-        return None
-    mean_s, spread = told
-    return Mixture.of([(1.0, mean_s, mean_s * spread, math.inf)])
+        known = np.array(seen_s)
+        return np.asarray(np.maximum(0.0, future_mean(np.ones(len(known)), known, max(1.0, n_future), rng)[0]))
+    return None if told is None else told[0] * (1.0 + told[1] * rng.standard_normal(N))
 
 
-def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float) -> Mixture:
-    """Return the length of an evaluation of which nothing is known, from the training that lies between two."""
+def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rng: np.random.Generator) -> Array:
+    """Return draws of the length of an evaluation of which nothing is known, from the training between two."""
     between_s = next(
         phase.eval_every * seconds
         for (_, end), phase, seconds in zip(spans(progress.phases), progress.phases, unit_s, strict=True)
         if phase.eval_every is not None and pauses_between(progress.phases, done, end, "eval")
     )
-    return Mixture.of(lognormal_parts(between_s * _UNKNOWN_SHARE, _UNKNOWN_SPREAD, _QUANTILES, _BEYOND))
+    return lognormal(between_s * _UNKNOWN_SHARE, _UNKNOWN_SPREAD, rng)
 
 
 def pause_warnings(progress: Progress, pauses: PlannedPauses | None) -> Iterator[ForecastWarning]:

@@ -5,97 +5,87 @@ import math
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from scipy import linalg, stats
+from scipy import stats
 
-from greenlove_tracker.extrapolation import local_level
-from greenlove_tracker.extrapolation.local_level import Series, future_mean
+from greenlove_tracker.extrapolation import level
+from greenlove_tracker.extrapolation.level import future_mean
 
 # Durbin and Koopman, Time Series Analysis by State Space Methods (2012), §2.2: the Nile at Aswan, 1871 to 1970
 NILE_NOISE, NILE_WALK = 15099.0, 1469.1
-NO_TREND = local_level._Trends.of([(0, 0.0, 0.0, 1.0)])
 
 
 def interval(values, total, coverage=0.95):
-    series = Series(np.asarray(values, dtype=float), np.ones(len(values)), total)
-    mixture = future_mean(series)
-    return tuple(mixture.quantile(p) for p in ((1 - coverage) / 2, 0.5, (1 + coverage) / 2))
+    draws = future_mean(np.ones(len(values)), np.asarray(values, dtype=float), total - len(values), RNG(0))[0]
+    return tuple(np.quantile(draws, [(1 - coverage) / 2, 0.5, (1 + coverage) / 2]))
+
+
+RNG = np.random.default_rng
+
+
+def fitted(y, u, t, walk, noise, trends, remaining=1e12):
+    """Return log likelihood, mean and scale of the level at the last time, by strength of the walk and trend."""
+    columns = np.column_stack([np.ones(len(y)), y, t, level._curves(t).T])
+    products, determinants = level._products(columns, np.diag(1.0 / u), np.minimum.outer(t, t), walk)
+    ahead = level.Ahead(np.zeros((1, 0)), level._curves(t[-1:])[:, 0], t[-1], remaining)
+    return level._fit(products, determinants, walk, noise, len(y), np.zeros(0), ahead, trends)
+
+
+NO_TREND = (np.array([0]), np.array([0.0]), np.array([1e-12]), np.array([0.0]))
 
 
 def test_the_level_of_the_nile_is_that_of_the_kalman_filter():
     flow = sm.datasets.nile.load().data["volume"].to_numpy(dtype=float)
-    n = len(flow)
-    q = np.array([[NILE_WALK / NILE_NOISE]])
-    fit = local_level._fit(flow, np.arange(n)[:, None] + 0.5, np.ones(n), n, np.ones(1), q, NO_TREND)
-    (((mean,),),), (((deviation,),),) = fit.predict(q, np.zeros((1, 1, 1)), q * (n - 0.5), np.zeros((1, 1, 1)))
+    n, t = len(flow), np.arange(len(flow)) + 0.5
+    _, ((((mean,),),), (((deviation,),),)), *_ = fitted_of_nile(flow, n, t)
     model = sm.tsa.UnobservedComponents(flow, "local level")
     filtered = model.filter([NILE_NOISE, NILE_WALK])
     assert mean == pytest.approx(filtered.filtered_state[0, -1], rel=1e-6)
     assert mean == pytest.approx(798.37, abs=0.01)  # Durbin and Koopman's filtered level of 1970
-    relative = filtered.filtered_state_cov[0, 0, -1] / NILE_NOISE
-    assert deviation**2 / fit.variance[0, 0, 0] == pytest.approx(relative, rel=1e-6)
+    assert deviation == pytest.approx(math.sqrt(filtered.filtered_state_cov[0, 0, -1] / NILE_NOISE), rel=1e-6)
+
+
+def fitted_of_nile(flow, n, t):
+    log_likelihood, means, scales = fitted(flow, np.ones(n), t, np.array([NILE_WALK / NILE_NOISE]), 1.0, NO_TREND)
+    squares = squares_of(flow, t)
+    return log_likelihood, (means, scales / math.sqrt((level._NOISE_WEIGHT + squares) / (level._NOISE_WEIGHT + n - 1)))
+
+
+def squares_of(y, t):
+    """Return the weighted squares about the level, by whole matrices."""
+    inverse = np.linalg.inv(np.eye(len(y)) + NILE_WALK / NILE_NOISE * np.minimum.outer(t, t))
+    ones = np.ones(len(y))
+    left = y - ones @ inverse @ y / (ones @ inverse @ ones)
+    return left @ inverse @ left
 
 
 def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
-    rng = np.random.default_rng(3)
+    rng = RNG(3)
     y, u, noise, walk = rng.normal(1.0, 0.02, 6), np.array([1.0, 2.0, 1.0, 1.0, 0.5, 1.0]), 0.02, 0.3
-    t = np.cumsum(u) - u / 2
-    curves = local_level._curves(t / 20.0)
-    trends = local_level._Trends.of([(0, 0.0, 0.0, 0.5), (1, -0.03, 0.01, 0.3), (2, 0.4, 0.2, 0.2)])
-    fit = local_level._fit(y, t[:, None], 1.0 / u, 20.0, np.array([noise]), np.array([[0.0, walk]]), trends)
+    t = (np.cumsum(u) - u / 2) / 20.0
+    curves = level._curves(t)
+    trends = np.array([0, 1, 2]), np.array([0.0, -0.03, 0.4]), np.array([1e-12, 1e-4, 0.04]), np.zeros(3)
+    found = fitted(y, u, t, np.array([0.0, walk]), noise, trends)[0]
     # the differences from the first value hold all that is not the mean: their density, up to the flat prior's constant
     contrast = np.hstack([-np.ones((5, 1)), np.eye(5)])
-    for i, (curve, change, variance) in enumerate(zip(trends.curve, trends.change, trends.variance, strict=True)):
+    for i, (curve, change, variance, _) in enumerate(zip(*trends, strict=True)):
         for j, q in enumerate((0.0, walk)):
             g = curves[curve]
             covariance = np.diag(1.0 / u) + q * np.minimum.outer(t, t) + variance / noise**2 * np.outer(g, g)
             scatter = contrast @ covariance @ contrast.T * noise**2
             density = stats.multivariate_t.logpdf(
-                contrast @ y, loc=contrast @ g * change, shape=scatter, df=local_level._NOISE_WEIGHT
+                contrast @ y, loc=contrast @ g * change, shape=scatter, df=level._NOISE_WEIGHT
             )
-            assert fit.log_likelihood[i, 0, j] == pytest.approx(density, abs=1e-9)
+            assert found[j, i] == pytest.approx(density, abs=1e-6)
 
 
-def test_each_start_is_predicted_as_generalised_least_squares_with_whole_matrices_does():
-    rng = np.random.default_rng(4)
-    u, y, total, variance, starts = rng.uniform(0.5, 40.0, 30), rng.normal(1.0, 0.02, 30), 1000.0, 5000.0, (0, 1, 11)
-    noise, walks, of_walk = np.array([0.02, 0.05, 0.01]), np.array([0.0, 1e-3, 0.7]), np.array([0.0, 2e-3, 0.9])
-    trends = local_level._Trends.of([(0, 0.0, 0.0, 0.5), (1, 0.1, 0.05, 0.25), (2, -1.0, 0.5, 0.25)])
-    ahead = np.array([0.0, 0.8, 0.7])[:, None, None]
-    of_trend = ahead * trends.variance[:, None, None] / noise[:, None] ** 2
-    times = (np.cumsum(u) - u / 2)[:, None] - np.array([u[:start].sum() for start in starts])
-    fits = local_level._fit(y, times, 1.0 / u, total, noise, np.tile(walks, (3, 1)), trends)
-    expected = trends.change[:, None, None] * ahead
-    means, deviations = fits.predict(np.tile(of_walk, (3, 1)), of_trend, np.array(variance), expected)
-    for i, r, j in np.ndindex(3, 3, 3):
-        t, behind = times[starts[r] :, r], slice(starts[r], None)
-        g = local_level._curves(t / total)[trends.curve[i]]
-        less_trend, ones = y[behind] - trends.change[i] * g, np.ones(len(t))
-        shape = trends.variance[i] / noise[r] ** 2 * np.outer(g, g)
-        covariance = np.diag(1.0 / u[behind]) + walks[j] * np.minimum.outer(t, t) + shape
-        factor = linalg.cho_factor(covariance, lower=True)
-        c = of_walk[j] * t + of_trend[i, r] * g
-        solved_ones = linalg.cho_solve(factor, ones)
-        level = less_trend @ solved_ones / (ones @ solved_ones)
-        residuals = linalg.cho_solve(factor, less_trend - level)
-        squares = local_level._NOISE_WEIGHT * noise[r] ** 2 + (less_trend - level) @ residuals
-        missing = 1.0 - c @ solved_ones
-        relative = variance - c @ linalg.cho_solve(factor, c) + missing**2 / (ones @ solved_ones)
-        assert means[i, r, j] == pytest.approx(level + expected[i, 0, 0] + c @ residuals, rel=1e-8)
-        assert deviations[i, r, j] == pytest.approx(math.sqrt(relative * squares / fits.freedom[r]), rel=1e-8)
-
-
-def test_steps_that_are_to_come_move_the_mean_of_what_remains_as_drawn_ones_do():
-    rng = np.random.default_rng(8)
-    one = np.array([[1.0], [1.0], [0.01], [1e6]])
-    weights, means, deviations, _ = local_level._with_steps(one, 0.6, 0.02)
-    assert weights.sum() == pytest.approx(1.0)
+def test_steps_that_are_to_come_are_as_likely_as_their_rate_says():
+    rng = RNG(8)
+    steps = level._steps(100_000, 0.6, 0.02, rng)
     # a rate of gamma prior, less likely after 0.4 of a run without a step; at least one comes in the 0.6 that remain
-    rates = rng.gamma(local_level._STEPS, 1.0 / 1.4, 100_000)
-    assert weights[0] == pytest.approx(np.mean(np.exp(-0.6 * rates)), rel=0.01)
-    changes = np.abs(rng.normal(0, 0.02, 100_000)) * rng.random(100_000)
-    assert means[1] - 1.0 == pytest.approx(changes.mean(), rel=0.02)
-    assert deviations[1] ** 2 - 0.01**2 == pytest.approx(changes.var(), rel=0.03)
-    assert weights[1] > weights[2] and means[2] < 1.0 < means[1]
+    rates = rng.gamma(level._STEPS, 1.0 / 1.4, 100_000)
+    assert np.mean(steps == 0.0) == pytest.approx(np.mean(np.exp(-0.6 * rates)), rel=0.01)
+    assert np.mean(steps > 0) > 5 * np.mean(steps < 0) > 0
+    assert np.abs(steps[steps != 0]).mean() == pytest.approx(0.02 * math.sqrt(2 / math.pi) / 2, rel=0.02)
 
 
 def test_a_single_regime_is_the_mean_of_its_units():
@@ -106,17 +96,9 @@ def test_a_single_regime_is_the_mean_of_its_units():
 
 
 def test_blocks_weigh_by_their_units():
-    series = Series(np.array([1.0, 2.0]), np.array([99.0, 1.0]), 200.0)
-    fit = local_level._fit(
-        series.values,
-        np.array([[49.5], [99.5]]),
-        1.0 / series.units,
-        200.0,
-        np.array([0.02]),
-        np.zeros((1, 1)),
-        NO_TREND,
-    )
-    assert fit.level[0, 0] == pytest.approx(1.01)
+    u, t = np.array([99.0, 1.0]), np.array([0.495, 0.995])
+    _, means, _ = fitted(np.array([1.0, 2.0]), u, t, np.zeros(1), 0.02, NO_TREND)
+    assert means[0, 0, 0] == pytest.approx(1.01)
 
 
 @pytest.mark.parametrize("cold", [[2.0], [1.8, 1.3]])

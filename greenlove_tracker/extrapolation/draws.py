@@ -1,0 +1,47 @@
+"""A distribution is an array of draws: sums, products and quantiles are those of arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from greenlove_tracker.forecasting import Estimate, Kind
+
+Array = NDArray[np.float64]
+
+N = 4096
+_SPREAD = (np.arange(N) + 0.5) / N
+_NORMAL = special.ndtri(_SPREAD)
+_CERTAIN = 1e9  # degrees of freedom that are as good as any number
+
+
+def drawn(parts: Array, rng: np.random.Generator) -> Array:
+    """Return draws from a mixture of Student's t distributions.
+
+    Args:
+        parts: rows of weight, mean, scale and degrees of freedom, of each part a column.
+        rng: of the draws.
+    """
+    weights, means, scales, freedoms = parts
+    passed = np.cumsum(weights)
+    which = np.searchsorted(passed, _SPREAD * passed[-1])
+    freedom = np.minimum(freedoms, _CERTAIN)[which]
+    t = rng.permutation(_NORMAL) * np.sqrt(freedom / rng.chisquare(freedom))
+    return rng.permutation(means[which] + scales[which] * t)
+
+
+def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estimate:
+    """Return the median and the prediction interval of a quantity that is no less than ``floor``."""
+    lower, point, upper = np.maximum(floor, np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])).tolist()
+    return Estimate(point, lower, upper, level, unit, Kind.PREDICTION)
+
+
+def lognormal(median: float, spread: float, rng: np.random.Generator) -> Array:
+    """Return draws of a lognormal distribution; ``spread`` is the standard deviation of the logarithm."""
+    return median * np.exp(spread * rng.permutation(_NORMAL))
+
+
+def above_zero(lower: float, point: float, upper: float) -> float:
+    """Return the lower end of a quantity that is more than 0: as far below in proportion as the upper end above."""
+    return lower if lower > 0 or upper <= 0 else max(0.0, point * point / upper)
