@@ -301,7 +301,7 @@ FAULTS = (
     Fault(
         "exploration",
         "exploration/snapshot.py",
-        "*(partial(storage.copy_, of_it) for storage, of_it in self._copies),",
+        "*(partial(_put_values_back, storage, of_it) for storage, of_it in self._copies),",
         "",
         "the training begins with the weights of its exploration",
         golden("explore"),

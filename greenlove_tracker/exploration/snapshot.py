@@ -172,7 +172,7 @@ class Snapshot:
         failures: list[tuple[str, BaseException]] = []
         undos: list[Callable[[], object]] = [
             *reversed(self._undos),
-            *(partial(storage.copy_, of_it) for storage, of_it in self._copies),
+            *(partial(_put_values_back, storage, of_it) for storage, of_it in self._copies),
         ]
         named = [("a part", undo) for undo in undos] + [(state.name, state.restore) for state in self._states]
         for name, put_back in named:
@@ -370,6 +370,15 @@ def _load_state_dict(thing: Any, state: Any) -> None:
 
 def _on_host(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return torch.UntypedStorage(storage.nbytes()).copy_(storage)
+
+
+def _put_values_back(storage: torch.UntypedStorage, copied: torch.UntypedStorage) -> None:
+    if storage.device.type != "cpu" or not torch.equal(_octets(storage), _octets(copied)):
+        storage.copy_(copied)  # not where nothing changed: a file that is mapped into memory may be read-only
+
+
+def _octets(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
 def _put_back(tensor: torch.Tensor, alias: torch.Tensor, was_leaf: bool, required_grad: bool, grad: Any) -> None:

@@ -265,6 +265,16 @@ def test_frozen_weights_that_are_too_many_to_copy_and_change_are_an_error():
         model[0].weight.mul_(0.5)
 
 
+@pytest.mark.filterwarnings("ignore:.*not writable")
+def test_weights_in_a_file_that_cannot_be_written_are_left_alone(tmp_path):
+    np.save(tmp_path / "table.npy", np.ones((8, 4), dtype=np.float32))
+    table = torch.from_numpy(np.load(tmp_path / "table.npy", mmap_mode="r"))
+    model = nn.Sequential(nn.Embedding.from_pretrained(table), nn.Linear(4, 4))
+    with preserved(model), torch.no_grad():
+        model[1].weight.zero_()
+    assert model[0].weight.data_ptr() == table.data_ptr() and model[1].weight.any()
+
+
 class Odd(nn.Module):
     """State in every place where a module may have some."""
 
