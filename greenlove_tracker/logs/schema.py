@@ -20,7 +20,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import NoneType, UnionType
@@ -272,18 +272,30 @@ class LogTable(Generic[R]):
         self.least = self.columns[: len(self.columns) - n_later]
         self._readers = [(column.read, column.may_be_empty) for column in self.described]
         self._plain_readers = [(_PLAIN_READERS.get(read, read), may_be_empty) for read, may_be_empty in self._readers]
-        cells = [f"({_PLAIN_CELLS.get(c.read, PLAIN)}{'|' * c.may_be_empty})" for c in self.described]
-        later = "".join(f",{cell}" for cell in cells[len(self.least) :])
-        self.match_line = re.compile(f"{','.join(cells[: len(self.least)])}(?:{later})?", re.ASCII).fullmatch
-        lines = [f"\n{name},{cell},{PLAIN}" for name, cell in zip(self.columns, cells, strict=True)]
-        lines[len(self.least) :] = [f"(?:{line})?" for line in lines[len(self.least) :]]
-        self.match_lines = re.compile(f"{','.join(RUN_COLUMNS)}{''.join(lines)}\n", re.ASCII).fullmatch
         self._makers: list[tuple[slice, Callable[..., Any]]] = []
         begin = 0
         for _, part in self._parts:
             if part.make is not None:
                 self._makers.insert(0, (slice(begin, begin + len(part.columns)), part.make))  # the last first
             begin += len(part.columns)
+
+    @cached_property
+    def _patterns(self) -> list[str]:
+        """The cells of a line, as patterns."""
+        return [f"({_PLAIN_CELLS.get(c.read, PLAIN)}{'|' * c.may_be_empty})" for c in self.described]
+
+    @cached_property
+    def match_line(self) -> Callable[[str], re.Match[str] | None]:
+        """Match a line of the file as we write it; made when something is read, which a training does not."""
+        least, later = self._patterns[: len(self.least)], self._patterns[len(self.least) :]
+        return re.compile(f"{','.join(least)}(?:{''.join(f',{cell}' for cell in later)})?", re.ASCII).fullmatch
+
+    @cached_property
+    def match_lines(self) -> Callable[[str], re.Match[str] | None]:
+        """Match a whole file of a line a column."""
+        lines = [f"\n{name},{cell},{PLAIN}" for name, cell in zip(self.columns, self._patterns, strict=True)]
+        lines[len(self.least) :] = [f"(?:{line})?" for line in lines[len(self.least) :]]
+        return re.compile(f"{','.join(RUN_COLUMNS)}{''.join(lines)}\n", re.ASCII).fullmatch
 
     @property
     def title(self) -> str:
