@@ -535,7 +535,7 @@ def test_options_before_a_verb_are_the_verbs_or_settings():
     assert greenlove("--country", "DE", "forecast").returncode == 0
     Path("greenlove_logs").rename("other")
     done = greenlove("--log-dir=other", "--quiet", "summary", "--by", "run", "--csv")
-    assert done.returncode == 0 and len(done.stdout.splitlines()) == 4, done.stderr
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3, done.stderr
 
 
 def test_nohup_is_respected():
@@ -620,3 +620,20 @@ def test_only_the_first_training_of_a_script_resumes_the_run_that_was_given():
     parts = parts_of_script()
     assert sorted(run.text("continues") for run in parts) == ["", "20260101T000000-0000"]
     assert len(aggregate("greenlove_logs").by("training")) == 2
+
+
+def test_a_tracker_behind_a_monitored_part_is_the_scripts_next_run():
+    write("train.py", TRACKED.replace("epochs=2, country='DE'", "epochs=2, monitor_epochs=1, epochs_before_pred=1"))
+    assert greenlove("--log-dir", "mine", "--project", "all", "train.py").returncode == 0
+    runs = read_logs("mine").runs
+    assert [(run.summary.project, run.summary.epochs_done) for run in runs] == [("all", 1)] * 2
+
+
+def test_a_training_and_those_of_processes_behind_it_are_planned_together():
+    write(
+        "child.py", "from greenlove_tracker import Tracker\nwith Tracker(1) as t:\n    t.epoch_start(); t.epoch_end()\n"
+    )
+    write("train.py", f"{TRACKED}import subprocess, sys\nsubprocess.run([sys.executable, 'child.py'])\n")
+    assert greenlove("--quiet", "train.py").returncode == 0
+    found = sorted((run.summary.epochs_done, run.summary.epochs_planned) for run in read_logs("greenlove_logs").runs)
+    assert found == [(2, 2), (3, 3)]

@@ -468,7 +468,7 @@ class Run(RunFiles):
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
         own, further = self.own_fields, self.fields_by_stream.values()
         leads = [f for f in further if _rank_if_joined(f) == 0 and "has_parts" not in f]
-        found = [own] if own.get("epochs_planned") or not leads else leads
+        found = [own, *leads] if own.get("epochs_planned") or not leads else leads
         numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
         return sum(numbers) if len(numbers) == len(found) else None
 

@@ -133,6 +133,7 @@ class Session:
     """
 
     _n_explorations: ClassVar[int] = 0  # that are open in this process
+    _of_script: ClassVar[Session | None] = None  # the last run of a script under greenlove run that is not over
     recorder: Recorder
 
     def __init__(
@@ -198,6 +199,7 @@ class Session:
         if mode is RunMode.RUNNER:
             self.launch = launch or Launch(settings, run_dir, started_utc_s)
             os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
+            Session._of_script = self
         self._extra_fields = [*extra_fields, *([Field("role", schema.JOINED_ROLE)] if join_dir else [])]
         if launch is not None:
             self._extra_fields.append(Field("part_of", launch.run_dir.name))
@@ -728,15 +730,14 @@ class Session:
     def end_before_next(self) -> None:
         """Close the run because another one begins in this process: two meters would count everything twice."""
         state = self.state
-        if state.has_tracker and state.training_status is None:
+        if self.launch is None or (state.has_tracker and state.training_status is None):
             run_id = state.factors.run_id
             state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
             self.finish(RunStatus.SUPERSEDED)
             return
         if not state.has_tracker and self.recorder.epochs_done:
             self.write_fields([Field("loops_seen", "epochs")])
-        if self.launch is not None:
-            self.write_fields([Field("part_of", self.launch.run_dir.name)])
+        self.write_fields([Field("part_of", self.launch.run_dir.name)])
         self.shows_final_screen = state.settings.verbose > 0
         self.finish(RunStatus.FINISHED)
 
@@ -772,6 +773,8 @@ class Session:
             Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
             if self.launch is not None and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
+            if not self.is_monitoring_over:
+                Session._of_script = None
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
             self.show_final_screen()
 
@@ -926,6 +929,12 @@ def open_run() -> Session | None:
     return current if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished else None
 
 
+def run_of_script() -> Session | None:
+    """Return the last run of this process's script under ``greenlove run``; None elsewhere."""
+    run = Session._of_script
+    return run if run is not None and run.pid == os.getpid() else None
+
+
 def outer_run_dir() -> Path | None:
     """Return the directory of the run that another process leads, of which this process is a part."""
     text = os.environ.get(RUN_DIR_VARIABLE, "")
@@ -934,6 +943,5 @@ def outer_run_dir() -> Path | None:
 
 def run_dir_to_join() -> Path | None:
     """Return the directory of the run that a tracker made now would join: one that another process leads."""
-    run = open_run()
-    is_own = run is not None and run.launch is not None and not run.state.is_part_of_other
-    return None if is_own else outer_run_dir()
+    run = run_of_script()
+    return None if run is not None and not run.state.is_part_of_other else outer_run_dir()

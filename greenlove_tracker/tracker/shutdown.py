@@ -41,27 +41,22 @@ class NoticeReceiver(Protocol):
 
 
 class _ShutdownGuard:
-    """Closes the open runs of this process when the process ends."""
+    """Closes the open run of this process when the process ends."""
 
     def __init__(self) -> None:
-        self._open: list[Closable] = []  # each inside the one before: a training, in the job of ``greenlove run``
+        self._run: Closable | None = None
         self._is_registered = False
         self._is_terminating = False
         self._receiver: NoticeReceiver | None = None
 
     @property
     def current(self) -> Closable | None:
-        """The innermost open run."""
-        return self._open[-1] if self._open else None
-
-    @property
-    def outermost(self) -> Closable | None:
-        """The open run that is closed last; it closes those inside it."""
-        return self._open[0] if self._open else None
+        """The open run."""
+        return self._run
 
     def watch(self, run: Closable) -> None:
         """Close this run if nobody else does."""
-        self._open.append(run)
+        self._run = run
         if not self._is_registered:
             atexit.register(self._at_exit)
             if hasattr(os, "register_at_fork"):
@@ -85,7 +80,7 @@ class _ShutdownGuard:
             return True
         if receiver is not None and not self._is_ours():
             signal.signal(signal.SIGTERM, self._on_sigterm)
-        elif receiver is None and not self._open:
+        elif receiver is None and self._run is None:
             self._restore_handler()
         return True
 
@@ -96,10 +91,10 @@ class _ShutdownGuard:
 
     def release(self, run: Closable) -> None:
         """Restore the signal handler: the run is closed."""
-        if run not in self._open:
+        if run is not self._run:
             return
-        self._open.remove(run)
-        if not self._open and self._receiver is None and _is_main_thread():
+        self._run = None
+        if self._receiver is None and _is_main_thread():
             self._restore_handler()
 
     def _restore_handler(self) -> None:
@@ -117,7 +112,7 @@ class _ShutdownGuard:
         if self._is_terminating:
             return  # many a launcher sends it twice
         self._is_terminating = True
-        run = self.outermost
+        run = self._run
         try:
             if run is not None and run.pid == os.getpid():
                 run.finish(RunStatus.TERMINATED)  # in the middle of a row, as soon as that is made
@@ -125,13 +120,13 @@ class _ShutdownGuard:
             self.end_if_terminated()
 
     def end_if_terminated(self) -> None:
-        """End the process by the SIGTERM that came, once all runs are closed."""
-        if self._is_terminating and not self._open:
+        """End the process by the SIGTERM that came, once the run is closed."""
+        if self._is_terminating and self._run is None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _at_exit(self) -> None:
-        run = self.outermost
+        run = self._run
         if run is None or run.pid != os.getpid() or run.is_finished:
             return
         status = RunStatus.TERMINATED if self._is_terminating else exit_status()
@@ -145,7 +140,7 @@ class _ShutdownGuard:
 
     def _forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
-        self._open, self._receiver = [], None
+        self._run, self._receiver = None, None
         self._is_terminating = False
         self._restore_handler()
 

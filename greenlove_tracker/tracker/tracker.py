@@ -27,7 +27,7 @@ from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.overruns import BudgetActions, Overrun
-from greenlove_tracker.tracker.session import Session, open_run, outer_run_dir, run_dir_to_join
+from greenlove_tracker.tracker.session import Session, run_dir_to_join, run_of_script
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce, ranks_in
 
@@ -151,9 +151,7 @@ class Tracker:
             given["on_overrun"] = on_overrun
         if devices.in_dataloader_worker():
             return
-        script = open_run()
-        if script is not None and script.launch is None:
-            script = None
+        script = run_of_script()
 
         def begin() -> Session:
             merged = load_settings(given) if script is None else script.settings_for_tracker(given)
@@ -167,7 +165,7 @@ class Tracker:
                 "intensity": source,
             }
             if script is None:
-                session = Session(merged, own, ranks_in(merged.log_dir), clock, join_dir=outer_run_dir(), **more)
+                session = Session(merged, own, ranks_in(merged.log_dir), clock, join_dir=run_dir_to_join(), **more)
                 session.shows_final_screen = merged.verbose > 0
                 return session
             if script.can_be_taken_over(merged, clock):
