@@ -263,7 +263,6 @@ def open_rates(
     warn: Callable[[str, str], None],
     *,
     source: IntensityFallbacks | None = None,
-    shared: LiveIntensity | None = None,
 ) -> tuple[RunFactors, RatesInForce | None, LiveIntensity | None]:
     """Return the factors of a run, its rates by time, and the carbon intensity among them, which is to be started.
 
@@ -275,12 +274,11 @@ def open_rates(
         clock: of the run.
         warn: once for each kind. A setting of a file or a variable that cannot be is warned of, and counts for nothing.
         source: of the user's own, instead of a name in the settings.
-        shared: that of a run around this one with the same settings.
 
     Raises:
         UsageError: where an argument names a source or a tariff that cannot be.
     """
-    live = shared or _live_intensity(settings, factors.carbon_intensity, clock, warn, source)
+    live = _live_intensity(settings, factors.carbon_intensity, clock, warn, source)
     tariff = None
     if settings.electricity_tariff:
         try:

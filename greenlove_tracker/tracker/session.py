@@ -658,11 +658,7 @@ class Session:
         factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
         rates, live = None, None
         if ranks.carries_meter:
-            wanted, own = ((s.intensity, s.intensity_urls, s.country) for s in (settings, before))
-            shared = self._intensity if wanted == own and intensity is None else None
-            warn = state.warn_once.warn
-            found = open_rates(settings, factors, state.clock, warn, source=intensity, shared=shared)
-            factors, rates, live = found
+            factors, rates, live = open_rates(settings, factors, state.clock, state.warn_once.warn, source=intensity)
         if meter is None and (codecarbon_options or any(getattr(settings, n) != getattr(before, n) for n in _HARDWARE)):
             meter = choose_meter(settings, ranks, state.clock, factors.carbon_intensity, codecarbon_options)
         if not self._is_here(settings):
@@ -683,12 +679,11 @@ class Session:
                 state.take_meter(_watched(meter, settings) if state.in_background else meter)
                 self.run_parts.renew(MeterStarter, rows)
         self._check_continued()
-        if live is not self._intensity:
-            if self._intensity is not None:
-                self._intensity.close()
-            self._intensity = live
-            if live is not None:
-                live.start(in_background=state.in_background)
+        before_live, self._intensity = self._intensity, live
+        if before_live is not None:
+            before_live.close()
+        if live is not None:
+            live.start(in_background=state.in_background)
 
     def _move(self, settings: Settings) -> None:
         """Bring the run to another log directory.

@@ -334,18 +334,19 @@ def test_a_forecast_knows_what_the_tariff_says_of_the_rest(clock, tmp_path):
     assert the_run().electricity_price.value == pytest.approx(0.20)
 
 
-def test_a_tracker_takes_over_the_answers_of_the_runners_run_and_closes_them_at_its_end(clock, tmp_path):
+def test_a_tracker_asks_in_place_of_the_runners_run_until_the_end_of_that(clock, tmp_path):
     write_file(clock, 100, 300, 500)
     settings = load_settings({"intensity": "own.csv", "log_dir": str(tmp_path / "logs"), "verbose": 0})
     meter = SimulatedMeter(clock, gpu_w=360.0)
     job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
     before = job._intensity
     with make_tracker(None, tmp_path / "logs", meter=SimulatedMeter(clock, gpu_w=360.0)) as tracker:
-        assert session() is job and job._intensity is before
+        assert session() is job and before._is_closed.is_set()
         train(tracker, clock, 1)
-    assert not before._is_closed.is_set()
+    own = job._intensity
+    assert own is not before and not own._is_closed.is_set()
     job.finish(RunStatus.FINISHED)
-    assert before._is_closed.is_set()
+    assert own._is_closed.is_set()
     assert the_run().text("intensity_order") == "csv"
 
 
