@@ -83,7 +83,7 @@ def read_records(
         plain: is asked first, where the columns are in order, for what a line without quotes stands for, which is
             yielded in place of its cells; None where it does not know.
     """
-    records = _records(_lines(file, on_problem))
+    records = _records(read_lines(file, on_problem))
     _, first = next(records, (0, None))
     if first is None:
         return
@@ -104,7 +104,7 @@ def read_records(
             yield number, ["" if place is None else cells[place] for place in places]
 
 
-def _lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[str]:
+def read_lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[str]:
     """Yield the lines; the last is left out where it has no end. str.splitlines would also cut at U+2028."""
     try:
         with io.BytesIO(file) if isinstance(file, bytes) else open_binary(file) as stream:

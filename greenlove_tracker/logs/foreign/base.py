@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.csvio import NOT_UTF_8, UNKNOWN, UTF_16
 from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import read_bytes
@@ -94,32 +92,16 @@ class ForeignRun(Run):
 
 # -- Text files that other tools wrote, whatever they hold: bounded memory, and nothing in them is believed --
 
-MAX_LINE_BYTES = 64 * 1024
 _MAX_TEXT = 200  # characters of a name or a note
 
 
-def read_lines(file: Path, notes: ProblemLog) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file with their numbers, without line ends; what cannot be one is a problem."""
+def read_file(file: Path, notes: ProblemLog) -> bytes:
+    """Return what a file holds; nothing, and a problem, where it cannot be read."""
     try:
-        data = read_bytes(file)
+        return read_bytes(file)
     except OSError as error:
         notes.add(file, f"cannot be read: {error.strerror}")
-        return
-    if data[:2] in UTF_16:
-        notes.add(file, "cannot be read: UTF-16 instead of UTF-8")
-        return
-    for number, line in enumerate(io.BytesIO(data), 1):
-        if not line.endswith(b"\n"):
-            notes.add(file, "last line was cut off, and is left out")
-        elif len(line) > MAX_LINE_BYTES:
-            notes.add(file, f"line {number} left out: longer than {MAX_LINE_BYTES:,} bytes")
-        elif b"\x00" in line:
-            notes.add(file, f"line {number} left out: NUL bytes")
-        else:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n")
-            if UNKNOWN in text:
-                notes.add(file, NOT_UTF_8)
-            yield number, text
+        return b""
 
 
 def safe_text(text: str) -> str:

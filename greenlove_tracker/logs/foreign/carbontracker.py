@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.csvio import read_lines
 from greenlove_tracker.logs.foreign.base import (
     ForeignRecord,
     ForeignRun,
@@ -21,7 +22,7 @@ from greenlove_tracker.logs.foreign.base import (
     fields_of,
     iso,
     moment,
-    read_lines,
+    read_file,
     safe_text,
 )
 from greenlove_tracker.logs.problems import ProblemLog
@@ -46,6 +47,7 @@ from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s, kwh_
 METHOD = "carbontracker"  # of its predictions
 _ROUNDING = 0.02  # durations in a log are rounded to 0.01 s: of epochs of a second its parts differ by up to 1%
 _MAX_PARTS = 1000  # devices, equivalents: more are no log's
+_MAX_MESSAGE = 20_000  # characters: the powers of a thousand devices have fewer
 _APPLE_GPU = ("GPU", "ANE")  # read as one: its power is their sum already
 
 LOG_NAME = re.compile(r"(.*?)_?carbontracker(|_output|_err)\.log", re.DOTALL)
@@ -147,12 +149,15 @@ _DEVICES = re.compile(r"\b(\w+) with device\(s\) (.*?)\.(?= \w+ with device\(s\)
 
 def _read(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
     """Take in what one of the logs says; what cannot be read is noted."""
-    parts = ["", *_HEAD.split("\n".join(line for _, line in read_lines(file, notes)))]
+    lines = read_lines(read_file(file, notes), partial(notes.add, file))
+    parts = ["", *_HEAD.split("\n".join(line.rstrip("\r\n") for line in lines))]
     for stamp, message in zip(parts[::2], map(str.rstrip, parts[1::2]), strict=True):
         at = moment(stamp or "")
         log.began_at, log.ended_at = log.began_at or at, at or log.ended_at
-        found = next(filter(None, (pattern.fullmatch(message) for pattern in _KNOWN)), None)
         try:
+            if len(message) > _MAX_MESSAGE:
+                raise ValueError("it is too long")
+            found = next(filter(None, (pattern.fullmatch(message) for pattern in _KNOWN)), None)
             if found:
                 _take(log, {name: text for name, text in found.groupdict().items() if text is not None}, at)
             elif "\n" in message or _TELLING.match(message):

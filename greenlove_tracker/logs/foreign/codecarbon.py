@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.logs.csvio import split_line
+from greenlove_tracker.logs.csvio import read_records, split_line
 from greenlove_tracker.logs.foreign.base import (
     ForeignRecord,
     ForeignRun,
@@ -20,7 +20,7 @@ from greenlove_tracker.logs.foreign.base import (
     fields_of,
     iso,
     moment,
-    read_lines,
+    read_file,
     safe_text,
 )
 from greenlove_tracker.logs.problems import ProblemLog
@@ -69,17 +69,15 @@ class Reading:
 def read_emissions(file: Path, notes: ProblemLog) -> list[tuple[str, Reading]]:
     """Return the rows of a CSV file, each with the name of its run; none where it is another kind of file."""
     found: list[tuple[str, Reading]] = []
-    lines = ((number, split_line(line)) for number, line in read_lines(file, notes))  # a stray quote ends with its line
-    _, header = next(lines, (0, []))
+    data = read_file(file, notes)
+    header = split_line(data.partition(b"\n")[0].decode("utf-8-sig", "replace").strip())
     if not set(header) >= _NEEDED:
         return found
     if unknown := sorted(set(header) - _COLUMNS):
         notes.add(file, f"columns that are not known, left out: {', '.join(map(safe_text, unknown))}")
-    for number, values in lines:
+    for number, values in read_records(data, header, partial(notes.add, file)):
+        cells = dict(zip(header, values, strict=True))
         try:
-            if len(values) != len(header):
-                raise ValueError(f"{len(values) or 'unreadable'} cells instead of {len(header)}")
-            cells = dict(zip(header, values, strict=True))
             found.append((cells.get("run_id") or f"{file}-{number}", _reading(file, cells)))
         except ValueError as error:
             notes.add(file, f"line {number} left out: {str(error)[:120]}")

@@ -51,9 +51,22 @@ def test_fields_of_a_megabyte(tmp_path):
         tmp_path, GOOD, f"2026-01-01T00:00:01,{'x' * 2**20},bad,1.0,0.1,0.1,0,0.1,0.2", GOOD.replace("good", "last")
     )
     logs = read_logs(tmp_path)
-    assert (names(logs), told(logs)) == (["good", "last"], ["emissions.csv: line 3 left out: longer than 65,536 bytes"])
+    (problem,) = told(logs)
+    assert names(logs) == ["good"] and "a line of over 1 MiB; it and what follows are left out" in problem
     write_rows(tmp_path, GOOD, f"2026-01-01T00:00:01,{'x' * 60000},{'y' * 4000},1.0,0.1,0.1,0,0.1,0.2")
     assert max(len(run.summary.project) + len(run.run_id) for run in read_logs(tmp_path).readable()) < 350
+
+
+def test_a_message_that_would_take_for_ever_is_left_out(tmp_path):
+    file = write_log(
+        tmp_path,
+        "CPU with device(s) cpu:0.",
+        [("0:00:10.00", "cpu: 36.0")],
+        head=["Only " + 40_000 * "PUE coefficient of 1 "],
+    )
+    (run,) = read_logs(tmp_path).readable()
+    assert run.summary.epochs_done == 1 and file.stat().st_size > 800_000
+    assert "it is too long" in told(read_logs(tmp_path))[0]
 
 
 def test_powers_without_end(tmp_path):
@@ -68,7 +81,7 @@ def test_nul_bytes(tmp_path):
     file = write_rows(tmp_path, GOOD, "2026\0-01-01T00:00:01,p,bad,1.0,0.1,0.1,0,0.1,0.2")
     assert told(read_logs(tmp_path)) == ["emissions.csv: line 3 left out: NUL bytes"]
     file.write_bytes(b"\0" * 5000 + b"\n")
-    assert told(read_logs(tmp_path)) == ["emissions.csv: line 1 left out: NUL bytes"]
+    assert told(read_logs(tmp_path)) == ["emissions.csv: is not a run: a file"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32-le", "utf-8-sig", "latin-1", "utf-7"])
