@@ -620,7 +620,8 @@ class Run(RunFiles):
         if stated is None:
             is_running = _is_running(self.fields, self.written_s)
             status = RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
-            if (ended := self.text("training_status")) in list(RunStatus):  # and its script went on
+            ended = self.own_fields.get("training_status", _NO_FIELD).value
+            if ended in list(RunStatus):  # and its script went on
                 status = RunStatus(ended)
             return self.added_up(totals.Ending(status, None, ""))
         n_streams = sum(name.startswith("epochs-") for name in self._names)

@@ -297,6 +297,14 @@ def test_running_where_the_process_lives(make_run):
     assert Run(make_run("gone", fields=gone, is_closed=False)).summary.status == "interrupted"
 
 
+def test_a_training_that_ended_is_finished_while_its_script_runs_or_dies_and_no_other_process_says_so(make_run):
+    run_dir = make_run(fields={"training_status": "finished"}, is_closed=False)
+    assert Run(run_dir).summary.status == dead(run_dir).summary.status == "finished"
+    command = make_run("command", rank="command", is_closed=False)
+    make_run("command", fields={"role": "joined", "training_status": "finished"}, is_closed=False)
+    assert dead(command).summary.status == "interrupted"
+
+
 def test_another_process_with_the_number_of_a_dead_one_does_not_run_for_it(make_run):
     fields = {"host": socket.gethostname(), "pid": str(os.getpid())}
     assert dead(make_run(fields=fields, is_closed=False)).summary.status == "interrupted"
