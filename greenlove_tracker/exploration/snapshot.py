@@ -383,13 +383,17 @@ def _octets(storage: torch.UntypedStorage) -> torch.Tensor:
 
 def _put_back(tensor: torch.Tensor, alias: torch.Tensor, was_leaf: bool, required_grad: bool, grad: Any) -> None:
     """Let a tensor have the memory, the gradient and the flag that it had."""
-    if is_plain(tensor) and (tensor.data_ptr(), tensor.dtype) != (alias.data_ptr(), alias.dtype):
+    if is_plain(tensor) and _memory(tensor) != _memory(alias):
         tensor.data = alias
     if was_leaf:
         if not tensor.is_leaf:
             tensor.detach_()  # a step wrote its result into a buffer
         tensor.requires_grad_(required_grad)
         tensor.grad = grad
+
+
+def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

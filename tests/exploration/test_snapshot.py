@@ -333,13 +333,14 @@ def test_weights_are_put_back_into_their_own_memory_where_code_replaced_them():
     with preserved(model):
         weight.data.mul_(3)
         model.half()
+        model[1].bias.data = model[1].bias.data[:1]
         model[1].weight = nn.Parameter(torch.zeros(3, 3))
         model[1].register_parameter("extra", nn.Parameter(torch.zeros(1)))
         model.append(nn.ReLU())
     assert weight.dtype == torch.float32 and weight.data_ptr() == memory
     assert torch.equal(weight, before) and weight.grad.dtype == torch.float32
     assert model[1].weight is replaced and [name for name, _ in model[1].named_parameters()] == ["weight", "bias"]
-    assert len(model) == 2
+    assert len(model) == 2 and model[1].bias.shape == (3,)
 
 
 def test_training_flags_of_every_submodule_are_put_back():
