@@ -31,7 +31,6 @@ with contextlib.suppress(ImportError):  # Windows has none
 
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
-_USER_ID = os.getuid() if hasattr(os, "getuid") else 0
 _PRIVATE_MODE = 0o700  # what is in it is closed too, whatever its own mode
 _LAST_LOOK = ".last-look"  # in a run's directory: the rank that writes the totals of all has been found
 _CLOSED_LINE = f"{schema.CLOSED_FIELD},yes,\n".encode()
@@ -42,7 +41,8 @@ def timestamp(utc_s: float) -> str:
     """Return a time in ISO 8601, UTC, to the millisecond; empty where the clock shows one that no year has."""
     try:
         moment = datetime.fromtimestamp(utc_s, UTC)
-    except (ValueError, OverflowError, OSError):  # a clock that was never set, or set wrong: time passes all the same
+    except (ValueError, OverflowError, OSError) as error:  # a clock that was never set: time passes all the same
+        pass_on_from_handler(error)
         return ""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -153,7 +153,7 @@ def _make_claims_dir(log_dir: Path) -> Path:
     log_dir.mkdir(parents=True, exist_ok=True)
     claims.mkdir(mode=_PRIVATE_MODE, exist_ok=True)
     found = claims.lstat()  # anybody may have made it in a directory that is shared
-    if stat.S_ISLNK(found.st_mode) or _USER_ID not in (0, found.st_uid):  # root's files may be nobody's on a server
+    if stat.S_ISLNK(found.st_mode) or _user_id() not in (0, found.st_uid):  # root's files may be nobody's on a server
         raise OSError(errno.EPERM, f"{claims.name} there is not ours; remove it", str(claims))
     return claims
 
@@ -163,7 +163,11 @@ def claims_dir_name() -> str:
 
     Each user has one: a directory that one user makes is closed to the others under most umasks.
     """
-    return f".ranks-{_USER_ID}"
+    return f".ranks-{_user_id()}"
+
+
+def _user_id() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def claim_last_look(run_dir: Path, n_ranks: int) -> bool:
@@ -377,6 +381,8 @@ class AppendFile:
             os.lseek(self._handle, 0, os.SEEK_SET)  # Windows has no os.pread
             while part := os.read(self._handle, _PART_BYTES):
                 written += part
+        elif self.path.exists():  # it is closed
+            written += self.path.read_bytes()
         return bytes(written + self._pending)
 
     def append(self, lines: bytes, record: object = None) -> None:
@@ -410,7 +416,8 @@ class AppendFile:
 
     def _flush(self) -> None:
         if self._handle < 0 or os.fstat(self._handle).st_nlink == 0:
-            content, before = bytearray(self.content), self._handle
+            before = self._handle
+            content = bytearray(self._pending if before < 0 else self.content)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, _FLAGS, 0o666)
             self._pending, self._handle, self._size_bytes = content, handle, os.fstat(handle).st_size

@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,8 @@ def test_rows_are_read_back_and_not_held(writer, run_dir):
         writer.write_row(row)
     assert sum(len(file._pending) for file in writer._files.values()) == 0
     assert writer.rows() == ROWS * 200
+    writer.close(summary_of(run_dir))
+    assert writer.rows() == ROWS * 200
 
 
 def test_a_row_that_a_handler_of_the_trainings_broke_off_is_there_once(writer, run_dir, errors, monkeypatch):
@@ -331,7 +334,7 @@ def test_a_link_in_place_of_the_claims_is_not_followed(tmp_path):
 
 def test_claims_of_somebody_else_are_not_taken_for_ours(tmp_path, monkeypatch):
     (tmp_path / f".ranks-{os.getuid() + 1}").mkdir()
-    monkeypatch.setattr(writer_module, "_USER_ID", os.getuid() + 1)
+    monkeypatch.setattr(os, "getuid", partial(int, os.getuid() + 1))
     with pytest.raises(LogDirError, match="not ours"):
         claim_run_id(tmp_path, "key", 0, 0.0)
 
