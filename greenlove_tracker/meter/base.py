@@ -62,7 +62,17 @@ class Meter(Protocol):
         """Release the hardware; never raise."""
 
 
-class NullMeter:
+class _WithoutHardware:
+    """A meter that has none to choose from, and none to release."""
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+class NullMeter(_WithoutHardware):
     """Measures nothing, for the reason that it gives: energies stay unknown."""
 
     starts_at_once = True
@@ -79,14 +89,8 @@ class NullMeter:
         """Return an unknown energy, not zero."""
         return UNKNOWN_ENERGY
 
-    def reselect_gpus(self, env: Mapping[str, str]) -> None:
-        """Do nothing: nothing is measured."""
 
-    def stop(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-
-class SimulatedMeter:
+class SimulatedMeter(_WithoutHardware):
     """Hardware that is given instead of measured: a CPU by its TDP and load, GPUs by their power and load.
 
     Args:
@@ -151,9 +155,3 @@ class SimulatedMeter:
             None if self._gpus_w is None else Method.TDP_MODEL,
             None if self._ram_w is None else Method.CONSTANT,
         )
-
-    def reselect_gpus(self, env: Mapping[str, str]) -> None:
-        """Do nothing: the hardware is given."""
-
-    def stop(self) -> None:
-        """Do nothing: there is nothing to release."""
