@@ -125,7 +125,8 @@ class Energy:
 UNKNOWN_ENERGY = Energy()
 
 
-def _joined_methods(methods: Iterable[str | None]) -> str | None:
+def joined_methods(methods: Iterable[str | None]) -> str | None:
+    """Return all names of methods, each of which may be several that are joined by ``+``; None where there is none."""
     names = sorted({name for joined in methods if joined for name in joined.split("+")})
     return "+".join(names) if names else None
 
@@ -140,7 +141,7 @@ def sum_energies(energies: Iterable[Energy]) -> Energy:
     for component in COMPONENTS:
         known = [e for row in rows if (e := row.component_kwh(component)) is not None]
         values[f"{component}_kwh"] = math.fsum(known) if known else None
-        methods[f"{component}_method"] = _joined_methods({row.component_method(component) for row in rows})
+        methods[f"{component}_method"] = joined_methods({row.component_method(component) for row in rows})
     return Energy(
         values["cpu_kwh"],
         values["gpu_kwh"],

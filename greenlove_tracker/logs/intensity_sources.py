@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from greenlove_tracker.format import shortened
-from greenlove_tracker.records import INTENSITY_COVERAGES, Factor, Row
+from greenlove_tracker.records import INTENSITY_COVERAGES, Factor
 from greenlove_tracker.secret_masking import mask_secrets
 
 MOCK = "mock"
@@ -90,13 +90,13 @@ def _read(text: str) -> IntensitySource:
     )
 
 
-def sources_of(rows: Iterable[Row]) -> Sequence[IntensitySource]:
+def sources_of(cells: Iterable[str]) -> Sequence[IntensitySource]:
     """Return every source that rows were counted with, whatever its age, in the order in which they first came.
 
     Of a fall-back the last reason stands for all: the first is mostly that no answer had come yet.
     """
     found: dict[tuple[str, bool], IntensitySource] = {}
-    for cell in dict.fromkeys(row.carbon_intensity_source for row in rows):
+    for cell in dict.fromkeys(cells):
         for source in sources_in(cell):
             key = source.name, source.is_fallback
             oldest_min = max(source.age_min, found[key].age_min if key in found else 0)

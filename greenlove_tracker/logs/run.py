@@ -6,7 +6,7 @@ import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -32,7 +32,7 @@ from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.schema import LogTable, R
 from greenlove_tracker.logs.spans import SpanSummary, summarise_spans
-from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, read_bytes
+from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, read_bytes, size_bytes
 from greenlove_tracker.logs.tables import (
     CHECKPOINTS,
     FORECASTS,
@@ -194,6 +194,7 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
     return merged
 
 
+_LONG_BYTES = 16 * 1024**2  # of a file of rows: some 70,000, and 100 MB in memory
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
 _GPU_COUNT = re.compile(r"[0-9]{1,9}")
 _NODE_FILE = re.compile(r"run-([0-9]{1,9})\.csv")
@@ -404,7 +405,7 @@ class Run(RunFiles):
         if not self.fields_by_stream and (text := self.text("intensity_sources")):
             return sources_in(text)  # without a look into the rows
         streams = self.rows.values() if self.command_rows is None else [self.command_rows]
-        return sources_of(row for rows in streams for row in rows)
+        return sources_of(row.carbon_intensity_source for rows in streams for row in rows)
 
     @cached_property
     def knows_carbon_intensity(self) -> bool:
@@ -519,18 +520,26 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
+        return {rank: list(rows) for rank, rows in self._row_streams}
+
+    @property
+    def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
+        """The same to be gone through once, of which no more than a row is held."""
         _ = self.fields  # knows the version
-        found = filter(None, map(_RANK_FILE.fullmatch, self._names))
-        return dict(sorted((int(name[1]), self._read_rows(name[0])) for name in found))
+        found = sorted((int(name[1]), name[0]) for name in filter(None, map(_RANK_FILE.fullmatch, self._names)))
+        return ((rank, self._read(name, schema.EPOCHS)) for rank, name in found)
+
+    @property
+    def _is_long(self) -> bool:
+        """True where its rows would take much memory."""
+        files = [self._file(name) for name in self._names if _RANK_FILE.fullmatch(name)]
+        return any(size_bytes(file) > _LONG_BYTES for file in files if not isinstance(file, bytes))
 
     @cached_property
     def command_rows(self) -> Sequence[Row] | None:
         """The rows that hold the totals of a whole command, where one was measured from outside."""
         name = schema.epochs_file(schema.COMMAND_STREAM)
-        return self._read_rows(name) if name in self._names else None
-
-    def _read_rows(self, name: str) -> list[Row]:
-        return list(self._read(name, schema.EPOCHS))
+        return list(self._read(name, schema.EPOCHS)) if name in self._names else None
 
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:
@@ -646,9 +655,12 @@ class Run(RunFiles):
         if ending is None:
             stated = self.metered_summary
             ending = totals.Ending(stated.status, stated.exit_code, stated.ended_at)
-        rows, command = self.rows, self._rows_of_command(is_closed=self.has_summary if is_closed is None else is_closed)
-        if within_utc_s is not None:
-            rows = {stream: totals.rows_between(of_stream, *within_utc_s) for stream, of_stream in rows.items()}
+        command = self._rows_of_command(is_closed=self.has_summary if is_closed is None else is_closed)
+        rows: Mapping[int, Iterable[Row]]
+        if within_utc_s is None:
+            rows = dict(self._row_streams) if self._is_long else self.rows
+        else:
+            rows = {stream: totals.rows_between(of_stream, *within_utc_s) for stream, of_stream in self.rows.items()}
             command = None if command is None else totals.rows_between(command, *within_utc_s)
         summary = totals.summarise(
             self.terms, rows, ending, gpu_count=self._gpu_count(), command_rows=command, joined=self.joined

@@ -318,9 +318,9 @@ def verify(run: Run) -> Sequence[str] | None:
     """
     if not run.has_summary or isinstance(run, ForeignRun):
         return None
-    if not any(run.rows.values()) and not run.command_rows and run.summary.duration_s:
-        return ["cannot be verified: its epochs are missing"]
     stated, added_up = flat_values(run.metered_summary), flat_values(run.added_up())
+    if not added_up["duration_s"] and stated["duration_s"]:
+        return ["cannot be verified: its epochs are missing"]
     found = [
         f"{name} {_text(added_up[name])}, not {_text(stated[name])}"
         for name in _VERIFIED

@@ -195,6 +195,14 @@ def _check_size(size_bytes: int, max_bytes: int) -> None:
         raise OSError(errno.EFBIG, f"larger than {max_bytes // 1024**2} MiB")
 
 
+def size_bytes(file: LogFile) -> int:
+    """Return the size of a file; 0 where it cannot be told."""
+    try:
+        return int(file.fs.size(file.inside) or 0) if isinstance(file, RemotePath) else os.lstat(file).st_size
+    except OSError:
+        return 0
+
+
 def modified_s(file: LogFile) -> float:
     """Return when a file was last written, in seconds since the Unix epoch; of a link, when that was made.
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from operator import attrgetter, itemgetter
+from itertools import chain
+from operator import itemgetter
 
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import (
@@ -22,6 +25,7 @@ from greenlove_tracker.records import (
     Row,
     RowKind,
     RunSummary,
+    joined_methods,
     sum_energies,
 )
 from greenlove_tracker.units import h_from_s, w_from_kwh_s
@@ -125,7 +129,10 @@ class MeanRates:
     @property
     def rates(self) -> Rates:
         """The rates; exactly those of the run where no row has its own."""
-        rates = self._base
+        return self.counted_with(self._base)
+
+    def counted_with(self, rates: Rates) -> Rates:
+        """Return the rates of a run, with the means of those that its rows have of their own."""
         if self._has_intensity:
             rates = replace(rates, carbon_intensity=self._intensity.value)
         if self._has_price and rates.electricity_price is not None:
@@ -165,42 +172,116 @@ class _NodeEnergy:
         return None if metered_kwh is None else metered_kwh + (self.estimate_kwh or 0.0)
 
 
-_COMPONENTS = [(attrgetter(f"{c}_kwh"), attrgetter(f"{c}_method")) for c in COMPONENTS]
-
-
 @cache
 def is_measured(methods: str | None) -> bool:
     """Return True where hardware measured an energy of these methods, joined by ``+``."""
     return set((methods or "").split("+")) <= MEASURED_METHODS
 
 
-def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
-    """Return the energy of one rank with a meter; what was not metered is estimated at the mean metered power."""
-    intervals = list(metered_intervals(rows))
-    total_s = math.fsum(s for s, _ in intervals)
-    metered = sum_energies(energy for _, energy in intervals)
-    if metered.total_kwh == 0 and math.fsum(s for s, energy in intervals if energy.is_known) < LEAST_METERED_S:
-        metered = UNKNOWN_ENERGY
-    measured: list[float] = []
-    estimates: list[float] = []
-    covered = []
-    for kwh_of, method_of in _COMPONENTS:
-        energy_kwh = kwh_of(metered)
-        if energy_kwh is None:
-            continue
-        known = [(s, energy) for s, energy in intervals if kwh_of(energy) is not None]
-        known_s = math.fsum(s for s, _ in known)
-        covered.append(known_s)
-        if known_s > 0:
-            estimates.append(energy_kwh / known_s * max(0.0, total_s - known_s))
-        measured += [kwh_of(energy) for _, energy in known if is_measured(method_of(energy))]
-    return _NodeEnergy(
-        duration_s=total_s,
-        metered=metered,
-        measured_kwh=math.fsum(measured) if covered else None,
-        estimate_kwh=math.fsum(estimates) if estimates else None,
-        metered_s=min(covered, default=0.0),
-    )
+_MOST_TERMS = 4096  # that are held of a sum
+
+
+class RowTotals:
+    """What the rows of one stream come to, added one by one.
+
+    Its sums are those of ``math.fsum`` over all rows, and it does not grow with them.
+
+    Args:
+        mean: of their rates, to which they are added.
+
+    Attributes:
+        n_rows: that were added.
+        n_given: that were to be; more, where a signal's handler raised meanwhile, and the rows must be read again.
+        epochs_done: that ended.
+        counts: of all rows.
+        flags: of any row.
+        is_metered: any row is of a stream with a meter.
+        sources: the cells that say who gave its carbon intensities, in their order.
+    """
+
+    def __init__(self, mean: MeanRates) -> None:
+        self.mean = mean
+        self.n_rows = self.n_given = self.epochs_done = 0
+        self.counts, self.is_metered = Counts(), False
+        self.flags, self.sources = set[str](), dict[str, None]()
+        self.terms: defaultdict[str, list[float]] = defaultdict(list)
+        self._methods: dict[str, set[str | None]] = {component: set() for component in COMPONENTS}
+
+    def add(self, row: Row) -> None:
+        """Add a row, with its gap."""
+        terms = self.terms
+        terms["row_s"].append(row.gap_before_s + row.duration_s)
+        terms["epochs_s"].append(row.duration_s)
+        for duration_s, energy in ((row.gap_before_s, row.gap_before), (row.duration_s, row.energy)):
+            terms["total_s"].append(duration_s)
+            is_known = False
+            for component, seconds, kwh, method in (
+                ("cpu", "cpu_s", energy.cpu_kwh, energy.cpu_method),
+                ("gpu", "gpu_s", energy.gpu_kwh, energy.gpu_method),
+                ("ram", "ram_s", energy.ram_kwh, energy.ram_method),
+            ):
+                self._methods[component].add(method)
+                if kwh is not None:
+                    is_known = True
+                    terms[component].append(kwh)
+                    terms[seconds].append(duration_s)
+                    if is_measured(method):
+                        terms["measured"].append(kwh)
+            if is_known:
+                terms["known_s"].append(duration_s)
+        self.mean.add(row)
+        self.counts += row.counts
+        self.flags |= row.flags
+        self.is_metered = self.is_metered or Flag.NO_METER not in row.flags
+        self.epochs_done += row.kind is RowKind.EPOCH and Flag.UNFINISHED not in row.flags
+        if row.carbon_intensity_source:
+            self.sources.setdefault(row.carbon_intensity_source)
+        self.n_rows += 1
+        if self.n_rows % _MOST_TERMS == 0:
+            self.terms = defaultdict(list, {name: _shortened(found) for name, found in terms.items()})
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], mean: MeanRates) -> RowTotals:
+        """Return what rows come to."""
+        found = cls(mean)
+        for row in rows:
+            found.add(row)
+        return found
+
+    def sum(self, name: str) -> float:
+        """Return one of its sums."""
+        return math.fsum(self.terms[name])
+
+    @property
+    def node(self) -> _NodeEnergy:
+        """The energy of one rank with a meter; what was not metered is estimated at the mean metered power."""
+        total_s = self.sum("total_s")
+        kwh = {component: self.sum(component) if self.terms[component] else None for component in COMPONENTS}
+        methods = (joined_methods(self._methods[component]) for component in COMPONENTS)
+        metered = Energy(kwh["cpu"], kwh["gpu"], kwh["ram"], *methods)
+        if metered.total_kwh == 0 and self.sum("known_s") < LEAST_METERED_S:
+            metered = UNKNOWN_ENERGY
+        covered, estimates = [], []
+        for component, energy_kwh in kwh.items() if metered.is_known else ():
+            if energy_kwh is not None:
+                covered.append(known_s := self.sum(f"{component}_s"))
+                if known_s > 0:
+                    estimates.append(energy_kwh / known_s * max(0.0, total_s - known_s))
+        return _NodeEnergy(
+            duration_s=total_s,
+            metered=metered,
+            measured_kwh=self.sum("measured") if covered else None,
+            estimate_kwh=math.fsum(estimates) if estimates else None,
+            metered_s=min(covered, default=0.0),
+        )
+
+
+def _shortened(terms: list[float]) -> list[float]:
+    """Return few numbers whose exact sum is that of many."""
+    found = [math.fsum(terms)]
+    while rest := math.fsum([*terms, *(-number for number in found)]):
+        found.append(rest)
+    return found
 
 
 def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
@@ -450,18 +531,19 @@ def _merge_epoch(number: int, rank: int, group: Sequence[Row], gap_s: float, gap
 
 def summarise(
     terms: RunFactors,
-    rows_by_rank: Mapping[int, Sequence[Row]],
+    rows_by_rank: Mapping[int, Iterable[Row] | RowTotals],
     ending: Ending,
     *,
     gpu_count: int,
-    command_rows: Sequence[Row] | None = None,
+    command_rows: Iterable[Row] | None = None,
     joined: Mapping[int, int] | None = None,
 ) -> RunSummary:
     """Return the totals of a run.
 
     Args:
         terms: the factors and names of the run.
-        rows_by_rank: the rows of each rank; ranks flagged ``no_meter`` share the meter of their node's first.
+        rows_by_rank: the rows of each rank, gone through once, or what they come to; ranks flagged ``no_meter`` share
+            the meter of their node's first.
         ending: how the run ended.
         gpu_count: GPUs of all nodes together.
         command_rows: where a whole command was measured from outside, its rows: they hold the totals, and the
@@ -473,21 +555,29 @@ def summarise(
         steps are rank 0's, samples and tokens those of all ranks.
     """
     joined = joined or {}
-    own = {stream: rows for stream, rows in rows_by_rank.items() if stream not in joined}
-    lead = [
-        *(own.get(0) or next(iter(own.values()), ())),
-        *(row for stream, rank in joined.items() if rank == 0 for row in rows_by_rank.get(stream, ())),
-    ]
-    timed = [command_rows] if command_rows else list(own.values() or rows_by_rank.values())
-    carriers = [rows for rows in timed if rows and not all(Flag.NO_METER in row.flags for row in rows)]
-    all_nodes = _sum_nodes([_node_energy(rows) for rows in carriers])
-    duration_s = max((total_duration_s(rows) for rows in timed), default=0.0)
+    mean = MeanRates(terms.rates)
+    command = RowTotals.of(command_rows or (), mean)
+    streams: dict[int, RowTotals] = {}
+    for stream, rows in rows_by_rank.items():
+        is_counted = (stream not in joined or joined.keys() >= rows_by_rank.keys()) and not command.n_rows
+        of_stream = deepcopy(mean) if is_counted else MeanRates(terms.rates)
+        streams[stream] = rows if isinstance(rows, RowTotals) else RowTotals.of(rows, of_stream)
+        if is_counted and streams[stream].is_metered:
+            mean = streams[stream].mean
+    own = {stream: found for stream, found in streams.items() if stream not in joined}
+    first = own[0] if 0 in own and own[0].n_rows else next(iter(own.values()), None)
+    lead = [first] if first else []
+    lead += [streams[stream] for stream, rank in joined.items() if rank == 0 and stream in streams]
+    timed = [command] if command.n_rows else list(own.values() or streams.values())
+    carriers = [found for found in timed if found.is_metered]
+    all_nodes = _sum_nodes([found.node for found in carriers])
+    duration_s = max((found.sum("row_s") for found in timed), default=0.0)
     total_kwh = all_nodes.total_kwh
     assumed_kwh = None if total_kwh is None else total_kwh * (terms.node_factor(all_nodes.metered) - 1.0) or None
     energy_kwh = None if total_kwh is None else (total_kwh + (assumed_kwh or 0.0)) * terms.pue
-    rates = mean_rates(terms.rates, (row for rows in carriers for row in rows))
+    rates = mean.counted_with(terms.rates)
     cost_usd, cost_basis = rates.cost(duration_s or None, energy_kwh, gpu_count)  # no time is known of no rows
-    every_row = [row for rows in (*rows_by_rank.values(), command_rows or ()) for row in rows]
+    every = [*streams.values(), command]
     return RunSummary(
         run_id=terms.run_id,
         project=terms.project,
@@ -496,10 +586,10 @@ def summarise(
         status=ending.status,
         exit_code=ending.exit_code,
         ended_at=ending.ended_at,
-        epochs_done=sum(row.kind is RowKind.EPOCH and Flag.UNFINISHED not in row.flags for row in lead),
-        counts=_counts(lead, every_row),
+        epochs_done=sum(found.epochs_done for found in lead),
+        counts=_counts(lead, every),
         duration_s=duration_s,
-        epochs_duration_s=math.fsum(row.duration_s for row in lead),
+        epochs_duration_s=math.fsum(chain.from_iterable(found.terms["epochs_s"] for found in lead)),
         metered_s=all_nodes.metered_s,
         energy=all_nodes.metered,
         measured_kwh=all_nodes.measured_kwh,
@@ -516,22 +606,12 @@ def summarise(
         gpu_hours=gpu_count * h_from_s(duration_s),
         n_ranks=max(1, len(own), len(set(joined.values()))),
         n_nodes=max(1, len(carriers)),
-        flags=frozenset[str]().union(*(row.flags for row in every_row)) - {Flag.NO_METER.value},
+        flags=frozenset[str]().union(*(found.flags for found in every)) - {Flag.NO_METER.value},
         node_assumed_kwh=assumed_kwh,
     )
 
 
-def _counts(lead: Sequence[Row], every_row: Sequence[Row]) -> Counts:
+def _counts(lead: Iterable[RowTotals], every: Iterable[RowTotals]) -> Counts:
     """Sum counts: all ranks take steps together, but batches, samples and tokens are each rank's own."""
-    own, everyone = [row.counts for row in lead], [row.counts for row in every_row]
-    return Counts(
-        _sum(c.steps for c in own),
-        _sum(c.batches for c in everyone),
-        _sum(c.samples for c in everyone),
-        _sum(c.tokens for c in everyone),
-    )
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None
+    everyone = sum((found.counts for found in every), Counts())
+    return replace(everyone, steps=sum((found.counts for found in lead), Counts()).steps)

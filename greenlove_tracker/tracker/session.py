@@ -258,6 +258,7 @@ class Session:
         self.writer.write_row(row)  # before anything else can go wrong
         if row is self._told_of:  # given again, because a handler of the training's raised behind this line
             return
+        self.state.row_totals.n_given += 1
         self._told_of = row
         if row.epoch is not None:
             self.epoch_rows = [*(r for r in self.epoch_rows if r.epoch == row.epoch), row]
@@ -784,7 +785,7 @@ class Session:
         if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us
             self.writer.write_fields([Field("torch_version", str(version))])
         if self._intensity is not None:
-            self.writer.write_fields([Field("intensity_sources", sources_text(sources_of(self.writer.rows())))])
+            self.writer.write_fields([Field("intensity_sources", sources_text(sources_of(self._row_totals().sources)))])
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
@@ -804,11 +805,19 @@ class Session:
     def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
-        own = totals.summarise(state.factors, {state.ranks.rank: self.writer.rows()}, ending, gpu_count=state.gpu_count)
+        rows = {state.ranks.rank: self._row_totals()}
+        own = totals.summarise(state.factors, rows, ending, gpu_count=state.gpu_count)
         own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(MetricLog).summaries)
         if state.is_leading and (state.mode.is_job or self._world_size > 1) and not self.writer.unwritten:
             return self._with_processes(own, ending)
         return own
+
+    def _row_totals(self) -> totals.RowTotals:
+        """Return what all rows come to; read again, where a signal's handler raised while one was added."""
+        found = self.state.row_totals
+        if found.n_rows == found.n_given:
+            return found
+        return totals.RowTotals.of(self.writer.rows(), totals.MeanRates(self.state.factors.rates))
 
     @property
     def _world_size(self) -> int:

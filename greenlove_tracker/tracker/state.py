@@ -19,7 +19,7 @@ from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_
 from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.job import Ranks, ranks_of_process
 from greenlove_tracker.logs import writer
-from greenlove_tracker.logs.totals import MeanRates, RunFactors
+from greenlove_tracker.logs.totals import MeanRates, RowTotals, RunFactors
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, length_by_phases, phases_after
 from greenlove_tracker.pricing import Rates
@@ -78,7 +78,7 @@ class RunState:
         has_tracker: a tracker of the script's says what is in it; else an observer, or nobody.
         training_status: how its tracker ended the training, where the script goes on behind that.
         rates_in_force: the intensity and the price of each row's time; None where the factors hold at all times.
-        mean_rates: of the rows so far.
+        row_totals: of the rows so far.
         stopped_early_after: the number of the epoch with which a rule ended the training; None where it has not.
         is_finished: nothing of it is touched any more.
     """
@@ -109,7 +109,7 @@ class RunState:
     node_factor: float = 1.0
     training_status: RunStatus | None = None
     rates_in_force: RatesInForce | None = None
-    mean_rates: MeanRates = field(init=False)
+    row_totals: RowTotals = field(init=False)
     stopped_early_after: int | None = None
     plan_source: str = ""
     is_finished: bool = False
@@ -117,7 +117,7 @@ class RunState:
     _are_gpus_measured: bool = True
 
     def __post_init__(self) -> None:
-        self.mean_rates = MeanRates(self.factors.rates)
+        self.row_totals = RowTotals(MeanRates(self.factors.rates))
         is_exploration = self.mode is RunMode.EXPLORATION  # its time limit is the training's, not its own
         self.time_limit = None if is_exploration else time_limit(self.settings, self.started_utc_s, os.environ)
         self.limits = budget_limits(self.settings, self.time_limit)
@@ -172,9 +172,8 @@ class RunState:
         self.forecast, self.next_epoch_s = forecast, next_epoch_s
 
     def add_row(self, row: Row) -> None:
-        """Add a row to the means that hold for the whole run."""
-        if self.rates_in_force is not None:
-            self.mean_rates.add(row)
+        """Add a row to what holds for the whole run."""
+        self.row_totals.add(row)
         if self.settings.node_overhead is not None:
             self._metered = sum_energies((self._metered, row.gap_before, row.energy))
             self.node_factor = self.factors.node_factor(self._metered)
@@ -231,7 +230,7 @@ class RunState:
     @property
     def rates(self) -> Rates:
         """The rates of the run as a whole: with an intensity by time, the mean over the energy so far."""
-        return self.rates_of(self.mean_rates)
+        return self.rates_of(self.row_totals.mean)
 
     def rates_of(self, mean: MeanRates) -> Rates:
         """Return the rates of some rows; before the first, those that are in force."""

@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.logs.totals import (
     Ending,
+    MeanRates,
+    RowTotals,
     RunFactors,
     continued_rows,
     merge_epochs,
@@ -269,3 +272,24 @@ def test_a_command_whose_runner_was_killed_is_continued_by_what_its_processes_me
     assert rows[0] == command[0]
     assert [round(row.gap_before_s, 3) for row in rows] == [60.0, 40.0, 90.0, 120.0]  # until 5:10, each second once
     assert sum(row.gap_before.gpu_kwh for row in rows) == pytest.approx(0.006 + 0.004 + 0.009 + 0.012)
+
+
+@pytest.mark.slow
+def test_sums_over_any_number_of_rows_are_exact_and_take_the_memory_of_few():
+    def many():
+        for n in range(50_000):
+            yield epoch_row(n, 1e-3 / (1 + n % 11), 0.1 + n % 7 / 3)
+
+    kwh = math.fsum(row.energy.gpu_kwh for row in many())
+    duration_s = math.fsum(row.gap_before_s + row.duration_s for row in many())
+    tracemalloc.start()
+    found = summary(many())
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.energy.gpu_kwh, found.duration_s, found.epochs_done) == (kwh, duration_s, 50_000)
+    assert peak_bytes < 2e6  # as lists of floats: 10 MB
+
+
+def test_rows_that_were_added_up_as_they_came_are_the_same_as_all_at_once():
+    written = [epoch_row(n, 1e-3 / n, 0.1 * n) for n in range(1, 30)]
+    assert summary({0: RowTotals.of(written, MeanRates(terms().rates))}) == summary(written)
