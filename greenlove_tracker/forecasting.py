@@ -238,7 +238,7 @@ class TrainingPlan:
 def stop_within(stop: ExpectedStop, most_epochs: int, *, after: int = 0) -> ExpectedStop:
     """Return the expected stop of a training of another number of epochs, of which the first ones may be left out.
 
-    What the rule would end later, or never, ends with the last epoch.
+    What the rule would end later, or never, ends with the last epoch; what it ended before ends with the first.
 
     Args:
         stop: of the training.
@@ -254,7 +254,7 @@ def stop_within(stop: ExpectedStop, most_epochs: int, *, after: int = 0) -> Expe
             shares[end] = shares.get(end, 0.0) + share
             none += share if is_cut and epochs != stop.most_epochs else 0.0
     total = math.fsum(shares.values()) or 1.0
-    found = tuple((epochs, share / total) for epochs, share in sorted(shares.items())) or ((most_epochs, 1.0),)
+    found = tuple((epochs, share / total) for epochs, share in sorted(shares.items())) or ((1, 1.0),)
     return ExpectedStop(found, most_epochs, min(1.0, none / total), stop.basis)
 
 

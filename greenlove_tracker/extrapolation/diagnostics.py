@@ -11,7 +11,7 @@ import statsmodels.api as sm
 from scipy import stats
 
 from greenlove_tracker import forecasting
-from greenlove_tracker.extrapolation.distributions import Array
+from greenlove_tracker.extrapolation.draws import Array
 from greenlove_tracker.extrapolation.preprocess import Observations
 from greenlove_tracker.extrapolation.regression import fit_line, non_negative_line, plain_wls, run_mean_of
 from greenlove_tracker.forecasting import Estimate, ForecastWarning, TrainingPlan, Trial, WarningCode

@@ -11,8 +11,8 @@ from greenlove_tracker.forecasting import Estimate, Kind
 Array = NDArray[np.float64]
 
 N = 4096
-_SPREAD = (np.arange(N) + 0.5) / N
-_NORMAL = special.ndtri(_SPREAD)
+SPREAD = (np.arange(N) + 0.5) / N
+NORMAL = special.ndtri(SPREAD)
 _CERTAIN = 1e9  # degrees of freedom that are as good as any number
 
 
@@ -25,9 +25,9 @@ def drawn(parts: Array, rng: np.random.Generator) -> Array:
     """
     weights, means, scales, freedoms = parts
     passed = np.cumsum(weights)
-    which = np.searchsorted(passed, _SPREAD * passed[-1])
+    which = np.searchsorted(passed, SPREAD * passed[-1])
     freedom = np.minimum(freedoms, _CERTAIN)[which]
-    t = rng.permutation(_NORMAL) * np.sqrt(freedom / rng.chisquare(freedom))
+    t = rng.permutation(NORMAL) * np.sqrt(freedom / rng.chisquare(freedom))
     return rng.permutation(means[which] + scales[which] * t)
 
 
@@ -39,7 +39,7 @@ def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estim
 
 def lognormal(median: float, spread: float, rng: np.random.Generator) -> Array:
     """Return draws of a lognormal distribution; ``spread`` is the standard deviation of the logarithm."""
-    return median * np.exp(spread * rng.permutation(_NORMAL))
+    return median * np.exp(spread * rng.permutation(NORMAL))
 
 
 def above_zero(lower: float, point: float, upper: float) -> float:

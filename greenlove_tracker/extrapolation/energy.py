@@ -11,7 +11,8 @@ from scipy import stats
 
 from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.diagnostics import curvature
-from greenlove_tracker.extrapolation.distributions import Mixture, above_zero
+from greenlove_tracker.extrapolation.distributions import Mixture
+from greenlove_tracker.extrapolation.draws import above_zero
 from greenlove_tracker.extrapolation.preprocess import Observations
 from greenlove_tracker.extrapolation.regression import fit_line, total_of
 from greenlove_tracker.forecasting import Estimate, ForecastWarning, Kind, TrainingPlan, Trial, WarningCode

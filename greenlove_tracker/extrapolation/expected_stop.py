@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.extrapolation.distributions import Array, mixed_quantile
+from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array
 from greenlove_tracker.forecasting import P99, WIDE_RELATIVE_WIDTH, Estimate, Forecast, ForecastWarning, WarningCode
 from greenlove_tracker.phases import spans
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
@@ -58,17 +58,17 @@ def expected_stop(
         least_epochs: that are done, of the last of which the value may still come: it ends with none before.
         seed: of the simulation.
     """
-    return _not_before(_simulated_stop(values, rule, most_epochs, seed), least_epochs)
-
-
-def _simulated_stop(values: Sequence[float], rule: StoppingRule, most_epochs: int, seed: int) -> ExpectedStop:
     known = [float(value) for value in values]
     ended = rule.first_stop(known)
+    if ended is not None:  # it ends now: nothing is forecast past a rule that has ended it
+        now = min(most_epochs, max(len(known) * rule.every, least_epochs))
+        basis = f"{rule.metric} of {ended * rule.every} epochs, after which the rule ends it"
+        return _of_counts({now: 1.0}, most_epochs, 0.0, basis)
+    return _not_before(_simulated_stop(known, rule, most_epochs, seed), least_epochs)
+
+
+def _simulated_stop(known: Sequence[float], rule: StoppingRule, most_epochs: int, seed: int) -> ExpectedStop:
     basis = f"{rule.metric} of {len(known) * rule.every} epochs"
-    if ended is not None and ended == len(known):
-        return _of_counts({min(most_epochs, ended * rule.every): 1.0}, most_epochs, 0.0, basis)
-    if ended is not None:
-        return _goes_on(ended * rule.every, most_epochs)
     ahead = min(_MOST_AHEAD, most_epochs // rule.every - len(known))
     if ahead <= 0:
         return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
@@ -83,7 +83,7 @@ def _simulated_stop(values: Sequence[float], rule: StoppingRule, most_epochs: in
     shares: dict[int, float] = {epochs: _UNFORESEEN * share for epochs, share in prior.probabilities}
     none = _UNFORESEEN * prior.probability_of_none
     for path in paths.tolist():
-        stop = rule.first_stop(known + path)
+        stop = rule.first_stop([*known, *path])
         epochs = most_epochs if stop is None else min(most_epochs, stop * rule.every)
         shares[epochs] = shares.get(epochs, 0.0) + (1 - _UNFORESEEN) / len(paths)
         none += (1 - _UNFORESEEN) / len(paths) if stop is None else 0.0
@@ -138,31 +138,39 @@ def forecast_over_stops(
         forecast_until: forecasts the training of so many of its epochs.
         least_epochs: that are done.
     """
-    epochs = np.array([max(k, least_epochs) for k, _ in stop.probabilities])
-    weights = np.array([share for _, share in stop.probabilities])
-    weights = weights / weights.sum()
+    stop = _not_before(stop, least_epochs)
+    epochs, weights = (np.array(column) for column in zip(*stop.probabilities, strict=True))
+    which = np.searchsorted(np.cumsum(weights), SPREAD * weights.sum())
     phase_ends = [end for _, end in spans([part.phase for part in whole.phases])]
-    wanted = {int(epochs[0]), max(stop.quantile(0.5), least_epochs), int(epochs[-1])}
+    wanted = {int(epochs[0]), stop.quantile(0.5), int(epochs[-1])}
     wanted |= {end for end in phase_ends if epochs[0] < end < epochs[-1]}
     at = sorted(wanted)
     forecasts = [whole if k == stop.most_epochs else forecast_until(k) for k in at]
     level = whole.duration_s.level
 
+    rng, z_of_ends = np.random.default_rng(_SEED), float(special.ndtri((1 + level) / 2))
+
+    def drawn(points: Sequence[float], lowers: Sequence[float], uppers: Sequence[float], z_of_ends: float) -> Array:
+        """Return draws of a mixture over the epochs, each side of whose parts is half a normal distribution."""
+        middle, low, high = (np.interp(epochs, at, ends)[which] for ends in (points, lowers, uppers))
+        z = rng.permutation(NORMAL) / z_of_ends
+        return np.asarray(middle + z * np.where(z > 0, high - middle, middle - low))
+
     def mixed(estimates: Sequence[Estimate | None]) -> Estimate | None:
         known = [estimate for estimate in estimates if estimate is not None]
         if len(known) < len(estimates):
             return None
-        middle, low, high = (np.interp(epochs, at, [getattr(e, end) for e in known]) for end in _ENDS)
+        points, lowers, uppers = ([getattr(e, end) for e in known] for end in ("point", "lower", "upper"))
         shares = (1 - level) / 2, 0.5, (1 + level) / 2
-        lower, point, upper = (mixed_quantile(weights, middle, low, high, level, share) for share in shares)
+        lower, point, upper = np.quantile(drawn(points, lowers, uppers, z_of_ends), shares).tolist()
         return Estimate(point, lower, upper, level, known[0].unit, known[0].kind)
 
     duration = mixed([f.duration_s for f in forecasts]) or whole.duration_s
     p99s = [f.duration_p99_s for f in forecasts if f.duration_p99_s is not None]
     p99_s = None
     if len(p99s) == len(forecasts):
-        points, tops = (np.interp(epochs, at, values) for values in ([f.duration_s.point for f in forecasts], p99s))
-        p99_s = mixed_quantile(weights, points, points, tops, 2 * P99 - 1, P99)
+        points = [f.duration_s.point for f in forecasts]
+        p99_s = float(np.quantile(drawn(points, points, p99s, float(special.ndtri(P99))), P99))
     not_reached = Estimate(0.0, 0.0, 0.0, level, "s")
     phases = []
     for i, part in enumerate(whole.phases):
@@ -183,7 +191,7 @@ def forecast_over_stops(
     )
 
 
-_ENDS = ("point", "lower", "upper")
+_SEED = 0
 
 
 def _with_width(warnings: Sequence[ForecastWarning], duration: Estimate, basis: str) -> tuple[ForecastWarning, ...]:
@@ -208,17 +216,13 @@ def _of_counts(shares: dict[int, float], most_epochs: int, none: float, basis: s
     return ExpectedStop(found, most_epochs, none, basis)
 
 
-def _goes_on(after: int, most_epochs: int) -> ExpectedStop:
-    basis = f"the rule would have ended it after {after} epochs, and it goes on"
-    return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
-
-
 def _not_before(stop: ExpectedStop, epochs: int) -> ExpectedStop:
     """Return the distribution given that the training did not end before so many epochs."""
-    left = {k: share for k, share in stop.probabilities if k >= min(epochs, stop.most_epochs)}
+    epochs = min(epochs, stop.most_epochs)
+    left = {k: share for k, share in stop.probabilities if k >= epochs}
     total = math.fsum(left.values())
     if not total:
-        return _goes_on(stop.probabilities[-1][0], stop.most_epochs)
+        return _of_counts({epochs: 1.0}, stop.most_epochs, 0.0, stop.basis)
     return _of_counts(left, stop.most_epochs, stop.probability_of_none / total, stop.basis)
 
 

@@ -13,7 +13,8 @@ from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.extrapolation import green_love, power_law
 from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
-from greenlove_tracker.extrapolation.distributions import Array, Mixture
+from greenlove_tracker.extrapolation.distributions import Mixture
+from greenlove_tracker.extrapolation.draws import Array
 from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions

@@ -13,7 +13,7 @@ from scipy import stats
 
 from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.distributions import Array
+from greenlove_tracker.extrapolation.draws import Array
 from greenlove_tracker.extrapolation.preprocess import Observations
 from greenlove_tracker.forecasting import Estimate, ForecastWarning, Kind, TrainingPlan, WarningCode
 

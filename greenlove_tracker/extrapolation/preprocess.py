@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.distributions import Array
+from greenlove_tracker.extrapolation.draws import Array
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 
 _LEAST_EPOCHS = 4  # fewer cannot be told apart into cold and warm

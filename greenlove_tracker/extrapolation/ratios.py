@@ -18,7 +18,8 @@ import statsmodels.api as sm
 from scipy import special
 
 from greenlove_tracker.comparisons import BASELINE, ArmTrial, Verdict
-from greenlove_tracker.extrapolation.distributions import Array, student_quantile
+from greenlove_tracker.extrapolation.distributions import student_quantile
+from greenlove_tracker.extrapolation.draws import Array
 from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.format import percent
 

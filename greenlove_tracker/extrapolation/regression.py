@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import statsmodels.api as sm
 
-from greenlove_tracker.extrapolation.distributions import Array, Mixture
+from greenlove_tracker.extrapolation.distributions import Mixture
+from greenlove_tracker.extrapolation.draws import Array
 from greenlove_tracker.extrapolation.preprocess import WithinNoise
 from greenlove_tracker.forecasting import TrainingPlan
 

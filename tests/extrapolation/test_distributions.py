@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from greenlove_tracker.extrapolation.distributions import (
-    Mixture,
-    normal_density,
-    normal_quantile,
-    student_quantile,
-)
+from greenlove_tracker.extrapolation.distributions import Mixture, student_quantile
+from greenlove_tracker.extrapolation.draws import drawn
 
 PROBABILITIES = (0.005, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99, 0.995)
 
@@ -48,13 +44,19 @@ def test_probabilities_and_quantiles_are_those_of_scipy_stats(n, repeats):
             assert value == pytest.approx(root, rel=1e-8, abs=1e-8)
 
 
-def test_single_quantiles_and_densities_are_those_of_scipy_stats():
+def test_single_quantiles_are_those_of_scipy_stats():
     for probability in PROBABILITIES:
-        assert normal_quantile(probability) == pytest.approx(stats.norm.ppf(probability), rel=1e-12, abs=1e-12)
         for freedom in (1, 2, 11.5, 97, math.inf):
             reference = stats.t.ppf(probability, freedom)
             assert student_quantile(probability, freedom) == pytest.approx(reference, rel=1e-10, abs=1e-12)
-    assert normal_density(3.0, 1.0, 2.0) == pytest.approx(stats.norm.pdf(3.0, 1.0, 2.0), rel=1e-12)
+
+
+def test_draws_of_a_mixture_are_distributed_as_it_is():
+    rng = np.random.default_rng(0)
+    mixture = Mixture.of([(0.5, 1.0, 0.1, 5.0), (0.4, 2.0, 0.3, math.inf), (0.1, 4.0, 0.1, 40.0)])
+    draws = drawn(np.array(list(mixture.parts())).T, rng)
+    for probability in (0.025, 0.16, 0.5, 0.84, 0.975):
+        assert mixture.cdf(float(np.quantile(draws, probability))) == pytest.approx(probability, abs=0.01)
 
 
 def test_a_live_forecast_loads_only_the_small_part_of_scipy():

@@ -95,11 +95,11 @@ def test_evaluations_every_few_epochs_are_counted_in_epochs():
     assert stop.quantile(0.01) >= 36 and all(epochs % 4 == 0 for epochs, _ in stop.probabilities)
 
 
-def test_a_rule_that_has_ended_it_is_certain_and_one_that_was_not_obeyed_says_nothing():
+def test_nothing_is_expected_past_a_rule_that_has_ended_it_nor_before_what_is_done():
     values = [1.0, 0.5, *[0.6] * 5]
     assert expected_stop(values, RULE, 50).probabilities == ((7, 1.0),)
-    ignored = expected_stop([*values, 0.6], RULE, 50)
-    assert ignored.probabilities == ((50, 1.0),) and ignored.probability_of_none == 1.0
+    for ignored in (expected_stop([*values, 0.6], RULE, 50), expected_stop(values, RULE, 50, least_epochs=8)):
+        assert ignored.probabilities == ((8, 1.0),) and ignored.probability_of_none == 0.0
 
 
 def test_earlier_trainings_give_students_distribution_of_the_logarithm():
@@ -189,7 +189,7 @@ def test_a_running_training_is_forecast_until_its_stop():
     progress = running(stop=certain(20))
     forecast, short = forecast_run(progress), forecast_run(replace(progress, total_units=20, stop=None))
     assert forecast.duration_s.point == pytest.approx(short.duration_s.point)
-    assert forecast.duration_s.upper == pytest.approx(short.duration_s.upper)
+    assert forecast.duration_s.upper == pytest.approx(short.duration_s.upper, rel=1e-3)
     assert forecast.without_stop == forecast_run(replace(progress, stop=None))
     passed = forecast_run(running(stop=certain(8)))
     assert passed.duration_s.point == pytest.approx(running().elapsed_s, rel=0.01)  # it is over, or about to be

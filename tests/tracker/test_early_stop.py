@@ -157,11 +157,11 @@ def test_phases_of_a_curriculum_are_cut_at_the_stop(clock, tmp_path):
         assert forecast.phases[1].duration_s.point < forecast.without_stop.phases[1].duration_s.point
 
 
-def test_a_training_that_goes_on_behind_its_stop_is_forecast_to_the_end(clock, tmp_path):
+def test_nothing_is_forecast_past_the_stop_of_a_training_that_goes_on(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=50) as tracker:
         tracker.expect_stop(RULE)
         train_until_stop(tracker, clock)
         train(tracker, clock, 5)
         stop = tracker.forecast.expected_stop
-        assert stop.probabilities == ((50, 1.0),) and stop.basis.endswith("and it goes on")
-        assert "goes through all 50 epochs" in session().status_text()
+        assert stop.probabilities == ((END + 5, 1.0),) and stop.basis.endswith("after which the rule ends it")
+        assert tracker.forecast.duration_s.point < 0.5 * tracker.forecast.without_stop.duration_s.point
