@@ -263,8 +263,8 @@ def open_rates(
     warn: Callable[[str, str], None],
     *,
     source: IntensityFallbacks | None = None,
-) -> tuple[RunFactors, RatesInForce | None, LiveIntensity | None]:
-    """Return the factors of a run, its rates by time, and the carbon intensity among them, which is to be started.
+) -> tuple[RunFactors, RatesInForce | None]:
+    """Return the factors of a run, and its rates by time, whose carbon intensity is to be started.
 
     The factors then hold the mean price of a tariff. A run that asks for no rates by time has none.
 
@@ -290,8 +290,8 @@ def open_rates(
         else:
             factors = replace(factors, electricity_price=_mean_price(tariff, clock, factors.electricity_price))
     if live is None and tariff is None:
-        return factors, None, None
-    return factors, RatesInForce(factors.carbon_intensity, factors.pue, live, tariff), live
+        return factors, None
+    return factors, RatesInForce(factors.carbon_intensity, factors.pue, live, tariff)
 
 
 def _live_intensity(

@@ -637,12 +637,14 @@ class WorkCounter:
 
     def add(self, done: Counts) -> None:
         """Add what a call of the loop tells of; what is no whole number from 0 up is left out."""
+        count: Any
         for name in _QUANTITIES:
-            count: Any = getattr(done, name)
-            if count is None:
+            if (count := getattr(done, name)) is None:
                 continue
             try:
-                if type(count) is not int and _is_on_device(count):
+                if type(count) is int:
+                    self._add(name, count)
+                elif _is_on_device(count):
                     self._add_on_device(name, count)
                 else:
                     self._add(name, _whole(count))

@@ -8,6 +8,7 @@ from greenlove_tracker.tracker.background import GitCommit, LogKeeper
 from greenlove_tracker.tracker.budgets import BudgetMonitor
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
+from greenlove_tracker.tracker.intensity_watch import IntensityWatch
 from greenlove_tracker.tracker.kind_of_training import KindOfTraining
 from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.metric_log import MetricLog
@@ -16,6 +17,7 @@ from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.status import StatusPrinter
 
 PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
+    IntensityWatch,
     MeterStarter,
     GitCommit,
     LogKeeper,

@@ -26,7 +26,6 @@ from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.logs.checksums import SUMS_FILE, write_sums
-from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
 from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
@@ -46,8 +45,9 @@ from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
+from greenlove_tracker.tracker.intensity_watch import IntensityWatch
 from greenlove_tracker.tracker.kind_of_training import KindOfTraining
-from greenlove_tracker.tracker.live_intensity import LiveIntensity, RatesInForce, open_rates
+from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields, wait_before
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
 from greenlove_tracker.tracker.metric_log import MetricLog
@@ -166,10 +166,9 @@ class Session:
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
         exporters = [*exporters, *_exporters_in(settings, warn_once)] if is_exported else []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
-        self._intensity: LiveIntensity | None = None
         rates: RatesInForce | None = None
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
-            factors, rates, self._intensity = open_rates(settings, factors, clock, warn_once.warn, source=intensity)
+            factors, rates = open_rates(settings, factors, clock, warn_once.warn, source=intensity)
         meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
         before = self._end_before(mode)
@@ -229,8 +228,6 @@ class Session:
         self._check_continued()
         if mode is not RunMode.EXPLORATION or open_run() is None:
             guard.watch(self)
-        if self._intensity is not None:
-            self._intensity.start(in_background=in_background)
         self.run_parts.tell(RunPart.started)
         if in_background:
             self._worker.start()
@@ -287,9 +284,12 @@ class Session:
             except Exception as error:
                 self._warn_of(error)
             finally:
-                if self._deferred is not None and not _is_making_row():
-                    self.finish_now(*self._deferred)
-                    guard.end_if_terminated()
+                self._finish_if_deferred()
+
+    def _finish_if_deferred(self) -> None:
+        if self._deferred is not None and not _is_making_row():
+            self.finish_now(*self._deferred)
+            guard.end_if_terminated()
 
     def _warn_of(self, error: Exception) -> None:
         pass_on_from_handler(error)
@@ -343,8 +343,6 @@ class Session:
 
     def tick(self) -> None:
         """Do what the background thread does each second, for who drives a run with a clock of their own."""
-        if self._intensity is not None:
-            self._intensity.tick()
         self._worker.tick()
 
     def forecast(self) -> Forecast | None:
@@ -504,14 +502,19 @@ class Session:
         Raises:
             BudgetExceeded: where only steps are planned, a budget is overrun and the training is to stop then.
         """
-        plan = self.state.plan
-        with self.tracked_call as recorder:
-            is_first = recorder.epoch is None and plan is not None and plan.total_steps is not None
-            if is_first:
-                recorder.open_epoch_from_last_row()
-            recorder.count(done)
-            if is_first:
-                self.run_parts.tell(RunPart.epoch_began)
+        recorder, plan = self.recorder, self.state.plan
+        with self.state.lock:  # as in ``tracked_call``, without its 3 µs
+            try:
+                is_first = recorder.epoch is None and plan is not None and plan.total_steps is not None
+                if is_first:
+                    recorder.open_epoch_from_last_row()
+                recorder.count(done)
+                if is_first:
+                    self.run_parts.tell(RunPart.epoch_began)
+            except Exception as error:
+                self._warn_of(error)
+            finally:
+                self._finish_if_deferred()
         if plan is not None and plan.total_steps and not plan.epochs:
             self.act_on_overruns()
 
@@ -657,9 +660,9 @@ class Session:
         is_exported = ranks.rank == 0 and not state.is_part_of_other
         exporters = [*exporters, *_exporters_in(settings, state.warn_once)] if is_exported else []
         factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
-        rates, live = None, None
+        rates = None
         if ranks.carries_meter:
-            factors, rates, live = open_rates(settings, factors, state.clock, state.warn_once.warn, source=intensity)
+            factors, rates = open_rates(settings, factors, state.clock, state.warn_once.warn, source=intensity)
         if meter is None and (codecarbon_options or any(getattr(settings, n) != getattr(before, n) for n in _HARDWARE)):
             meter = choose_meter(settings, ranks, state.clock, factors.carbon_intensity, codecarbon_options)
         if not self._is_here(settings):
@@ -674,17 +677,12 @@ class Session:
             known = self._known_fields(plan)
             gone = {field.name for field in said} - {field.name for field in known}
             self.writer.write_fields([*known, *(Field(name, "") for name in gone)])
-            for kind in (RunForecaster, KindOfTraining, RunExporters):
+            for kind in (IntensityWatch, RunForecaster, KindOfTraining, RunExporters):
                 self.run_parts.renew(kind, rows)
             if meter is not None:
                 state.take_meter(_watched(meter, settings) if state.in_background else meter)
                 self.run_parts.renew(MeterStarter, rows)
         self._check_continued()
-        before_live, self._intensity = self._intensity, live
-        if before_live is not None:
-            before_live.close()
-        if live is not None:
-            live.start(in_background=state.in_background)
 
     def _move(self, settings: Settings) -> None:
         """Bring the run to another log directory.
@@ -762,8 +760,6 @@ class Session:
         finally:
             self.state.close()
             self._worker.run_ended()
-            if self._intensity is not None:
-                self._intensity.close()
             self.run_parts.tell(RunPart.ended, RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
             guard.release(self)
             Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
@@ -784,8 +780,6 @@ class Session:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
         if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us
             self.writer.write_fields([Field("torch_version", str(version))])
-        if self._intensity is not None:
-            self.writer.write_fields([Field("intensity_sources", sources_text(sources_of(self._row_totals().sources)))])
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)

@@ -225,7 +225,7 @@ def test_a_late_first_answer_counts_from_the_start_of_what_is_open(tmp_path):
         tracker.epoch_start()
         released.set()
         until_s = time.monotonic() + 60
-        while session()._intensity.gco2e_per_kwh != 100 and time.monotonic() < until_s:
+        while session().state.rates_in_force.intensity.gco2e_per_kwh != 100 and time.monotonic() < until_s:
             time.sleep(0.001)
         tracker.epoch_end()
     first, second = [row for row in the_run().rows[0] if row.kind is RowKind.EPOCH]
@@ -339,11 +339,11 @@ def test_a_tracker_asks_in_place_of_the_runners_run_until_the_end_of_that(clock,
     settings = load_settings({"intensity": "own.csv", "log_dir": str(tmp_path / "logs"), "verbose": 0})
     meter = SimulatedMeter(clock, gpu_w=360.0)
     job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
-    before = job._intensity
+    before = job.state.rates_in_force.intensity
     with make_tracker(None, tmp_path / "logs", meter=SimulatedMeter(clock, gpu_w=360.0)) as tracker:
         assert session() is job and before._is_closed.is_set()
         train(tracker, clock, 1)
-    own = job._intensity
+    own = job.state.rates_in_force.intensity
     assert own is not before and not own._is_closed.is_set()
     job.finish(RunStatus.FINISHED)
     assert own._is_closed.is_set()
