@@ -450,8 +450,8 @@ FAULTS = (
     Fault(
         "grid",
         "grid/tariff.py",
-        "offset = self._offset(at)\n",
-        "offset = timedelta(0)\n",
+        "local = when_utc.astimezone(self.time_zone)",
+        "local = when_utc",
         "a tariff's hours are taken for UTC",
         golden("plan-cost"),
     ),
