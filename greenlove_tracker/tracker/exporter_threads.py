@@ -17,7 +17,7 @@ from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.forks import forks_wait, start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import MeanRates
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, sum_energies
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Row, RowKind, sum_energies
 from greenlove_tracker.tracker.exporters import (
     ExportedConsumption,
     ExportedRun,
@@ -172,79 +172,68 @@ def _is_in_steps(state: RunState) -> bool:
     return plan is not None and not plan.is_in_epochs and plan.length is not None
 
 
+class _Sums:
+    """What some rows of a run come to."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._rates = MeanRates(state.factors.rates)
+        self._duration_s, self._energy, self._counts = 0.0, UNKNOWN_ENERGY, Counts()
+        self._is_wholly_metered = True
+
+    def add(self, row: Row, *, has_gap: bool) -> None:
+        """Add a row, with the gap before it or without."""
+        gap_s, gap = (row.gap_before_s, row.gap_before) if has_gap else (0.0, UNKNOWN_ENERGY)
+        self._rates.add(replace(row, gap_before_s=gap_s, gap_before=gap))
+        self._duration_s += gap_s + row.duration_s
+        self._energy = sum_energies((self._energy, gap, row.energy))
+        self._counts = self._counts + row.counts
+        self._is_wholly_metered = self._is_wholly_metered and row.energy.is_known
+
+    def consumption(self, *, is_whole: bool) -> ExportedConsumption:
+        """Return it; where that is asked for, without an energy that is a part of the whole."""
+        state, energy = self._state, self._energy if self._is_wholly_metered or not is_whole else UNKNOWN_ENERGY
+        rates, metered_kwh = state.rates_of(self._rates), energy.total_kwh
+        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
+        emissions_kgco2e = rates.emissions(energy_kwh)
+        return ExportedConsumption(
+            self._duration_s,
+            energy,
+            self._counts,
+            energy_kwh,
+            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
+            rates.cost(self._duration_s, energy_kwh, state.gpu_count)[0],
+            None if metered_kwh is None else w_from_kwh_s(metered_kwh, self._duration_s),
+        )
+
+
 class _Totals:
     """The consumption of a run and its open epoch so far."""
 
     def __init__(self, state: RunState) -> None:
-        self._state = state
-        self._run_s = self._epoch_s = 0.0
-        self._run_energy = self._epoch_energy = UNKNOWN_ENERGY
-        self._run_counts, self._epoch_counts = Counts(), Counts()
-        self._epoch: int | None = None
-        self._is_wholly_metered = True
-        self._run_rates, self._epoch_rates = self._no_rates(), self._no_rates()
-
-    def _no_rates(self) -> MeanRates:
-        return MeanRates(self._state.factors.rates)
+        self._state, self._epoch = state, 0
+        self._of_run, self._of_epoch = _Sums(state), _Sums(state)
 
     def add(self, row: Row, recorder: Recorder, last_position: int) -> RowWritten:
         """Add a row, and return the event of it."""
-        self._run_s += row.gap_before_s + row.duration_s
-        self._run_energy = sum_energies((self._run_energy, row.gap_before, row.energy))
-        self._run_counts = self._run_counts + row.counts
-        of_row = self._no_rates()
-        for mean in (of_row, self._run_rates):
-            mean.add(row)
-        of_epoch = None
+        of_row = _Sums(self._state)
+        of_row.add(row, has_gap=False)
+        self._of_run.add(row, has_gap=True)
+        position, of_epoch = last_position, None
         if row.epoch is not None:
-            of_epoch = self._add_to_epoch(row)
-        position = last_position
-        if _is_in_steps(self._state):
-            position = recorder.steps_done
-        elif row.epoch is not None:
-            position = row.epoch
+            if row.epoch != self._epoch:
+                self._epoch, self._of_epoch = row.epoch, _Sums(self._state)
+            self._of_epoch.add(row, has_gap=False)
+            position, of_epoch = row.epoch, self._of_epoch.consumption(is_whole=True)
         return RowWritten(
             row.kind,
             row.epoch,
-            position,
+            recorder.steps_done if _is_in_steps(self._state) else position,
             self._state.clock.utc_s(),
-            self._consumption(row.duration_s, row.energy, row.counts, of_row),
+            of_row.consumption(is_whole=True),
             of_epoch,
-            self._consumption(self._run_s, self._run_energy, self._run_counts, self._run_rates),
+            self._of_run.consumption(is_whole=False),
             recorder.epochs_done + (row.kind is RowKind.EPOCH),  # it is counted behind its row
-        )
-
-    def _add_to_epoch(self, row: Row) -> ExportedConsumption:
-        if row.epoch != self._epoch:
-            self._epoch, self._epoch_s, self._epoch_energy, self._epoch_counts = (
-                row.epoch,
-                0.0,
-                UNKNOWN_ENERGY,
-                Counts(),
-            )
-            self._is_wholly_metered = True
-            self._epoch_rates = self._no_rates()
-        self._epoch_rates.add(replace(row, gap_before_s=0.0, gap_before=UNKNOWN_ENERGY))
-        self._epoch_s += row.duration_s
-        self._epoch_energy = sum_energies((self._epoch_energy, row.energy))
-        self._epoch_counts = self._epoch_counts + row.counts
-        self._is_wholly_metered = self._is_wholly_metered and row.energy.is_known
-        energy = self._epoch_energy if self._is_wholly_metered else UNKNOWN_ENERGY
-        return self._consumption(self._epoch_s, energy, self._epoch_counts, self._epoch_rates)
-
-    def _consumption(self, duration_s: float, energy: Energy, counts: Counts, mean: MeanRates) -> ExportedConsumption:
-        state, metered_kwh = self._state, energy.total_kwh
-        rates = state.rates_of(mean)
-        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
-        emissions_kgco2e = rates.emissions(energy_kwh)
-        return ExportedConsumption(
-            duration_s,
-            energy,
-            counts,
-            energy_kwh,
-            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
-            rates.cost(duration_s, energy_kwh, state.gpu_count)[0],
-            None if metered_kwh is None else w_from_kwh_s(metered_kwh, duration_s),
         )
 
 
