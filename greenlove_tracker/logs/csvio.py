@@ -115,7 +115,8 @@ def read_lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[
             elif not begin.removeprefix(_SIGNATURE):
                 on_problem("is empty")
             else:
-                yield from _whole_lines(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""), on_problem)
+                with io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
+                    yield from _whole_lines(text, on_problem)
     except OSError as error:
         pass_on_from_handler(error)
         on_problem(f"cannot be read: {error.strerror or error}")
