@@ -178,7 +178,7 @@ def is_measured(methods: str | None) -> bool:
     return set((methods or "").split("+")) <= MEASURED_METHODS
 
 
-_MOST_TERMS = 4096  # that are held of a sum
+_MOST_TERMS = 512  # that are held of a sum
 
 
 class RowTotals:

@@ -8,6 +8,7 @@ their own: one that hangs holds nothing up.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -207,7 +208,7 @@ class Wait:
     """One wait, until its start has come or its maximum is over.
 
     Args:
-        next_start: says when to begin; asked each five minutes, on a thread of its own.
+        next_start: says when to begin; asked each five minutes and when the hour of a figure is over, on a thread.
         goal: what is waited for, in a few words.
         arrival: the reason and its explanation once the start has come.
         unanswered: what is not known where nobody answers at first, so that it begins; empty: it waits all the same.
@@ -236,7 +237,7 @@ class Wait:
         self._clocks, self._show, self._longest_sleep_s = clocks or WaitClocks(), show, longest_sleep_s
         self._begun_s, self._begun_utc_s = self._clocks.steady_s(), self._clocks.utc_s()
         self._question: _Question | None = None
-        self._asked_s: float | None = None
+        self._asked, self._asked_s = datetime.fromtimestamp(0, UTC), -math.inf
         self._outlook: Outlook | None = None
 
     def run(self) -> WaitResult:
@@ -254,9 +255,9 @@ class Wait:
                 at_request = progress.known
             if (ending := self._ending(progress.waited_s)) is not None:
                 return WaitResult(*ending, progress.waited_s, at_request, progress.known)
-            if self._question is None and (self._asked_s is None or self._since_asked_s >= _ASKED_EVERY_S):
-                now, before = datetime.fromtimestamp(progress.now_utc_s, UTC), self._outlook
-                self._asked_s = self._clocks.steady_s()
+            now = datetime.fromtimestamp(progress.now_utc_s, UTC)
+            if self._question is None and self._is_due(now):
+                before, self._asked, self._asked_s = self._outlook, now, self._clocks.steady_s()
                 self._question = _Question(partial(self._next_start, now, before), self._asked_s)
             if self._show is not None:
                 self._show(progress)
@@ -273,7 +274,13 @@ class Wait:
 
     @property
     def _since_asked_s(self) -> float:
-        return 0.0 if self._asked_s is None else self._clocks.steady_s() - self._asked_s
+        return self._clocks.steady_s() - self._asked_s
+
+    def _is_due(self, now: datetime) -> bool:
+        """Return True each five minutes, and once the stretch of time of the latest figure is over."""
+        point = None if self._outlook is None else self._outlook.point
+        is_over = point is not None and self._asked < point.end_utc <= now
+        return is_over or self._since_asked_s >= _ASKED_EVERY_S
 
     def _take_answer(self) -> None:
         """Take the answer that has come; one that does not come for a minute is waited for, and counted as none."""
