@@ -450,8 +450,8 @@ FAULTS = (
     Fault(
         "grid",
         "grid/tariff.py",
-        "local = when_utc.astimezone(self.time_zone)",
-        "local = when_utc",
+        "local = at.astimezone(self.time_zone)",
+        "local = at",
         "a tariff's hours are taken for UTC",
         golden("plan-cost"),
     ),

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
+from operator import itemgetter
 from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -116,29 +117,30 @@ class WeeklyTariff(Tariff):
     Where the clock is put forward or back, the price is still that of the time that it shows.
 
     Attributes:
-        prices: of each minute since Monday, 00:00.
+        changes: the minutes since Monday, 00:00 at which the price changes, with the price from then on; the first
+            is 0.
         source: the table as it was given, for people.
         time_zone: of the clock; None: this machine's.
     """
 
-    prices: tuple[float, ...]
+    changes: tuple[tuple[int, float], ...]
     source: str
     time_zone: tzinfo | None = None
 
     def stretches(self, since: datetime, until: datetime) -> Iterator[TimedValue]:
         """Yield the prices from ``since`` to ``until``."""
         at, until = checked_range(since, until)
-        start, price = at, self._price(at)
         while at < until:
-            at = min(until, at.replace(second=0, microsecond=0) + timedelta(minutes=1))
-            next_price = self._price(at)
-            if at == until or next_price != price:
-                yield TimedValue(start, at, price)
-                start, price = at, next_price
-
-    def _price(self, when_utc: datetime) -> float:
-        local = when_utc.astimezone(self.time_zone)  # without a zone, that is the machine's
-        return self.prices[local.weekday() * _DAY_MINUTES + local.hour * 60 + local.minute]
+            local = at.astimezone(self.time_zone)  # without a zone, that is the machine's
+            minute = local.weekday() * _DAY_MINUTES + local.hour * 60 + local.minute
+            n = bisect_right(self.changes, minute, key=itemgetter(0))
+            next_minute = self.changes[n][0] if n < len(self.changes) else 7 * _DAY_MINUTES
+            full_minute = at.replace(second=0, microsecond=0)
+            end = full_minute + timedelta(minutes=min(next_minute - minute, _DAY_MINUTES))
+            if end.astimezone(self.time_zone).utcoffset() != local.utcoffset():
+                end = full_minute + timedelta(minutes=1)  # the clock is put forward or back before that
+            yield TimedValue(at, min(until, end), self.changes[n - 1][1])
+            at = end
 
 
 def parse_tariff(text_or_path: str | Path, time_zone: str | tzinfo | None = None) -> Tariff:
@@ -170,7 +172,7 @@ def parse_tariff(text_or_path: str | Path, time_zone: str | tzinfo | None = None
             week.add(*_entry(words))
         except UsageError as error:
             raise UsageError(f"tariff, {entry!r}: {error}") from error
-    return WeeklyTariff(week.prices(), f"given by the user: {' '.join(text_or_path.split())}", zone)
+    return WeeklyTariff(week.changes(), f"given by the user: {' '.join(text_or_path.split())}", zone)
 
 
 def _from_file(path: Path, zone: tzinfo | None) -> Tariff:
@@ -194,7 +196,7 @@ def _from_file(path: Path, zone: tzinfo | None) -> Tariff:
         except UsageError as error:
             raise UsageError(f"{path}, line {line}: {error}") from error
     try:
-        return WeeklyTariff(week.prices(), f"{path.name}, given by the user", zone)
+        return WeeklyTariff(week.changes(), f"{path.name}, given by the user", zone)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
@@ -217,7 +219,8 @@ class _Week:
                 for minute in range(start, end if end > start else end + _DAY_MINUTES):
                     self._prices[(day * _DAY_MINUTES + minute) % len(self._prices)] = price
 
-    def prices(self) -> tuple[float, ...]:
+    def changes(self) -> tuple[tuple[int, float], ...]:
+        found: list[tuple[int, float]] = []
         for minute, price in enumerate(self._prices):
             if price is None:
                 day, minute_of_day = divmod(minute, _DAY_MINUTES)
@@ -226,7 +229,9 @@ class _Week:
                     f"the tariff has no price for {_DAYS[day].title()}, {clock}: begin with one for all hours, such as "
                     "base 0.20"
                 )
-        return tuple(price for price in self._prices if price is not None)
+            if not found or found[-1][1] != price:
+                found.append((minute, price))
+        return tuple(found)
 
 
 def _entry(words: Sequence[str]) -> tuple[float, list[int], list[tuple[int, int]]]:

@@ -198,7 +198,7 @@ def test_a_week_in_a_file(tmp_path):
     path.write_text("days,from,to,usd_per_kwh\n,,,0.20\nweekdays,17:00,21:00,0.32\nsat sun,,,0.15\n")
     tariff = parse_tariff(str(path), "Europe/Berlin")
     assert isinstance(tariff, WeeklyTariff) and tariff.source == "mine.csv, given by the user"
-    assert tariff.prices == parse_tariff(EXAMPLE, BERLIN).prices
+    assert tariff.changes == parse_tariff(EXAMPLE, BERLIN).changes
 
 
 def test_a_series_in_a_file_knows_nothing_else(tmp_path):
