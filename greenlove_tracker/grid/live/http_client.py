@@ -147,19 +147,22 @@ class HttpClient:
     ) -> Any:
         """Return the JSON of an answer, without the secrets in it: EIA repeats the key."""
         with forks_wait:  # a run asks on a thread of its own
-            from requests.exceptions import RequestException, Timeout
+            from requests.exceptions import ConnectTimeout, RequestException, Timeout
             from urllib3.exceptions import HTTPError
             from urllib3.exceptions import TimeoutError as LateAnswer
         host = urlsplit(url).hostname
+        connect_s = min(self.connect_s, self.timeout_s)
         # No error is chained: those of requests hold the address with its query, and so may hold a token.
         try:
             with _session() as session:
-                times_s = (min(self.connect_s, self.timeout_s), self.timeout_s)
-                options: dict[str, Any] = {"timeout": times_s, "stream": True, "allow_redirects": not hidden}
+                options: dict[str, Any] = {"stream": True, "allow_redirects": not hidden}
+                options["timeout"] = connect_s, self.timeout_s
                 if hidden and url.startswith("http:"):  # to this machine alone, and not by way of a proxy
                     options["proxies"] = {"http": None, "all": None}
                 response = session.get(url, params=list(query), headers={**_HEADERS, **headers}, **options)
                 text = _without(self._body(response), hidden)
+        except ConnectTimeout:
+            raise RequestFailed(f"{host} did not answer within {connect_s:g} s") from None
         except (Timeout, LateAnswer, TimeoutError):
             raise RequestFailed(f"{host} did not answer within {self.timeout_s:g} s") from None
         except (RequestException, HTTPError, OSError, ValueError):  # ValueError: a redirect to what is no address

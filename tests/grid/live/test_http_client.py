@@ -285,8 +285,13 @@ def test_a_network_that_drops_everything_is_found_out_before_a_slow_answer(serve
             waiting = queue.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        with pytest.raises(RequestFailed, match="did not answer"):
+        with pytest.raises(RequestFailed, match=r"did not answer within 0\.4 s"):
             quick.get_json(f"http://127.0.0.1:{full.getsockname()[1]}", parse=dict, max_age_s=0)
+
+
+def test_a_server_that_speaks_plain_http_is_no_answer_over_https(server):
+    with pytest.raises(RequestFailed, match="cannot be reached"):
+        HttpClient(timeout_s=60).get_json(server.url.replace("http://", "https://"), parse=dict, max_age_s=0)
 
 
 @pytest.mark.parametrize("address", ["http://[", "https://host:port/v2", "https://", "ftp://host"])
