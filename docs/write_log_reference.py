@@ -132,8 +132,6 @@ def log_reference() -> str:
         "Behind these each metric has six lines: `metric.<name>.last`, `.best` (empty where it is not known which is),",
         "`.lowest`, `.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks",
         "logged, those of the first of them.",
-        "",
-        "`SHA256SUMS` has the hash of each CSV file of a run that has ended ([integrity](../integrity.md)).",
     ]
     values = {
         "`kind`": RowKind,

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 # Verbs, and options of a verb, that were removed: what a person is told who types one.
 _GONE = {
-    "seal": "it is gone: a finished run has a SHA256SUMS, which greenlove report --verify and sha256sum -c compare",
+    "seal": "it is gone: keep the hashes of sha256sum greenlove_logs/*/*.csv where nobody can change them",
+    "report --verify": "it is gone: greenlove summary --verify adds the runs up again; sha256sum tells changed files",
     "run --pause-above": GONE["pause_above_gco2e_per_kwh"],
     "run --max-pause-hours": GONE["max_pause_hours"],
     "run --status": "it is gone: the status line is always shown, but with --quiet",

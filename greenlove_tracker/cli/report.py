@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenlove_tracker.logs.aggregate import Aggregate
-    from greenlove_tracker.logs.checksums import Verification
     from greenlove_tracker.logs.directory import Logs
     from greenlove_tracker.logs.problems import Problem
 
@@ -94,7 +93,7 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
 @click.option(
     "--verify",
     is_flag=True,
-    help="add up the epochs again, compare the files with SHA256SUMS, and name runs that differ",
+    help="add up the epochs again, and name runs that differ",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="processes of this machine that read"
@@ -235,12 +234,6 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
 @click.option("--jobs", type=click.IntRange(min=0), help="number of jobs that ran, to show how many left no log")
 @click.option(
-    "--verify",
-    is_flag=True,
-    default=None,
-    help="compare the runs' files with their SHA256SUMS, and name what differs; exit code 1 if anything does",
-)
-@click.option(
     "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
 )
 @click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
@@ -264,8 +257,7 @@ def report(
     the newest one still running in it, else the next one to start.
     """
     from greenlove_tracker.files import write_report
-    from greenlove_tracker.logs.checksums import verify
-    from greenlove_tracker.report.build import checked_suffix, document, with_verification, write_document
+    from greenlove_tracker.report.build import checked_suffix, document, write_document
 
     chosen = {name: options.pop(name) for name in SELECTION}
     given = {name: value for name, value in options.items() if value is not None}
@@ -284,12 +276,8 @@ def report(
         if suffix != ".pdf" and "page_size" in given:
             raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
         content = document(logs, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
-        verified = verify(logs.path) if given.get("verify") else None
-        content = content if verified is None else with_verification(content, verified)
         written = write_document(content, path, page_size=given.get("page_size", "A4"))
         click.echo(f"wrote {written}", err=True)
-        if verified is not None:
-            _print_verified(verified)
         return
     if output is not None and Path(output).suffix.lower() in (".pdf", ".html"):
         raise UsageError(f"{output}: --format {style} is text: name it .md or .txt")
@@ -298,19 +286,6 @@ def report(
         click.echo(text)
     else:
         click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
-
-
-def _print_verified(verified: Verification) -> None:
-    """Print what is not as at the end of its run, and which runs cannot be compared; the former ends with code 1."""
-    for finding in verified.findings:
-        click.echo(f"! {finding}", err=True)
-    if verified.without:
-        names = ", ".join(verified.without)
-        text = "without SHA256SUMS (not ended, or logged by an older version), so not compared"
-        click.echo(f"{plural(len(verified.without), 'run')} {text}: {names}", err=True)
-    click.echo(f"{plural(verified.n_verified, 'run')} compared with SHA256SUMS", err=True)
-    if verified.findings:
-        raise SystemExit(1)
 
 
 def _option(name: str) -> str:
@@ -325,7 +300,7 @@ def _follow(
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.report.follow import LiveReport
 
-    refused |= {f"--{name.replace('_', '-')}": given.get(name) for name in ("page_size", "jobs", "issued", "verify")}
+    refused |= {f"--{name.replace('_', '-')}": given.get(name) for name in ("page_size", "jobs", "issued")}
     if names := [name for name, value in refused.items() if value]:
         raise UsageError(f"--follow is of the page of one run: leave {' and '.join(names)} out")
     path = output or "report.html"

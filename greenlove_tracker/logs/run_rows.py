@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
 from greenlove_tracker.logs.calibration import is_uncalibrated
-from greenlove_tracker.logs.checksums import changes
 from greenlove_tracker.logs.csvio import FieldLine
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.intensity_sources import is_mock
@@ -312,7 +311,7 @@ _ROUNDING = 1e-9  # relative; both are sums of the same floats, maybe in another
 
 
 def verify(run: Run) -> Sequence[str] | None:
-    """Add a run's epochs up again, and return where its summary differs from them or from its files, a sentence each.
+    """Add a run's epochs up again, and return where its summary differs from them, a sentence each.
 
     None where the rows are all there is: nothing was stated, or by another tool, whose totals we take from them.
     """
@@ -330,7 +329,7 @@ def verify(run: Run) -> Sequence[str] | None:
     written_as, name = run.text("run_id"), run.path.resolve().name
     if written_as not in ("", name):
         sums.append(f"it was written as run {written_as}: its directory was renamed")
-    return sums + [f"since its end {clause}" for clause in changes(run.path) or ()]
+    return sums
 
 
 def _are_equal(a: float | None, b: float | None) -> bool:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Unpack
 
 from greenlove_tracker import files
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.format import plural
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.checksums import SUMS_FILE, Verification
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import DETAILS, run_row
 from greenlove_tracker.logs.selection import MONTH, Chosen, Period, Selection
 from greenlove_tracker.logs.storage import LogPath, entries, place
-from greenlove_tracker.rendering.document import Document, Heading, Paragraph
+from greenlove_tracker.rendering.document import Document
 from greenlove_tracker.report.directory_report import directory_document
 from greenlove_tracker.report.run_report import run_document
 
 _SUFFIXES = (".pdf", ".html", ".md")
-_MOST_FINDINGS = 50
 
 
 def write_pdf(
@@ -169,18 +165,6 @@ def document(
         if all(str(problem.path).startswith(own[1:]) or str(problem.path) == own[0] for problem in runs.problems):
             return run_document(run, issued)
     return directory_document(runs, n_jobs, issued)
-
-
-def with_verification(content: Document, verified: Verification) -> Document:
-    """Return a report that says whether the runs' files are as they were at their end."""
-    n_findings, n_without = len(verified.findings), len(verified.without)
-    what = f"{plural(n_findings, 'file')} not as at the end of its run" if n_findings else "all files as at their end"
-    without = f"; {plural(n_without, 'run')} without {SUMS_FILE}" if n_without else ""
-    told = (f"{plural(verified.n_verified, 'run')} compared with {SUMS_FILE}: {what}{without}.", *verified.findings)
-    shown = told if len(told) <= _MOST_FINDINGS else (*told[:_MOST_FINDINGS], "and more: see stderr")
-    warning = " Not all files are as they were at the end of their run: see Integrity." if n_findings else ""
-    blocks = (*content.blocks, Heading("Integrity"), *map(Paragraph, shown))
-    return replace(content, verdict=content.verdict + warning, blocks=blocks)
 
 
 def _date(text: str, period: Period) -> str:

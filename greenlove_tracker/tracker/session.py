@@ -25,7 +25,6 @@ from greenlove_tracker.errors import (
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
-from greenlove_tracker.logs.checksums import SUMS_FILE, write_sums
 from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
@@ -783,7 +782,7 @@ class Session:
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
-        self._settle_files()
+        self._write_totals_of_all_ranks()
 
     def _close_epoch(self, status: RunStatus) -> None:
         """End the epoch that early stopping ended, or the one of a training in steps; any other one is unfinished."""
@@ -831,23 +830,19 @@ class Session:
             self.state.warn_once.internal_error("processes", error)
             return own
 
-    def _settle_files(self) -> None:
-        """Write the checksums; of several ranks, the last to end does so, and before that writes the totals of all."""
+    def _write_totals_of_all_ranks(self) -> None:
+        """Write the totals of all ranks, which the last of them to end does."""
         from greenlove_tracker.logs.run import Run
 
-        state, run_dir, n_ranks = self.state, self.run_dir, self._world_size
-        if self.writer.unwritten:
+        run_dir, n_ranks = self.run_dir, self._world_size
+        if self.writer.unwritten or self.state.is_part_of_other or n_ranks <= 1:
             return
         try:
-            if state.is_part_of_other or n_ranks <= 1:
-                if state.is_leading or (run_dir / SUMS_FILE).exists():  # else who started us writes them
-                    write_sums(run_dir)
-            elif writer.claim_last_look(run_dir, n_ranks):
+            if writer.claim_last_look(run_dir, n_ranks):
                 writer.write_summary(run_dir, self._of_all_ranks(Run(run_dir).added_up()))
-                write_sums(run_dir)
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
             pass_on_from_handler(error)
-            state.warn_once.internal_error("summary", error)
+            self.state.warn_once.internal_error("summary", error)
 
     def _of_all_ranks(self, summary: RunSummary) -> RunSummary:
         return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))
