@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import json
+import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +23,7 @@ from greenlove_tracker.errors import GreenloveError, NoSuchScriptError, UsageErr
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
+    from greenlove_tracker.rendering.document import Document
 
 
 # Verbs, and options of a verb, that were removed: what a person is told who types one.
@@ -197,6 +202,7 @@ hours_option = click.option(
     "--hours", "max_hours", type=float, help="time limit: show how likely the training fits, and what would fit"
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+verbose_option = click.option("-v", "--verbose", "is_verbose", is_flag=True, help="all: the method and sources too")
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 
 
@@ -236,6 +242,32 @@ def show_screen(screen: str) -> None:
         console.say(screen, sys.stdout)
     else:
         click.echo(screen)
+
+
+def show(document: Document, *, is_verbose: bool = False) -> None:
+    """Print a document on stdout; whole where it is asked for, else its answer."""
+    from greenlove_tracker.rendering import terminal
+
+    columns = shutil.get_terminal_size().columns if console.is_terminal(sys.stdout) else terminal.WIDTH
+    show_screen(terminal.render(document, brief=not is_verbose, width=min(columns, terminal.WIDTH)))
+
+
+def show_json(data: Any) -> None:
+    """Print a result as JSON: its fields by their names, nothing of how they are said."""
+    click.echo(json.dumps(plain(data), indent=2))
+
+
+def plain(data: Any) -> Any:
+    """Return data of JSON: a dataclass as its fields, what is not finite as null."""
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        return {field.name: plain(getattr(data, field.name)) for field in dataclasses.fields(data)}
+    if isinstance(data, Mapping):
+        return {str(name): plain(value) for name, value in data.items()}
+    if isinstance(data, list | tuple | set | frozenset):
+        return [plain(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    return data if isinstance(data, bool | int | float | None) else str(data)
 
 
 def logs_of(given: str | None, *, may_be_empty: bool = False) -> Logs:

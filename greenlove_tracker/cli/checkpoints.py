@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +9,9 @@ import click
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import MANIFEST
-from greenlove_tracker.cli.base import cli, json_option, show_screen
+from greenlove_tracker.cli.base import cli, json_option, show, show_json, verbose_option
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
 
 if TYPE_CHECKING:
     from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, UnreadableCheckpoint
@@ -25,8 +24,9 @@ _IS_ONE = "is a single checkpoint: give the directory that it lies in"
 @cli.command(short_help="List and verify the checkpoints of a training.")
 @click.argument("directory", metavar="DIR")
 @json_option
+@verbose_option
 @click.pass_context
-def checkpoints(ctx: click.Context, directory: str, as_json: bool) -> None:
+def checkpoints(ctx: click.Context, directory: str, as_json: bool, is_verbose: bool) -> None:
     """List the checkpoints of a training, furthest first, and verify each file by its SHA-256.
 
     \b
@@ -48,12 +48,12 @@ def checkpoints(ctx: click.Context, directory: str, as_json: bool) -> None:
     newest = next((one.name for one, problem in found if not problem), None)
     if as_json:
         listed = [_record(one, problem) for one, problem in found]
-        click.echo(json.dumps({"directory": directory, "newest_whole": newest, "checkpoints": listed}, indent=2))
+        show_json({"directory": directory, "newest_whole": newest, "checkpoints": listed})
     elif not found:
         is_one = (store.path / MANIFEST).exists()
         raise UsageError(f"{directory} {_IS_ONE if is_one else 'holds no checkpoint'}")
     else:
-        show_screen(_screen(directory, found, newest))
+        show(_document(directory, found, newest), is_verbose=is_verbose)
     ctx.exit(0 if newest is not None else 1)
 
 
@@ -73,27 +73,29 @@ def _record(found: Checkpoint | UnreadableCheckpoint, problem: str) -> dict[str,
         return head | {"size_bytes": None, "is_bit_identical": None, "manifest": None}
     manifest = found.manifest
     told = {"size_bytes": found.size_bytes, "is_bit_identical": manifest.is_bit_identical}
-    return head | told | {"manifest": dataclasses.asdict(manifest)}
+    return head | told | {"manifest": manifest}
 
 
-def _screen(directory: str, found: list[tuple[Checkpoint | UnreadableCheckpoint, str]], newest: str | None) -> str:
-    """Return the table, what is damaged, and what a training would do."""
-    from greenlove_tracker.rendering import terminal
-
-    lines = terminal.wrap(f"greenlove checkpoints: {directory}", breaks_hyphens=False)
-    rows = [_HEAD, *(_row(one, problem) for one, problem in found)]
-    lines += ["", *terminal.table(rows, "<>>><<", rules_below=[0]), ""]
-    for one, problem in found:
-        if problem:
-            lines += terminal.wrap(f"{one.name} is damaged: {problem}.", "! ", "  ", breaks_hyphens=False)
-    for reason, names in _not_identical(found).items():
-        text = f"Not bit-identical: {reason} ({fmt.plural(len(names), 'checkpoint')}: {', '.join(names)})"
-        lines += terminal.wrap(text, "* ", "  ", breaks_hyphens=False)
-    if newest is None:
-        return "\n".join([*lines, "No checkpoint is whole: a training would begin anew."])
+def _document(
+    directory: str, found: list[tuple[Checkpoint | UnreadableCheckpoint, str]], newest: str | None
+) -> Document:
+    """Return what a training would go on from, the table, and what is damaged."""
     n_whole = sum(not problem for _, problem in found)
     are = "is" if n_whole == 1 else "are"
-    return "\n".join([*lines, f"{n_whole} of {len(found)} {are} whole. A training would go on from {newest}."])
+    verdict = f"{n_whole} of {fmt.plural(len(found), 'checkpoint')} {are} whole. A training would go on from {newest}."
+    columns = tuple(Column(title, is_number=title in ("batches", "size")) for title in _HEAD)
+    damaged = [f"! {one.name}: {problem}." for one, problem in found if problem]
+    return Document(
+        title=f"Checkpoints in {directory}",
+        subtitle=fmt.plural(len(found), "checkpoint"),
+        footer="",
+        verdict=verdict if newest else "No checkpoint is whole: a training would begin anew.",
+        blocks=(
+            Table(columns, tuple(_row(one, problem) for one, problem in found)),
+            *map(Paragraph, damaged),
+            *(Paragraph(f"* {reason}: {', '.join(names)}") for reason, names in _not_identical(found).items()),
+        ),
+    )
 
 
 def _row(found: Checkpoint | UnreadableCheckpoint, problem: str) -> tuple[str, ...]:

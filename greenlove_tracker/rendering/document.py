@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,11 +52,16 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
-    """A figure with how it was obtained; of one that is "unknown" ``how`` says why."""
+    """A figure with how it was obtained; of one that is "unknown" ``how`` says why.
+
+    Attributes:
+        range: both ends of its interval, as it is printed; empty: none is known.
+    """
 
     label: str
     value: str
     how: tuple[str, ...]
+    range: str = ""
 
     @property
     def how_text(self) -> str:
@@ -270,6 +276,7 @@ class Document:
         blocks: its parts.
         verdict: the answer in a sentence or two, which stands before all else.
         stamp: a word that stands across each page, such as SIMULATED; empty: none.
+        next_steps: commands that somebody at a terminal would type next, each with what it is for.
     """
 
     title: str
@@ -278,3 +285,9 @@ class Document:
     blocks: tuple[Block, ...]
     verdict: str = ""
     stamp: str = ""
+    next_steps: tuple[str, ...] = ()
+
+    @property
+    def brief_blocks(self) -> tuple[Block, ...]:
+        """What stands before the first heading: the answer, without what is behind it."""
+        return tuple(itertools.takewhile(lambda block: not isinstance(block, Heading), self.blocks))

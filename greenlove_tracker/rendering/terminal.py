@@ -1,13 +1,28 @@
-"""Plain text for a terminal: tables, figures with their labels, and paragraphs, within 100 columns."""
+"""Renders a document as plain text for a terminal, within 100 columns.
+
+What a verb prints is the document that the HTML and the PDF show too. A topic is moved here in four steps:
+
+1. One function returns its ``Document`` (``checkpoints_document`` is a small one). The verdict is the answer in one
+   sentence. Before the first ``Heading`` stand at most one ``KeyFigures``, one ``Table``, and the warnings as short
+   paragraphs: that is the brief screen. All else, its method and its sources, stands below a heading.
+2. ``next_steps`` are the commands that lead on.
+3. The verb calls ``cli.base.show(document, is_verbose)``, with ``cli.base.verbose_option``. Its JSON is
+   ``cli.base.show_json(data)`` of the result itself.
+4. The ``*_screen`` module goes.
+
+In the brief screen notes and charts are left out, key figures stand in one line, and a table ends after some rows.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 import unicodedata
 from collections.abc import Sequence
 
 from greenlove_tracker.format import shortened
+from greenlove_tracker.rendering import document as doc
 
 WIDTH = 100
 MARGIN = "  "
@@ -15,6 +30,139 @@ _GAP = "  "  # between columns
 _LEAST_NAME = 4  # columns that a name is cut to
 _DURATION = re.compile(r"(?<![\w.])\d[\d.]* (?:d|h|min|s|ms)\b(?: \d+ (?:h|min|s)\b)*", re.ASCII)
 _JOINED = "\N{NO-BREAK SPACE}"  # of the spaces that textwrap leaves alone
+
+_BRIEF_ROWS = 8  # of a table
+_LEAST_TEXT = 12  # columns that texts of a table are wrapped to
+_BAR_WIDTH = 30
+_SPARKS = "▁▂▃▄▅▆▇█"
+_TOLD_BY_UNIT = frozenset({"time", "energy", "cost"})  # figures that need no label where their unit stands
+
+
+def render(document: doc.Document, *, brief: bool = True, width: int = WIDTH) -> str:
+    """Return a document as text.
+
+    Args:
+        document: the document.
+        brief: only the verdict, what stands before the first heading, and what to do next.
+        width: columns.
+    """
+    about = " · ".join(filter(None, (document.title, document.subtitle)))
+    heads = [document.verdict or about] if brief else [about, document.verdict]
+    parts = [wrap(head, "", MARGIN, width=width) for head in heads]
+    parts.append([f"! {document.stamp}"] if document.stamp else [])
+    for kind, blocks in itertools.groupby(document.brief_blocks if brief else document.blocks, type):
+        drawn = [_block(block, brief=brief, width=width) for block in blocks]
+        parts += [list(itertools.chain.from_iterable(drawn))] if brief and kind is doc.Paragraph else drawn
+    parts.append(_next_lines(document.next_steps, width))
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
+    match block:
+        case doc.Heading():
+            return [block.text, "─" * display_width(block.text)]
+        case doc.Paragraph():
+            text = "" if brief and block.is_note else block.text
+            return wrap(text, MARGIN, MARGIN, breaks_hyphens=False, width=width)
+        case doc.KeyFigures():
+            return _figures(block, brief=brief, width=width)
+        case doc.Table():
+            return _table(block, _BRIEF_ROWS if brief else len(block.rows), width)
+        case doc.ChartRow():
+            return [] if brief else [line for chart in block.charts for line in _line_chart(chart, width)]
+        case doc.BarChart():
+            return [] if brief else _bar_chart(block, width)
+        case doc.Calculations():
+            lines = [wrap(f"{line.label}: {line.text}", MARGIN, MARGIN * 2, width=width) for line in block.lines]
+            return list(itertools.chain.from_iterable(lines))
+        case doc.Verbatim():
+            return [MARGIN + line for line in block.text.splitlines()]
+
+
+def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
+    """Write figures below each other, each with how it was obtained; in the brief screen, in one line."""
+    texts = [f"{f.value} [{f.range}]" if f.range else f.value for f in block.figures]
+    if not brief:
+        label_width = max(len(figure.label) for figure in block.figures)
+        rows = [(f.label.ljust(label_width), text, f.how_text) for f, text in zip(block.figures, texts, strict=True)]
+        value_width = max(map(display_width, texts))
+        heads = [f"{MARGIN}{label}{_GAP}{text:>{value_width}}{_GAP}" for label, text, _ in rows]
+        lines = [
+            wrap(how, head, " " * len(head), breaks_hyphens=False, width=width) or [head.rstrip()]
+            for head, (_, _, how) in zip(heads, rows, strict=True)
+        ]
+        return list(itertools.chain.from_iterable(lines))
+    named = [
+        text if figure.label in _TOLD_BY_UNIT and figure.value[:1].isdigit() else f"{text} {figure.label}"
+        for figure, text in zip(block.figures, texts, strict=True)
+    ]
+    joined = "  ".join(text.replace(" ", _JOINED) for text in named)
+    return [line.replace(_JOINED, " ") for line in wrap(joined, MARGIN, MARGIN, width=width)]
+
+
+def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
+    """Lay out a table; the widest texts are wrapped where they do not fit, numbers never."""
+    heads = tuple(column.title for column in block.columns)
+    body, total = (block.rows[:-1], block.rows[-1:]) if block.has_total else (block.rows, ())
+    shown = [*body[:most_rows], *total]
+    n_heads = 1 if any(heads) else 0
+    rows = [*[heads] * n_heads, *shown]
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    texts = [i for i, column in enumerate(block.columns) if not column.is_number]
+    room = width - len(MARGIN) - len(_GAP) * (len(widths) - 1)
+    while sum(widths) > room and (wide := [i for i in texts if widths[i] > _LEAST_TEXT]):
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    alignment = "".join(">" if column.is_number else "<" for column in block.columns)
+    lines = [line for row in rows for line in table(_wrapped(row, widths), alignment, widths=widths)]
+    if total:
+        lines.insert(-1, "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
+    n_more = len(body) - len(shown) + len(total)
+    lines += [f"…  {n_more:,} more: --verbose"] if n_more > 0 else []
+    return [MARGIN + line for line in lines]
+
+
+def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return the lines of a row of which some cells are too long for their columns."""
+    cells = [
+        wrap(cell, width=max(1, width * len(cell) // display_width(cell))) if display_width(cell) > width else [cell]
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    return list(itertools.zip_longest(*cells, fillvalue=""))
+
+
+def _bar_chart(chart: doc.BarChart, width: int) -> list[str]:
+    """Draw bars from 0; changes from a baseline are written alone."""
+    rows = []
+    for bar in chart.bars:
+        share = 0.0 if chart.baseline else (bar.value or 0.0) / chart.longest
+        rows.append((bar.label, "█" * round(_BAR_WIDTH * share), bar.text))
+    columns = (doc.Column(""), *([] if chart.baseline else [doc.Column("")]), doc.Column(""))
+    cells = tuple((row[0], *row[-len(columns) + 1 :]) for row in rows)
+    return [*([chart.title] if chart.title else []), *_table(doc.Table(columns, cells), len(cells), width)]
+
+
+def _line_chart(chart: doc.LineChart, width: int) -> list[str]:
+    """Write each line as a row of blocks, with its first and its last value."""
+    low, high = min(chart.lowest, chart.highest), chart.highest
+    rows = []
+    for line in chart.lines:
+        ys = [y for _, y in line.points][:: max(1, -(-len(line.points) // _BAR_WIDTH))]
+        sparks = "".join(_SPARKS[round((y - low) / ((high - low) or 1.0) * (len(_SPARKS) - 1))] for y in ys)
+        ends = f"{line.points[0][1]:,.4g} → {line.points[-1][1]:,.4g} {chart.y_label}"
+        rows.append((line.name, sparks, ends))
+    head = f"{chart.title}, by {chart.x_label}"
+    return [head, *_table(doc.Table((doc.Column(""),) * 3, tuple(rows)), len(rows), width)]
+
+
+def _next_lines(steps: Sequence[str], width: int) -> list[str]:
+    """Write what to do next: in one line, where it fits."""
+    joined = f"{MARGIN}next  {'        '.join(steps)}"
+    if not steps or len(joined) <= width:
+        return [joined] * bool(steps)
+    return [f"{MARGIN}{'next' if i == 0 else '    '}  {step}" for i, step in enumerate(steps)]
+
+
+# -- Lines of what is not a document yet --
 
 
 def wrap(

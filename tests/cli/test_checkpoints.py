@@ -37,7 +37,7 @@ def directory(tmp_path):
 
 def test_one_checkpoint_is_not_taken_for_a_directory_of_them(tmp_path):
     path = save(tmp_path, 1)
-    assert call(tmp_path).stdout.splitlines()[-1].startswith("1 of 1 is whole.")
+    assert call(tmp_path).stdout.splitlines()[0].startswith("1 of 1 checkpoint is whole.")
     result = call(path)
     assert result.exit_code == 1 and "is a single checkpoint: give the directory that it lies in" in result.stderr
 
@@ -64,4 +64,4 @@ from greenlove_tracker.cli import cli
 cli(["checkpoints", {str(directory)!r}])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0 and "2 of 4 are whole" in done.stdout, done.stderr
+    assert done.returncode == 0 and "2 of 4 checkpoints are whole" in done.stdout, done.stderr

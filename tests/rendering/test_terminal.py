@@ -1,10 +1,12 @@
-"""Tables, figures and paragraphs of the terminal."""
+"""What a terminal shows: the answer of a document or all of it, within its width."""
 
 from __future__ import annotations
 
 import pytest
 
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import terminal
+from greenlove_tracker.rendering.terminal import display_width, render
 
 
 @pytest.mark.parametrize(("text", "width"), [("abc", 3), ("模型", 4), ("e\u0301", 1), ("", 0)])
@@ -24,3 +26,61 @@ def test_a_duration_stays_in_one_line(width):
     assert " ".join(lines) == text and max(map(len, lines)) <= width
     for duration in ("1 d 5 h 24 min", "2 h 5 min", "4.20 ms", "42.3 s", "39 min 38 s", "42 min 6 s"):
         assert any(duration in line for line in lines)
+
+
+FIGURES = doc.KeyFigures(
+    (
+        doc.KeyFigure("time", "41 min 12 s", ("30 epochs",)),
+        doc.KeyFigure("energy", "82.6 Wh", ("92% measured",), "79 – 86 Wh"),
+        doc.KeyFigure("CO2e", "31.5 g", ("381 g/kWh",)),
+        doc.KeyFigure("cost", "unknown", ("no price",)),
+    )
+)
+TABLE = doc.Table(
+    (doc.Column("run"), doc.Column("energy", is_number=True), doc.Column("source")),
+    (*((f"run {i}", f"{i}.0 Wh", "a source in many words " * 6) for i in range(20)), ("total", "190 Wh", "")),
+    has_total=True,
+)
+LINE = doc.LineChart("Power", "epoch", "W", ((1.0, 10.0), (2.0, 20.0), (3.0, 15.0)))
+BARS = doc.BarChart((doc.Bar("GPU", 3.0, "3 Wh"), doc.Bar("CPU", None, "unknown")), "Energy")
+DOCUMENT = doc.Document(
+    title="thesis",
+    subtitle="finished",
+    footer="",
+    verdict="This training took 41 min.",
+    blocks=(
+        FIGURES,
+        TABLE,
+        doc.Paragraph("! One thing."),
+        doc.Paragraph("! Another."),
+        doc.Paragraph("a note", is_note=True),
+        doc.ChartRow((LINE,)),
+        doc.Heading("How we know"),
+        BARS,
+        doc.Calculations((doc.Calculation("CO2e", "2 × 3", "6 g"),)),
+        doc.Verbatim("as: it is\n  indented"),
+    ),
+    next_steps=("greenlove report", "greenlove project"),
+)
+
+
+def test_the_brief_screen_is_the_answer() -> None:
+    lines = render(DOCUMENT).splitlines()
+    assert lines[0] == "This training took 41 min."
+    assert lines[2] == "  41 min 12 s  82.6 Wh [79 – 86 Wh]  31.5 g CO2e  unknown cost"
+    assert lines[-1] == "  next  greenlove report        greenlove project"
+    assert "  …  12 more: --verbose" in lines and any("190 Wh" in line for line in lines)
+    assert lines.index("  ! Another.") == lines.index("  ! One thing.") + 1
+    assert not {"a note", "How we know", "Power, by epoch"} & {line.strip() for line in lines}
+
+
+def test_the_whole_document_leaves_nothing_out() -> None:
+    text = render(DOCUMENT, brief=False)
+    for part in ("thesis · finished", "run 19", "a note", "10 → 15 W", "GPU", "2 × 3 = 6 g", "    indented"):
+        assert part in text, part
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("brief", [True, False])
+def test_no_line_is_wider_than_the_terminal(width: int, *, brief: bool) -> None:
+    assert max(map(display_width, render(DOCUMENT, brief=brief, width=width).splitlines())) <= width
