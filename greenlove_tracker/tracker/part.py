@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import Energy, Row
+from greenlove_tracker.records import Row
 from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
@@ -39,9 +39,6 @@ class RunPart:
 
     def epoch_began(self) -> None:
         """Note that an epoch is open; locked."""
-
-    def reading(self, now_s: float, interval_s: float, energy: Energy) -> None:
-        """Take the energy of the time since the meter was read last; locked."""
 
     def row(self, row: Row) -> None:
         """Take a row, which is in the log already; locked."""

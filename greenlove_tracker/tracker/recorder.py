@@ -96,7 +96,6 @@ class Recorder:
         grams_per_kwh: carbon intensity times PUE, for the rows' emissions.
         on_meter_failure: called with the error when the meter fails.
         on_bad_count: called with the reason where something that the loop counted is left out.
-        on_reading: called at each reading with its time, how long the one before it is ago, and its energy.
         started: when the run began, by both clocks; None: now.
         epochs_before: epochs that a run before this one did; the number of the first one here follows theirs.
         rates: of the rows' time, where the run asked for such; else ``grams_per_kwh`` holds at all times.
@@ -125,7 +124,6 @@ class Recorder:
         grams_per_kwh: float,
         on_meter_failure: Callable[[MeterError], None],
         on_bad_count: Callable[[str], None],
-        on_reading: Callable[[float, float, Energy], None] = lambda *_: None,
         started: tuple[float, float] | None = None,
         epochs_before: int = 0,
         rates: RatesInForce | None = None,
@@ -144,7 +142,7 @@ class Recorder:
         self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
         self._boundary = _Boundary(*started) if started else self._now()
         self.read_at_s = self._boundary.perf_s
-        self._on_reading = on_reading
+        self._on_reading: Callable[[float, float, Energy], None] | None = None
         self._within = _ReadingsWithinRow()
         self._reading: Energy | None = None  # until the row has it
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
@@ -179,6 +177,10 @@ class Recorder:
         """Measure no energy from now on, for the reason that the flag names."""
         self._meter = None
         self._no_energy_flag = flag
+
+    def tell_readings(self, on_reading: Callable[[float, float, Energy], None]) -> None:
+        """Call this at each reading, with its time, how long the one before it is ago, and its energy."""
+        self._on_reading = on_reading
 
     def begin_loading(self) -> None:
         """Note that a thread of ours loads something from now on, which may slow the training down."""
@@ -572,7 +574,8 @@ class Recorder:
         """Return the energy since the last reading, and whether it could be read; tell of it."""
         interval_s, self.read_at_s = max(0.0, now_s - self.read_at_s), now_s
         energy, is_read = self._read_meter(interval_s)
-        self._on_reading(now_s, interval_s, energy)
+        if self._on_reading is not None:
+            self._on_reading(now_s, interval_s, energy)
         return energy, is_read
 
     def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:

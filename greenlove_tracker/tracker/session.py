@@ -215,7 +215,6 @@ class Session:
             rates=rates,
             on_meter_failure=state.warn_once.meter_failed,
             on_bad_count=lambda message: state.warn_once.misuse("count", message),
-            on_reading=lambda *reading: self.run_parts.tell(RunPart.reading, *reading),
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
         )
