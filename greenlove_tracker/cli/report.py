@@ -7,7 +7,6 @@ import math
 import os
 import shlex
 import shutil
-import signal
 import sys
 import time
 from pathlib import Path
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.problems import Problem
 
 _MAX_PROBLEMS = 20
-_BY_CTRL_C, _BY_SIGTERM = 130, 143  # as a shell ends: 128 and the number of the signal
+_BY_CTRL_C = 130  # as a shell ends: 128 and the number of the signal
 _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
@@ -246,29 +245,14 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
     help="for model-card, sci: refuse unknown values of crashed runs too",
 )
 @click.option("--latex", is_flag=True, default=None, help="for cite: a paragraph, a table and BibTeX entries for LaTeX")
-@click.option("--follow", is_flag=True, help="keep rewriting an HTML page while a run goes on; the page reloads itself")
-@click.option("--every", type=click.FloatRange(min=0.1), help="with --follow: seconds between rewrites; default 5")
-def report(
-    log_dir: str | None, output: str | None, style: str, follow: bool, every: float | None, **options: Any
-) -> None:
-    """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for.
-
-    With --follow the page of one run is rewritten until that run has ended. It follows the run that LOG_DIR names, else
-    the newest one still running in it, else the next one to start.
-    """
+def report(log_dir: str | None, output: str | None, style: str, **options: Any) -> None:
+    """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
     from greenlove_tracker.files import write_report
     from greenlove_tracker.report.build import checked_suffix, document, write_document
 
     chosen = {name: options.pop(name) for name in SELECTION}
     given = {name: value for name, value in options.items() if value is not None}
     _refuse_foreign_options(given, style)
-    if follow:
-        _follow(
-            log_dir, output, {"--format": style != "report", **{_option(n): v for n, v in chosen.items()}}, given, every
-        )
-        return
-    if every is not None:
-        raise UsageError("--every is of --follow: say that too")
     logs = logs_of(log_dir)
     if style == "report":
         path = output or "report.pdf"
@@ -288,36 +272,8 @@ def report(
         click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
 
 
-def _option(name: str) -> str:
-    """Return the option that a choice of runs is given by."""
-    return "--include-simulated" if name == "simulated" else f"--{name}"
-
-
-def _follow(
-    log_dir: str | None, output: str | None, refused: dict[str, Any], given: Mapping[str, Any], every_s: float | None
-) -> None:
-    """Rewrite a page until its run has ended; SIGTERM ends it as Ctrl-C does, so that the page says so."""
-    from greenlove_tracker.logs.storage import place
-    from greenlove_tracker.report.follow import LiveReport
-
-    refused |= {f"--{name.replace('_', '-')}": given.get(name) for name in ("page_size", "jobs", "issued")}
-    if names := [name for name, value in refused.items() if value]:
-        raise UsageError(f"--follow is of the page of one run: leave {' and '.join(names)} out")
-    path = output or "report.html"
-    if Path(path).suffix.lower() != ".html":
-        raise UsageError(f"--follow writes a page that loads itself anew: name {path} .html")
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_BY_SIGTERM))
-    page = LiveReport(path, every_s=every_s or 5.0, say=lambda text: click.echo(text, err=True))
-    try:
-        page.follow(place(load_settings().log_dir if log_dir is None else log_dir))
-    except KeyboardInterrupt:  # told of on the page; click would call it aborted, with code 1
-        raise SystemExit(_BY_CTRL_C) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 _OPTIONS_OF = {
-    "report": {"page_size", "jobs", "issued", "verify"},
+    "report": {"page_size", "jobs", "issued"},
     "sci": {"unit", "embodied", "needs_all"},
     "model-card": {"training_type", "needs_all"},
     "cite": {"latex"},

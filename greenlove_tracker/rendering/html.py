@@ -1,17 +1,11 @@
-"""Renders a document as one HTML page that needs no network and no script. The same logs give the same bytes.
-
-A page that is rewritten while a run goes on loads itself anew, by the one script there is (``live.js``); without
-scripts, by ``<meta http-equiv="refresh">``.
-"""
+"""Renders a document as one HTML page that needs no network and no script. The same logs give the same bytes."""
 
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from itertools import count
 from typing import Any
 
@@ -29,31 +23,8 @@ _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow scre
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class LiveState:
-    """The state of a page that may be rewritten while somebody looks at it.
-
-    Attributes:
-        text: what it says of that.
-        written_at: UTC, ISO 8601.
-        refresh_s: after which it loads itself anew; None: it is the last one.
-        stale_s: after which whoever rewrites it must have ended.
-    """
-
-    text: str
-    written_at: str
-    refresh_s: float | None
-    stale_s: float
-
-
-def render(document: Document, live: LiveState | None = None) -> str:
-    """Return a document as a page that holds all it needs.
-
-    Args:
-        document: what it says.
-        live: of a page that is rewritten.
-    """
-    script = _live_script() if live else Markup()
+def render(document: Document) -> str:
+    """Return a document as a page that holds all it needs."""
     ids, sections = count(1), tuple(_sections(document))
     first_titled = next((i for i, section in enumerate(sections, 1) if section.heading), 0)
     n_titled = sum(section.heading is not None for section in sections)
@@ -65,9 +36,6 @@ def render(document: Document, live: LiveState | None = None) -> str:
             sections=sections,
             contents_before=first_titled if n_titled >= _MANY_SECTIONS else 0,
             next_id=lambda: f"c{next(ids)}",
-            live=live,
-            script=script,
-            script_hash=b64encode(sha256(script.encode()).digest()).decode() if live else "",
         )
     )
 
@@ -125,16 +93,6 @@ def _sections(document: Document) -> Iterator[_Section]:
         if heading or blocks:
             yield _Section(heading, tuple(blocks), f"s{next(numbers)}" if heading else "")
         heading, blocks = block, []
-
-
-@cache
-def _live_script() -> Markup:
-    """Return the script of a page that is rewritten; the page allows it by its hash, and no other."""
-    environment = _environment()
-    if environment.loader is None:
-        raise RuntimeError("templates without a loader")
-    source, _, _ = environment.loader.get_source(environment, "live.js")
-    return Markup(source.strip())  # noqa: S704  # it is ours, and has no data in it
 
 
 @cache

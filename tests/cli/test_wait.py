@@ -79,7 +79,7 @@ def test_without_a_command_it_only_waits(here):
 @pytest.mark.slow
 def test_a_file_whose_next_hour_is_low(here):
     """The figure of the hour is looked at when it begins, not five minutes later."""
-    turn = datetime.now(UTC) + timedelta(seconds=4)
+    turn = datetime.now(UTC) + timedelta(seconds=10)
     rows = [(turn - timedelta(hours=1), 400), (turn, 90), (turn + timedelta(hours=1), 400)]
     Path("hours.csv").write_text(
         "utc,gco2e_per_kwh\n" + "".join(f"{when.isoformat()},{value}\n" for when, value in rows)

@@ -16,11 +16,9 @@ from report_samples import cpu_energy, epoch_row, gpu_run, write_run
 from greenlove_tracker.rendering import html
 from greenlove_tracker.rendering.axes import MOST_STRETCHES, stretches, thinned
 from greenlove_tracker.rendering.document import ChartRow, Document, Heading, Line, LineChart, Paragraph
-from greenlove_tracker.rendering.html import LiveState
 from greenlove_tracker.report.build import document
 
 browser = pytest.fixture(scope="module")(chromium_browser)
-LIVE = LiveState("Live.", "2026-11-21T10:00:00Z", 0.8, 1e12)
 SIZES = LineChart(
     "Each epoch of a trial",
     "epoch of the trial",
@@ -31,8 +29,8 @@ SIZES = LineChart(
 )
 
 
-def page_of(*blocks, live: LiveState | None = None) -> str:
-    return html.render(Document("A run", "", "x", blocks), live)
+def page_of(*blocks) -> str:
+    return html.render(Document("A run", "", "x", blocks))
 
 
 @pytest.fixture
@@ -90,7 +88,7 @@ def test_a_page_of_many_epochs_stays_small(tmp_path):
 def test_the_name_of_a_line_is_data(hostile):
     def with_name(text: str) -> str:
         chart = LineChart(text, text, text, SIZES.points, name=text, others=(Line(text, SIZES.points),))
-        return page_of(ChartRow((chart,)), live=LiveState(text, text, 5.0, 1.0))
+        return page_of(ChartRow((chart,)))
 
     assert Skeleton(with_name(hostile)).tags == Skeleton(with_name("x")).tags
 
@@ -167,53 +165,8 @@ def test_what_a_point_shows_stays_within_its_chart(show, width):
 
 
 @pytest.mark.slow
-def test_a_live_page_loads_itself_anew_and_keeps_what_was_folded(show, tmp_path):
-    def blocks(n: int) -> tuple:
-        long = tuple(Paragraph(f"line {i}") for i in range(60))
-        return (Heading("First"), *long, Heading(f"What {n}.5 g compare to"), ChartRow((SIZES,)), *long)
-
-    page = show(page_of(*blocks(1), live=LIVE))
-    path = tmp_path / "page.html"
-    page.get_by_role("heading", name="What 1.5 g compare to").click()
-    page.evaluate("scrollTo(0, 400)")
-    path.write_text(page_of(*blocks(2), live=LIVE), encoding="utf-8")
-    page.get_by_role("heading", name="What 2.5 g compare to").wait_for()
-    page.wait_for_function("document.querySelectorAll('details[open]').length === 1")
-    page.wait_for_function("scrollY === 400")
-    assert page.locator("#stale").is_hidden()
-    page.get_by_role("heading", name="What 2.5 g compare to").click()  # unfolded, it stays so
-    page.get_by_role("radio").nth(1).hover()
-    path.write_text(page_of(*blocks(3), live=LiveState("Final.", "x", None, 1.0)), encoding="utf-8")
-    page.wait_for_timeout(2500)
-    assert "What 2.5 g" in page.text_content("main")  # it waits while somebody points at something
-    page.mouse.move(5, 5)
-    page.get_by_role("heading", name="What 3.5 g compare to").wait_for()
-    page.wait_for_function("document.querySelectorAll('details[open]').length === 2")
-    assert page.text_content(".live") == "Final."
-    path.write_text(page_of(*blocks(4), live=LIVE), encoding="utf-8")
-    page.wait_for_timeout(2500)
-    assert "What 3.5 g" in page.text_content("main") and page.seen == []  # the last page does not load itself anew
-
-
-def test_a_page_that_was_left_behind_says_so(show):
-    page = show(page_of(Paragraph("x"), live=LiveState("Live.", "2026-11-21T10:00:00Z", 3.0, 60.0)))
-    page.locator("#stale:not([hidden])").wait_for(state="attached")
-    assert "no longer rewritten" in page.text_content("#stale") and "2026-11-21T10:00:00Z" in page.text_content(
-        "#stale"
-    )
-
-
-@pytest.mark.slow
-def test_without_scripts_a_live_page_loads_itself_anew_too(show, tmp_path):
-    page = show(page_of(Paragraph("before"), live=LiveState("Live.", "x", 1.0, 1e9)), java_script_enabled=False)
-    (tmp_path / "page.html").write_text(page_of(Paragraph("after")), encoding="utf-8")
-    page.get_by_text("after").wait_for(timeout=15_000)
-
-
-@pytest.mark.slow
-def test_a_live_page_runs_no_script_but_its_own(show):
-    injected = page_of(Paragraph("x"), live=LIVE).replace("<h1>", "<h1><script>pwned = 1</script>")
-    page = show(injected)
+def test_a_page_runs_no_script(show):
+    page = show(page_of(Paragraph("x")).replace("<h1>", "<h1><script>pwned = 1</script>"))
     assert page.evaluate("typeof pwned") == "undefined"
     assert any("Content Security Policy" in text for text in page.seen)
-    assert "<script" not in page_of(Paragraph("x")) and "script-src" not in page_of(Paragraph("x"))
+    assert "<script" not in page_of(Paragraph("x"))
