@@ -50,9 +50,9 @@ anchors and aliases are as usual. One document, UTF-8, at most 256 KiB.
 **Paths** start at the file's own directory. So the same command finds what lies there, and goes on with it, wherever it
 is called from.
 
-**Environment variables.** `${{NAME}}` in `arguments`, in a named argument of `matrix` and in `settings.intensity_urls`
-is put in by the process that trains, at the last moment; `$$` is a dollar. Neither the log nor a report ever holds the
-value. Everywhere else it is refused, for the log holds everything else. Within `[ ]` it needs quotes: `"${{TOKEN}}"`.
+**Environment variables.** `${{NAME}}` in `arguments` and in a named argument of `matrix` is put in by the process
+that trains, at the last moment; `$$` is a dollar. Neither the log nor a report ever holds the value. Everywhere else it
+is refused, for the log holds everything else. Within `[ ]` it needs quotes: `"${{TOKEN}}"`.
 
 **Arms.** A technique is `amp-bf16`, `grad-accumulation=4`, or a name with its options:
 `early-stopping: {{patience: 5}}`. `greenlove compare --list` names them all.

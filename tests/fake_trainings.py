@@ -138,13 +138,6 @@ class FakeTraining:
         while True:
             time.sleep(10)
 
-    def hang(self, reason: str) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        self.announce()
-        while True:
-            time.sleep(10)
-
     def until_told(self, reason: str) -> None:
         """Finish once there is a file ``go``."""
         self.announce()
@@ -216,8 +209,6 @@ def main() -> int:
     from greenlove_tracker.experiments import runner  # which no training waits for
 
     content = json.loads(Path(file).read_text())
-    seconds = content.get("insisted_s")
-    runner._INSISTED_S = runner._INSISTED_S if seconds is None else seconds
     directory = Path(file).parent
     experiment = make_experiment(directory, arms=tuple(content["arms"]), seeds=tuple(content["seeds"]))
     return runner.run_experiment(experiment, command=TRAIN).exit_code

@@ -263,10 +263,6 @@ def forecast_lines(forecast: ExperimentForecast) -> list[str]:
         lines += _labelled("budget", _limit_text(forecast, quantity, limit))
     begins, *plan = forecast.start.split("\n")
     lines += _labelled("start", begins)
-    if forecast.checkpoint_bytes is not None:
-        lines += _labelled(
-            "disk", f"up to {fmt.memory(forecast.checkpoint_bytes)} of checkpoints while a training runs"
-        )
     if n_left:
         lines += ["", *_group_table(forecast.groups), "", *_group_lines(forecast.groups)]
     for note in forecast.notes:

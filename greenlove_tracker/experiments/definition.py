@@ -57,8 +57,7 @@ class PlannedRun:
         epochs: None: as the task says.
         steps: likewise.
         batch_size: likewise.
-        settings: fields of ``greenlove_tracker.config.Settings``, by name; ``${NAME}`` in ``intensity_urls`` stands
-            for an environment variable.
+        settings: fields of ``greenlove_tracker.config.Settings``, by name.
         task_sha256: of the task's file as it was when the experiment was read. It is no part of the key: who trains
             can say that the code has changed since a run, and the user decides.
     """
@@ -243,20 +242,6 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
             f"experiment names {'it' if is_one else 'them'}: set {'it' if is_one else 'them'} and begin again"
         )
     return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else environ[found[1]], text)
-
-
-def settings_of(planned: PlannedRun, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of a training, with the values of environment variables in ``intensity_urls``.
-
-    Its result may hold secrets, as that of ``expanded``.
-
-    Raises:
-        UsageError: for a variable that is not set.
-    """
-    settings = dict(planned.settings)
-    if "intensity_urls" in settings:
-        settings["intensity_urls"] = expanded(str(settings["intensity_urls"]), environ)
-    return settings
 
 
 def technique_of(choices: Sequence[TechniqueChoice]) -> Technique | None:

@@ -63,6 +63,7 @@ OWN_PLACES = {
     "deadline_utc": "write schedule: {deadline: …}",
     "export": "write exporters:",
     "intensity": "write carbon: {intensity: …}",
+    "intensity_urls": "set GREENLOVE_INTENSITY_URLS where it runs",
     "log_dir": "write outputs: {directory: …}",
     "max_cost_usd": "write budget: {cost_usd: …}, which is of all trainings together",
     "max_energy_kwh": "write budget: {energy_kwh: …}, which is of all trainings together",
@@ -151,7 +152,7 @@ def _check_variables(document: YamlDocument) -> None:
         is_read = _is_expanded(location)
         try:
             if any(variables_in(text)) and not is_read:
-                message = "${NAME} is read in arguments and settings.intensity_urls alone, for the log has the rest: "
+                message = "${NAME} is read in arguments alone, for the log has the rest: "
                 mistakes.append(document.mistake(location, f"{message}write what it stands for"))
         except UsageError as error:
             if is_read:
@@ -166,7 +167,7 @@ def _is_expanded(location: Location) -> bool:
         case ("matrix", str(name), *_):
             return name.startswith("-")
         case _:
-            return location[:1] == ("arguments",) or location == ("settings", "intensity_urls")
+            return location[:1] == ("arguments",)
 
 
 class _Reading:

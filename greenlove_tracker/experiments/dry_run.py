@@ -1,7 +1,7 @@
 """Forecasts an experiment before it is run: each group explored in a process of its own, and the sum over what is left.
 
-``python -m greenlove_tracker.experiments.dry_run N`` is such a process: it reads what to explore as JSON from stdin and
-writes what it found to the file descriptor N. A dry run leaves nothing behind.
+``python -m greenlove_tracker.experiments.dry_run FILE`` is such a process: it reads what to explore as JSON from stdin
+and writes what it found into the file. A dry run leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from greenlove_tracker.experiments.definition import (
     PlannedRun,
     TechniqueChoice,
     expanded,
-    settings_of,
     technique_of,
 )
 from greenlove_tracker.experiments.progress import (
@@ -41,20 +40,19 @@ from greenlove_tracker.experiments.progress import (
     budget_limits,
 )
 from greenlove_tracker.experiments.runner import check_runnable
-from greenlove_tracker.experiments.start_policy import DEFAULT_MAX_WAIT, ExpectedLengths, own_addresses, planned_start
+from greenlove_tracker.experiments.start_policy import DEFAULT_MAX_WAIT, ExpectedLengths, planned_start
+from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import LEVEL, Estimate, stop_estimate
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
     from greenlove_tracker.stopping import ExpectedStop, StoppingRule
-    from greenlove_tracker.techniques.arm import Arm
     from greenlove_tracker.techniques.technique import Parts
 
-EXPLORE = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.dry_run")  # a file descriptor follows
+EXPLORE = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.dry_run")  # a file follows
 DEFAULT_BUDGET_S = 60.0
 _LEAST_GROUP_S = 5.0  # under it no meter is up, and a mean power is noise
 _LOADING_S = 120.0  # for torch, the data and the end of the last trial, before a group is given up
-_MOST_CHECKPOINTS = 4  # three that a Checkpointer keeps, and the one that is written; they go when a training is done
 _MOCK = "mock"  # the setting of an invented carbon intensity (grid.live.offline)
 _LEAST_STARTUP_S = 1.0  # that is worth a sentence
 _LAST_LINES_BYTES = 2000  # of what a process printed, for the reason of its end
@@ -76,7 +74,6 @@ class GroupForecast:
         emissions_kgco2e: likewise.
         cost_usd: likewise, and where no price is known.
         stop: where early stopping is expected to end it, in words; empty without a rule that may.
-        checkpoint_bytes: of one checkpoint: what model and optimizer hold; None where that is not known.
         startup_s: until a process is ready to train: Python, its libraries and the data; in no total.
         warnings: of the forecast, in sentences.
     """
@@ -92,7 +89,6 @@ class GroupForecast:
     emissions_kgco2e: Estimate | None = None
     cost_usd: Estimate | None = None
     stop: str = ""
-    checkpoint_bytes: int | None = None
     startup_s: float | None = None
     warnings: tuple[str, ...] = ()
 
@@ -118,7 +114,6 @@ class ExperimentForecast:
         limits: of the budget, by quantity.
         over: probability that a limit is exceeded in the end, by its quantity.
         start: when it would begin, as lines.
-        checkpoint_bytes: that the checkpoints of the training that runs take at most; None where that is not known.
         notes: on the logs, as sentences.
     """
 
@@ -132,7 +127,6 @@ class ExperimentForecast:
     limits: Mapping[str, float]
     over: Mapping[str, float]
     start: str
-    checkpoint_bytes: int | None
     notes: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
@@ -165,8 +159,6 @@ def forecast_experiment(
     for quantity, limit in limits.items():
         if (total := totals[quantity]) is not None:
             over[quantity] = total.probability_above(limit - progress.use.by_quantity[quantity])
-    sizes = [group.checkpoint_bytes for group in explored]
-    known_sizes = [size for size in sizes if size is not None]
     return ExperimentForecast(
         name=experiment.name,
         outputs=experiment.outputs,
@@ -178,7 +170,6 @@ def forecast_experiment(
         limits=limits,
         over=over,
         start=_start_text(experiment, progress, groups),
-        checkpoint_bytes=_MOST_CHECKPOINTS * max(known_sizes) if known_sizes else None,
         notes=(*progress.notes, *_not_counted(experiment, progress, explored)),
     )
 
@@ -232,8 +223,7 @@ def _start_text(experiment: Experiment, progress: ExperimentProgress, groups: Se
     if start is None:
         return "now"
     again = "\nEach further training is planned again before it begins." if policy.each == "run" else ""
-    with own_addresses(planned):
-        return start.plan_text().replace("greenlove run  ", "") + again
+    return start.plan_text().replace("greenlove run  ", "") + again
 
 
 # -- The processes --
@@ -297,76 +287,39 @@ def _explored_group(
             "log_dir": directory,
             "spawned_s": time.time(),
         }
-        answer = _answer(command, json.dumps(request), Path(directory, "printed.txt"), budget_s + _LOADING_S)
+        answer = _answer(command, json.dumps(request), Path(directory), budget_s + _LOADING_S)
     if reason := answer.pop("reason", ""):
         return replace(group, reason=reason)
-    estimates = {q: None if answer[q] is None else Estimate(**answer[q]) for q in fmt.QUANTITIES}
-    return replace(
-        group,
-        duration_s=estimates["duration_s"],
-        energy_kwh=estimates["energy_kwh"],
-        emissions_kgco2e=estimates["emissions_kgco2e"],
-        cost_usd=estimates["cost_usd"],
-        plan=answer["plan"],
-        stop=answer["stop"],
-        checkpoint_bytes=answer["checkpoint_bytes"],
-        startup_s=answer["startup_s"],
-        warnings=tuple(answer["warnings"]),
-    )
+    estimates = {q: None if answer[q] is None else Estimate(**answer.pop(q)) for q in fmt.QUANTITIES}
+    return replace(group, **{**answer, **estimates, "warnings": tuple(answer["warnings"])})
 
 
-def _answer(command: Sequence[str], request: str, printed: Path, timeout_s: float) -> dict[str, Any]:
+def _answer(command: Sequence[str], request: str, directory: Path, timeout_s: float) -> dict[str, Any]:
     """Have a process explore a training; of one that ends without an answer the reason, as far as it is known."""
-    reading, writing = os.pipe()
-    with contextlib.ExitStack() as closing:
-        closing.callback(os.close, reading)
-        output = closing.enter_context(printed.open("wb"))
-        try:
-            child = subprocess.Popen(
-                [*command, str(writing)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=(writing,),
-                start_new_session=True,  # with its workers it is one group, which can be ended
-            )
-        except OSError as error:
-            return {"reason": f"its process cannot start: {error.strerror}"}
-        finally:
-            os.close(writing)
-        closing.callback(_end_group, child)
+    answer, printed = directory / "answer.json", directory / "printed.txt"
+    with printed.open("wb") as output:
+        child = subprocess.Popen(
+            [*command, str(answer)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # with its workers it is one group, which can be ended
+        )
         try:
             child.communicate(request.encode(), timeout=timeout_s)
         except subprocess.TimeoutExpired:
             return {"reason": f"the exploration did not end within {timeout_s:.0f} s"}
-        os.set_blocking(reading, False)
-        try:
-            found: dict[str, Any] = json.loads(_read_all(reading))
-        except ValueError:
-            tail = printed.read_bytes()[-_LAST_LINES_BYTES:].decode("utf-8", "replace").split("\n")
-            last = next((line.strip() for line in reversed(tail) if line.strip()), "")
-            how = f"ended by signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
-            return {"reason": f"the exploration crashed ({how}){f': {fmt.shortened(last, 200)}' if last else ''}"}
-    return found
-
-
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """End a process with all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    if child.stdin is not None:
-        with contextlib.suppress(OSError):  # what it did not read
-            child.stdin.close()
-
-
-def _read_all(handle: int) -> bytes:
-    """Read what a pipe holds."""
-    found = b""
-    with contextlib.suppress(BlockingIOError):
-        while more := os.read(handle, 65536):
-            found += more
-    return found
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    if answer.exists():
+        found: dict[str, Any] = json.loads(answer.read_text())
+        return found
+    tail = printed.read_bytes()[-_LAST_LINES_BYTES:].decode("utf-8", "replace").split("\n")
+    last = next((line.strip() for line in reversed(tail) if line.strip()), "")
+    how = f"ended by signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
+    return {"reason": f"the exploration crashed ({how}){f': {fmt.shortened(last, 200)}' if last else ''}"}
 
 
 # -- Within such a process --
@@ -374,7 +327,7 @@ def _read_all(handle: int) -> bytes:
 
 def main() -> None:
     """Explore the training that stdin describes, and write what was found."""
-    handle, request = int(sys.argv[1]), json.load(sys.stdin)
+    answer, request = Path(sys.argv[1]), json.load(sys.stdin)
     planned = planned_run_from(request["run"])
     from greenlove_tracker.techniques.compare import reason_of
 
@@ -382,7 +335,7 @@ def main() -> None:
         found = _explored(planned, request["stops"], request["budget_s"], request["log_dir"], request["spawned_s"])
     except Exception as error:  # the reason is shown instead of a forecast
         found = {"reason": reason_of(error)}
-    os.write(handle, json.dumps(found).encode())
+    write_atomically(answer, json.dumps(found).encode())
 
 
 def planned_run_from(values: Mapping[str, Any]) -> PlannedRun:
@@ -408,7 +361,7 @@ def _explored(
     if (curriculum := arm.parts.get("curriculum")) is not None:
         curriculum.set_epoch(curriculum.epochs)  # behind the last one all samples are there; its phases say the rest
     takes = {*signature(Estimator).parameters, *setting_names()}
-    given = {name: value for name, value in arm.parts.items() if name in takes} | settings_of(planned, os.environ)
+    given = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
     startup_s = time.time() - spawned_s
     own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
     with arm.active():
@@ -419,12 +372,10 @@ def _explored(
             expected = _expected_stop(stopping.rule, estimator.plan.epochs, stops)
             forecast = estimation.forecast_for(replace(estimator.plan, stop=expected))
             stop = fmt.expected_stop(stop_estimate(expected, LEVEL), expected.most_epochs)
-        checkpoint_bytes = _checkpoint_bytes(arm)
     return {
         **{quantity: _values_of(getattr(forecast, quantity)) for quantity in fmt.QUANTITIES},
         "plan": fmt.plan(estimator.plan),
         "stop": stop,
-        "checkpoint_bytes": checkpoint_bytes,
         "startup_s": max(0.0, startup_s),
         # Without their advice, which names a budget for this group alone.
         "warnings": [f"{warning.name}: {warning.message}" for warning in forecast.warnings],
@@ -451,27 +402,6 @@ def _expected_stop(rule: StoppingRule, epochs: int, stops: Sequence[int]) -> Exp
     from greenlove_tracker.stopping import unknown_stop
 
     return expected_stop_of_runs(stops, epochs) if stops else unknown_stop(rule, epochs)
-
-
-def _checkpoint_bytes(arm: Arm) -> int | None:
-    """Return the bytes that a checkpoint holds of models and optimizers, behind a step of this process's own copy."""
-    from greenlove_tracker.exploration.task import each_of
-
-    try:
-        for batch in arm.source.first(1):
-            arm.step(batch)
-        return sum(_tensor_bytes(thing.state_dict()) for n in ("model", "optimizer") for thing in each_of(arm.parts[n]))
-    except Exception:  # the forecast is there: nobody asked for this step
-        return None
-
-
-def _tensor_bytes(state: Any) -> int:
-    """Return the bytes of the tensors in the nested containers of a state."""
-    if isinstance(state, Mapping):
-        return sum(map(_tensor_bytes, state.values()))
-    if isinstance(state, list | tuple):
-        return sum(map(_tensor_bytes, state))
-    return int(getattr(state, "nbytes", 0))
 
 
 def _values_of(estimate: Estimate | None) -> dict[str, Any] | None:

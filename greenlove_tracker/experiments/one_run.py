@@ -108,7 +108,7 @@ def _train(file: str, key: str, outputs: Path | None, result: TrainingResult) ->
         UsageError: where the file has no such run, or the task cannot be loaded.
         Exception: as ``train_one``.
     """
-    from greenlove_tracker.experiments.definition import expanded, settings_of, technique_of
+    from greenlove_tracker.experiments.definition import expanded, technique_of
     from greenlove_tracker.experiments.definition_file import read_experiment
     from greenlove_tracker.exploration.task import load_task_function
     from greenlove_tracker.techniques.full_training import train_one
@@ -136,7 +136,7 @@ def _train(file: str, key: str, outputs: Path | None, result: TrainingResult) ->
         batch_size=planned.batch_size,
         fields=fields,
         checkpoint_dir=outputs / "checkpoints" / planned.key,
-        settings={"project": experiment.name, **settings_of(planned, os.environ)},
+        settings={"project": experiment.name, **planned.settings},
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -23,7 +23,7 @@ if os.name != "nt":  # where no experiment runs
     import fcntl
 
 RUNS_DIR, CHECKPOINTS_DIR = "runs", "checkpoints"  # in the outputs
-_LOCK, _TRAINING_LOCK = ".experiment.lock", ".training.lock"
+_LOCK = ".experiment.lock"
 _MOST_NAMED = 3  # of several problems of one kind
 
 
@@ -232,86 +232,40 @@ def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> list[str]:
 # -- One process at a time --
 
 
-class OutputsLock:
-    """``with``: the only right to train into the outputs of an experiment; the system takes it from a dead process.
+@contextlib.contextmanager
+def outputs_lock(outputs: Path) -> Iterator[int]:
+    """Give the only right to train into the outputs of an experiment, as a file that is open.
 
-    A training that outlives the process that started it holds on: it is waited for, since two trainings in one
-    directory of checkpoints would spoil it.
-
-    Args:
-        outputs: the directory, which is made.
-        tell: takes a sentence where a training is waited for.
+    A training's process is handed the file, so that it holds the right too where who started it is killed: two
+    trainings in one directory of checkpoints would spoil it. The system takes the right from the dead.
 
     Raises:
         UsageError: where another process has the right.
         LogDirError: where the directory cannot be written.
     """
-
-    def __init__(self, outputs: Path, tell: Callable[[str], None]) -> None:
-        self._outputs, self._tell = outputs, tell
-        self._handle: int | None = None
-
-    def __enter__(self) -> OutputsLock:
-        self._handle = self._opened(_LOCK)
-        try:
-            if not _locked(self._handle, is_shared=False):
-                raise UsageError(
-                    f"another process runs this experiment in {self._outputs} ({self._holder()}): wait for it, or give "
-                    "the experiment another outputs directory"
-                )
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, f"process {os.getpid()}".encode(), 0)
-            self._wait_for_training()
-        except BaseException:
-            self._release()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._release()
-
-    @contextlib.contextmanager
-    def for_training(self) -> Iterator[tuple[int, ...]]:
-        """Give the files that a training's process is to hold open, for as long as it runs."""
-        handle = self._opened(_TRAINING_LOCK)
-        try:
-            _locked(handle, is_shared=True)
-            yield (handle,)
-        finally:
-            os.close(handle)
-
-    def _wait_for_training(self) -> None:
-        handle = self._opened(_TRAINING_LOCK)
-        try:
-            if not _locked(handle, is_shared=False):
-                self._tell(
-                    f"greenlove  a training of an earlier command still runs in {self._outputs}, though that command "
-                    "was killed: waiting for it"
-                )
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        finally:
-            os.close(handle)
-
-    def _opened(self, name: str) -> int:
-        try:
-            self._outputs.mkdir(parents=True, exist_ok=True)
-            return os.open(self._outputs / name, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise LogDirError(f"{self._outputs} cannot be written: {error.strerror}") from error
-
-    def _holder(self) -> str:
-        return os.pread(self._handle or 0, 100, 0).decode("utf-8", "replace") or "which has just begun"
-
-    def _release(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+    try:
+        outputs.mkdir(parents=True, exist_ok=True)
+        handle = os.open(outputs / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise LogDirError(f"{outputs} cannot be written: {error.strerror}") from error
+    try:
+        if not _locked(handle):
+            holder = os.pread(handle, 100, 0).decode("utf-8", "replace") or "which has just begun"
+            raise UsageError(
+                f"another process runs this experiment in {outputs} ({holder}, or a training that it left behind): "
+                "wait for it, or give the experiment another outputs directory"
+            )
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
+        yield handle
+    finally:
+        os.close(handle)
 
 
-def _locked(handle: int, *, is_shared: bool) -> bool:
+def _locked(handle: int) -> bool:
     """Lock a file; return False where another process has it. A file system without locks counts as locked by us."""
     try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # such as NFS without its lock service

@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,15 +25,15 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
-from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, settings_of
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded
 from greenlove_tracker.experiments.progress import (
     RUNS_DIR,
     ExperimentProgress,
     ExperimentUse,
-    OutputsLock,
     PlannedRunProgress,
     PlannedRunState,
     budget_limits,
+    outputs_lock,
 )
 from greenlove_tracker.experiments.start_policy import ExpectedLengths, check_start, wait_to_start, with_fixed_deadline
 from greenlove_tracker.files import write_atomically
@@ -51,7 +50,6 @@ ONE_RUN = (
     "greenlove_tracker.experiments.one_run",
 )  # the file, a key, --result-fd N, --outputs DIR follow
 COPY_NAME = "experiment.yaml"  # of the file, as it was written, in the outputs
-_INSISTED_S = 5.0  # from a second Ctrl-C to the end of a training that does not end by itself
 _MOST_RESULT_BYTES = 65536  # what a pipe holds
 _TRAINED_METRICS = ("learning_rate", "train_loss")  # that every training logs; an evaluation's tell more
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -127,7 +125,7 @@ def run_experiment(
     """Train what has not finished of an experiment, one training after another; from the main thread.
 
     Each training is a process of its own: ``command`` with the file, a key, ``--result-fd N`` and ``--outputs DIR``
-    behind it. Ctrl-C, SIGTERM and SIGHUP are passed on to it and waited for; a second one ends it 5 s later.
+    behind it. Ctrl-C, SIGTERM and SIGHUP are passed on to it and waited for; at a second one it ends without saving.
 
     After a failure the other trainings are run all the same, and the next call tries again. Where a technique cannot be
     used here, or memory runs out, further seeds of that group would end alike: they are left out of this call.
@@ -146,10 +144,10 @@ def run_experiment(
     tell: Callable[[str], None] = (lambda text: None) if quiet else say
     experiment = with_fixed_deadline(experiment, datetime.now(UTC))
     if is_fresh and experiment.outputs.exists():
-        with OutputsLock(experiment.outputs, tell):
+        with outputs_lock(experiment.outputs):
             moved = _move_aside(experiment)
         tell(f"greenlove  what was in {experiment.outputs} is in {moved.name} now")
-    with OutputsLock(experiment.outputs, tell) as lock:
+    with outputs_lock(experiment.outputs) as lock:
         progress = ExperimentProgress.of(experiment)
         _write_copy(experiment)
         call = _Call(experiment, lock, command, child_output, tell, quiet=quiet)
@@ -189,7 +187,6 @@ def _check_training(experiment: Experiment, planned: PlannedRun) -> None:
         raise UsageError(f"task: there is no file {file or planned.task}, or no function is named after it")
     for argument in planned.arguments:
         expanded(argument, os.environ)
-    settings_of(planned, os.environ)
     check_start(experiment, planned)
 
 
@@ -201,7 +198,7 @@ class _Call:
 
     Args:
         experiment: what is trained.
-        lock: the right to train into its outputs.
+        lock: the right to train into its outputs, as an open file.
         command: that trains one of them.
         child_output: for what trainings print.
         tell: takes sentences for the screen.
@@ -214,7 +211,7 @@ class _Call:
     def __init__(
         self,
         experiment: Experiment,
-        lock: OutputsLock,
+        lock: int,
         command: Sequence[str],
         child_output: int | None,
         tell: Callable[[str], None],
@@ -334,32 +331,30 @@ class _Call:
         if self._is_quiet:
             environment.setdefault("GREENLOVE_VERBOSE", "0")
         reading, writing = os.pipe()
-        insistence = _Insistence()
+        heard = list[int]()
         with ExitStack() as closing:
             closing.callback(os.close, reading)
             with ExitStack() as of_child:
                 of_child.callback(os.close, writing)
-                locks = of_child.enter_context(self._lock.for_training())
-                forwarding = closing.enter_context(SignalForwarding(insistence.heard))
+                forwarding = closing.enter_context(SignalForwarding(heard.append))
                 words = [*self._command, str(self._experiment.path), planned.key, "--result-fd", str(writing)]
                 words += ["--outputs", str(self._experiment.outputs)]  # the file may name others by now
                 try:
                     child = subprocess.Popen(
-                        words, env=environment, pass_fds=(writing, *locks), stdout=self._child_output
+                        words, env=environment, pass_fds=(writing, self._lock), stdout=self._child_output
                     )
                 except OSError as error:  # no memory for a process
                     return ChildResult(ChildOutcome.FAILED, f"its process cannot start: {error.strerror}")
-            insistence.child = child
             forwarding.start(child.send_signal)
             code = child.wait()
-            insistence.end()
             os.set_blocking(reading, False)
             try:
                 written = os.read(reading, _MOST_RESULT_BYTES)
             except BlockingIOError:  # a process that it left behind holds the pipe open
                 written = b""
         result = _result_of(written, code)
-        return result if insistence.signal is None else replace(result, signal=insistence.signal)
+        ending = next((number for number in heard if number in _ending_numbers()), None)
+        return result if ending is None else replace(result, signal=int(ending))
 
 
 def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str, str]:
@@ -383,7 +378,7 @@ def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str,
 def _result_of(written: bytes, code: int) -> ChildResult:
     """Return what a training's process wrote; of one that wrote nothing that can be read, how it ended."""
     number = -code if code < 0 else code - 128
-    by_signal = number if number in [getattr(signal, name) for name in _ENDING_SIGNALS] else None
+    by_signal = number if number in _ending_numbers() else None
     try:
         found = json.loads(written)
         outcome, reason = ChildOutcome(found["outcome"]), str(found.get("reason") or "")
@@ -399,34 +394,8 @@ def _result_of(written: bytes, code: int) -> ChildResult:
     return ChildResult(ChildOutcome.FAILED, f"its process was ended by {name}{hint}")
 
 
-class _Insistence:
-    """Ends a training that does not end by itself, some seconds after a second Ctrl-C or SIGTERM.
-
-    Attributes:
-        child: the training's process; None before it has started.
-        signal: the first that came; None without one.
-    """
-
-    def __init__(self) -> None:
-        self.child: subprocess.Popen[bytes] | None = None
-        self.signal: int | None = None
-        self._timer: threading.Timer | None = None
-
-    def heard(self, number: int) -> None:
-        """Take note of a signal; in its handler."""
-        if number not in [getattr(signal, name) for name in _ENDING_SIGNALS]:
-            return
-        if self.signal is None:
-            self.signal = int(number)
-        elif self._timer is None and self.child is not None:
-            self._timer = threading.Timer(_INSISTED_S, self.child.kill)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def end(self) -> None:
-        """Leave the process alone: it has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
+def _ending_numbers() -> list[int]:
+    return [getattr(signal, name) for name in _ENDING_SIGNALS]
 
 
 class SignalRaised(BaseException):
@@ -448,9 +417,8 @@ def _raised_signals() -> Iterator[None]:
     def end(number: int, frame: types.FrameType | None) -> None:
         raise SignalRaised(number)
 
-    numbers = [getattr(signal, name) for name in _ENDING_SIGNALS]
     # One that is ignored (nohup, a shell's background job) stays ignored; one that C installed is None, and not ours.
-    before = {n: handler for n in numbers if (handler := signal.getsignal(n)) not in (signal.SIG_IGN, None)}
+    before = {n: handler for n in _ending_numbers() if (handler := signal.getsignal(n)) not in (signal.SIG_IGN, None)}
     try:
         for number in before:
             signal.signal(number, end)

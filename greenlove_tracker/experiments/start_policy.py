@@ -6,16 +6,14 @@ The best start is planned by how long the trainings will take: as others of thei
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
-from greenlove_tracker.experiments.definition import Experiment, PlannedRun, settings_of
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun
 from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 from greenlove_tracker.scheduling.times import parse_when
@@ -23,7 +21,6 @@ from greenlove_tracker.scheduling.waiting import average_intensity, checked_span
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _LIVE = "live"  # who is asked for the intensity where no setting says it: a start that goes by it needs a network
-_ADDRESSES = "GREENLOVE_INTENSITY_URLS"
 DEFAULT_MAX_WAIT = "6h"  # as of ``greenlove wait``
 
 
@@ -35,25 +32,7 @@ def check_start(experiment: Experiment, planned: PlannedRun) -> None:
     """
     settings = load_settings(planned.settings)
     if experiment.start.start in ("best", "below"):
-        with own_addresses(planned):
-            average_intensity(settings.intensity or _LIVE, settings.country or None)
-
-
-@contextmanager
-def own_addresses(planned: PlannedRun) -> Iterator[None]:
-    """Have services asked in the block at the addresses that the file names, which a wait reads from the settings."""
-    urls, before = settings_of(planned, os.environ).get("intensity_urls"), os.environ.get(_ADDRESSES)
-    if urls is None:
-        yield
-        return
-    os.environ[_ADDRESSES] = urls
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_ADDRESSES]
-        else:
-            os.environ[_ADDRESSES] = before
+        average_intensity(settings.intensity or _LIVE, settings.country or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +139,6 @@ def planned_start(
 
 def wait_to_start(experiment: Experiment, planned: PlannedRun, length: LengthLeft | None, *, quiet: bool) -> None:
     """Wait until a training is to begin, as the policy says, and hand the wait over to its run."""
-    with own_addresses(planned):
-        _wait_to_start(experiment, planned, length, quiet=quiet)
-
-
-def _wait_to_start(experiment: Experiment, planned: PlannedRun, length: LengthLeft | None, *, quiet: bool) -> None:
     policy, settings = experiment.start, load_settings(planned.settings)
     if policy.start == "below":
         wait_for_low_carbon(

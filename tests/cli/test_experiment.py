@@ -139,7 +139,6 @@ def forecast_of(tmp_path, **changes):
         "limits": {"duration_s": 36000.0, "cost_usd": 5.0},
         "over": {"duration_s": 0.02},
         "start": "now",
-        "checkpoint_bytes": 4096,
         "notes": ("train.py has changed",),
     }
     return ExperimentForecast(**(known | changes))
@@ -156,7 +155,6 @@ def test_the_screen_of_a_dry_run(tmp_path):
         "  budget   time 10 h, of which 1 h is used: holds with 98%",
         "  budget   cost $5.00: whether it holds is not known",
         "  start    now",
-        "  disk     up to 4.00 KiB of checkpoints while a training runs",
         "",
         "  one training    left         time, min     energy, Wh  CO2e",
         "  ───────────────────────────────────────────────────────────",

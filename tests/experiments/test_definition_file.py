@@ -44,7 +44,7 @@ carbon: {intensity: mock}
 budget: {hours: 2, energy_kwh: 1, cost_usd: 5, kgco2e: 0.5}
 country: NO
 exporters: [tensorboard, prometheus=/a/file.prom]
-settings: {price_usd_per_gpu_hour: 2.5, pue: 1.2, intensity_urls: "eia=http://${HOST}/"}
+settings: {price_usd_per_gpu_hour: 2.5, pue: 1.2}
 outputs: {directory: results/digits, reports: [html, pdf]}
 """
 
@@ -106,7 +106,6 @@ def test_a_whole_file(write, tmp_path):
         "intensity": "mock",
         "price_usd_per_gpu_hour": 2.5,
         "pue": 1.2,
-        "intensity_urls": "eia=http://${HOST}/",
     }
 
 
@@ -278,8 +277,8 @@ MISTAKES = [
     (NEEDED.replace("digits_task", "gone"), ["line 2, column 7: task: there is no file "]),
     (NEEDED.replace("digits_task", "x" * 5000), ["task: there is no file "]),
     (NEEDED.replace(":task", ":tusk"), ["task: digits_task.py has no function tusk: did you mean task?"]),
-    (f"{NEEDED}country: ${{COUNTRY}}\n", ["country: ${NAME} is read in arguments and settings.intensity_urls alone"]),
-    (f"{NEEDED}settings: {{tags: '${{USER}}'}}\n", ["settings.tags: ${NAME} is read in arguments and"]),
+    (f"{NEEDED}country: ${{COUNTRY}}\n", ["country: ${NAME} is read in arguments alone"]),
+    (f"{NEEDED}settings: {{tags: '${{USER}}'}}\n", ["settings.tags: ${NAME} is read in arguments alone"]),
     (f'{NEEDED}arguments: ["${{A:-b}}"]\n', ["arguments[0]: ${NAME} stands for an environment variable"]),
     (NEEDED.replace(".py", ".txt"), ["task: must name a file and a function in it"]),
     (f"{NEEDED}country: 1{'0' * 98}\n", ["country: must be a text, not 1000", "0…: put it in quotes"]),

@@ -34,9 +34,9 @@ if "crash" in how:
 def estimate(point, unit):
     return {"point": point, "lower": 0.9 * point, "upper": 1.2 * point, "level": 0.95, "unit": unit}
 answer = {"duration_s": estimate(100.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "cost_usd": None}
-answer |= {"emissions_kgco2e": estimate(0.2, "kgCO2e"), "plan": "4 epochs", "stop": "", "checkpoint_bytes": 1000}
+answer |= {"emissions_kgco2e": estimate(0.2, "kgCO2e"), "plan": "4 epochs", "stop": ""}
 answer |= {"warnings": ["FEW: trials of one size"], "startup_s": 9.0} | how
-os.write(int(sys.argv[1]), json.dumps(answer).encode())
+open(sys.argv[1], "w").write(json.dumps(answer))
 """
 COMMAND = (sys.executable, "-c", EXPLORER)
 
@@ -73,7 +73,6 @@ def test_all_is_the_sum_of_the_groups_with_errors_of_one_sign(tmp_path, forecast
     assert ends(found.totals["duration_s"]) == (600 * 0.9, 600.0, 600 * 1.2)  # six of 100 s
     assert ends(found.totals["energy_kwh"]) == (6 * 0.45, 3.0, 6 * 0.6)
     assert found.totals["cost_usd"] is None
-    assert found.checkpoint_bytes == 4000  # of one training at a time
     assert [request["budget_s"] for request in requests()] == [10.0, 10.0]
     assert [request["run"]["group"] for request in requests()] == ["baseline", "optimised"]
     assert not experiment.outputs.exists()
@@ -206,8 +205,6 @@ def test_a_training_is_explored_at_the_length_that_the_file_gives(explored):
     found = explored(epochs=50, batch_size=64)
     assert found["plan"] == "640 samples · batch 64 · 50 epochs"
     assert Estimate(**found["duration_s"]).point > 0
-    weights = 8 * 16 + 16 + 16 + 1
-    assert found["checkpoint_bytes"] == 3 * 4 * weights + 4 * 4  # Adam: two copies, and a counter for each of four
 
 
 @pytest.mark.slow

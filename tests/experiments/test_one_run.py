@@ -188,7 +188,7 @@ def test_a_task_that_fails_says_why(nursery, whole, tmp_path, by, reason, on_std
         ({"run": {"batch_size": 4000, "techniques": [], "epochs": 1}}, 0, "finished", ""),
         ({"run": {"settings": {"puue": 1}, "techniques": []}}, 2, "failed", "puue"),
         (
-            {"run": {"settings": {"intensity_urls": "eia=${NOT_SET}"}}},
+            {"run": {"arguments": ["${NOT_SET}"]}},
             2,
             "failed",
             "the environment variable NOT_SET is",

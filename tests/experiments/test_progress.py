@@ -15,9 +15,9 @@ from greenlove_tracker.errors import LogDirError, UsageError
 from greenlove_tracker.experiments.definition import ExperimentBudget
 from greenlove_tracker.experiments.progress import (
     ExperimentProgress,
-    OutputsLock,
     PlannedRunState,
     budget_limits,
+    outputs_lock,
 )
 
 FINISHED, INTERRUPTED, FAILED, NOT_BEGUN = PlannedRunState
@@ -155,27 +155,27 @@ def test_a_budget_has_the_limits_that_it_sets():
 
 def test_one_process_at_a_time(tmp_path):
     refused = pytest.raises(UsageError, match=rf"another process runs this experiment .*process {os.getpid()}")
-    with OutputsLock(tmp_path, pytest.fail), refused:
-        OutputsLock(tmp_path, pytest.fail).__enter__()
-    with OutputsLock(tmp_path, pytest.fail):
+    with outputs_lock(tmp_path), refused, outputs_lock(tmp_path):
+        pass
+    with outputs_lock(tmp_path):
         pass  # it is free again
 
 
 def test_the_lock_of_a_dead_process_is_free(tmp_path):
     code = (
-        "import os, sys; from pathlib import Path; from greenlove_tracker.experiments.progress import OutputsLock; "
-        "OutputsLock(Path(sys.argv[1]), print).__enter__(); os.kill(os.getpid(), 9)"
+        "import os, sys; from pathlib import Path; from greenlove_tracker.experiments.progress import outputs_lock; "
+        "outputs_lock(Path(sys.argv[1])).__enter__(); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, tmp_path], check=False).returncode == -9
     assert (tmp_path / ".experiment.lock").exists()
-    with OutputsLock(tmp_path, pytest.fail):
+    with outputs_lock(tmp_path):
         pass
 
 
 def test_outputs_that_cannot_be_written_are_said(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(LogDirError, match="cannot be written"):
-        OutputsLock(tmp_path / "file" / "outputs", pytest.fail).__enter__()
+    with pytest.raises(LogDirError, match="cannot be written"), outputs_lock(tmp_path / "file" / "outputs"):
+        pass
 
 
 def test_another_name_is_another_experiment_even_without_a_training_of_its_own(experiment, log):

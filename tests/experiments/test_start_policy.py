@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import fake_trainings
 import pytest
 from fake_trainings import make_experiment
 
-from greenlove_tracker.config import load_settings
 from greenlove_tracker.experiments import start_policy
 from greenlove_tracker.experiments.definition import StartPolicy
 from greenlove_tracker.experiments.progress import ExperimentProgress
@@ -19,19 +17,6 @@ from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-
-
-def test_a_wait_asks_at_the_addresses_of_the_file(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        start_policy, "wait_for_low_carbon", lambda *given, **how: asked.append(load_settings().intensity_urls)
-    )
-    monkeypatch.setenv("EIA_HOST", "127.0.0.1:8000")
-    settings = {"intensity": "eia", "intensity_urls": "eia=http://${EIA_HOST}/v2"}
-    experiment = make_experiment(tmp_path, start=StartPolicy("below", 250.0), settings=settings)
-    start_policy.wait_to_start(experiment, experiment.runs[0], None, quiet=True)
-    assert asked == ["eia=http://127.0.0.1:8000/v2"]
-    assert "GREENLOVE_INTENSITY_URLS" not in os.environ
 
 
 def test_now_waits_for_nothing():
