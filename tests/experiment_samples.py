@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from fakes import FakeClock, make_tracker, tick
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Field
-from greenlove_tracker.report.experiment_report import ExperimentRecord
-from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, WaitFacts
+from greenlove_tracker.report.comparison import ExperimentRecord
 from greenlove_tracker.tracker.session import open_run
 
 TEXT = """\
@@ -68,12 +66,6 @@ def training(
         tracker.stop()
     assert tracker.run_dir is not None
     return Run(tracker.run_dir)
-
-
-def waited(monkeypatch: pytest.MonkeyPatch, wait_s: float, before: float, at_start: float) -> None:
-    """Let the next training have waited for the grid."""
-    monkeypatch.setenv(WAIT_VARIABLE, "")
-    WaitFacts(wait_s, "clean enough", before, at_start).hand_over(FakeClock().utc_s())
 
 
 def record(*groups: tuple[str, Sequence[Run]], **changes: Any) -> ExperimentRecord:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,19 +19,19 @@ from greenlove_tracker.cli.base import (
     csv_option,
     json_option,
     logs_of,
-    show_screen,
+    show,
+    show_json,
     technique_names,
+    verbose_option,
 )
 from greenlove_tracker.cli.processes import BY_CTRL_C
 from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import MissingExtraError, UsageError
-from greenlove_tracker.rendering.terminal import WIDTH
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.rendering.document import Block
 
     Groups = Sequence[tuple[str, Sequence[Run]]]
 
@@ -61,8 +59,15 @@ _GPU = "an NVIDIA GPU"
 @click.option("-o", "--output", metavar="FILE", help="also write the report to this .html, .pdf or .md")
 @json_option
 @csv_option
+@verbose_option
 def compare(
-    targets: tuple[str, ...], lists: bool, output: str | None, as_json: bool, as_csv: bool, **options: Any
+    targets: tuple[str, ...],
+    lists: bool,
+    output: str | None,
+    as_json: bool,
+    as_csv: bool,
+    is_verbose: bool,
+    **options: Any,
 ) -> None:
     """Measure what techniques save in a training: time, energy, CO2e, cost and peak memory, with 95% intervals.
 
@@ -89,7 +94,7 @@ def compare(
         checked_suffix(output)
         target_of(output)
     arguments = click.get_current_context().meta["command"]
-    outcome = _Outcome(output, as_json=as_json, as_csv=as_csv)
+    outcome = _Outcome(output, as_json=as_json, as_csv=as_csv, is_verbose=is_verbose)
     if any(map(_names_a_function, targets)):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
@@ -132,10 +137,11 @@ class _Outcome:
         output: a file that the user named.
         as_json: on stdout, and nothing else there.
         as_csv: on stdout, and nothing else there.
+        is_verbose: the whole page on the screen.
     """
 
-    def __init__(self, output: str | None, *, as_json: bool, as_csv: bool) -> None:
-        self._output, self._as_json, self._as_csv = output, as_json, as_csv
+    def __init__(self, output: str | None, *, as_json: bool, as_csv: bool, is_verbose: bool) -> None:
+        self._output, self._as_json, self._as_csv, self._is_verbose = output, as_json, as_csv, is_verbose
 
     @property
     def has_file(self) -> bool:
@@ -153,19 +159,16 @@ class _Outcome:
             console.say("greenlove compare: stopped by Ctrl-C, before anything could be told")
             raise SystemExit(BY_CTRL_C) from None
 
-    def show(
-        self, comparison: Comparison, page: Path | None = None, more: Sequence[Block] = (), lines: Sequence[str] = ()
-    ) -> None:
+    def show(self, comparison: Comparison, page: Path | None = None, groups: Groups = ()) -> None:
         """Write the pages, and show the result; a page that cannot be written is no reason to lose it.
 
         Raises:
             UsageError: where the file that the user named cannot be written.
         """
         from greenlove_tracker.report.build import write_document
-        from greenlove_tracker.report.comparison_report import comparison_document
-        from greenlove_tracker.report.comparison_screen import comparison_csv, comparison_record, comparison_screen
+        from greenlove_tracker.report.comparison import comparison_csv, comparison_document
 
-        content = comparison_document(comparison, tuple(more))
+        content = comparison_document(comparison, groups)
         written, problems = list[Path](), list[UsageError]()
         for path in (page, self._output):
             try:
@@ -173,16 +176,13 @@ class _Outcome:
             except UsageError as error:
                 problems.append(error)
         if self._as_json:
-            click.echo(json.dumps(comparison_record(comparison), indent=2))
+            show_json(comparison)
         elif self._as_csv:
             click.echo(comparison_csv(comparison), nl=False)
         else:
-            width = shutil.get_terminal_size().columns if console.is_terminal(sys.stdout) else WIDTH
-            screen = comparison_screen(comparison, pages=written, width=width)
-            show_screen("\n".join([screen, *(("", *lines) if lines else ())]))
-        if self._as_json or self._as_csv:
-            for path in written:
-                click.echo(f"wrote {path}", err=True)
+            show(content, is_verbose=self._is_verbose)
+        for path in written:
+            click.echo(f"wrote {path}", err=True)
         if problems:
             raise problems[0]
 
@@ -248,7 +248,7 @@ def _compare_techniques(
 def _train_fully(task: Callable[[], Any], names: Sequence[str], outcome: _Outcome, given: Mapping[str, Any]) -> None:
     """Train to the end without and with each technique, and compare the runs."""
     from greenlove_tracker.extrapolation.run_comparison import compare_runs
-    from greenlove_tracker.report.full_comparison import learnt_differences, run_blocks, run_lines
+    from greenlove_tracker.report.comparison import learnt_differences
     from greenlove_tracker.techniques.full_training import InterruptedReason, train_fully
 
     reasons: dict[str, str] = {}
@@ -267,7 +267,7 @@ def _train_fully(task: Callable[[], Any], names: Sequence[str], outcome: _Outcom
     comparison = replace(comparison, rows=(*comparison.rows, *not_run))
     page = None if outcome.has_file else Path(str(done[-1][1][-1].path)) / _PAGE
     begun = [(name, runs) for name, runs in groups if runs or name in reasons]
-    outcome.show(comparison, page, run_blocks(begun), run_lines(begun))
+    outcome.show(comparison, page, begun)
     if any(isinstance(reason, InterruptedReason) for reason in reasons.values()):
         raise SystemExit(BY_CTRL_C)
 
@@ -280,10 +280,10 @@ def _compare_logs(targets: Sequence[str], outcome: _Outcome) -> None:
         )
     groups = [(name, _runs_of(target)) for name, target in zip(_group_names(targets), targets, strict=True)]
     from greenlove_tracker.extrapolation.run_comparison import compare_runs
-    from greenlove_tracker.report.full_comparison import learnt_differences, run_blocks, run_lines
+    from greenlove_tracker.report.comparison import learnt_differences
 
     comparison = with_learning(compare_runs(groups), learnt_differences(groups))
-    outcome.show(comparison, None, run_blocks(groups), run_lines(groups))
+    outcome.show(comparison, None, groups)
 
 
 def with_learning(comparison: Comparison, differences: Mapping[str, str]) -> Comparison:

@@ -12,7 +12,7 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker import format as fmt
-from greenlove_tracker.cli.base import Verb, cli, json_option, show_screen
+from greenlove_tracker.cli.base import Verb, cli, json_option, show, show_screen
 from greenlove_tracker.cli.processes import BY_CTRL_C
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering import terminal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunProgress
     from greenlove_tracker.experiments.runner import ExperimentOutcome
     from greenlove_tracker.forecasting import Estimate
-    from greenlove_tracker.report.experiment_report import ExperimentRecord
+    from greenlove_tracker.report.comparison import ExperimentRecord
 
 _REPORT = "report"  # the name of the files, without their suffix, in the outputs
 _STDERR = 2  # the file descriptor
@@ -142,7 +142,7 @@ def _report(
         UsageError: where one cannot be written; the others are.
     """
     from greenlove_tracker.report.build import write_document
-    from greenlove_tracker.report.experiment_report import experiment_document, experiment_lines
+    from greenlove_tracker.report.comparison import experiment_document
 
     if not any(training.runs for training in progress.runs):
         return []  # each training was told of by then
@@ -155,8 +155,9 @@ def _report(
         except UsageError as error:
             problems.append(error)
     if shows:
-        lines = [f"  wrote    {_from_here(path)}" for path in written]
-        show_screen("\n".join([*experiment_lines(record), "", *lines]))
+        show(content)
+        for path in written:
+            click.echo(f"wrote {_from_here(path)}", err=True)
     if problems:
         raise problems[0]
     return written
@@ -166,7 +167,7 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
     """Return what the report is made of."""
     from greenlove_tracker.experiments.progress import PlannedRunState, budget_limits
     from greenlove_tracker.logs.continued_runs import whole_training
-    from greenlove_tracker.report.experiment_report import ExperimentRecord
+    from greenlove_tracker.report.comparison import ExperimentRecord
 
     groups = [
         (name, tuple(whole_training(training.runs) for training in trainings if training.runs))

@@ -112,6 +112,11 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
     room = width - len(MARGIN) - len(_GAP) * (len(widths) - 1)
     while sum(widths) > room and (wide := [i for i in texts if widths[i] > _LEAST_TEXT]):
         widths[max(wide, key=widths.__getitem__)] -= 1
+    ends = [end + len(_GAP) * i for i, end in enumerate(itertools.accumulate(widths))]
+    n_fitting = max(2, sum(end <= width - len(MARGIN) for end in ends))
+    if n_fitting < len(widths):  # the columns that do not fit stand below, beside the names again
+        parts = (_columns_of(block, range(n_fitting)), _columns_of(block, [0, *range(n_fitting, len(widths))]))
+        return [*_table(parts[0], most_rows, width), "", *_table(parts[1], most_rows, width)]
     alignment = "".join(">" if column.is_number else "<" for column in block.columns)
     lines = [line for row in rows for line in table(_wrapped(row, widths), alignment, widths=widths)]
     if total:
@@ -119,6 +124,11 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
     n_more = len(body) - len(shown) + len(total)
     lines += [f"…  {n_more:,} more: --verbose"] if n_more > 0 else []
     return [MARGIN + line for line in lines]
+
+
+def _columns_of(block: doc.Table, chosen: Sequence[int]) -> doc.Table:
+    rows = tuple(tuple(row[i] for i in chosen) for row in block.rows)
+    return doc.Table(tuple(block.columns[i] for i in chosen), rows, block.has_total)
 
 
 def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:

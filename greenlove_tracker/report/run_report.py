@@ -80,14 +80,17 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
         issued: the date of issue, ISO 8601.
     """
     # Not with the module: the screen at a training's end takes the key figures from here, and needs no more.
-    from greenlove_tracker.report.comparison_report import compared_blocks
+    from greenlove_tracker.report.comparison import compared_blocks
     from greenlove_tracker.report.exploration_report import explored_blocks
     from greenlove_tracker.report.learning_curves import learning_blocks
     from greenlove_tracker.report.projection_report import elsewhere_blocks
 
+    verdict = run_verdict(run)
     result: tuple[doc.Block, ...] = ()
-    if run.is_exploration:
-        result = compared_blocks(run) if run.is_comparison else explored_blocks(run)
+    if run.is_comparison:
+        verdict, result = compared_blocks(run)
+    elif run.is_exploration:
+        verdict, result = "", explored_blocks(run)  # which begins with its own
     kind = "comparison" if run.is_comparison else "exploration"
     own: tuple[doc.Block, ...] = (
         *progress_blocks(run),
@@ -105,7 +108,7 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
         ),
         *(doc.Paragraph(text) for text in wording.warnings(run)),
     )
-    if result:
+    if run.is_exploration:
         parts = (*result, doc.Heading(f"What the {kind} itself took"), *own, *_energy_blocks(run))
     else:
         parts = (
@@ -124,9 +127,9 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
     elsewhere, basis = elsewhere_blocks(run)
     version = wording.field_text(run, "greenlove_version", 20)
     return doc.Document(
-        title=f"{kind.capitalize()} of {run_title(run)}" if result else run_title(run),
+        title=f"{kind.capitalize()} of {run_title(run)}" if run.is_exploration else run_title(run),
         subtitle=_subtitle(run),
-        verdict="" if result else run_verdict(run),  # which else begins with its own
+        verdict=verdict,
         stamp=stamp(int(run.is_simulated), 1),
         footer=" ".join(filter(None, ("greenlove_tracker", version, "·", run.run_id))),
         blocks=(*parts, *elsewhere, *_settings_blocks(run), *method_blocks(run), *basis),

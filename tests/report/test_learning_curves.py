@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-from experiment_samples import training
 from fakes import FakeClock, make_tracker, train
 
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import METRICS, MetricRecord
 from greenlove_tracker.rendering.axes import MAX_POINTS
 from greenlove_tracker.rendering.document import ChartRow, LineChart, Paragraph
-from greenlove_tracker.report.full_comparison import run_blocks
 from greenlove_tracker.report.learning_curves import learning_blocks
 
 
@@ -64,13 +62,3 @@ def test_several_ranks_and_long_series(tmp_path):
     assert len(chart.points) <= MAX_POINTS
     assert max(y for _, y in chart.points) == 1.0  # of the first rank
     assert "Several ranks logged values: those of the first are drawn." in text(run)
-
-
-def test_side_by_side_the_learning_rate_is_drawn_and_never_compared(tmp_path):
-    groups = [("a", [training(tmp_path, 0)]), ("b", [training(tmp_path, 1)])]
-    for _, runs in groups:
-        assert runs[0].metrics["learning_rate"].higher_is_better is None
-    blocks = run_blocks(groups)
-    titles = [chart.title for block in blocks if isinstance(block, ChartRow) for chart in block.charts]
-    assert titles.count("learning_rate") == 1
-    assert not any("learning_rate" in block.text for block in blocks if isinstance(block, Paragraph))

@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from experiment_samples import record, training, two_arms, waited
+from experiment_samples import record, training, two_arms
 from fakes import FakeClock
 
 from greenlove_tracker.logs.continued_runs import training_interruptions, whole_training
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.rendering import html, markdown, pdf
-from greenlove_tracker.rendering.document import Heading, Paragraph, Table
-from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_document, experiment_lines
-
-
-def texts(of: ExperimentRecord) -> list[str]:
-    return [block.text for block in experiment_document(of).blocks if isinstance(block, Paragraph)]
+from greenlove_tracker.rendering import html, markdown, pdf, terminal
+from greenlove_tracker.rendering.document import Heading, Table
+from greenlove_tracker.report.comparison import ExperimentRecord, experiment_document
 
 
 def tables(of: ExperimentRecord) -> dict[str, list[dict[str, str]]]:
@@ -64,33 +60,9 @@ def test_a_secret_that_was_written_into_the_file_is_masked(experiment):
     assert "s3cr3t99" not in repr(document)
 
 
-# -- Waits, and a carbon intensity that is invented --
-
-
-@pytest.fixture
-def series(tmp_path) -> str:
-    file = tmp_path / "intensity.csv"
-    file.write_text("utc,gco2e_per_kwh\n2026-09-21T12:00:00Z,200\n2027-01-01T00:00:00Z,200\n")
-    return str(file)
-
-
-def test_what_waiting_saved_is_an_estimate_against_the_grid_when_it_began(tmp_path, monkeypatch, series):
-    waited(monkeypatch, 600.0, 400.0, 200.0)
-    run = training(tmp_path / "logs", intensity=series)
-    (text,) = [t for t in texts(record(("baseline", [run]))) if "in all." in t]
-    assert text.startswith("1 training waited for a cleaner grid, 10 min in all. It emitted 2.6")
-    assert "waiting saved 50%. This is an estimate:" in text
-    (row,) = tables(record(("baseline", [run])))["Memory, waits and carbon intensity"]
-    assert (row["waited"], row["g/kWh at start"], row["g/kWh, mean"]) == ("10 min", "200", "200")
-
-
-def test_a_mock_is_marked_wherever_it_counts(tmp_path, monkeypatch):
-    waited(monkeypatch, 600.0, 400.0, 200.0)
-    of = record(("baseline", [training(tmp_path, intensity="mock")]))
-    marked = [text for text in texts(of) if text.startswith("MOCK: ")]
-    assert len(marked) == 2  # the verdict's, and that of the waits
-    assert tables(of)["Memory, waits and carbon intensity"][0]["location-based, from"].startswith("MOCK: ")
-    assert "MOCK: the carbon intensity is invented" in "\n".join(experiment_lines(of))
+def test_a_carbon_intensity_that_is_invented_is_marked(tmp_path):
+    made = experiment_document(record(("baseline", [training(tmp_path, intensity="mock")])))
+    assert "! MOCK: the carbon intensity is invented" in terminal.render(made)
 
 
 # -- A training of several runs --

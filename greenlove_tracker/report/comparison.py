@@ -1,0 +1,647 @@
+"""The page of a comparison, whether of techniques in trials, of logged runs, or of the trainings of an experiment."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import greenlove_tracker
+from greenlove_tracker import format as fmt
+from greenlove_tracker.comparisons import BASELINE, Comparison, ComparisonRow, Verdict, is_modelled
+from greenlove_tracker.errors import LogError
+from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_order
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.comparisons import read_comparison
+from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
+from greenlove_tracker.logs.intensity_sources import is_mock
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.learning_curves import final_value, is_learning_rate, metric_by_energy, rank_of_metric
+from greenlove_tracker.report.metric_report import number_text
+from greenlove_tracker.secret_masking import mask_secrets
+
+Groups = Sequence[tuple[str, Sequence[Run]]]
+"""Runs by the name of their group; the first is the baseline."""
+
+QUANTITIES = {
+    "time_ratio": "time",
+    "energy_ratio": "energy",
+    "co2e_ratio": "CO2e",
+    "cost_ratio": "cost",
+    "memory_ratio": "peak memory",
+}
+"""What is compared: its short name, by the field of the ratio."""
+
+_SHORT_VERDICTS = {Verdict.NO_DIFFERENCE: "no difference", Verdict.TOO_SHORT: "too short"}
+_FINE = 0.01  # of the baseline: intervals that reach no farther from their middle are told to a tenth of a percent
+_MOST_SAID = 3  # names in a sentence
+_MOST_METRICS = 2
+_MOST_ROWS = 100
+_NAME_WIDTH = 40
+_DASH = "–"
+_MODEL_NOTE = "* modelled energy says little beyond the time"
+_PART_NOTE = "* a part of the energy is modelled: that part depends on the time alone"
+
+# What may differ between runs, beside the technique: the label, and the field.
+_FIELDS = {
+    "host": "host",
+    "system": "os",
+    "CPU": "cpu_model",
+    "GPUs": "gpu_models",
+    "meter": "meter",
+    "technique": "technique",
+    "command": "command",
+    "git commit": "git_commit",
+    "batch size": "batch_size",
+    "seed": "seed",
+    "epochs planned": "epochs_planned",
+    "ranks": "world_size",
+    "GPU power limit, W": "gpu_power_limit_w",
+    "place": "country",
+    "PUE": "pue",
+    "PyTorch": "torch_version",
+    "Python": "python",
+    "greenlove_tracker": "greenlove_version",
+}
+_OF_MACHINE = ("host", "system", "CPU", "GPUs", "meter", "place", "PUE")
+_OF_TRIALS = (
+    "The training itself ran in short trials, the arms by turns in mirrored order (A B B A), each from the same "
+    "weights. One linear model of the logarithm of a trial's value, with arm, block and drift, gives the ratios. Their "
+    "intervals are Student's t with the residual of all arms. Combinations were measured, not multiplied. The whole "
+    "training is projected from the trials, with the starts of all epochs and what is spent once."
+)
+_OF_RUNS = (
+    "Whole logged runs were compared: the ratio of the geometric means of each group, with t intervals from how much "
+    "the runs of one group differ. With one run each, they come from the noise of its epochs and an assumption."
+)
+_EACH = (
+    "Each interval holds for its own row, not for all at once. The method, and how often its intervals held: "
+    "docs/comparison.md; what each technique does: docs/techniques.md."
+)
+
+
+def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Document:
+    """Return the page of a comparison.
+
+    Args:
+        comparison: of techniques, or of logged runs.
+        groups: the logged runs that were compared; none of trials.
+    """
+    names = ", ".join(row.name for row in comparison.rows[:_MOST_SAID])
+    more = f" and {len(comparison.rows) - _MOST_SAID} more" if len(comparison.rows) > _MOST_SAID else ""
+    return doc.Document(
+        title="How the runs compare" if comparison.is_of_runs else "What saves time and energy in this training",
+        subtitle=f"{names or 'nothing'}{more} against {comparison.baseline.name}",
+        footer=_footer(comparison.run_dir.name if comparison.run_dir else ""),
+        verdict=f"{headline(comparison)}.",
+        blocks=comparison_blocks(comparison, groups),
+    )
+
+
+def _footer(*parts: str) -> str:
+    return " · ".join(filter(None, (f"greenlove_tracker {greenlove_tracker.__version__}", *parts)))
+
+
+def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
+    """Return the verdict and the result of a comparison, from its log; the reason where it cannot be read."""
+    try:
+        comparison = read_comparison(cast("Path", run.path))  # one of a store is read alike
+    except LogError as error:
+        return f"The comparison cannot be read: {error}.", ()
+    if comparison is None:
+        names = wording.field_text(run, "compared")
+        return f"{names or 'Techniques'} were to be compared; nothing was found before it ended.", ()
+    return f"{headline(comparison)}.", comparison_blocks(comparison)
+
+
+def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[doc.Block, ...]:
+    """Return the changes and what each takes, then bars, curves, what differed, and how it was measured."""
+    sides = [side_of(name, runs) for name, runs in groups]
+    reasons = {row.name: row.reason for row in comparison.rows if row.verdict is Verdict.NOT_RUN}
+    return (
+        *_answer([comparison], sides),
+        *(doc.Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
+        *_not_run(reasons),
+        *_details([comparison], sides),
+        *_method(comparison),
+    )
+
+
+def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
+    """Return the table of changes, that of totals, and what has to be known to read them."""
+    caveats = dict.fromkeys(filter(None, map(_energy_caveat, comparisons)))
+    took = _took_by_runs(sides) if sides else _took_whole(comparisons)
+    invented = any(is_mock(run.intensity_sources) for side in sides for run in side.runs)
+    unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
+    return (
+        *_changes(comparisons),
+        *took,
+        *(doc.Paragraph(f"{text}.") for text in caveats),
+        *((doc.Paragraph(f"! The runs also differ in {_listed(unlike)}."),) if unlike else ()),
+        *((doc.Paragraph("! MOCK: the carbon intensity is invented, and so is the CO2e."),) if invented else ()),
+    )
+
+
+def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
+    notes = [(name, note) for comparison in comparisons for name, note in _notes(comparison)]
+    notes += [note for side in sides for note in _side_notes(side)]
+    return (
+        *(block for comparison in comparisons[:_MOST_SAID] for block in _bars(comparison)),
+        *_curves(sides),
+        *_differences(sides),
+        *(
+            (doc.Heading("Notes"), doc.Table((doc.Column("", 1), doc.Column("", 4)), tuple(dict.fromkeys(notes))))
+            if notes
+            else ()
+        ),
+    )
+
+
+# -- The answer --
+
+
+def headline(comparison: Comparison) -> str:
+    """Return the answer in one sentence: what saves most, and how sure that is; or that nothing does."""
+    ran = rows_that_ran(comparison)
+    if not comparison.rows:
+        return f"Nothing was compared with {comparison.baseline.name}"
+    if not ran:
+        return f"{_listed([row.name for row in comparison.rows])} could not be run"
+    saving = [row for row in ran if row.verdict is Verdict.SAVES]
+    if len(ran) > 1 and not saving:
+        return ". ".join(["Nothing shows a saving", *(row_sentence(comparison, row) for row in ran[:_MOST_SAID])])
+    first, *others = saving or ran
+    field_name = "time_ratio" if is_modelled(comparison.energy_method) or not first.energy_ratio else "energy_ratio"
+    most: Estimate | None = getattr(first, field_name)
+    tied = [row.name for row in others if most and (own := getattr(row, field_name)) and own.lower <= most.upper]
+    return row_sentence(comparison, first) + (f"; {_listed(tied)} may save as much" if tied else "")
+
+
+def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
+    """Return what an arm does: ``amp-bf16 saves 31% of the energy [27 – 35] and 38% of the time [36 – 40]``."""
+    if row.verdict is Verdict.TOO_SHORT:
+        budget = "" if row.budget_s is None else f": --budget {math.ceil(row.budget_s)} would show more"
+        advice = ": more runs of each may tell" if comparison.is_of_runs else budget
+        return f"{row.name}: {Verdict.TOO_SHORT}{advice}{_learnt(row)}"
+    model = "modelled " if is_modelled(comparison.energy_method) else ""
+    named = {f"{model}energy": row.energy_ratio, "time": row.time_ratio}
+    known = {name: ratio for name, ratio in named.items() if ratio is not None}
+    saved = [share_text(ratio, name) for name, ratio in known.items() if ratio.upper < 1]
+    spent = [share_text(ratio, name) for name, ratio in known.items() if ratio.lower > 1]
+    memory = row.memory_ratio
+    if spent and memory is not None and memory.upper < 1:
+        saved.append(share_text(memory, "peak memory"))
+    parts = [f"saves {' and '.join(saved)}"] if saved else []
+    parts += [f"takes {' and '.join(spent)}"] if spent else []
+    return f"{row.name} {', but '.join(parts) or 'makes no measurable difference'}{_learnt(row)}"
+
+
+def _learnt(row: ComparisonRow) -> str:
+    return f"; {row.learns_otherwise}" if row.learns_otherwise else ""
+
+
+def share_text(ratio: Estimate, of_what: str) -> str:
+    """Write what is saved or spent more: ``31% of the energy [27 – 35]``, ``14% more time [12 – 16]``."""
+    decimals, is_saved = _decimals(ratio), ratio.point < 1
+    ends = (1 - ratio.upper, 1 - ratio.lower) if is_saved else (ratio.lower - 1, ratio.upper - 1)
+    share, lower, upper = (f"{value * 100:,.{decimals}f}" for value in (abs(1 - ratio.point), *ends))
+    interval = f" [{lower} – {upper}]" if ratio.has_interval and not lower == share == upper else ""
+    return f"{share}% {'of the' if is_saved else 'more'} {of_what}{interval}"
+
+
+def change_text(ratio: Estimate | None) -> str:
+    """Write a ratio to the baseline as a change with its interval: ``−31% [−35 – −27]``; ``unknown`` without one."""
+    if ratio is None or not math.isfinite(ratio.point):
+        return fmt.UNKNOWN
+    decimals = _decimals(ratio)
+    lower, point, upper = (_signed(end - 1, decimals) for end in (ratio.lower, ratio.point, ratio.upper))
+    if not ratio.has_interval or lower == point == upper:
+        return f"{point}%"
+    return f"{point}% [{lower} – {upper}]"
+
+
+def _decimals(ratio: Estimate) -> int:
+    return int(0 < ratio.upper - ratio.lower < 2 * _FINE or 0 < abs(ratio.point - 1) < _FINE / 2)
+
+
+def _signed(change: float, decimals: int) -> str:
+    if not math.isfinite(change):
+        return fmt.UNKNOWN
+    text = f"{change * 100:+,.{decimals}f}"
+    return "0" if not float(text.replace(",", "")) else text.replace("-", "−")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = [f"{len(names) - _MOST_SAID} more"] if len(names) > _MOST_SAID else []
+    return wording.joined([*names[:_MOST_SAID], *more])
+
+
+def rows_that_ran(comparison: Comparison) -> list[ComparisonRow]:
+    """Return the arms beside the baseline that ran, in their order."""
+    return [row for row in comparison.rows if row.verdict is not Verdict.NOT_RUN]
+
+
+def _energy_caveat(comparison: Comparison) -> str:
+    """Return what a model in the energy means for its ratio; empty where all of it was measured, or none."""
+    methods = set(filter(None, comparison.energy_method.split("+")))
+    if not any(map(is_modelled, methods)) or all(row.energy_ratio is None for row in comparison.rows):
+        return ""
+    return _MODEL_NOTE if is_modelled(comparison.energy_method) else _PART_NOTE
+
+
+def _not_run(reasons: Mapping[str, str]) -> list[doc.Block]:
+    """Say what was not run, and why; once for all that have one reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
+    return [doc.Paragraph(f"! {_listed(names)} not run: {reason}.") for reason, names in by_reason.items()]
+
+
+# -- The tables --
+
+
+def _changes(comparisons: Sequence[Comparison]) -> list[doc.Block]:
+    """Return the changes of each arm that ran; quantities that change alike share a column, unknown ones have none."""
+    ran = [(comparison, row) for comparison in comparisons for row in rows_that_ran(comparison)]
+    if not ran:
+        return []
+    star = wording.STAR if any(map(_energy_caveat, comparisons)) else ""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for field_name, name in QUANTITIES.items():
+        cells = tuple(change_text(getattr(row, field_name)) for _, row in ran)
+        if set(cells) != {fmt.UNKNOWN}:
+            alike.setdefault(cells, []).append(f"{name}{star if name == 'energy' else ''}")
+    heads = [doc.Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
+    columns = (doc.Column(f"against {_listed([c.baseline.name for c in comparisons])}", 1.5), doc.Column("", 1), *heads)
+    names = [(row.name, _SHORT_VERDICTS.get(row.verdict, str(row.verdict))) for _, row in ran]
+    rows = tuple((*name, *cells) for name, cells in zip(names, zip(*alike, strict=True), strict=True))
+    return [doc.Table(columns, rows[:_MOST_ROWS])] if alike else []
+
+
+def _took_whole(comparisons: Sequence[Comparison]) -> list[doc.Block]:
+    """Return what the whole training takes by each arm that ran, after the baseline; nothing that is not known."""
+    rows = [row for comparison in comparisons for row in (comparison.baseline, *rows_that_ran(comparison))]
+    columns: dict[str, list[str]] = {}
+    for field_name, (name, _) in fmt.QUANTITIES.items():
+        estimates: list[Estimate | None] = [getattr(row.whole_run, field_name) for row in rows]
+        if known := [estimate for estimate in estimates if estimate is not None]:
+            unit, text = fmt.in_one_unit(field_name, known[0].point)
+            columns[f"{name}, {unit}"] = [_whole_cell(estimate, text) for estimate in estimates]
+    if any(row.final_loss is not None for row in rows):
+        columns["loss"] = [number_text(row.final_loss) for row in rows]
+    if len(rows) < 2 or not columns:
+        return []
+    heads = (doc.Column("the whole training", 1.6), *(doc.Column(title, 1.3, is_number=True) for title in columns))
+    return [doc.Table(heads, tuple(zip([row.name for row in rows], *columns.values(), strict=True)))]
+
+
+def _whole_cell(estimate: Estimate | None, text: fmt.Text) -> str:
+    if estimate is None:
+        return fmt.UNKNOWN
+    return fmt.interval(estimate, text) if estimate.lower < estimate.upper else text(estimate.point)
+
+
+# -- Logged runs --
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The runs of one name.
+
+    Attributes:
+        name: of them.
+        runs: trainings that came to their end.
+        left_out: the others.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+    left_out: tuple[Run, ...] = ()
+
+    def values(self, quantity: str) -> list[float | None]:
+        """Return a total of each run, by the name of its field."""
+        if quantity == "emissions_kgco2e":
+            return [run.emissions_kgco2e for run in self.runs]
+        return [getattr(run.summary, quantity) for run in self.runs]
+
+    def cells(self, metrics: Sequence[str]) -> tuple[str, ...]:
+        """Write how far the runs trained, the means of what they took, and what they learnt."""
+        trained = "; ".join(dict.fromkeys(map(wording.progress, self.runs))) or "did not finish"
+        took = (_mean_text(self.values(quantity), text) for quantity, (_, text) in fmt.QUANTITIES.items())
+        learnt = (_mean_text([final_value(run, name) for run in self.runs], number_text) for name in metrics)
+        several = f" ({len(self.runs)} runs)" if len(self.runs) > 1 else ""
+        return (f"{fmt.shortened(self.name, _NAME_WIDTH)}{several}", trained, *took, *learnt)
+
+
+def side_of(name: str, runs: Sequence[Run]) -> Side:
+    """Return the runs of one name: trainings that came to their end, and apart from them the others."""
+    kept = tuple(
+        run
+        for run in runs
+        if not run.is_exploration
+        and not run.has_parts
+        and run.summary.status in GOOD_ENDINGS
+        and not run.summary.exit_code
+    )
+    return Side(name, kept, tuple(run for run in runs if run not in kept))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None where there is no value, or any is not known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
+    mean = _mean(values)
+    return _DASH if mean is None else text(mean)
+
+
+def shared_metrics(sides: Sequence[Side]) -> list[str]:
+    """Return the metrics that the baseline and another side have, the one to compare by first."""
+    found = [{name: metric for run in side.runs for name, metric in run.metrics.items()} for side in sides]
+    baseline, *others = found or [{}]
+    shared = [metric for name, metric in baseline.items() if any(name in other for other in others)]
+    learnt = [m for m in shared if m.higher_is_better is not None and not is_learning_rate(m.name)]
+    return [metric.name for metric in sorted(learnt, key=rank_of_metric)]
+
+
+def _took_by_runs(sides: Sequence[Side]) -> list[doc.Block]:
+    """Return what the runs of each side took on average, and what they learnt."""
+    if not any(side.runs for side in sides):
+        return []
+    metrics = shared_metrics(sides)[:_MOST_METRICS]
+    titles = ["trained", *(name for name, _ in fmt.QUANTITIES.values())]
+    titles += [f"final {fmt.shortened(name, 24)}" for name in metrics]
+    columns = (doc.Column("", 1.6), *(doc.Column(title, 1.2, is_number=title != "trained") for title in titles))
+    return [doc.Table(columns, tuple(side.cells(metrics) for side in sides[:_MOST_ROWS]))]
+
+
+def learnt_differences(groups: Groups) -> Mapping[str, str]:
+    """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
+    baseline, *others = (side_of(name, runs) for name, runs in groups)
+    metrics = shared_metrics([baseline, *others])
+    return {side.name: text for side in others if (text := _learnt_text(side, baseline, metrics[:1]))}
+
+
+def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
+    for name in metrics:
+        own, before = ([final_value(run, name) for run in s.runs] for s in (side, baseline))
+        mean, mean_before = _mean(own), _mean(before)
+        if mean is None or mean_before is None or number_text(mean) == number_text(mean_before):
+            continue
+        known, known_before = ([v for v in values if v is not None] for values in (own, before))
+        is_chance = len(known) > 1 and min(known) <= max(known_before) and min(known_before) <= max(known)
+        chance = ", which may be chance" if is_chance else ""
+        return f"its final {name} is {number_text(mean)} instead of {number_text(mean_before)}{chance}"
+    return ""
+
+
+def _curves(sides: Sequence[Side]) -> list[doc.Block]:
+    """Return the first metric by the energy that it took."""
+    chart = None
+    if metrics := shared_metrics(sides):
+        chart = metric_by_energy([(side.name, side.runs) for side in sides if side.runs], metrics[0])
+    return [] if chart is None else [doc.Heading("What it learnt for that"), doc.ChartRow((chart,))]
+
+
+def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
+    """Return the settings, versions and machines that were not the same, with the text of each side."""
+    rows = []
+    sides = [side for side in sides if side.runs]
+    for label, name in _FIELDS.items():
+        of_sides = [list(dict.fromkeys(wording.field_text(run, name, 60) for run in side.runs)) for side in sides]
+        texts = [_listed(sorted(set(values))) or _DASH for values in of_sides]
+        if len(set(texts)) > 1:
+            rows.append((label, *texts))
+    return rows
+
+
+def _differences(sides: Sequence[Side]) -> list[doc.Block]:
+    rows = _unlike(sides)
+    if not rows:
+        return []
+    names = [fmt.shortened(side.name, _NAME_WIDTH) for side in sides if side.runs]
+    columns = (doc.Column("", 1.2), *(doc.Column(name, 2.0) for name in names))
+    return [doc.Heading("What differed between the runs"), doc.Table(columns, tuple(rows))]
+
+
+def _side_notes(side: Side) -> list[tuple[str, str]]:
+    found = [(side.name, t) for t in dict.fromkeys(run.text("technique_note") for run in side.runs) if t][:1]
+    left = (f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}" for run in side.left_out)
+    return [*found, *((side.name, text) for text in left)]
+
+
+# -- Details --
+
+
+def _bars(comparison: Comparison) -> list[doc.Block]:
+    """Return a chart of bars around the baseline: of the energy, or of the time where a model alone gave that."""
+    ran = rows_that_ran(comparison)
+    is_of_time = is_modelled(comparison.energy_method) or not any(row.energy_ratio for row in ran)
+    field_name = "time_ratio" if is_of_time else "energy_ratio"
+    bars = [_bar(row, getattr(row, field_name)) for row in ran]
+    if all(bar.value is None for bar in bars):
+        return []
+    title = f"Change of {QUANTITIES[field_name]}, with its 95% interval"
+    name = comparison.baseline.name if len(comparison.baseline.name) <= 16 else BASELINE  # it stands below a tick
+    return [doc.Heading(f"Against {comparison.baseline.name}"), doc.BarChart(tuple(bars), title, 1.0, name)]
+
+
+def _bar(row: ComparisonRow, ratio: Estimate | None) -> doc.Bar:
+    if ratio is None or not math.isfinite(ratio.point):
+        return doc.Bar(row.name, None, fmt.UNKNOWN)
+    style = doc.BarStyle.UNCLEAR
+    if ratio.upper < 1:
+        style = doc.BarStyle.SAVES
+    elif ratio.lower > 1:
+        style = doc.BarStyle.COSTS_MORE
+    interval = (ratio.lower, ratio.upper) if ratio.lower < ratio.upper else None
+    return doc.Bar(row.name, ratio.point, change_text(ratio), style, interval)
+
+
+def _notes(comparison: Comparison) -> list[tuple[str, str]]:
+    rows = (comparison.baseline, *rows_that_ran(comparison))
+    learnt = [(row.name, row.learns_otherwise) for row in rows if row.learns_otherwise]
+    by_arm = [(row.name, note.removeprefix(f"{row.name}: ")) for row in rows for note in row.notes]
+    return [*learnt, *by_arm, *(("all", note) for note in comparison.notes)]
+
+
+def _method(comparison: Comparison) -> list[doc.Block]:
+    """Say how it was measured: ``12 trials of 5.2 s · residual 1.8% · energy: counter``."""
+    if not comparison.trials:
+        return []
+    lengths_s = [trial.duration_s for trial in comparison.trials]
+    noun = "run" if comparison.is_of_runs else "trial"
+    energy = wording.method(comparison.energy_method) if comparison.energy_method else "not measured"
+    parts = [f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}"]
+    parts += [f"residual {fmt.percent(comparison.residual_cv, 1)}"] if comparison.residual_cv is not None else []
+    parts += [f"energy: {energy}"]
+    if comparison.budget_s is not None:
+        parts.append(f"took {fmt.duration(comparison.spent_s)} of {fmt.duration(comparison.budget_s)}")
+    text = f"{_OF_RUNS if comparison.is_of_runs else _OF_TRIALS} {_EACH}"
+    return [doc.Heading("How we know"), doc.Paragraph(f"{' · '.join(parts)}."), doc.Paragraph(text, is_note=True)]
+
+
+# -- An experiment --
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRecord:
+    """An experiment as far as it is done: its trainings, and why others are missing.
+
+    Attributes:
+        name: of the experiment.
+        text: of its file, as it was written.
+        sha256: of the file's bytes.
+        groups: trainings by the name of their group, the baseline's first; each one run (of several runs,
+            ``logs.continued_runs.whole_training`` makes one). Trainings of a group differ in their seed alone.
+        not_run: name and reason of each training of which there is no run.
+        notes: on the whole: sentences without a full stop.
+        budget: what all trainings used and may use together, by the total's name in ``format.QUANTITIES``.
+    """
+
+    name: str
+    text: str
+    sha256: str
+    groups: tuple[tuple[str, tuple[Run, ...]], ...]
+    not_run: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    budget: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All trainings, those too that did not come to their end."""
+        return tuple(run for _, runs in self.groups for run in runs)
+
+
+def experiment_document(record: ExperimentRecord) -> doc.Document:
+    """Return the page of an experiment: what was saved and learnt, every training, and what was asked for."""
+    sides = [side_of(name, runs) for name, runs in record.groups]
+    comparisons = _comparisons(sides)
+    budget = [
+        f"{text(used)} of the budget of {text(limit)} used." if limit else f"Budget of {name}: {text(used)} used."
+        for (name, text), (used, limit) in ((fmt.QUANTITIES[q], pair) for q, pair in record.budget.items())
+    ]
+    n_all = len(record.runs) + len(record.not_run)
+    parts = [f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished"]
+    parts += [fmt.plural(len(sides), "group")] if len(sides) > 1 else []
+    if starts := [run.started_at for run in record.runs if run.started_at]:
+        parts.append(f"begun {min(starts)[:16].replace('T', ' ')} UTC")
+    return doc.Document(
+        title=f"Experiment {record.name}",
+        subtitle=" · ".join(parts),
+        footer=_footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
+        verdict=_experiment_verdict(sides, comparisons),
+        blocks=(
+            *_answer(comparisons, sides),
+            *_not_run(dict(record.not_run)),
+            *(doc.Paragraph(text) for text in budget),
+            *_trainings(record, shared_metrics(sides)[:_MOST_METRICS]),
+            *_details(comparisons, sides),
+            *(doc.Paragraph(f"{note}.", is_note=True) for note in record.notes),
+            *(_method(comparisons[0]) if comparisons else ()),
+            doc.Heading("The file of the experiment"),
+            doc.Paragraph(f"SHA-256 of its bytes: {record.sha256}.", is_note=True),
+            doc.Verbatim(mask_secrets(record.text)),
+        ),
+    )
+
+
+def _comparisons(sides: Sequence[Side]) -> list[Comparison]:
+    """Return the ratios to the baseline's totals: of several arms, within each combination of the matrix by itself.
+
+    A combination without a finished training of the baseline and of another arm has none.
+    """
+    arms = [_arm(side) for side in sides]
+    combinations: dict[str, list[Side]] = {}
+    for side, arm in zip(sides, arms, strict=True):
+        combinations.setdefault(side.name.removeprefix(arm) if len(set(arms)) > 1 else "", []).append(side)
+    found = []
+    for own in combinations.values():
+        done = [(side.name, side.runs) for side in own if side.runs]
+        if len(done) > 1 and own[0].runs and _arm(own[0]) == arms[0]:
+            found.append(compare_runs(done, of_whole=True))
+    return found
+
+
+def _arm(side: Side) -> str:
+    return next((run.text("arm") for run in (*side.runs, *side.left_out)), "") or side.name.partition(", ")[0]
+
+
+def _experiment_verdict(sides: Sequence[Side], comparisons: Sequence[Comparison]) -> str:
+    """Say what saved most, and what it learnt for that."""
+    pairs = sorted(
+        ((found, row) for found in comparisons for row in found.rows), key=lambda pair: saving_order(pair[1])
+    )
+    if not pairs:
+        missing = [side.name for side in sides if not side.runs]
+        what = f"no training of {_listed(missing)} has finished" if missing else "there is one group of trainings"
+        return f"Nothing can be compared: {what}." if sides else "No training has been run."
+    comparison, row = pairs[0]
+    by_name = {side.name: side for side in sides}
+    baseline = by_name[comparison.baseline.name]
+    learnt = _learnt_text(by_name[row.name], baseline, shared_metrics(sides)[:1])
+    return f"{row_sentence(comparison, row)}{f'; {learnt}' if learnt else ''}."
+
+
+def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[doc.Block]:
+    """Return every training by itself."""
+    rows = []
+    for name, runs in record.groups:
+        for run in runs:
+            seed = run.text("seed")
+            own = name if not seed and len(runs) == 1 else f"{name}, {f'seed {seed}' if seed else run.run_id}"
+            cells = Side(own, (run,)).cells(metrics)
+            parts = f", {len(run.parts)} runs" if len(run.parts) > 1 else ""
+            rows.append((*cells, f"{fmt.shortened(run.summary.status, 20)}{parts}"))
+    titles = ["trained", *(name for name, _ in fmt.QUANTITIES.values()), *(f"final {name}" for name in metrics)]
+    columns = (
+        doc.Column("", 2.0),
+        *(doc.Column(fmt.shortened(title, 24), 1.2, is_number=title != "trained") for title in titles),
+        doc.Column("status", 1.0),
+    )
+    more = [doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more")] if len(rows) > _MOST_ROWS else []
+    return [doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS])), *more] if rows else []
+
+
+# -- CSV --
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """Return one row an arm, the baseline first; what is not known is empty, not zero."""
+    rows = [_row_values(row) for row in (comparison.baseline, *comparison.rows)]
+    return csv_text(list(rows[0]), rows)
+
+
+def _row_values(row: ComparisonRow) -> dict[str, Any]:
+    whole = row.whole_run
+    return {
+        "name": row.name,
+        "verdict": str(row.verdict),
+        **{name: value for ratio in QUANTITIES for name, value in _ends(ratio, "", getattr(row, ratio)).items()},
+        "n_trials": row.n_trials,
+        "duration_s_per_sample": row.duration_s_per_sample,
+        "peak_memory_gb": row.peak_memory_gb,
+        "one_off_s": row.one_off_s,
+        "final_loss": row.final_loss,
+        **_ends("whole_duration", "_s", whole.duration_s),
+        **_ends("whole_energy", "_kwh", whole.energy_kwh),
+        **_ends("whole_emissions", "_kgco2e", whole.emissions_kgco2e),
+        **_ends("whole_cost", "_usd", whole.cost_usd),
+        "budget_s": row.budget_s,
+        "reason": row.reason,
+        "notes": "; ".join(row.notes),
+        "learns_otherwise": row.learns_otherwise,
+    }
+
+
+def _ends(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:
+    values = (None,) * 3 if estimate is None else (estimate.point, estimate.lower, estimate.upper)
+    return dict(zip((f"{name}{unit}", f"{name}_lower{unit}", f"{name}_upper{unit}"), values, strict=True))
