@@ -1,6 +1,6 @@
 """Forecasts against what then happens: ours, plain WLS and what others do, in one run.
 
-    python benchmarks/backtest.py [--replicates 400] [--runs DIR] [--into docs/forecasting-tables.md]
+    python benchmarks/backtest.py [--replicates 400] [--runs DIR] [--into benchmarks/tables/forecasts.md]
 
 1. Virtual time: trials and full runs are drawn from models of known cost, thousands of times, without waiting. Each
    method is given the same trials, and is scored against a full run that was drawn apart from them.

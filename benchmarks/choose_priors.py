@@ -1,6 +1,6 @@
 """The priors of live forecasts, chosen on recorded trainings with whole groups of them left out.
 
-    python benchmarks/choose_priors.py --runs DIR --into docs/forecasting-tables.md
+    python benchmarks/choose_priors.py --runs DIR --into benchmarks/tables/forecasts.md
 
 Candidates are drawn about the priors in use. Each is scored on the GPU runs of ``backtest_gpu.py`` whose steps all do
 the same work, on the CPU runs of ``backtest_live.py`` and on virtual time. Record directories of the GPU runs, and CPU

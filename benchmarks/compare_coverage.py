@@ -1,6 +1,6 @@
 """Comparisons of techniques in simulation: how often intervals of equal arms contain 1, and how often 10% is found.
 
-    python benchmarks/compare_coverage.py [--n 2000] [--into docs/comparison.md]
+    python benchmarks/compare_coverage.py [--n 2000] [--into benchmarks/tables/comparison.md]
 
 Trials of 5 s as a budget of 120 s gives, when a sixth of it goes into preparations: 20, in blocks of one trial for each
 arm, of which each second one mirrors the one before. Nothing is waited for: the times are drawn.

@@ -1,6 +1,6 @@
 """Comparisons of recorded trainings on 8 × H100: records of modded-nanogpt against the ones before and themselves.
 
-    python benchmarks/compare_records.py --runs DIR [--into docs/comparison.md]
+    python benchmarks/compare_records.py --runs DIR [--into benchmarks/tables/comparison.md]
 
 DIR holds nanogpt_runs.csv (run, track, record, steps, total_s) and nanogpt_times.csv (run, step, elapsed_ms): facts
 read from the logs of KellerJordan/modded-nanogpt @f411b3d3 (MIT), which are not in this project. A record is compared

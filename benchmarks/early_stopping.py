@@ -1,6 +1,6 @@
 """What early stopping saves and what it costs: on scikit-learn's digits, and on simulated curves.
 
-    python benchmarks/early_stopping.py [--seeds 10] [--n 400] [--into docs/early-stopping.md]
+    python benchmarks/early_stopping.py [--seeds 10] [--n 400] [--into benchmarks/tables/early-stopping.md]
 
 Each seed trains a small network on other digits to its end, with the loss and accuracy on validation digits and the
 accuracy on test digits after every epoch. Each rule is then asked where it would have ended that very training, so

@@ -1,6 +1,6 @@
 """Check the errors of finished energies against meters at the wall, and compute those that the package ships.
 
-    python benchmarks/energy_errors.py --tables DIR [--wall DIR] [--check] [--into docs/uncertainty.md]
+    python benchmarks/energy_errors.py --tables DIR [--wall DIR] [--check] [--into benchmarks/tables/uncertainty.md]
 
 ``--tables`` is a folder with ``gpu-runs/``: MLPerf's nodes with their wall power, and Zeus's traces. ``--wall`` is the
 folder ``results`` of github.com/raphischer/ai-energy-validation: CodeCarbon and a wall meter on one workstation.

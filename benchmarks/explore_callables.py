@@ -1,6 +1,6 @@
 """What does not go in proportion to its data: fits of scikit-learn, forecast by ``explore_callable`` and then run.
 
-    python benchmarks/explore_callables.py [--samples 40000] [--budget 10] [--into docs/exploration.md]
+    python benchmarks/explore_callables.py [--samples 40000] [--budget 10] [--into benchmarks/tables/exploration.md]
 
 On one thread: threads that wait for one another take any time on a machine that others use.
 """

@@ -1,6 +1,6 @@
 """Fit what GPUs draw of their power limit, write what the package ships of it, and score it by leaving out.
 
-    python benchmarks/fit_power.py --tables DIR [--write] [--into docs/energy-elsewhere.md]
+    python benchmarks/fit_power.py --tables DIR [--write] [--into benchmarks/tables/energy-elsewhere.md]
 
 Each training of Zeus's traces (network, data, batch size) was run on up to four GPUs at their own limit. One share of
 the limit is idle + (full - idle) × activity: two numbers of the GPU, one of the training. They are fitted to the

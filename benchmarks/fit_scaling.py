@@ -1,6 +1,6 @@
 """Fit how GPUs scale with their number, and score it on GPUs and tasks that were left out.
 
-    python benchmarks/fit_scaling.py --tables DIR [--write] [--into docs/scaling.md]
+    python benchmarks/fit_scaling.py --tables DIR [--write] [--into benchmarks/tables/scaling.md]
 
 One linear mixed model of the logarithm of the loss: with gain = (n_to / n_from) ** exponent, the loss is 1.1 less the
 exponent. Its logarithm is about normal (a few trainings scale badly, none far beyond linear), which the exponent is

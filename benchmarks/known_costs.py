@@ -1,6 +1,6 @@
 """Loops of known cost: an epoch that starts in so many ms, batches of so many ms, both by waiting busily.
 
-    python benchmarks/known_costs.py [--budget 10] [--into docs/exploration.md]
+    python benchmarks/known_costs.py [--budget 10] [--into benchmarks/tables/exploration.md]
 
 On a machine that others use, a wait of 1 ms takes longer now and then: what it took is timed as well, and is the truth.
 """

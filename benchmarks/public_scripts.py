@@ -1,6 +1,6 @@
 """Training scripts of public repositories, unmodified, plainly and under `python -m greenlove_tracker`: what is seen.
 
-    python benchmarks/public_scripts.py CHECKOUTS [--only TEXT] [--json FILE] [--into docs/runner-loops.md]
+    python benchmarks/public_scripts.py CHECKOUTS [--only TEXT] [--json FILE] [--into benchmarks/tables/runner-loops.md]
 
 CHECKOUTS is a directory with checkouts of the repositories (any of them), under their own names: `examples` (of
 pytorch), `nanoGPT`, `minGPT` (karpathy), `pytorch-tutorial` (yunjey), `PyTorch-GAN` (eriklindernoren), `sam` (davda54),

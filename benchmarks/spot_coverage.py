@@ -1,6 +1,6 @@
 """Spot trainings, event by event: how often time and cost fall into the advice's intervals, and how far its means are.
 
-    python benchmarks/spot_coverage.py [--n 2000] [--into docs/spot.md]
+    python benchmarks/spot_coverage.py [--n 2000] [--into benchmarks/tables/spot.md]
 
 A simulation of its own: a clock that goes from one event to the next (a batch done, a save begun, whole, a preemption,
 a machine there again), which shares no code with the package. What is true is drawn from what the user is said to know:

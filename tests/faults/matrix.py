@@ -1,6 +1,6 @@
 """Faults, and what must hold under each: the matrix of ``docs/reliability.md``.
 
-    python tests/faults/matrix.py [--only WORD] [--into docs/reliability.md]
+    python tests/faults/matrix.py [--only WORD] [--into benchmarks/tables/reliability.md]
 
 Each row trains the same tiny training (``training.py``) twice, in a process each: without the tracker and with it. Both
 meet the fault, where it can be without a tracker too. Three things must hold: what the training comes to is the same,

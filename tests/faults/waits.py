@@ -1,6 +1,6 @@
 """Faults while a run waits to begin, and how late it then begins: the second table of ``docs/reliability.md``.
 
-    PYTHONPATH=tests python tests/faults/waits.py [--only WORD] [--into docs/reliability.md]
+    PYTHONPATH=tests python tests/faults/waits.py [--only WORD] [--into benchmarks/tables/reliability.md]
 
 Most rows move the clocks of a machine that is none (``scheduling/waits.py``), below the real wait with its real
 threads: a machine cannot be suspended, nor its clock set, in a test. The last rows are real processes and real signals.
