@@ -1,6 +1,6 @@
 """What waiting for a cleaner hour saves: ours, simple rules, persistence and the oracle, on a year of grids.
 
-    python benchmarks/carbon_windows.py --series DIR [--into benchmarks/tables/carbon-windows.md] [--refit-days 7] [--clock-hours 24]
+    python benchmarks/carbon_windows.py --series DIR [--refit-days 7] [--clock-hours 24] [--into PAGE]
     python benchmarks/carbon_windows.py --series DIR --settings
     python benchmarks/carbon_windows.py --series DIR --statsmodels 5
 

@@ -1,7 +1,7 @@
 """Explorations before a training, beside the original green-love and carbontracker: time spent, error, intervals.
 
     python benchmarks/compare_explorations.py --sitting 1 [--device cuda]    # about 12 minutes; then 2, then 3
-    python benchmarks/compare_explorations.py --into benchmarks/tables/exploration.md     # the tables again, from what is recorded
+    python benchmarks/compare_explorations.py --into benchmarks/tables/exploration.md    # again, from the records
 
 Four training loops are sized so that a full run takes 25 s. In each sitting each is run plainly before and after the
 tools have made their forecasts; loops and tools take turns in another order each time, and each run is a fresh process.

@@ -1,6 +1,6 @@
 """Damaged logs of three tools: none may crash or hang the reader, and no number of a damaged row goes unnoticed.
 
-    nice -n 15 python benchmarks/fuzz_logs.py [--inputs 100000] [--seed 0] [--keep DIR] [--into benchmarks/tables/reliability.md]
+    nice -n 15 python benchmarks/fuzz_logs.py [--inputs 100000] [--seed 0] [--keep DIR] [--into PAGE]
 
 The logs of ``tests/recorded`` (ours, carbontracker's and CodeCarbon's; ours also with forecasts and trials) are damaged
 again and again, one to three times each, and everything is read that reports read. An input fails where
