@@ -69,7 +69,7 @@ def forecast(
     limit_s = None if limit is None else limit.limit_s
     hours_s = None if max_hours is None else max_hours * SECONDS_PER_HOUR
     if epochs is not None or samples is not None or steps is not None:
-        click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps, limit_s))
+        click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps, limit_s, as_json=as_json))
     elif n_runs is not None:
         if as_csv:
             raise UsageError("--runs gives text or --json")
@@ -77,7 +77,7 @@ def forecast(
             raise UsageError("--runs sums the time of all runs, whichever machines they are on: leave --hours out")
         click.echo(sweep_text(logs_of(log_dir), n_runs, as_json=as_json, project=of_project))
     elif hours_s is not None and is_of_exploration(logs := logs_of(log_dir), hours_s):
-        click.echo(exploration_text(logs, None, None, None, limit_s))
+        click.echo(exploration_text(logs, None, None, None, limit_s, as_json=as_json))
     else:
         style = "json" if as_json else "csv" if as_csv else "text"
         click.echo(outcomes_text(logs_of(log_dir, may_be_empty=as_json), quantity, style, hours_s))
@@ -133,7 +133,7 @@ def outcomes_text(logs: Logs, quantity: str, style: str, limit_s: float | None =
 
 
 def exploration_text(
-    logs: Logs, epochs: int | None, samples: int | None, steps: int | None, limit_s: float | None = None
+    logs: Logs, epochs: int | None, samples: int | None, steps: int | None, limit_s: float | None, *, as_json: bool
 ) -> str:
     """Return the last exploration's forecast for other numbers of epochs, samples or steps; nothing is run.
 
@@ -143,6 +143,7 @@ def exploration_text(
         samples: of an epoch; likewise.
         steps: of the training; likewise.
         limit_s: of its time, if it starts now; None: none is asked about.
+        as_json: and not as a screen.
 
     Raises:
         UsageError: where the directory holds no exploration, or the plan cannot be.
@@ -159,7 +160,11 @@ def exploration_text(
     forecast, fit = forecast_from_log(run, plan), None
     if limit_s is not None:
         fit = time_fit(forecast, limit_s, forecast_of=lambda other: forecast_from_log(run, other))
-    return forecast_screen(forecast, run.trials, time.time(), fit)
+    if not as_json:
+        return forecast_screen(forecast, run.trials, time.time(), fit)
+    estimates = {quantity: (e := getattr(forecast, quantity)) and asdict(e) for quantity in _QUANTITIES.values()}
+    warnings = [str(warning) for warning in forecast.warnings]
+    return json.dumps({"plan": asdict(plan), **estimates, "warnings": warnings}, indent=2)
 
 
 def sweep_text(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = None) -> str:

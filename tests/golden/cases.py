@@ -204,6 +204,7 @@ CASES: dict[str, Case] = {
     "report-sci": verb("report several --format sci"),
     "forecast-outcomes": verb("forecast tracked --json"),
     "forecast-of-200-runs": verb("forecast recorded --runs 200 --json"),
+    "forecast-again": verb("forecast explored --epochs 30 --json"),
     "project-log": verb("project explored --csv"),
     "project-decision": verb("project --gpu T4 --hours 20 --country DE --within 8h --max-cost 40 --json", "decision"),
     "project-spot": verb(
