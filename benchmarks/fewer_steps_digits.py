@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from compare_digits import EPOCHS, N_TRAINED_ON, task
 
 from greenlove_tracker.techniques.arm import build_arm, seed_all
-from greenlove_tracker.techniques.curriculum import Curriculum, difficulty_by_loss
+from greenlove_tracker.techniques.curriculum import Curriculum
 from greenlove_tracker.techniques.curriculum import technique as curriculum
 from greenlove_tracker.techniques.lr_schedule import technique as lr_schedule
 from greenlove_tracker.techniques.technique import Technique, combined
@@ -42,7 +42,6 @@ ARMS: dict[str, tuple[Technique | None, int, str]] = {  # with the epochs and th
     "fewer epochs": (None, FEWER_EPOCHS, ""),
     "fewer epochs + cosine": (COSINE, FEWER_EPOCHS, ""),
     "curriculum": (EASY_FIRST, EPOCHS, "loss"),
-    "curriculum, classes balanced": (EASY_FIRST, EPOCHS, "loss, balanced"),
     "curriculum, random difficulty": (EASY_FIRST, EPOCHS, "random"),
     "curriculum + cosine": (combined([EASY_FIRST, COSINE]), EPOCHS, "loss"),
 }
@@ -74,11 +73,12 @@ def difficulties(seed: int) -> dict[str, dict[str, Any]]:
     """Return what a task gives for each kind of difficulty: of a model of its own, or random."""
     parts, _ = trained(None, SCORING_EPOCHS, seed + 1000)
     data = parts["train_dataset"].dataset
-    by_loss = {"difficulty": difficulty_by_loss(parts["model"], data)}
+    images, labels = data.tensors
+    with torch.no_grad():
+        losses = torch.nn.functional.cross_entropy(parts["model"].eval()(images), labels, reduction="none")
     return {
         "": {},
-        "loss": by_loss,
-        "loss, balanced": {**by_loss, "difficulty_groups": data.tensors[1]},
+        "loss": {"difficulty": losses},
         "random": {"difficulty": torch.rand(len(data), generator=torch.Generator().manual_seed(seed))},
     }
 

@@ -374,9 +374,9 @@ FAULTS = (
     ),
     Fault(
         "techniques",
-        "techniques/grad_accumulation.py",
-        "plain([root * weight for root in roots], *_as_sequences(args), **kwargs)",
-        "plain(roots, *_as_sequences(args), **kwargs)",
+        "techniques/step.py",
+        "share = 1 if self._is_sum else (end - begin) / size",
+        "share = 1",
         "accumulated gradients are as many times too large",
         ("tests/techniques/test_grad_accumulation.py",),
     ),

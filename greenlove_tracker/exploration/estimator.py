@@ -23,7 +23,14 @@ from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_pe
 from greenlove_tracker.exploration.scheduler import Scheduler
 from greenlove_tracker.exploration.snapshot import RestoreError, find_lr_schedulers, preserved
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, default_step, run_trial, source_of
+from greenlove_tracker.exploration.trials import (
+    DEFAULT_BATCH_SIZE,
+    BatchSource,
+    default_step,
+    run_trial,
+    source_of,
+    step_of,
+)
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.format import duration
@@ -59,7 +66,7 @@ class Estimator:
     Args:
         model: on the device that it trains on.
         optimizer: one, or several for a ``train_step`` that takes them.
-        criterion: the loss.
+        criterion: the loss of (outputs, targets); None where ``loss`` or ``train_step`` says it.
         train_dataset: a data set, or the ``DataLoader`` that the training uses.
         total_epochs: of the whole training.
         batch_size: for a data set; a ``DataLoader`` has its own.
@@ -69,8 +76,10 @@ class Estimator:
         auto_open_report: open the page in a browser, where there is one.
         asks: ask on a terminal whether to train on.
         on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask whether to train on.
-        train_step: a function of (model, batch, optimizer, criterion, device) that makes one step and may return its
-            loss; needed for anything beyond batches of (inputs, targets).
+        loss: a function of (model, batch) that returns the loss of a batch, whose tensors are on the device; needed for
+            anything beyond batches of (inputs, targets).
+        train_step: instead, a function of (model, batch, optimizer, criterion, device) that makes one step and may
+            return its loss.
         device: of the model; default where its parameters are.
         eval_fn: an evaluation, a function of the model.
         eval_every: an evaluation follows every so many epochs, or steps of a training in steps; default each epoch.
@@ -107,6 +116,7 @@ class Estimator:
         auto_open_report: bool = False,
         asks: bool = True,
         on_no_terminal: str = "continue",
+        loss: Callable[[Any, Any], Any] | None = None,
         train_step: Callable[..., Any] | None = None,
         device: str | torch.device | None = None,
         eval_fn: Callable[[nn.Module], object] | None = None,
@@ -123,7 +133,8 @@ class Estimator:
         **settings: Any,
     ) -> None:
         self._model, self._optimizer, self._criterion = model, optimizer, criterion
-        self._train_step, self._device = train_step or default_step, device_of(model, device)
+        own_step = default_step if loss is None else step_of(loss)
+        self._train_step, self._device = train_step or own_step, device_of(model, device)
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
         self._clock, self._meter = clock, meter
         self._last_batch: Any = None

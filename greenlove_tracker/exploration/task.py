@@ -22,7 +22,6 @@ _MEANT = {
     "train_dataloader": "train_dataset",
     "train_loader": "train_dataset",
     "trainloader": "train_dataset",
-    "loss": "criterion",
     "loss_fn": "criterion",
     "net": "model",
     "epochs": "total_epochs",
@@ -137,7 +136,7 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
 
     Args:
         found: what a task returned: ``(model, optimizer, criterion, train_dataset)``, or a mapping of those and of what
-            else ``Estimator`` takes.
+            else ``Estimator`` takes; with a ``loss`` no criterion is needed.
         target: that returned it, for messages.
         takes: the names that a mapping may hold.
 
@@ -147,9 +146,12 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
     if isinstance(found, Mapping):
         if unknown := [str(name) for name in found if name not in takes]:
             raise UsageError(f"{target} gives {' '.join(_unknown(name, takes) for name in unknown)}")
-        if missing := [piece for piece in _PIECES if piece not in found]:
+        if hasattr(found.get("loss"), "forward"):
+            raise UsageError(f"{target} gives a loss that is a module: name it criterion; loss is of (model, batch)")
+        given = {"criterion": None, **found} if "loss" in found else dict(found)
+        if missing := [piece for piece in _PIECES if piece not in given]:
             raise UsageError(f"{target} gives no {', '.join(missing)}")
-        return dict(found)
+        return given
     if isinstance(found, tuple) and len(found) == len(_PIECES):
         return dict(zip(_PIECES, found, strict=True))
     raise UsageError(

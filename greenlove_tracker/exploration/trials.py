@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -111,7 +112,30 @@ def _is_finite(loss: Any) -> bool:
 
 
 def default_step(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
-    """Make one step on a batch of (inputs, targets); anything else needs a ``train_step`` of the user's.
+    """Make one step on a batch of (inputs, targets); anything else needs a ``loss`` or a ``train_step`` of the user's.
+
+    Raises:
+        UsageError: where the batch is something else.
+    """
+    return step_of(partial(loss_of_pair, criterion=criterion))(model, batch, optimizer, criterion, device)
+
+
+def step_of(loss: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return a training step that makes a ``loss(model, batch)`` smaller."""
+
+    def step(model: Any, batch: Any, optimizer: Any, _: Any, device: Any) -> Any:
+        batch = map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
+        optimizer.zero_grad()
+        found = loss(model, batch)
+        found.backward()
+        optimizer.step()
+        return found
+
+    return step
+
+
+def loss_of_pair(model: Any, batch: Any, criterion: Any) -> Any:
+    """Return the loss of a batch of (inputs, targets).
 
     Raises:
         UsageError: where the batch is something else.
@@ -119,15 +143,24 @@ def default_step(model: Any, batch: Any, optimizer: Any, criterion: Any, device:
     if isinstance(batch, dict) or not isinstance(batch, list | tuple) or len(batch) != 2:
         kind = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, list | tuple | dict) else "")
         raise UsageError(
-            f"a batch is a {kind}, not (inputs, targets): give train_step=, a function of "
-            "(model, batch, optimizer, criterion, device) that makes one step"
+            f"a batch is a {kind}, not (inputs, targets): give loss=, a function of (model, batch) that returns the "
+            "loss, or train_step=, a function of (model, batch, optimizer, criterion, device) that makes one step"
         )
-    inputs, targets = (part.to(device, non_blocking=True) for part in batch)
-    optimizer.zero_grad()
-    loss = criterion(model(inputs), targets)
-    loss.backward()
-    optimizer.step()
-    return loss
+    inputs, targets = batch
+    return criterion(model(inputs), targets)
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return a value with the tensors in its tuples, lists and mappings changed, and all else as it was."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return type(value)({key: map_tensors(item, change) for key, item in value.items()})  # type: ignore[call-arg]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
+        return type(value)(*(map_tensors(item, change) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)([map_tensors(item, change) for item in value])
+    return value
 
 
 class BatchSource(ABC):

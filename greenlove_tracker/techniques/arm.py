@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
-from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -17,15 +15,17 @@ from torch import nn
 
 from greenlove_tracker.comparisons import BASELINE
 from greenlove_tracker.config import setting_names
+from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.exploration.estimator import Estimator, device_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
-from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of, pieces_of
-from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, default_step, source_of
+from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, source_of
+from greenlove_tracker.phases import length_by_phases, phases_from
+from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 
 Task = Callable[[], Any]  # returns (model, optimizer, criterion, train_dataset), or a mapping of them and of more
-FOR_TECHNIQUES = ("difficulty", "difficulty_groups")  # names that a task may give for them alone
+FOR_TECHNIQUES = ("difficulty", "max_grad_norm")  # names that a task may give for them alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Arm:
         parts: by name, after the technique.
         source: of the batches.
         device: of the model.
+        step: makes one optimizer step on a batch, and returns its loss; one of the task's own may return none.
         active: a context in which everything of the arm runs.
         note: what the technique changes in what is learnt.
     """
@@ -45,18 +46,27 @@ class Arm:
     parts: Parts
     source: BatchSource
     device: torch.device
+    step: Callable[[Any], Any]
     active: Callable[[], AbstractContextManager[Any]] = nullcontext
     note: str = ""
 
-    def step(self, batch: Any) -> Any:
-        """Make one optimizer step on a batch, and return what the step returns: its loss, or None."""
-        parts = self.parts
-        return step_of(parts)(parts["model"], batch, parts["optimizer"], parts["criterion"], self.device)
-
     def training_step(self) -> TrainingStep:
         """Return its step and what it trains, as they are now, for what measures its memory."""
-        modules = tuple(m for m in (self.parts["model"], self.parts["criterion"]) if isinstance(m, nn.Module))
+        model = self.step.model if isinstance(self.step, OwnStep) else self.parts["model"]
+        modules = tuple(m for m in (model, self.parts["criterion"]) if isinstance(m, nn.Module))
         return TrainingStep(modules, tuple(each_of(self.parts["optimizer"])), self.step, self.device)
+
+    def counted(self) -> list[str]:
+        """Return what the technique and the step counted while they ran, in sentences."""
+        asked = [*self.parts.get("technique_notes", ()), *([self.step.note] if isinstance(self.step, OwnStep) else [])]
+        return [text for ask in asked if (text := _answer(ask))]
+
+
+def _answer(ask: Callable[[], str]) -> str:
+    try:
+        return ask()
+    except Exception as error:  # a technique of the user's: the comparison is worth more than what it counted
+        return f"What it counted could not be read: {error!r}"
 
 
 def parts_of(task: Task, seed: int) -> Parts:
@@ -70,102 +80,88 @@ def parts_of(task: Task, seed: int) -> Parts:
     return pieces_of(task(), getattr(task, "__name__", "the task"), takes)
 
 
-def build_arm(
-    task: Task, technique: Technique | None = None, *, seed: int = 0, others: Sequence[Mapping[str, Any]] = ()
-) -> Arm:
+def build_arm(task: Task, technique: Technique | None = None, *, seed: int = 0) -> Arm:
     """Build the training of a task with a technique applied.
 
     Args:
         task: called anew for each arm.
         technique: None for the baseline.
         seed: of all random states, before the task is called.
-        others: parts that the task returned before, as they came from it: where it returns an object of theirs again,
-            the arm gets a copy.
 
     Raises:
         NotApplicableError: where the technique cannot be used here.
         UsageError: where the task returns something else than a task does.
     """
-    return arm_of(own_parts(parts_of(task, seed), others), technique)
+    return arm_of(parts_of(task, seed), technique)
 
 
 def arm_of(parts: Parts, technique: Technique | None = None) -> Arm:
     """Return the training of some parts with a technique applied; arguments and errors as of ``build_arm``."""
     if technique is not None:
         parts = technique.apply(parts)
-    source = batches_of(parts)
-    device = device_of(parts["model"], parts.get("device"))
+    source, device = batches_of(parts), device_of(parts["model"], parts.get("device"))
+    step = _step_of(parts, device)
     if technique is None:
-        return Arm(BASELINE, parts, source, device)
-    return Arm(technique.name, parts, source, device, technique.active, technique.note)
+        return Arm(BASELINE, parts, source, device, step)
+    return Arm(technique.name, parts, source, device, step, technique.active, technique.note)
 
 
-_SHARED = ("train_dataset",)  # data are read, not changed
+def _step_of(parts: Parts, device: torch.device) -> Callable[[Any], Any]:
+    """Return what makes a step on a batch: the task's own ``train_step`` where there is one."""
+    if (own := parts.get("train_step")) is None:
+        return OwnStep(parts, device)
+    model, optimizer, criterion = (parts[name] for name in ("model", "optimizer", "criterion"))
+    return lambda batch: own(model, batch, optimizer, criterion, device)
 
 
-def lives_on(parts: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True where a task returned its model, a part of it or an optimizer again: the user's, which live on."""
+def check_is_new(parts: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a task that returns a model or optimizer again: trained in one arm, it has learnt already in the next.
+
+    Raises:
+        UsageError: with what to do.
+    """
     kept = {id(thing) for other in others for thing in _changing(other)}
-    return any(id(thing) in kept for thing in _changing(parts))
+    if any(id(thing) in kept for thing in _changing(parts)):
+        raise UsageError(
+            "the task returns the same model or optimizer each time: make both inside the function, so that each way "
+            "to train begins with a model of its own"
+        )
 
 
 def _changing(parts: Mapping[str, Any]) -> list[Any]:
-    """Return what training changes: models and optimizers, and the parameters and buffers of the models."""
+    """Return what training changes: models, their parameters, and optimizers."""
     models = [m for name in ("model", "criterion") for m in each_of(parts[name]) if isinstance(m, nn.Module)]
-    within = [thing for model in models for thing in (*model.parameters(), *model.buffers())]
-    return [*each_of(parts["model"]), *each_of(parts["optimizer"]), *within]
+    parameters = [parameter for model in models for parameter in model.parameters()]
+    return [*each_of(parts["model"]), *each_of(parts["optimizer"]), *parameters]
 
 
-def own_parts(parts: Parts, others: Sequence[Mapping[str, Any]]) -> Parts:
-    """Return the parts of a training, copied all together where others hold its model or optimizer already.
+@dataclass(frozen=True, slots=True)
+class TrainingLength:
+    """The length of an arm's training: ``epochs``, or else optimizer ``steps``."""
 
-    The data are shared, and so are objects of the user's that a ``train_step`` is a method of. A function whose closure
-    holds what is copied gets the copy there.
+    epochs: int | None = None
+    steps: int | None = None
 
-    Args:
-        parts: as a task returned them.
-        others: that it returned before.
+
+def length_of(parts: Mapping[str, Any]) -> TrainingLength:
+    """Return how long a task says that it trains.
+
+    Raises:
+        UsageError: where it does not.
     """
-    if not lives_on(parts, others):
-        return parts
-    memo: dict[int, Any] = {id(parts[name]): parts[name] for name in _SHARED if name in parts}
-    stateful = [thing for thing in parts.get("also_restore", ()) if hasattr(thing, "state_dict")]
-    criterion = parts["criterion"] if isinstance(parts["criterion"], nn.Module) else None
-    lr_schedulers = find_lr_schedulers(parts["optimizer"], stateful)
-    copy.deepcopy((parts["model"], parts["optimizer"], criterion, stateful, lr_schedulers), memo)
-    own = {name: _copy_in(memo, thing) for name, thing in parts.items() if name not in _SHARED}
-    return {**parts, **own}
-
-
-def _copy_in(memo: Mapping[int, Any], thing: Any) -> Any:
-    """Return what a thing was copied to; one that was not is itself, and its closure or items are looked into."""
-    if id(thing) in memo:
-        return memo[id(thing)]
-    if isinstance(thing, FunctionType):
-        return _with_copies(thing, memo)
-    if type(thing) in (list, tuple):
-        return type(thing)(_copy_in(memo, part) for part in thing)
-    return thing
-
-
-def _with_copies(function: FunctionType, memo: Mapping[int, Any]) -> FunctionType:
-    """Return a function whose closure holds the copies of what was copied."""
-    cells = function.__closure__ or ()
-    held = [_content(cell) for cell in cells]
-    if not any(id(thing) in memo for thing in held):
-        return function
-    closure = tuple(CellType(memo[id(t)]) if id(t) in memo else cell for t, cell in zip(held, cells, strict=True))
-    code, names = function.__code__, function.__globals__
-    made = FunctionType(code, names, function.__name__, function.__defaults__, closure)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
-
-
-def _content(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a variable that is not set yet
-        return None
+    epochs, steps = parts.get("total_epochs"), parts.get("total_steps")
+    if phases := phases_from(parts.get("phases")):
+        total = length_by_phases(phases, epochs, steps)
+        epochs, steps = (total, None) if phases[0].unit == "epochs" else (None, total)
+    if (epochs is None) == (steps is None):
+        raise UsageError(
+            "how long is the whole training? A task says it with total_epochs or total_steps, in a dict with the rest; "
+            "or give {argument=}",
+            argument="epochs",
+        )
+    if epochs is not None:
+        return TrainingLength(epochs=whole_number("total_epochs", epochs))
+    return TrainingLength(steps=whole_number("total_steps", steps))
 
 
 def batches_of(parts: Mapping[str, Any]) -> BatchSource:
@@ -175,12 +171,6 @@ def batches_of(parts: Mapping[str, Any]) -> BatchSource:
         UsageError: where there is nothing to train on.
     """
     return source_of(parts["train_dataset"], parts.get("batch_size") or DEFAULT_BATCH_SIZE)
-
-
-def step_of(parts: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the training step of the parts, for a technique that wraps it."""
-    found: Callable[..., Any] = parts.get("train_step") or default_step
-    return found
 
 
 def seed_all(seed: int) -> None:

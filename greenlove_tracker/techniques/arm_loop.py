@@ -16,9 +16,10 @@ from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import BatchSource, loss_of
-from greenlove_tracker.phases import length_by_phases, phases_from
-from greenlove_tracker.techniques.arm import Arm
+from greenlove_tracker.techniques.arm import Arm, TrainingLength
 from greenlove_tracker.techniques.arm_training import samples_in
+from greenlove_tracker.techniques.early_stopping import evaluated
+from greenlove_tracker.techniques.step import settings_of
 from greenlove_tracker.tracker import Tracker
 
 TRAIN_LOSS = "train_loss"  # the metric that every arm logs where its step returns a loss
@@ -26,35 +27,6 @@ LEARNING_RATE = "learning_rate"  # of the first optimizer, and of its groups the
 ACCURACY = "accuracy"  # the name of what an ``eval_fn`` returns that gives a number without one
 _LOSSES_OF_STEPS = 100  # logged over a training that counts in steps, at most
 _MOST_WITHOUT_STEP = 10_000  # batches in a row; a training in steps whose optimizer never steps would not end
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingLength:
-    """The length of an arm's training: ``epochs``, or else optimizer ``steps``."""
-
-    epochs: int | None = None
-    steps: int | None = None
-
-
-def length_of(parts: Mapping[str, Any]) -> TrainingLength:
-    """Return how long a task says that it trains.
-
-    Raises:
-        UsageError: where it does not.
-    """
-    epochs, steps = parts.get("total_epochs"), parts.get("total_steps")
-    if phases := phases_from(parts.get("phases")):
-        total = length_by_phases(phases, epochs, steps)
-        epochs, steps = (total, None) if phases[0].unit == "epochs" else (None, total)
-    if (epochs is None) == (steps is None):
-        raise UsageError(
-            "how long is the whole training? A task says it with total_epochs or total_steps, in a dict with the rest; "
-            "or give {argument=}",
-            argument="epochs",
-        )
-    if epochs is not None:
-        return TrainingLength(epochs=whole_number("total_epochs", epochs))
-    return TrainingLength(steps=whole_number("total_steps", steps))
 
 
 class UnsavedEpochs:
@@ -139,7 +111,7 @@ class ArmLoop:
         every = parts.get("eval_every")
         self._eval_every = None if every is None else whole_number("eval_every", every)
         self._progress = _Progress()
-        self._schedulers = _Schedulers(parts)
+        self._schedulers = _EpochSchedulers(parts)
         self._loss = _MeanLoss()
         self._n_without_step = 0
         self._n_steps: Callable[[], int]
@@ -169,19 +141,17 @@ class ArmLoop:
 
     @property
     def notes(self) -> list[str]:
-        """The notes on the arm: on its technique, on what that counted, on its schedulers."""
-        counted = [tell() for tell in self._arm.parts.get("technique_notes", ())]
-        return [note for note in (self._arm.note, *counted, *self._schedulers.notes) if note]
+        """The notes on the arm: on its technique, and on what that counted."""
+        return list(filter(None, (self._arm.note, *self._arm.counted())))
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the training is, in plain values."""
-        return {"progress": asdict(self._progress), "loss": self._loss.state(), "schedulers": self._schedulers.state()}
+        return {"progress": asdict(self._progress), "loss": [self._loss.sum, self._loss.n]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` returned."""
         self._progress = _Progress(**state["progress"])
-        self._loss.put_back(state["loss"])
-        self._schedulers.put_back(state["schedulers"])
+        self._loss.sum, self._loss.n = state["loss"]
 
     def run(self, tracker: Tracker, epochs: Checkpointer | UnsavedEpochs) -> None:
         """Train to the end.
@@ -199,8 +169,6 @@ class ArmLoop:
                 for epoch in epochs.epochs(self._length.epochs, tracker=tracker):
                     if self._train_epoch(epoch, epochs):
                         epochs.stop()
-        if self._length.steps is not None:
-            self._schedulers.never_stepped()
         if self._stopping is not None and self._stopping.has_stopped:
             best_at = self._stopping.best_at
             if best_at:
@@ -234,8 +202,8 @@ class ArmLoop:
         is_last = epoch + 1 == self._length.epochs
         if is_last or (epoch + 1) % (self._eval_every or 1) == 0:
             self._progress.is_over = self._evaluate(epoch) or is_last
-        if self._progress.steps:  # before the first, as with fp16 that skips some, nobody can tell which are ours
-            self._schedulers.epoch_ended()
+        if self._progress.steps:  # none, where fp16 skipped them all
+            self._schedulers.step()
         return self.is_over
 
     def _after_step(self, epoch: int, epochs: Checkpointer | UnsavedEpochs) -> None:
@@ -297,18 +265,14 @@ class ArmLoop:
         return bool(self._stopping.step(values[metric]))
 
     def _evaluation(self) -> Iterator[tuple[str, Any]]:
-        """Evaluate, and leave each layer in the mode, training or evaluation, that it was in; yield what is found."""
+        """Evaluate, and yield what is found by name."""
         if self._eval_fn is None:
             return
-        modes = [(module, module.training) for module in self._model.modules()]
-        found = self._eval_fn(self._model)
-        for module, is_training in modes:
-            module.training = is_training
-        if isinstance(found, Mapping):
-            for name, value in found.items():
-                yield f"eval_{name}" if name in (TRAIN_LOSS, LEARNING_RATE) else str(name), value
-        else:
-            yield ACCURACY, found
+        found = evaluated(self._eval_fn, self._model)
+        if not isinstance(found, Mapping):
+            found = {ACCURACY: found}
+        for name, value in found.items():
+            yield f"eval_{name}" if name in (TRAIN_LOSS, LEARNING_RATE) else str(name), value
 
 
 def _learning_rates(optimizers: Any) -> list[float]:
@@ -321,8 +285,8 @@ class _MeanLoss:
     """The mean of what the steps of an epoch return; summed up where it lies, so that no step waits for a GPU."""
 
     def __init__(self) -> None:
-        self._sum: Any = None
-        self._n = 0
+        self.sum: Any = None
+        self.n = 0
 
     def add(self, returned: Any) -> None:
         """Add what a step returned: a loss, something that has one, or None."""
@@ -331,87 +295,37 @@ class _MeanLoss:
             loss = loss.detach().float().mean()
         elif isinstance(loss, bool) or not isinstance(loss, int | float):
             return
-        self._sum = loss if self._sum is None else self._sum + loss
-        self._n += 1
+        self.sum = loss if self.sum is None else self.sum + loss
+        self.n += 1
 
     def take(self) -> float | None:
         """Return the mean since it was last taken; None where there was no loss."""
-        mean = None if self._sum is None else float(self._sum) / self._n
-        self._sum, self._n = None, 0
+        mean = None if self.sum is None else float(self.sum) / self.n
+        self.sum, self.n = None, 0
         return mean
 
-    def state(self) -> dict[str, Any]:
-        """Return the sum and how many losses it is of."""
-        return {"sum": self._sum, "n": self._n}
 
-    def put_back(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state`` returned; a sum on the CPU adds up with losses on a GPU."""
-        self._sum, self._n = state["sum"], state["n"]
+class _EpochSchedulers:
+    """The learning-rate schedulers in ``also_restore``: those that nobody stepped in an epoch are stepped behind it.
 
-
-class _Schedulers:
-    """The learning-rate schedulers that a task names, of which some are stepped by its own step and some by nobody.
-
-    Args:
-        parts: of an arm.
-
-    Attributes:
-        notes: on those that were not followed.
+    ``ReduceLROnPlateau`` is not: it steps by a value that only the training's own loop knows.
     """
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
-        named = [s for s in parts.get("also_restore", ()) if isinstance(s, LRScheduler | ReduceLROnPlateau)]
-        within = {id(inner) for s in named for inner in getattr(s, "_schedulers", ())}  # SequentialLR, ChainedScheduler
-        optimizers = {id(optimizer) for optimizer in each_of(parts["optimizer"])}
-        outer = [s for s in named if id(s) not in within]
-        self.notes = [
-            f"{type(s).__name__} belongs to an optimizer that was replaced: its learning rates were not followed"
-            for s in outer
-            if id(getattr(s, "optimizer", None)) not in optimizers
-        ]
-        self._followed = [s for s in outer if id(getattr(s, "optimizer", None)) in optimizers]
-        self._before = [_position(s) for s in self._followed]
-        self._ours: list[int] | None = None  # of those that are followed; known after the first epoch with a step
+        ours = settings_of(parts).schedulers  # stepped by each step
+        named = [s for s in parts.get("also_restore", ()) if isinstance(s, LRScheduler) and s not in ours]
+        within = {id(inner) for s in named for inner in getattr(s, "_schedulers", ())}  # of a SequentialLR
+        self._schedulers = [s for s in named if not isinstance(s, ReduceLROnPlateau) and id(s) not in within]
+        self._positions = [s.last_epoch for s in self._schedulers]
 
-    def state(self) -> dict[str, Any]:
-        """Return which are ours to step, and the notes; how far each is, it knows itself."""
-        return {"ours": self._ours, "notes": list(self.notes)}
-
-    def put_back(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state`` returned."""
-        self._ours, self.notes = state["ours"], list(state["notes"])
-
-    def epoch_ended(self) -> None:
-        """Step those that nobody else stepped by the end of the first epoch with an optimizer step."""
-        if self._ours is None:
-            idle = self._idle()
-            self._ours = [n for n in idle if not isinstance(self._followed[n], ReduceLROnPlateau)]
-            if len(self._ours) < len(idle):
-                self.notes.append(
-                    "ReduceLROnPlateau steps by a value, which only the training's own loop knows: it was not followed"
-                )
+    def step(self) -> None:
+        """End an epoch."""
         with warnings.catch_warnings():  # of the optimizer's steps torch knows only those since a resume
             warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step\(\)` before", UserWarning)
-            for number in self._ours:
-                self._followed[number].step()
-
-    def never_stepped(self) -> None:
-        """Note those that were not stepped in a training in steps, whose rhythm nobody knows."""
-        self.notes += [
-            f"{type(self._followed[n]).__name__} is not stepped by train_step: its learning rates were not followed"
-            for n in self._idle()
-        ]
-
-    def _idle(self) -> list[int]:
-        """Return those that have not been stepped since the training began."""
-        positions = map(_position, self._followed)
-        return [n for n, (now, before) in enumerate(zip(positions, self._before, strict=True)) if now == before]
-
-
-def _position(scheduler: Any) -> Any:
-    """Return how often a scheduler was stepped; ``ChainedScheduler`` does not say, those in it do."""
-    position = getattr(scheduler, "last_epoch", None)
-    return [_position(inner) for inner in getattr(scheduler, "_schedulers", ())] if position is None else position
+            for scheduler, position in zip(self._schedulers, self._positions, strict=True):
+                if scheduler.last_epoch == position:
+                    scheduler.step()
+        self._positions = [s.last_epoch for s in self._schedulers]
 
 
 @contextmanager

@@ -188,10 +188,6 @@ class ArmTraining:
             peak_bytes = peak()
         return TimedWindow(duration_s, done, start_s, feed.n_starts, last.values(), peak_bytes)
 
-    def notes(self) -> tuple[str, ...]:
-        """Return what the technique counted while it ran, in sentences."""
-        return tuple(text for ask in self.arm.parts.get("technique_notes", ()) if (text := _answer(ask)))
-
     def close(self) -> None:
         """Let go of the workers of its loader."""
         self.arm.source.close()
@@ -269,13 +265,6 @@ class _LastLosses:
             (n, float(loss.float().mean()) if isinstance(loss, torch.Tensor) else float(loss))
             for n, loss in self._losses
         )
-
-
-def _answer(ask: Callable[[], str]) -> str:
-    try:
-        return ask()
-    except Exception as error:  # a technique of the user's: the comparison is worth more than what it counted
-        return f"What it counted could not be read: {error!r}"
 
 
 def process_states() -> list[SavedState]:

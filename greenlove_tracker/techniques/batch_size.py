@@ -5,26 +5,22 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
-from greenlove_tracker.exploration.peak_memory import LiveStorages
-from greenlove_tracker.exploration.snapshot import free_host_bytes
+from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.exploration.trials import LoaderSource, copied_loader, source_of
-from greenlove_tracker.techniques.arm import batches_of, is_out_of_memory
-from greenlove_tracker.techniques.single_step import first_batch, take_step, without_trace
+from greenlove_tracker.techniques.arm import arm_of, batches_of, is_out_of_memory
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _NOTE = "another batch size is another training: other steps an epoch, and a learning rate that is to be set anew"
 _SEARCH_S = 30.0  # for "max": what fitted by then is taken
-_HOST_SHARE = 0.5  # of the host's free memory: to run out of it ends the process, so that half is left alone
 _N_STEPS = 2  # of a try: the second has the states of the optimizer beside the activations
 _MOST_UNKNOWN = 2**20  # samples of a batch, where the data have no length
 
@@ -39,7 +35,7 @@ def technique(name: str, value: str | None) -> Technique:
     Raises:
         UsageError: for any other value.
     """
-    if value == "max":  # behind what wraps a step: that decides what fits
+    if value == "max":
         return Technique("batch-size=max", _apply_largest, stage=Stage.BATCH_SIZE, kind=name, note=_NOTE)
     if value is None or not value.isdecimal() or int(value) < 1:
         raise UsageError(f"{name} needs a number of samples: {name}=256, or {name}=max for the largest that fits")
@@ -48,7 +44,7 @@ def technique(name: str, value: str | None) -> Technique:
 
 def _apply(batch_size: int, parts: Parts) -> Parts:
     resized = with_batch_size(parts, batch_size)
-    n_samples = _n_samples(parts)
+    n_samples = batches_of(parts).samples_per_epoch
     if n_samples is not None and batch_size > n_samples:
         raise NotApplicableError(f"a batch of {batch_size:,} is more than the {n_samples:,} samples of an epoch")
     return resized
@@ -75,93 +71,23 @@ def with_batch_size(parts: Mapping[str, Any], batch_size: int) -> Parts:
     return {**parts, "train_dataset": copied_loader(data, batch_size=batch_size, **order)}
 
 
-def _n_samples(parts: Mapping[str, Any]) -> int | None:
-    """Return the samples of an epoch; None where nobody knows."""
-    data = parts["train_dataset"]
-    try:
-        return len(data.sampler if isinstance(data, DataLoader) and not _is_stream(data) else data)
-    except TypeError:
-        return None
-
-
-def _is_stream(data: Any) -> bool:
-    return isinstance(data, IterableDataset) or isinstance(getattr(data, "dataset", None), IterableDataset)
-
-
-# ---- the largest that fits
-
-
-class _OverBoundError(Exception):
-    """Tensors take more than the bound of memory."""
-
-
-class MemoryBound(LiveStorages):
-    """Raises as soon as the tensors that are made within take more than a bound: a host has no such error of its own.
-
-    Args:
-        bound_bytes: of all tensors that are made within and still held; what was there before is not counted.
-    """
-
-    def __init__(self, bound_bytes: float) -> None:
-        super().__init__()
-        self._bound_bytes = bound_bytes
-        self._live_bytes = 0
-
-    def __exit__(self, *error: object) -> None:
-        """Forget the failure: it holds the tensors of the step that failed."""
-        self.failure = None
-        super().__exit__(*error)
-
-    def add(self, tensor: torch.Tensor) -> list[int]:
-        """Follow a tensor of the host."""
-        return super().add(tensor) if tensor.device.type == "cpu" else []
-
-    def changed(self, number: int, change_bytes: int) -> None:
-        """Keep the sum alone: in a long search each change would be too much."""
-        self._live_bytes += change_bytes
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, and count what it made."""
-        for leaf in tree_leaves((args, kwargs or {})):
-            if isinstance(leaf, torch.Tensor):  # one that is not known yet was there before
-                known_bytes = self._live_bytes
-                self.add(leaf)
-                self._bound_bytes += self._live_bytes - known_bytes
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-    def followed(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Count what an operation made.
-
-        Raises:
-            _OverBoundError: where all together is too much.
-        """
-        super().followed(func, args, kwargs, result)
-        if self._live_bytes > self._bound_bytes:
-            raise _OverBoundError
-
-    def check(self) -> None:
-        """Raise what no operation could yet: behind some C++ takes no errors."""
-        if self.failure is not None:
-            raise self.failure
-
-
 def _apply_largest(parts: Parts) -> Parts:
-    with_batch_size(parts, 1)  # refuses what cannot be resized before anything runs
-    n_samples = _n_samples(parts)
-    most = n_samples or _MOST_UNKNOWN
     device = device_of(parts["model"], parts.get("device"))
-    given = batches_of(parts).batch_size
-    bound = None if device.type == "cuda" else MemoryBound(_HOST_SHARE * free_host_bytes())
-    with without_trace(parts):
-        found, is_certain = largest_that_fits(partial(fits, parts, bound=bound), most, begin=min(given, most))
+    if device.type != "cuda":
+        raise NotApplicableError(f"the largest batch is looked for on a GPU, and the model is on the {device.type}")
+    with_batch_size(parts, 1)  # refuses what cannot be resized before anything runs
+    source = batches_of(parts)
+    most = source.samples_per_epoch or _MOST_UNKNOWN
+    modules = [m for m in (parts["model"], parts["criterion"]) if isinstance(m, nn.Module)]
+    code = [c for c in (parts["criterion"], parts.get("train_step")) if c is not None and c not in modules]
+    others = tuple(parts.get("also_restore") or ())
+    with preserved(modules, parts["optimizer"], loaders=[parts["train_dataset"]], others=others, code=code):
+        parts["model"].train()
+        found, is_certain = largest_that_fits(partial(_fits, parts), most, begin=min(source.batch_size, most))
     if found == 0:
         raise NotApplicableError("not even a batch of one sample fits into the memory")
-    where = "the GPU's memory" if bound is None else "half of the free memory"
-    said = f"batches of {found:,} instead of {given:,}: the largest that fits into {where}"
-    if found == n_samples:
-        said = f"batches of {found:,} instead of {given:,}: all samples fit into one"
-    elif not is_certain:
-        said = f"batches of {found:,} instead of {given:,}: the largest that was found in {_SEARCH_S:g} s"
+    how = "that fits into the GPU's memory" if is_certain else f"that was found in {_SEARCH_S:g} s"
+    said = f"batches of {found:,} instead of {source.batch_size:,}: the largest {how}"
     notes = [*parts.get("technique_notes", ()), lambda: said]
     return {**with_batch_size(parts, found), "technique_notes": notes}
 
@@ -204,33 +130,23 @@ def largest_that_fits(
     return largest, True
 
 
-def fits(parts: Mapping[str, Any], batch_size: int, bound: MemoryBound | None) -> bool:
-    """Try steps with batches of a size; to be called within ``without_trace``.
-
-    Args:
-        parts: of the training.
-        batch_size: to be tried.
-        bound: of the tensors that steps make, the same for all sizes; None: the memory of the GPU.
-    """
-    resized = with_batch_size(parts, batch_size)
+def _fits(parts: Mapping[str, Any], batch_size: int) -> bool:
+    """Try steps with batches of a size."""
+    arm = arm_of(with_batch_size(parts, batch_size))
     try:
-        with bound or nullcontext():
-            batch = first_batch(resized)
-            for _ in range(_N_STEPS):
-                take_step(resized, batch)
-            if torch.cuda.is_initialized():
-                torch.cuda.synchronize()
-            if bound is not None:
-                bound.check()
+        batch = next(arm.source.first(1))
+        for _ in range(_N_STEPS):
+            arm.step(batch)
+        torch.cuda.synchronize()
         return True
-    except (RuntimeError, _OverBoundError) as error:  # torch.cuda.OutOfMemoryError is a RuntimeError
-        if not (isinstance(error, _OverBoundError) or is_out_of_memory(error)):
+    except RuntimeError as error:  # torch.cuda.OutOfMemoryError is one
+        if not is_out_of_memory(error):
             raise
     finally:
         batch = None
+        arm.source.close()
     for parameter in parts["model"].parameters():
         parameter.grad = None
     gc.collect()  # what the failed step holds in circles
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
     return False

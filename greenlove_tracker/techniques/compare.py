@@ -6,12 +6,10 @@ import gc
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from greenlove_tracker import devices
 from greenlove_tracker.comparisons import BASELINE, ArmTrial, Comparison
@@ -27,7 +25,7 @@ from greenlove_tracker.logs.comparisons import comparison_field, write_compariso
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import Clock, Method, RunStatus, SystemClock
-from greenlove_tracker.techniques.arm import Arm, Task, arm_of, is_out_of_memory, lives_on, own_parts, parts_of
+from greenlove_tracker.techniques.arm import Arm, Task, arm_of, check_is_new, is_out_of_memory, parts_of
 from greenlove_tracker.techniques.arm_training import ArmTraining, CutOffError, process_states
 from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Spending, rows_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
@@ -87,9 +85,8 @@ def compare(
         comparison = compare(task, ["amp-bf16", "grad-accumulation=4", "amp-bf16+compile"])
         comparison.rows[0].energy_ratio
 
-    Each technique is an arm beside the baseline: the task, called anew with the same random state. Where it returns a
-    model that lives on, the arms are copies of it. The arms' trials are interleaved in blocks, as many as the budget
-    holds.
+    Each technique is an arm beside the baseline: the task, called anew with the same random state. The arms' trials are
+    interleaved in blocks, as many as the budget holds.
 
     Args:
         task: returns ``(model, optimizer, criterion, train_dataset)``, or a dict of those and of more arguments of
@@ -160,7 +157,7 @@ class _Comparing:
         self._step_peaks: dict[str, int | None] = {}
         self._trials: list[ArmTrial] = []
         self._plan: TrainingPlan | None = None
-        self._left_changed: list[str] = []
+        self._left_changed: tuple[str, ...] = ()
         self._gpus: tuple[int, ...] = ()
         self._method = ""
         self._prepared_s = 0.0
@@ -172,7 +169,8 @@ class _Comparing:
     def comparison(self) -> Comparison:
         """Run it, put everything back, and write what was found."""
         try:
-            with self._preserved(code=[self._task]):
+            with preserved((), code=[self._task], apart=(self._clock, self._meter)) as snapshot:
+                self._left_changed = snapshot.left_changed
                 first = parts_of(self._task, self._seed)
                 run = self._run = self._open_run(first)
                 with run:
@@ -215,7 +213,7 @@ class _Comparing:
             energy_method=self._method,
             run_dir=run.run_dir,
             notes=tuple(notes),
-            left_changed=tuple(self._left_changed),
+            left_changed=self._left_changed,
         )
 
     def _open_run(self, parts: Parts) -> ComparisonRun:
@@ -225,37 +223,16 @@ class _Comparing:
         settings = load_settings({**of_task, **self._settings})
         return ComparisonRun(settings, self._budget_s, self._clock, self._meter, fields, self._began_s)
 
-    @contextmanager
-    def _preserved(self, models: Sequence[Any] = (), optimizers: Any = (), **more: Any) -> Iterator[None]:
-        """Leave no trace of the block inside; what is left all the same is noted, however the block ends."""
-        snapshot = None
-        try:
-            with preserved(models, optimizers, apart=(self._clock, self._meter), **more) as snapshot:
-                yield
-        finally:
-            if snapshot is not None:
-                self._left_changed += [text for text in snapshot.left_changed if text not in self._left_changed]
-
     def _run_all(self, first: Parts) -> None:
         """Build the arms, warm them up, and run blocks of trials while the budget holds them."""
         try:
             second = parts_of(self._task, self._seed)
-            if not lives_on(second, [first]):
-                self._run_arms([first, second])
-                return
-            others = [second["also_restore"]] if "also_restore" in second else []
-            with self._preserved(
-                [thing for thing in (second["model"], second["criterion"]) if isinstance(thing, nn.Module)],
-                second["optimizer"],
-                loaders=[second["train_dataset"]],
-                others=tuple(others[0]) if others else (),
-                code=[c for c in (second["criterion"], second.get("train_step")) if c and not isinstance(c, nn.Module)],
-            ):
-                self._run_arms([], lasting=first)
+            check_is_new(second, [first])
+            self._run_arms([first, second])
         finally:
             self._let_go()
 
-    def _run_arms(self, made: list[Parts], lasting: Parts | None = None) -> None:
+    def _run_arms(self, made: list[Parts]) -> None:
         """Build the arms and run their trials."""
         common = process_states()
         warm_until_s = self._run.perf_s() + _WARM_SHARE * self._run.budget_s
@@ -263,15 +240,13 @@ class _Comparing:
             for state in common:
                 state.restore()
             left = 1 + len(self._techniques) - number
-            self._add_arm(technique, made, lasting, warm_until_s, left)
+            self._add_arm(technique, made, warm_until_s, left)
         for state in common:
             state.restore()
         if len(self._arms) > 1:
             self._run_blocks()
 
-    def _add_arm(
-        self, technique: Technique | None, made: list[Parts], lasting: Parts | None, warm_until_s: float, left: int
-    ) -> None:
+    def _add_arm(self, technique: Technique | None, made: list[Parts], warm_until_s: float, left: int) -> None:
         """Build an arm and warm it up; one that cannot be is noted, with its reason."""
         run, name = self._run, BASELINE if technique is None else technique.name
         run.draw_status(self._status_line(f"warming up · {name}"))
@@ -279,8 +254,6 @@ class _Comparing:
             if technique is not None and technique.is_of_whole:
                 raise NotApplicableError(_OF_WHOLE)
             parts = made.pop(0) if made else parts_of(self._task, self._seed)
-            if lasting is not None:
-                parts = own_parts(parts, [lasting])
             arm = arm_of(parts, technique)
             if technique is None:
                 self._plan = _plan_of(arm)
@@ -428,7 +401,7 @@ class _Comparing:
 
     def _let_go(self) -> None:
         for name, training in self._arms.items():
-            self._records[name].said = training.notes()
+            self._records[name].said = tuple(training.arm.counted())
             training.close()
         self._arms.clear()
         free_memory()

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 import math
 import sys
@@ -14,12 +13,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.task import each_of
+from greenlove_tracker.format import plural, significant
 from greenlove_tracker.job import torch_group
 from greenlove_tracker.logs.metrics import direction_of, number_of
-from greenlove_tracker.phases import phases_from
 from greenlove_tracker.stopping import StoppingRule, StoppingState
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
@@ -56,8 +53,9 @@ class EarlyStopping:
         smoothing: weight of the past in a moving average that the rule looks at instead of the values.
         least_values: it never ends before so many.
         every: epochs (or steps, of a training in steps) from one value to the next, for forecasts and what it says.
+        unit: that it says: ``epoch`` or ``step``.
         restore: what gets its best state back: an object with ``state_dict`` and ``load_state_dict``, such as a module
-            of torch; a Keras model; or functions ``(save, restore)``. Several in a list, tuple or mapping.
+            of torch; a Keras model; or functions ``(save, restore)``. Several in a mapping, by name.
         tracker: a ``Tracker``, which is told the rule, each value and the end.
 
     Attributes:
@@ -81,6 +79,7 @@ class EarlyStopping:
         smoothing: float = 0.0,
         least_values: int = 1,
         every: int = 1,
+        unit: str = "epoch",
         restore: Any = None,
         tracker: Any = None,
     ) -> None:
@@ -92,10 +91,11 @@ class EarlyStopping:
                 argument="higher_is_better",
             )
         self.rule = StoppingRule(metric, patience, min_delta, is_larger_better, smoothing, least_values, every)
-        self._things = {name: _pair(name, thing) for name, thing in _named(restore).items()}
+        things = {} if restore is None else restore if isinstance(restore, Mapping) else {"model": restore}
+        self._things = {str(name): _pair(str(name), thing) for name, thing in things.items()}
         self._best: dict[str, Any] | None = None  # the state of the things, as ``_copied`` made it
         self._ranks: Any = None  # made with the first value: all ranks are there then
-        self._tracker = tracker
+        self._tracker, self._unit = tracker, unit
         self._is_restored = False
         self._begin()
         if tracker is not None:
@@ -127,7 +127,7 @@ class EarlyStopping:
         """
         if self.has_stopped:
             raise UsageError(
-                f"early stopping ended this training after {fmt.plural(len(self._values), 'value')} of "
+                f"early stopping ended this training after {plural(len(self._values), 'value')} of "
                 f"{self.rule.metric}: leave the loop where step() returns True"
             )
         number = self._number(value)
@@ -190,21 +190,14 @@ class EarlyStopping:
     @property
     def note(self) -> str:
         """The outcome of the training, as a sentence without a full stop; empty before the first value."""
-        return self.note_in("epoch")
-
-    def note_in(self, unit: str) -> str:
-        """Return what became of the training, as ``note``, where ``every`` counts other units, such as ``step``."""
         if not self._values:
             return ""
         after = len(self._values) * self.rule.every
-        end = f"ended after {unit} {after:,}" if self.has_stopped else "not ended early"
+        end = f"ended after {self._unit} {after:,}" if self.has_stopped else "not ended early"
         if self.best_epoch is None or self.best_value is None:
             return f"{end}: no {self.rule.metric} was a number"
         whose = "with the weights of" if self._is_restored else "the best was"
-        value = f"{self.rule.metric} {fmt.significant(self.best_value)}"
-        delta = self.rule.min_delta if self.has_stopped else 0.0
-        counted = f"; a gain of {fmt.significant(delta)} or less counted as none" if delta else ""
-        return f"{end}, {whose} {unit} {self.best_epoch:,} ({value}){counted}"
+        return f"{end}, {whose} {self._unit} {self.best_epoch:,} ({self.rule.metric} {significant(self.best_value)})"
 
     def state_dict(self) -> dict[str, Any]:
         """Return the values so far and the best weights, for ``load_state_dict``."""
@@ -220,15 +213,9 @@ class EarlyStopping:
         Raises:
             UsageError: where it is of another metric, or holds the weights of other things.
         """
-        there, here = (
-            f"{metric} ({'more' if is_larger_better else 'less'} is better)"
-            for metric, is_larger_better in (
-                (state["metric"], state["higher_is_better"]),
-                (self.rule.metric, self.rule.higher_is_better),
-            )
-        )
+        there, here = (state["metric"], state["higher_is_better"]), (self.rule.metric, self.rule.higher_is_better)
         if there != here:
-            raise UsageError(f"the state is of {there}, and early stopping follows {here}")
+            raise UsageError(f"the state is of {there[0]}, and early stopping follows {here[0]} (or in its direction)")
         best = state["best"]
         if best is not None and self._things and best.keys() != self._things.keys():
             raise UsageError(
@@ -244,29 +231,7 @@ class EarlyStopping:
 
 # -- what is restored --
 
-_PROTOCOLS = (("state_dict", "load_state_dict"), ("get_weights", "set_weights"))
-
-
-def _protocol(thing: Any) -> tuple[str, str] | None:
-    """Return the names of the methods by which a thing gives its state and takes it, of torch or of Keras."""
-    found = (names for names in _PROTOCOLS if all(callable(getattr(thing, name, None)) for name in names))
-    return None if inspect.isclass(thing) else next(found, None)
-
-
-def _is_pair(thing: Any) -> bool:
-    return isinstance(thing, tuple) and len(thing) == 2 and all(callable(f) and _protocol(f) is None for f in thing)
-
-
-def _named(things: Any) -> dict[str, Any]:
-    """Return what is to be restored by name."""
-    if things is None:
-        return {}
-    if _protocol(things) is None and not _is_pair(things):
-        if isinstance(things, Mapping):
-            return {str(name): thing for name, thing in things.items()}
-        if isinstance(things, list | tuple):
-            return {f"model-{number}": thing for number, thing in enumerate(things, 1)}
-    return {"model": things}
+_PROTOCOLS = (("state_dict", "load_state_dict"), ("get_weights", "set_weights"))  # of torch and of Keras
 
 
 def _pair(name: str, thing: Any) -> Pair:
@@ -275,17 +240,17 @@ def _pair(name: str, thing: Any) -> Pair:
     Raises:
         UsageError: where it has none that is known.
     """
-    if _is_pair(thing):
+    if isinstance(thing, tuple) and len(thing) == len(_PROTOCOLS) and all(map(callable, thing)):
         save, restore = thing
         return lambda: _copied(save()), lambda state: restore(_copied(state))
-    if (names := _protocol(thing)) is None:
-        raise UsageError(
-            f"{{argument}}: {name} is {thing!r}, whose state is not known: give a module, a Keras model, or functions "
-            "(save, restore)",
-            argument="restore",
-        )
-    getter, setter = names
-    return partial(_state_of, name, thing, getter), lambda state: getattr(thing, setter)(_copied(state))
+    for getter, setter in _PROTOCOLS:
+        if not inspect.isclass(thing) and callable(getattr(thing, getter, None)) and hasattr(thing, setter):
+            return partial(_state_of, name, thing, getter), lambda state, s=setter: getattr(thing, s)(_copied(state))
+    raise UsageError(
+        f"{{argument}}: {name} is {thing!r}, whose state is not known: give a module, a Keras model, or functions "
+        "(save, restore)",
+        argument="restore",
+    )
 
 
 def _state_of(name: str, thing: Any, getter: str) -> Any:
@@ -367,71 +332,55 @@ def _with_early_stopping(
     Raises:
         NotApplicableError: where nothing that it could follow comes in the course of the training.
     """
-    is_in_steps = _is_in_steps(parts)
+    is_in_steps = parts.get("total_steps") is not None
     if is_in_steps and not parts.get("eval_every"):
         raise NotApplicableError("this training in steps is evaluated only at its end: let the task give eval_every")
-    if metric != _TRAIN_LOSS:
-        metric = _metric_of(parts, metric)
     stopping = EarlyStopping(
-        metric,
+        metric if metric == _TRAIN_LOSS else _metric_of(parts, metric),
         patience=rule.patience,
         min_delta=rule.min_delta,
         higher_is_better=higher_is_better,
         smoothing=rule.smoothing,
         least_values=rule.least_values,
         every=parts.get("eval_every") or 1,
+        unit="step" if is_in_steps else "epoch",
         restore=parts["model"],
     )
-    note = partial(stopping.note_in, "step" if is_in_steps else "epoch")
-    return {**parts, "early_stopping": stopping, "technique_notes": [*parts.get("technique_notes", ()), note]}
-
-
-def _is_in_steps(parts: Mapping[str, Any]) -> bool:
-    phases = phases_from(parts.get("phases"))
-    return phases[0].unit == "steps" if phases else parts.get("total_steps") is not None
+    notes = [*parts.get("technique_notes", ()), lambda: stopping.note]
+    return {**parts, "early_stopping": stopping, "technique_notes": notes}
 
 
 def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
-    """Return the metric to be followed, of those that one evaluation gives.
+    """Return the metric to be followed, of those that one evaluation gives; each layer keeps its mode.
 
     Raises:
         NotApplicableError: where there is no evaluation, or it gives no such metric.
-    """
-    names = _evaluated(parts)
-    if metric in names:
-        return metric
-    if metric is not None:
-        near = difflib.get_close_matches(metric, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it gives {', '.join(names)}, and {_TRAIN_LOSS} is there too"
-        raise NotApplicableError(f"eval_fn gives no {metric}: {hint}")
-    losses = [name for name in names if name.endswith("loss")]
-    known = [name for name in names if direction_of(name) is not None]
-    found = "val_loss" if "val_loss" in names else next(iter([*losses, *known]), None)
-    if found is None:
-        raise NotApplicableError(
-            f"eval_fn gives {', '.join(names)}, and it is not known if more of that is better: say metric and "
-            "higher_is_better"
-        )
-    return found
-
-
-def _evaluated(parts: Mapping[str, Any]) -> list[str]:
-    """Evaluate once, and return the names of what is logged of it; each layer keeps its mode.
-
-    Raises:
-        NotApplicableError: where nothing is evaluated.
     """
     if parts.get("eval_fn") is None:
         raise NotApplicableError(
             "the task has no eval_fn, which says how good the model is: give one, or let an experiment's "
             f"file say metric: {_TRAIN_LOSS}"
         )
-    modes = [(module, module.training) for model in each_of(parts["model"]) for module in model.modules()]
+    found = evaluated(parts["eval_fn"], parts["model"])
+    names = [_ACCURACY] if not isinstance(found, Mapping) and found is not None else list(map(str, found or ()))
+    if metric is not None and metric not in names:
+        raise NotApplicableError(f"eval_fn gives no {metric}: there is {', '.join([*names, _TRAIN_LOSS])}")
+    losses = [name for name in names if name.endswith("loss")]
+    known = [name for name in names if direction_of(name) is not None]
+    chosen = metric or ("val_loss" if "val_loss" in names else next(iter([*losses, *known]), None))
+    if chosen is None:
+        raise NotApplicableError(
+            f"eval_fn gives {', '.join(names) or 'nothing'}, and it is not known if more of that is better: say metric "
+            "and higher_is_better"
+        )
+    return chosen
+
+
+def evaluated(eval_fn: Callable[[Any], Any], model: Any) -> Any:
+    """Return what an evaluation returns, and leave each layer in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
     try:
-        found = parts["eval_fn"](parts["model"])
+        return eval_fn(model)
     finally:
         for module, is_training in modes:
             module.training = is_training
-    if found is None or (isinstance(found, Mapping) and not found):
-        raise NotApplicableError("eval_fn returns nothing that could be followed")
-    return list(map(str, found)) if isinstance(found, Mapping) else [_ACCURACY]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
@@ -10,8 +9,7 @@ import shutil
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,17 +36,19 @@ from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.techniques.arm import (
     Arm,
     Task,
+    TrainingLength,
     arm_of,
+    check_is_new,
     is_out_of_memory,
-    lives_on,
-    own_parts,
+    length_of,
     parts_of,
     seed_all,
 )
-from greenlove_tracker.techniques.arm_loop import LEARNING_RATE, ArmLoop, TrainingLength, UnsavedEpochs, length_of
+from greenlove_tracker.techniques.arm_loop import LEARNING_RATE, ArmLoop, UnsavedEpochs
 from greenlove_tracker.techniques.arm_training import process_states
 from greenlove_tracker.techniques.batch_size import with_batch_size
 from greenlove_tracker.techniques.compare import free_memory, reason_of, techniques_of
+from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import open_run, outer_run_dir
@@ -88,10 +88,8 @@ def train_fully(
     training in steps) and at the end, outside the epochs' time. A training in steps ends for every arm after as many
     samples as the baseline took.
 
-    A learning-rate scheduler of torch in ``also_restore`` that the training's own step leaves alone is stepped once an
-    epoch, after the evaluation, as PyTorch documents it, from the first epoch on in which the optimizer made a step.
-    ``ReduceLROnPlateau``, and any that belongs to an optimizer which a technique replaced, is not; the run says so in
-    its field ``technique_note``.
+    A learning-rate scheduler of torch in ``also_restore`` that no step moved in an epoch is stepped behind it, as
+    PyTorch documents it; ``ReduceLROnPlateau`` is not.
 
     Args:
         task: called anew for each arm; ``total_epochs`` or ``total_steps`` says how long it trains.
@@ -99,7 +97,8 @@ def train_fully(
         log_dir: where the runs are written.
         seed: of all random states, so that each arm begins with the same weights and the same order of the data.
         epochs: instead of the task's own length.
-        repeats: of all arms in turns, with the seeds that follow: what one run learns may be chance.
+        repeats: of all arms in turns, with the seeds that follow: what one run learns may be chance. Each second one
+            takes the arms in the reverse order, so that what drifts falls on all alike.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
         on_failure: takes the name of an arm that did not finish, and the reason, an ``InterruptedReason``
@@ -122,32 +121,49 @@ def train_fully(
     if epochs is not None:
         epochs = whole_number("epochs", epochs)
     with _as_before():
-        living = _living_parts(task, seed, epochs)
-    comparison = _FullComparison(task, seed, epochs, given, clock, meter, () if living is None else (living,))
+        _check_task(task, seed, epochs)
     tell = on_failure or (lambda name, reason: say(f"greenlove  {name} did not finish: {reason}"))
-
     groups: dict[str, list[Run]] = {BASELINE if arm is None else arm.name: [] for arm in arms}
-    failed: set[str] = set()
+    common: dict[str, Any] = {"log_dir": given["log_dir"], "epochs": epochs, "settings": given}
+    common |= {"clock": clock, "meter": meter, "fields": _ComparisonField()}
+    reasons: dict[str, str] = {}
+    samples: int | None = None  # that the baseline trained on
     for number in range(whole_number("repeats", repeats)):
-        comparison.begin_round(seed + number)
-        for technique, name in zip(arms, groups, strict=True):
-            if name in failed:
+        for technique in arms if number % 2 == 0 else arms[::-1]:
+            name = BASELINE if technique is None else technique.name
+            if name in reasons:
                 continue
             try:
-                run = comparison.tried(technique, tell)
+                run = train_one(task, technique, seed=seed + number, samples=samples, **common)
             except KeyboardInterrupt:
                 if not any(groups.values()):
                     raise
                 kept = ", ".join(name for name, runs in groups.items() if runs)
                 tell(name, InterruptedReason(f"stopped by Ctrl-C; kept: {kept}"))
                 return list(groups.items())
-            if run is None:
-                failed.add(name)
+            except Exception as error:
+                if technique is None and not is_out_of_memory(error):  # the task's own: every arm would have it
+                    raise
+                _log.debug("greenlove_tracker", exc_info=error)
+                reasons[name] = reason_of(error)
+                tell(name, reasons[name])
                 continue
+            samples = run.summary.counts.samples if technique is None else samples
             groups[name].append(run)
             if not is_silent:
                 say(f"greenlove  {_line(name, run)}")
     return list(groups.items())
+
+
+class _ComparisonField:
+    """Names a comparison in each of its runs, by the id of the first."""
+
+    def __init__(self) -> None:
+        self._first = ""
+
+    def __call__(self, run_id: str) -> list[Field]:
+        self._first = self._first or run_id
+        return [Field("comparison", self._first)]
 
 
 def train_one(
@@ -160,7 +176,6 @@ def train_one(
     steps: int | None = None,
     batch_size: int | None = None,
     samples: int | None = None,
-    others: Sequence[Mapping[str, Any]] = (),
     fields: Sequence[Field] | FieldsOf = (),
     checkpoint_dir: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
@@ -185,7 +200,6 @@ def train_one(
         batch_size: instead of the task's own.
         samples: after which a training in steps ends, where its steps are of another size than the ones it was planned
             in; None: after its steps.
-        others: parts that the task returned before, and that are not to be trained, as of ``build_arm``.
         fields: written into ``run.csv``, beside ``technique``, ``seed`` and ``batch_size``; or a function of the run's
             id that returns them.
         checkpoint_dir: of this training and no other; it is removed once the training has come to its end.
@@ -202,8 +216,8 @@ def train_one(
     check_single_process()
     _check_outermost()
     with _as_before():
-        is_own_peak = _forget_memory()
-        arm = arm_of(with_length(own_parts(parts_of(task, seed), others), epochs, steps, batch_size), technique)
+        _forget_memory()
+        arm = arm_of(with_length(parts_of(task, seed), epochs, steps, batch_size), technique)
         seed_all(seed)  # what a technique drew while it was applied changes no order of the data
         length = length_of(arm.parts)
         if length.epochs is not None and arm.source.batches_per_epoch is None:
@@ -236,7 +250,7 @@ def train_one(
                 except Exception as error:
                     session.write_fields([Field("failure", mask_secrets(reason_of(error)))])
                     raise
-                session.write_fields(_ending_fields(training, length, is_own_peak=is_own_peak))
+                session.write_fields(_ending_fields(training, length))
     run = Run(tracker.run_dir)
     if checkpoint_dir is not None and run.summary.status == RunStatus.FINISHED:  # as the disk has it
         _remove(Path(checkpoint_dir))
@@ -264,6 +278,8 @@ def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | N
     others |= {f"scheduler-{n}": scheduler for n, scheduler in enumerate(unnamed, 1)}
     if "early_stopping" in parts:
         others["early-stopping"] = parts["early_stopping"]
+    if isinstance(arm.step, OwnStep):
+        others["step"] = arm.step
     return Checkpointer(
         directory,
         model=models,
@@ -318,108 +334,29 @@ def with_length(parts: Parts, epochs: int | None, steps: int | None, batch_size:
     return parts if batch_size is None else with_batch_size(parts, batch_size)
 
 
-def _living_parts(task: Task, seed: int, epochs: int | None) -> Parts | None:
-    """Call a task before anything trains; return its parts where it gives the same ones each time.
-
-    Such a model lives on: trained once, it would have learnt already when the next arm begins, so that arms are copies.
+def _check_task(task: Task, seed: int, epochs: int | None) -> None:
+    """Call a task before anything trains, and refuse one that gives the same model each time.
 
     Raises:
-        UsageError: where it does not say how long it trains.
+        UsageError: there, or where it does not say how long it trains.
     """
     parts = parts_of(task, seed)
     length_of(with_length(parts, epochs, None))
-    things = [weakref.ref(thing) for name in ("model", "optimizer") for thing in each_of(parts[name])]
+    held = [weakref.ref(thing) for name in ("model", "optimizer") for thing in each_of(parts[name])]
     del parts
     gc.collect()
-    if all(thing() is None for thing in things):  # two models at once may be too much for a GPU
-        return None
-    first, second = parts_of(task, seed), parts_of(task, seed)
-    return first if lives_on(second, [first]) else None
+    if any(thing() is not None for thing in held):  # else it is another one: two at once may be too much for a GPU
+        first = parts_of(task, seed)
+        check_is_new(parts_of(task, seed), [first])
 
 
-@dataclass(slots=True)
-class _FullComparison:
-    """The part that all arms have in common.
-
-    Attributes:
-        task: called anew for each arm.
-        seed: of all random states.
-        epochs: of every arm; None: as the task says.
-        settings: of every tracker.
-        clock: of every tracker.
-        meter: of every tracker.
-        others: parts that the task returns each time, and that no arm may train; none where it makes them anew.
-        run_id: of the first run, which names the comparison.
-        samples: that the baseline trained on; None before.
-    """
-
-    task: Task
-    seed: int
-    epochs: int | None
-    settings: Mapping[str, Any]
-    clock: Clock | None
-    meter: Meter | None
-    others: Sequence[Mapping[str, Any]]
-    run_id: str = ""
-    samples: int | None = None
-
-    def begin_round(self, seed: int) -> None:
-        """Begin with the baseline again, from other random states."""
-        self.seed, self.samples = seed, None
-
-    def tried(self, technique: Technique | None, tell: Callable[[str, str], None]) -> Run | None:
-        """Train one arm to its end; return None where it failed, for a reason that is told with its name.
-
-        Raises:
-            Exception: the task's own error, in the baseline: every arm would have it.
-        """
-        try:
-            return self.train(technique)
-        except Exception as error:
-            if technique is None and not is_out_of_memory(error):
-                raise
-            _log.debug("greenlove_tracker", exc_info=error)
-            tell(BASELINE if technique is None else technique.name, reason_of(error))
-            return None
-
-    def train(self, technique: Technique | None) -> Run:
-        """Train one arm to its end.
-
-        Raises:
-            UsageError: where the technique cannot be used here, or nothing can be logged.
-        """
-        run = train_one(
-            self.task,
-            technique,
-            log_dir=self.settings["log_dir"],
-            seed=self.seed,
-            epochs=self.epochs,
-            samples=None if technique is None else self.samples,
-            others=self.others,
-            fields=self._fields,
-            settings=self.settings,
-            clock=self.clock,
-            meter=self.meter,
-        )
-        if technique is None:
-            self.samples = run.summary.counts.samples
-        return run
-
-    def _fields(self, run_id: str) -> list[Field]:
-        self.run_id = self.run_id or run_id
-        return [Field("comparison", self.run_id)]
-
-
-def _ending_fields(training: ArmLoop, length: TrainingLength, *, is_own_peak: bool) -> list[Field]:
+def _ending_fields(training: ArmLoop, length: TrainingLength) -> list[Field]:
     """Return what is known only once an arm is trained."""
     fields = []
     if training.notes:
         fields.append(Field("technique_note", "; ".join(training.notes)))
     if length.steps is not None and training.steps != length.steps:  # as many samples, in steps of another size
         fields.append(Field("total_steps_planned", cell(training.steps)))
-    on_gpu = devices.peak_gpu_memory_gb()  # the tracker writes it
-    if not on_gpu and is_own_peak and (peak_gb := devices.peak_memory_gb()) is not None:
-        fields.append(Field("peak_memory_gb", f"{peak_gb:.3f}", "GiB"))
     return fields
 
 
@@ -444,24 +381,12 @@ def _interrupted(tracker: Tracker) -> Iterator[None]:
         raise
 
 
-def _forget_memory() -> bool:
-    """Let go of what earlier arms left, and begin the peaks of memory anew.
-
-    Returns:
-        Whether the peak of the process began anew: on Linux (proc(5), ``/proc/pid/clear_refs``).
-    """
+def _forget_memory() -> None:
+    """Let go of what earlier arms left, and begin the peaks of GPU memory anew."""
     free_memory()
     if "torch._dynamo" in sys.modules:  # else the graphs of earlier arms count against this one's limit
         torch.compiler.reset()
     devices.reset_peak_gpu_memory()
-    with suppress(OSError, AttributeError, TypeError):  # of glibc, which keeps what was freed; elsewhere there is none
-        ctypes.CDLL(None).malloc_trim(0)
-    try:
-        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:  # noqa: PTH123  # opened for writing only
-            file.write("5")
-    except OSError:
-        return False
-    return True
 
 
 def _line(name: str, run: Run) -> str:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from greenlove_tracker.devices import machine_share
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader
-from greenlove_tracker.techniques.arm import batches_of, step_of
-from greenlove_tracker.techniques.step_wrapping import map_tensors
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.techniques.arm import batches_of
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
 
 _MOST_WORKERS = 4  # by default: more seldom load faster, and each holds a copy of what the data set has in memory
 
@@ -28,8 +26,7 @@ def technique(name: str, value: str | None) -> Technique:
         UsageError: where the value is no number of workers, or one is given to ``pin-memory``.
     """
     if name == "pin-memory":
-        if value is not None:
-            raise UsageError(f"{name} takes no value, and {value!r} is given: write {name}")
+        check_no_value(name, value)
         return Technique(name, _pinned, Stage.DATA)
     if value is not None and not value.isdecimal():
         raise UsageError(f"{name}={value}: workers are a whole number, such as {name}=4")
@@ -71,7 +68,7 @@ def _with_workers(parts: Parts, *, n_workers: int) -> Parts:
 
 
 def _pinned(parts: Parts) -> Parts:
-    """Load into memory that the GPU reads by itself, and copy without waiting, whichever step takes the batch.
+    """Load into memory that the GPU reads by itself, so that our step copies without waiting.
 
     Raises:
         NotApplicableError: where the model is on no CUDA device, or the data cannot be pinned or are already.
@@ -84,18 +81,7 @@ def _pinned(parts: Parts) -> Parts:
         raise NotApplicableError("the training pins its batches already")
     if _is_on_gpu(loader.dataset):
         raise NotApplicableError("the data set lies on the GPU already: there is nothing to copy")
-    inner = step_of(parts)
-
-    @wraps(inner)
-    def step(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
-        return inner(model, _copied(batch, device), optimizer, criterion, device)
-
-    return {**parts, "train_dataset": copied_loader(loader, pin_memory=True), "train_step": step}
-
-
-def _copied(batch: Any, device: torch.device) -> Any:
-    """Return the batch on the device, copied without waiting: a step's own ``to(device)`` then finds nothing to do."""
-    return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
+    return {**parts, "train_dataset": copied_loader(loader, pin_memory=True)}
 
 
 def _loader_of(parts: Parts) -> DataLoader[Any]:

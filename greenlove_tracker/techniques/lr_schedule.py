@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
@@ -14,8 +13,8 @@ from greenlove_tracker.errors import UsageError, is_whole, whole_number
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.format import plural
-from greenlove_tracker.phases import length_by_phases, phases_from
-from greenlove_tracker.techniques.arm import batches_of
+from greenlove_tracker.techniques.arm import batches_of, length_of
+from greenlove_tracker.techniques.step import check_own_step, with_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _SHAPES = ("cosine", "linear", "step")
@@ -59,7 +58,12 @@ def lr_schedule(
     """
     _check(shape, warmup, final)
     total_steps = whole_number("total_steps", total_steps)
-    warmup_steps = _warmup_steps(warmup, total_steps)
+    warmup_steps = int(warmup) if is_whole(warmup, 0) else round(warmup * total_steps)
+    if warmup_steps > total_steps:
+        raise UsageError(
+            f"{{argument}} of {warmup_steps:,} is longer than the whole training, which has {total_steps:,}",
+            argument="warmup",
+        )
     return LambdaLR(optimizer, partial(_share, shape=shape, total=total_steps, warmup=warmup_steps, final=final))
 
 
@@ -72,15 +76,6 @@ def _check(shape: str, warmup: float, final: float) -> None:
         )
     if isinstance(final, bool) or not isinstance(final, int | float) or not 0 <= final <= 1:
         raise UsageError(f"{{argument}} is a share of the learning rate, from 0 to 1, not {final!r}", argument="final")
-
-
-def _warmup_steps(warmup: float, total_steps: int) -> int:
-    steps = int(warmup) if is_whole(warmup, 0) else round(warmup * total_steps)
-    if steps > total_steps:
-        raise UsageError(
-            f"{{argument}} of {steps:,} is longer than the whole training, which has {total_steps:,}", argument="warmup"
-        )
-    return steps
 
 
 def _share(step: int, *, shape: str, total: int, warmup: int, final: float) -> float:
@@ -108,13 +103,7 @@ def _share(step: int, *, shape: str, total: int, warmup: int, final: float) -> f
 
 
 def technique(
-    name: str,
-    value: str | None,
-    *,
-    shape: str | None = None,
-    warmup: float = 0,
-    final: float = 0.0,
-    total_steps: int | None = None,
+    name: str, value: str | None, *, shape: str | None = None, warmup: float = 0, final: float = 0.0
 ) -> Technique:
     """Return ``lr-schedule=SHAPE``.
 
@@ -124,7 +113,6 @@ def technique(
         shape: likewise, as an option.
         warmup: as of ``lr_schedule``.
         final: as of ``lr_schedule``.
-        total_steps: optimizer steps of the whole training, where its step makes another number than one a batch.
 
     Raises:
         UsageError: where a value cannot be.
@@ -133,80 +121,58 @@ def technique(
         raise UsageError(f"{name}={value} and shape: {shape} contradict each other: give one of them")
     chosen = value or shape or "cosine"
     _check(chosen, warmup, final)
-    given = None if total_steps is None else whole_number("total_steps", total_steps)
     return Technique(
         name if value is None else f"{name}={value}",
-        partial(_scheduled, shape=chosen, warmup=warmup, final=final, given_steps=given),
+        partial(_scheduled, shape=chosen, warmup=warmup, final=final),
         Stage.SCHEDULE,
         name,
         note=f"the learning rate follows a schedule ({chosen}), so it learns differently",
     )
 
 
-def _scheduled(parts: Parts, *, shape: str, warmup: float, final: float, given_steps: int | None) -> Parts:
-    """Let the learning rate of each optimizer follow the schedule, stepped by the optimizer's own step.
-
-    A hook behind it does so, which a step that mixed precision skips, or a part of an accumulated one, does not call.
+def _scheduled(parts: Parts, *, shape: Any, warmup: float, final: float) -> Parts:
+    """Let the learning rate follow the schedule, which our step steps.
 
     Raises:
         NotApplicableError: where something sets the rates already, or nobody knows how long the training is.
     """
-    optimizers = each_of(parts["optimizer"])
-    for optimizer in optimizers:
-        if not isinstance(optimizer, Optimizer):
-            raise NotApplicableError(f"the optimizer is a {type(optimizer).__name__}, not one of torch.optim's kind")
-    others = sorted({type(other).__name__ for other in find_lr_schedulers(optimizers, ())})
-    if others:
+    check_own_step(parts)
+    optimizer = each_of(parts["optimizer"])[0]
+    if not isinstance(optimizer, Optimizer):
+        raise NotApplicableError(f"the optimizer is a {type(optimizer).__name__}, not one of torch.optim's kind")
+    if others := find_lr_schedulers(optimizer, ()):
         raise NotApplicableError(
-            f"{' and '.join(others)} sets the learning rate already, and two schedules would undo each other: leave it "
-            "out of the task to try this one"
+            f"{type(others[0]).__name__} sets the learning rate already, and two schedules would undo each other: "
+            "leave it out of the task to try this one"
         )
     try:
-        steps = given_steps or _planned_steps(parts)
-        warmup_steps = _warmup_steps(warmup, steps)
+        steps = _planned_steps(parts)
+        scheduler = lr_schedule(optimizer, shape, total_steps=steps, warmup=warmup, final=final)
     except UsageError as error:
         raise NotApplicableError(str(error)) from error
-    share = partial(_share, shape=shape, total=steps, warmup=warmup_steps, final=final)
-    schedulers = [LambdaLR(optimizer, share) for optimizer in optimizers]
-    for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
-        optimizer.register_step_post_hook(partial(_step_after, scheduler))
-    notes = [*parts.get("technique_notes", ()), partial(_note, schedulers, steps)]
-    return {**parts, "also_restore": [*parts.get("also_restore", ()), *schedulers], "technique_notes": notes}
+    notes = [*parts.get("technique_notes", ()), lambda: _note(scheduler, steps)]
+    changes = {"also_restore": [*parts.get("also_restore", ()), scheduler], "technique_notes": notes}
+    return with_step({**parts, **changes}, schedulers=(scheduler,))
 
 
-def _step_after(scheduler: LRScheduler, *_: object) -> None:
-    scheduler.step()
-
-
-def _note(schedulers: Sequence[LRScheduler], planned_steps: int) -> str:
+def _note(scheduler: LRScheduler, planned_steps: int) -> str:
     """Return how far the schedule came, as a sentence: a rate that never fell is no annealed one."""
-    said = []
-    for scheduler in schedulers:
-        lr = float(scheduler.get_last_lr()[0])
-        said.append(f"{scheduler.last_epoch:,} of {plural(planned_steps, 'planned step')}, at a rate of {lr:.3g}")
-    return f"the schedule stood after {', and after '.join(said)}"
+    rate = f"at a rate of {float(scheduler.get_last_lr()[0]):.3g}"
+    return f"the schedule stood after {scheduler.last_epoch:,} of {plural(planned_steps, 'planned step')}, {rate}"
 
 
 def _planned_steps(parts: Parts) -> int:
     """Return the optimizer steps of the whole training.
 
     Raises:
-        NotApplicableError: where nobody knows.
+        UsageError: where nobody knows.
     """
-    epochs, steps = parts.get("total_epochs"), parts.get("total_steps")
-    if phases := phases_from(parts.get("phases")):
-        total = length_by_phases(phases, epochs, steps)
-        epochs, steps = (total, None) if phases[0].unit == "epochs" else (None, total)
-    if epochs is None and steps is None:
-        raise NotApplicableError(
-            "nobody knows how long the training is: let the task say it with total_epochs or total_steps"
-        )
-    if epochs is None:
-        return whole_number("total_steps", steps)
-    epochs, source = whole_number("total_epochs", epochs), batches_of(parts)
+    length, source = length_of(parts), batches_of(parts)
+    if length.epochs is None:
+        return length.steps or 0
     if source.batches_per_epoch is None:
-        raise NotApplicableError("the training data have no length: let the task give total_steps")
+        raise UsageError("the training data have no length: let the task give total_steps")
     if (curriculum := parts.get("curriculum")) is None:
-        return epochs * source.batches_per_epoch
+        return length.epochs * source.batches_per_epoch
     drop_last = bool(getattr(parts["train_dataset"], "drop_last", False))
-    return sum(curriculum.n_batches(epoch, source.batch_size, drop_last=drop_last) for epoch in range(epochs))
+    return sum(curriculum.n_batches(epoch, source.batch_size, drop_last=drop_last) for epoch in range(length.epochs))

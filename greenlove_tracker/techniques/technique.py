@@ -13,7 +13,6 @@ from inspect import signature
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.task import each_of
 
 Parts = dict[str, Any]  # model, optimizer, criterion, train_dataset, and more arguments of ``Estimator``, by name
 
@@ -23,17 +22,15 @@ class NotApplicableError(UsageError):
 
 
 class Stage(IntEnum):
-    """The order in which techniques are applied; what changes the model comes before what wraps a step around it."""
+    """The order in which techniques are applied."""
 
     OWN = 5  # the user's own, as if the task had returned what it returns: the others find it there
     DATA = 10
     MODEL = 20
     OPTIMIZER = 30
-    STEP = 40
-    MICRO_BATCHES = 45  # what calls the step several times a batch
+    STEP = 40  # settings of the step
     BATCH_SIZE = 50  # what tries the step as it will be
-    SCHEDULE = 55  # what counts the steps, once the size of the batches is known
-    COMPILE = 60
+    SCHEDULE = 60  # what counts the steps, once the size of the batches is known
     PROCESS = 70  # a switch of the process or of the GPU
 
 
@@ -92,8 +89,8 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "batch-size": ListedTechnique(
         "batch_size", "another batch size, or the largest that fits: it learns otherwise", value_hint="=128 or =max"
     ),
-    "channels-last": ListedTechnique("model_format", "images with their channels last in memory"),
-    "compile": ListedTechnique("model_format", "torch.compile; its one-off compile time is shown apart"),
+    "channels-last": ListedTechnique("channels_last", "images with their channels last in memory"),
+    "compile": ListedTechnique("compiling", "torch.compile; its one-off compile time is shown apart"),
     "curriculum": ListedTechnique(
         "curriculum", "easy samples first, and a growing share of the data: cheaper epochs", value_hint="=linear"
     ),
@@ -103,6 +100,7 @@ TECHNIQUES: dict[str, ListedTechnique] = {
         value_hint="=5",
     ),
     "fused-optimizer": ListedTechnique("optimizers", "the optimizer's step in one kernel"),
+    "fp8": ListedTechnique("precision", "matrix products of linear layers in 8 bits, by torchao", needs_gpu=True),
     "grad-accumulation": ListedTechnique(
         "grad_accumulation",
         "splits each batch into this many parts, with one optimizer step for all: less memory",
@@ -186,15 +184,8 @@ def combined(techniques: Sequence[Technique]) -> Technique:
     ordered = sorted(techniques, key=lambda t: t.stage)  # stable: those of one stage in the order given
 
     def apply(parts: Parts) -> Parts:
-        is_wrapped = False
         for technique in ordered:
-            before, parts = parts, technique.apply(parts)
-            if is_wrapped and not _has_same_optimizers(before, parts):
-                raise NotApplicableError(
-                    f"{technique.name} replaces the optimizer, whose steps another technique has changed already: give "
-                    "it stage=Stage.OPTIMIZER or an earlier one"
-                )
-            is_wrapped = is_wrapped or technique.stage in (Stage.STEP, Stage.MICRO_BATCHES)
+            parts = technique.apply(parts)
         return parts
 
     @contextmanager
@@ -209,7 +200,11 @@ def combined(techniques: Sequence[Technique]) -> Technique:
     return Technique("+".join(t.name for t in techniques), apply, active=active, note=notes, is_of_whole=is_of_whole)
 
 
-def _has_same_optimizers(before: Parts, after: Parts) -> bool:
-    """Return True where both hold the very same optimizers, in the same order."""
-    own, others = (each_of(parts.get("optimizer")) for parts in (before, after))
-    return [id(optimizer) for optimizer in own] == [id(optimizer) for optimizer in others]
+def check_no_value(name: str, value: str | None) -> None:
+    """Refuse a value where there is nothing to choose.
+
+    Raises:
+        UsageError: where one is given.
+    """
+    if value is not None:
+        raise UsageError(f"{name} takes no value, and {value!r} is given: write {name}")

@@ -1,18 +1,23 @@
 """Each technique that has a name runs on both trainings, or says why not."""
 
 import math
-from importlib.util import find_spec
 
 import pytest
 import torch
 from techniques.task_samples import digits_task, transformer_task
 
+from greenlove_tracker.exploration.trials import default_step
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import TECHNIQUES, NotApplicableError, technique_named
 
 GIVEN = {"batch-size": "batch-size=16", "grad-accumulation": "grad-accumulation=4", "power-limit": "power-limit=200"}
 # Where this machine, without a GPU, cannot: on both trainings, or on the transformer alone.
-NOT_ON_A_CPU = {"pin-memory": "only copies to a CUDA GPU", "tf32": "NVIDIA's GPUs", "power-limit": "GPU"}
+NOT_ON_A_CPU = {
+    "fp8": "only GPUs compute in 8 bits",
+    "pin-memory": "only copies to a CUDA GPU",
+    "tf32": "NVIDIA's GPUs",
+    "power-limit": "GPU",
+}
 NOT_ON = {
     ("channels-last", transformer_task): "no 2-d convolution",
     ("activation-checkpointing", digits_task): "repeated blocks",
@@ -26,8 +31,6 @@ NOT_ON = {
 @pytest.mark.parametrize("task", [digits_task, transformer_task])
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_each_runs_or_says_why_not(name, task):
-    if find_spec(f"greenlove_tracker.techniques.{TECHNIQUES[name].module}") is None:
-        pytest.skip("not in this version")
     technique = technique_named(GIVEN.get(name, name))
     reason = NOT_ON_A_CPU.get(name) or NOT_ON.get((name, task))
     if reason is not None:
@@ -43,14 +46,36 @@ def test_each_runs_or_says_why_not(name, task):
     assert min(losses[3:]) < losses[0]
     changed = [not torch.equal(a, b) for a, b in zip(before, arm.parts["model"].parameters(), strict=True)]
     assert all(changed)
-    for note in arm.parts.get("technique_notes", ()):
-        assert not note().endswith(".")
+    assert not any(note.endswith(".") for note in arm.counted())
+
+
+OF_A_STEP = [
+    "amp-bf16",
+    "amp-fp16",
+    "grad-accumulation",
+    "activation-checkpointing",
+    "compile",
+    "fused-optimizer",
+    "sgd-momentum",
+    "lr-schedule",
+    "fp8",
+]
+
+
+@pytest.mark.parametrize("name", OF_A_STEP)
+def test_a_step_that_is_the_tasks_own_is_left_alone(name):
+    with pytest.raises(NotApplicableError, match="the task makes its steps itself"):
+        build_arm(lambda: {**digits_task(), "train_step": default_step}, technique_named(name))
+
+
+@pytest.mark.parametrize("name", ["batch-size=16", "num-workers=1", "channels-last"])
+def test_what_needs_no_step_is_used_with_one_of_the_tasks_own(name):
+    arm = build_arm(lambda: {**digits_task(), "train_step": default_step}, technique_named(name))
+    assert math.isfinite(float(arm.step(next(arm.source.first(1))).detach()))
+    arm.source.close()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    find_spec("greenlove_tracker.techniques.activation_checkpointing") is None, reason="not in this version"
-)
 @pytest.mark.parametrize("precision", ["amp-bf16", "amp-fp16"])
 def test_precision_and_accumulation_compose_with_activation_checkpointing(precision):
     names = f"grad-accumulation=2+{precision}"

@@ -1,7 +1,6 @@
-"""Curricula: bins of difficulty, pacing, an order that follows from seed and epoch, and what a resume replays."""
+"""Curricula: pacing, an order that follows from seed and epoch, and what a resume replays."""
 
 import math
-from collections import Counter
 
 import numpy
 import pytest
@@ -14,13 +13,19 @@ from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.phases import Phase
 from greenlove_tracker.techniques.arm import build_arm
-from greenlove_tracker.techniques.curriculum import Curriculum, difficulty_by_loss, technique
+from greenlove_tracker.techniques.curriculum import Curriculum, technique
 from greenlove_tracker.techniques.technique import NotApplicableError, combined, technique_named
 
 
 def hundred(epochs=10, **options):
     """A hundred samples, of which the last is the easiest."""
     return Curriculum(list(range(100))[::-1], epochs, **options)
+
+
+def indices(curriculum, epoch):
+    """The samples of an epoch, in their order."""
+    curriculum.set_epoch(epoch)
+    return list(curriculum)
 
 
 # ---- pacing
@@ -42,8 +47,8 @@ def test_the_share_grows_as_the_pacing_functions_of_the_literature(pacing, expec
     assert curriculum.share(10**6) == 1
 
 
-def test_shares_are_those_of_whole_bins_and_rounding_opens_none_too_many():
-    thirty = Curriculum(range(30), 30, start=0.1, full_after=1.0, bins=10)
+def test_shares_are_tenths_and_rounding_opens_none_too_many():
+    thirty = Curriculum(range(30), 30, start=0.1, full_after=1.0)
     assert [thirty.n_samples(epoch) for epoch in (0, 10, 20, 29)] == [3, 12, 21, 30]
     assert hundred(start=0.3, pacing="step").n_samples(0) == 30
     assert hundred(30, full_after=0.1).share(3) == 1  # 0.1 * 30 is a little more than 3
@@ -70,51 +75,31 @@ def test_a_forecast_follows_the_shares(clock, tmp_path):
     assert found[1].point < 0.7 * truth_s
 
 
-# ---- bins
+# ---- difficulty
 
 
 def test_the_easiest_come_first_and_all_of_them_in_the_end():
     curriculum = hundred()
-    assert sorted(curriculum.indices(0)) == list(range(70, 100))
-    assert sorted(curriculum.indices(9)) == list(range(100))
-
-
-def test_equal_samples_share_a_bin():
-    curriculum = Curriculum([0.0] * 50 + [1.0] * 30 + [2.0] * 20, 10, start=0.1)
-    assert curriculum.n_bins == 3
-    assert [curriculum.n_samples(epoch) for epoch in (0, 4, 5, 8)] == [50, 80, 80, 100]
-    assert sorted(curriculum.indices(0)) == list(range(50))
+    assert sorted(indices(curriculum, 0)) == list(range(70, 100))
+    assert sorted(indices(curriculum, 9)) == list(range(100))
 
 
 @pytest.mark.parametrize("kind", [list, numpy.array, torch.tensor, lambda v: torch.tensor(v, dtype=torch.bfloat16)])
 def test_difficulty_of_any_kind(kind):
-    assert sorted(Curriculum(kind([3.0, 1.0, 2.0, math.inf]), 4, start=0.5, bins=4).indices(0)) == [1, 2]
-
-
-def test_groups_are_in_each_bin_in_proportion():
-    labels = ["easy"] * 60 + ["hard"] * 40  # by difficulty, all of one class come before the other
-    plain = Curriculum(range(100), 10, start=0.3)
-    balanced = Curriculum(range(100), 10, start=0.3, groups=labels)
-    assert Counter(labels[i] for i in plain.indices(0)) == {"easy": 30}
-    assert Counter(labels[i] for i in balanced.indices(0)) == {"easy": 18, "hard": 12}
-    assert sorted(balanced.indices(0)) == [*range(18), *range(60, 72)]
+    assert sorted(Curriculum(kind([3.0, 1.0, 2.0, math.inf]), 4, start=0.5)) == [1, 2]
 
 
 @pytest.mark.parametrize(
     ("difficulty", "options", "said"),
     [
-        ([1.0, math.nan, 2.0, math.nan], {}, "difficulty is NaN for 2 samples, the first with index 1"),
+        ([1.0, math.nan, 2.0, math.nan], {}, "difficulty is NaN for 2 samples"),
         ([], {}, "difficulty must be one number a sample"),
         ([[1.0], [2.0]], {}, r"its shape is \(2, 1\)"),
         (["a", "b"], {}, "difficulty must be numbers"),
         ([1, 2], {"epochs": 0}, "epochs must be a whole number"),
         ([1, 2], {"start": 0}, "start must be a share above 0"),
         ([1, 2], {"full_after": 1.1}, "full_after must be a share above 0"),
-        ([1, 2], {"bins": 0}, "bins must be a whole number"),
         ([1, 2], {"pacing": "slow"}, "pacing must be one of linear, exponential, step"),
-        ([1, 2], {"groups": [1]}, "groups has 1 label for 2 samples"),
-        ([1, 2], {"groups": 2}, "groups must be a label for each sample"),
-        ([1, 2], {"groups": [[1], [2]]}, "groups must be a label for each sample"),
     ],
 )
 def test_what_cannot_be_is_refused(difficulty, options, said):
@@ -129,11 +114,11 @@ def test_the_order_follows_from_seed_and_epoch_alone():
     first, second, other = hundred(), hundred(), hundred(seed=1)
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    orders = [first.indices(epoch) for epoch in (8, 9, 8)]
-    assert orders[0] == orders[2] == second.indices(8)
+    orders = [indices(first, epoch) for epoch in (8, 9, 8)]
+    assert orders[0] == orders[2] == indices(second, 8)
     assert orders[0] != orders[1]
-    assert other.indices(8) != orders[0]
-    assert other.indices(8) != first.indices(9)  # seeds and epochs are not just added
+    assert indices(other, 8) != orders[0]
+    assert indices(other, 8) != indices(first, 9)  # seeds and epochs are not just added
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -147,16 +132,16 @@ def passes(loader, n, curriculum=None):
 
 
 def loader_of(curriculum, **options):
-    return DataLoader(TensorDataset(torch.arange(len(curriculum))), sampler=curriculum.sampler, **options)
+    return DataLoader(TensorDataset(torch.arange(len(curriculum))), sampler=curriculum, **options)
 
 
 @pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}])
 def test_a_loader_takes_an_epoch_after_the_other(is_set, options):
-    curriculum = hundred(4)
+    curriculum, alike = hundred(4), hundred(4)
     loader = loader_of(curriculum, batch_size=16, **options)
     for epoch, taken in enumerate(passes(loader, 6, curriculum if is_set else None)):
-        expected = curriculum.indices(epoch)
+        expected = indices(alike, epoch)
         assert taken == (expected[: len(expected) // 16 * 16] if options else expected)
 
 
@@ -198,10 +183,11 @@ def test_ranks_share_an_epoch_out(monkeypatch, n_ranks):
     for rank in range(n_ranks):
         ranks(monkeypatch, rank, n_ranks)
         curriculum.set_epoch(0)
-        taken.append(list(curriculum.sampler))
-        assert len(curriculum.sampler) == math.ceil(100 / n_ranks)
+        taken.append(list(curriculum))
+        assert len(curriculum) == math.ceil(100 / n_ranks)
     assert {len(own) for own in taken} == {math.ceil(30 / n_ranks)}
-    assert set().union(*taken) == set(curriculum.indices(0))
+    monkeypatch.undo()
+    assert set().union(*taken) == set(indices(curriculum, 0))
     assert sum(map(len, taken)) - 30 < n_ranks  # no more twice than makes them even
 
 
@@ -209,48 +195,7 @@ def test_a_rank_without_its_group_does_not_train_on_everything(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="init_process_group"):
-        list(hundred().sampler)
-
-
-# ---- difficulty by loss
-
-
-class Noisy(nn.Module):
-    """Draws, counts and normalises: what scoring could leave changed."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
-        self.layers[2].eval()  # a mode of its own
-
-    def forward(self, inputs):
-        return self.layers(inputs) + 0 * torch.rand(1)
-
-
-def test_difficulty_is_the_loss_of_each_sample_and_leaves_no_trace():
-    torch.manual_seed(0)
-    model, data = Noisy(), TensorDataset(torch.randn(20, 2), torch.arange(20) % 3)
-    model.layers[0].weight.grad = torch.ones(8, 2)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    random_state, modes = torch.get_rng_state(), [module.training for module in model.modules()]
-    found = difficulty_by_loss(model, data, batch_size=8)
-    assert [module.training for module in model.modules()] == modes
-    assert torch.equal(torch.get_rng_state(), random_state)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert torch.equal(model.layers[0].weight.grad, torch.ones(8, 2))
-    model.eval()
-    expected = [float(nn.functional.cross_entropy(model(x[None]), y[None]).detach()) for x, y in data]
-    assert found.tolist() == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_loss_of_many_numbers_a_sample_is_their_mean_and_one_of_all_is_refused():
-    model, data = nn.Linear(2, 3), TensorDataset(torch.randn(5, 2), torch.zeros(5, 3))
-    found = difficulty_by_loss(model, data, loss=nn.MSELoss(reduction="none"))
-    assert found.tolist() == pytest.approx([float(model(x).pow(2).mean().detach()) for x, _ in data], rel=1e-5)
-    assert model.training
-    with pytest.raises(UsageError, match=r'5 samples.*reduction="none"'):
-        difficulty_by_loss(model, data, loss=nn.MSELoss())
-    assert model.training
+        list(hundred())
 
 
 # ---- the technique
@@ -283,7 +228,7 @@ def test_a_whole_training_takes_the_epochs_of_the_curriculum():
     made = technique("curriculum", "linear", full_after=0.5)
     arm = build_arm(plain_task, made, seed=3)
     curriculum = arm.parts["curriculum"]
-    assert samples_of_epochs(arm) == [curriculum.indices(epoch) for epoch in range(4)]
+    assert samples_of_epochs(arm) == [indices(curriculum, epoch) for epoch in range(4)]
     assert [curriculum.n_samples(epoch) for epoch in range(4)] == [30, 70, 100, 100]
     assert arm.parts["phases"] == curriculum.phases()
     assert made.is_of_whole
@@ -296,10 +241,10 @@ def test_its_order_is_another_with_another_seed_of_the_training():
     assert sorted(orders[0][0]) == sorted(orders[2][0])
 
 
-def test_difficulty_as_a_function_of_the_data_and_groups():
+def test_difficulty_as_a_function_of_the_data():
     def task():
         hardest_first = lambda data: [-float(x) for x, _ in data]  # noqa: E731
-        return plain_task(difficulty=hardest_first, difficulty_groups=[i % 2 for i in range(100)])
+        return plain_task(difficulty=hardest_first)
 
     arm = build_arm(task, technique("curriculum", "step", start=0.3))
     assert sorted(samples_of_epochs(arm, 1)[0]) == list(range(70, 100))
@@ -326,7 +271,7 @@ def weighted():
     ("changes", "options", "said"),
     [
         ({"difficulty": None}, {}, "let the task give difficulty"),
-        ({"difficulty": [1.0] * 99 + [math.nan]}, {}, "NaN for 1 sample, the first with index 99"),
+        ({"difficulty": [1.0] * 99 + [math.nan]}, {}, "NaN for 1 sample"),
         ({"difficulty": range(99)}, {}, "difficulty has 99 numbers for 100 samples"),
         ({"total_epochs": None, "total_steps": 9}, {}, "goes by epochs"),
         ({"phases": [Phase(epochs=4)]}, {}, "has phases"),
@@ -348,10 +293,9 @@ def test_where_it_cannot_be_used_it_says_why(changes, options, said):
 @pytest.mark.parametrize(
     ("value", "options", "said"),
     [
-        ("slow", {}, "curriculum=slow: the pacing is one of linear, exponential, step"),
+        ("slow", {}, "pacing must be one of linear, exponential, step"),
         ("linear", {"pacing": "step"}, "contradict each other"),
         (None, {"start": 2}, "start must be a share"),
-        (None, {"bins": 0.5}, "bins must be a whole number"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_built(value, options, said):

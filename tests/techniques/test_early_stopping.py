@@ -180,7 +180,7 @@ def test_it_tells_the_tracker():
         ("entropy", {}),
         ("val_loss", {"patience": 0}),
         ("val_loss", {"restore": 3}),
-        ("val_loss", {"restore": [nn.Linear]}),
+        ("val_loss", {"restore": nn.Linear}),
     ],
 )
 def test_what_cannot_be_followed_or_restored_is_refused(metric, options):
@@ -282,9 +282,9 @@ def test_a_checkpointer_resumes_it_with_the_weights_it_keeps(tmp_path):
 
 def test_the_state_of_another_training_is_refused():
     state = EarlyStopping("accuracy").state_dict()
-    with pytest.raises(UsageError, match=r"of accuracy .more is better., and early stopping follows val_loss .less"):
+    with pytest.raises(UsageError, match="of accuracy, and early stopping follows val_loss"):
         EarlyStopping().load_state_dict(state)
-    with pytest.raises(UsageError, match="less is better"):
+    with pytest.raises(UsageError, match="in its direction"):
         EarlyStopping("accuracy", higher_is_better=False).load_state_dict(state)
     one = EarlyStopping(restore=nn.Linear(1, 1))
     one.step(1.0)
@@ -366,8 +366,12 @@ def test_without_a_metric_it_follows_the_loss_of_the_evaluation(found, metric):
     ("task", "options", "message"),
     [
         (losses_task(0.0, eval_fn=None), {}, "has no eval_fn"),
-        (losses_task(None), {}, "eval_fn returns nothing"),
-        (losses_task({"f1": 0.1, "val_loss": 1.0}), {"metric": "val_los"}, "gives no val_los: did you mean val_loss?"),
+        (losses_task(None), {}, "eval_fn gives nothing"),
+        (
+            losses_task({"f1": 0.1, "val_loss": 1.0}),
+            {"metric": "val_los"},
+            "gives no val_los: there is f1, val_loss",
+        ),
         (losses_task({"grad_norm": 1.0}), {}, "not known if more of that is better"),
         (losses_task(0.1, total_steps=100, total_epochs=None), {}, "let the task give eval_every"),
         (losses_task(0.1, total_steps=100), {"metric": "train_loss"}, "let the task give eval_every"),

@@ -7,7 +7,7 @@ import torch
 from techniques.task_samples import digits_task, transformer_task
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.techniques import model_format
+from greenlove_tracker.techniques import compiling
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
 
@@ -42,13 +42,13 @@ def test_a_compiled_model_gives_the_same_training_with_the_last_batch_smaller():
     names = (None, "compile")
     arms = [build_arm(partial(digits_task, 0.0), name and technique_named(name)) for name in names]
     images, labels = next(arms[0].source.first(1))
-    assert arms[1].parts["model"]._compiled_call_impl is not None
     for n_samples in (64, 64, 29):
         losses = [float(arm.step((images[:n_samples], labels[:n_samples])).detach()) for arm in arms]
         assert losses[1] == pytest.approx(losses[0], rel=1e-3)
-    assert arms[1].parts["technique_notes"][0]() == (
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # of an nn.Sequential too
+    assert arms[1].counted() == [
         "the last batch of an epoch has 29 samples instead of 64: at the first of them, compile works once more"
-    )
+    ]
     assert set(arms[1].parts["model"].state_dict()) == set(arms[0].parts["model"].state_dict())
 
 
@@ -65,22 +65,24 @@ def test_what_cannot_be_compiled_is_said(monkeypatch):
 
     with pytest.raises(NotApplicableError, match="compiles its model already"):
         build_arm(compiled, technique_named("compile"))
-    monkeypatch.setattr(torch, "compile", _not_here)
-    with pytest.raises(NotApplicableError, match=r"compiles nothing here: Dynamo is not supported"):
-        build_arm(digits_task, technique_named("compile"))
-    monkeypatch.setattr(model_format.shutil, "which", lambda name: None)
+    monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
     with pytest.raises(NotApplicableError, match="install g\\+\\+"):
         build_arm(digits_task, technique_named("compile"))
-    monkeypatch.setattr(model_format, "device_of", lambda *_: torch.device("cuda", 0))
-    monkeypatch.setattr(model_format, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiling, "device_of", lambda *_: torch.device("cuda", 0))
+    monkeypatch.setattr(compiling, "find_spec", lambda name: None)
     with pytest.raises(NotApplicableError, match="pip install triton"):
         technique_named("compile").apply(digits_task())
-    monkeypatch.setattr(model_format, "find_spec", lambda name: name)
+    monkeypatch.setattr(compiling, "find_spec", lambda name: name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P40")
     with pytest.raises(NotApplicableError, match="Tesla P40's is less"):
         technique_named("compile").apply(digits_task())
 
 
-def _not_here(*_args, **_kwargs):
-    raise RuntimeError("Dynamo is not supported on Python 3.15+")
+def test_a_step_of_which_nothing_is_compiled_is_no_compiled_one():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    task = lambda: {**digits_task(), "loss": lambda model, batch: next(model.parameters()).sum()}  # noqa: E731
+    arm = build_arm(task, technique_named("compile"))
+    with pytest.raises(NotApplicableError, match="compiled nothing"):
+        arm.step(next(arm.source.first(1)))

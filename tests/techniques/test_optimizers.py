@@ -1,7 +1,6 @@
 """Optimizers that take the place of the training's own."""
 
 import sys
-import warnings
 from functools import partial
 from types import SimpleNamespace
 
@@ -64,19 +63,15 @@ def test_fused_is_the_same_optimizer(kind):
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_schedules_go_on_with_the_new_optimizer_and_its_learning_rate():
+def test_a_schedule_of_the_tasks_own_is_not_left_with_the_old_one():
     schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
-    arm = build_arm(task_with(MAKERS["AdamW"], schedule), technique_named("sgd-momentum=0.6"))
-    scheduler, optimizer = arm.parts["also_restore"][0], arm.parts["optimizer"]
-    assert isinstance(optimizer, torch.optim.SGD)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        weights_after(arm, 1)
-        scheduler.step()
-        scheduler.step()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.15)
-    note = "SGD in the place of AdamW, with a learning rate of 0.6 at its start"
-    assert note in [said() for said in arm.parts["technique_notes"]]
+    with pytest.raises(NotApplicableError, match="StepLR sets the learning rates"):
+        build_arm(task_with(MAKERS["AdamW"], schedule), technique_named("sgd-momentum=0.6"))
+
+
+def test_what_takes_the_place_is_said():
+    arm = build_arm(task_with(MAKERS["AdamW"]), technique_named("sgd-momentum=0.6"))
+    assert arm.counted() == ["SGD in the place of AdamW, with a learning rate of 0.6"]
 
 
 def test_groups_keep_their_learning_rates_in_proportion():
@@ -88,19 +83,6 @@ def test_groups_keep_their_learning_rates_in_proportion():
 
     groups = build_arm(task, technique_named("sgd-momentum=0.1")).parts["optimizer"].param_groups
     assert [g["lr"] for g in groups] == pytest.approx([0.1, 0.01])
-
-
-def test_what_holds_the_old_optimizer_is_refused():
-    parts = digits_task()
-    optimizer = parts["optimizer"]
-
-    def step(model, batch, _, criterion, device):
-        optimizer.step()
-
-    with pytest.raises(NotApplicableError, match="uses an optimizer of its own closure"):
-        technique_named("fused-optimizer").apply({**parts, "train_step": step})
-    with pytest.raises(NotApplicableError, match="a SimpleNamespace, holds the optimizer"):
-        technique_named("adafactor").apply({**parts, "also_restore": [SimpleNamespace(inner=optimizer)]})
 
 
 def test_what_cannot_be_is_said(monkeypatch):
@@ -115,7 +97,7 @@ def test_what_cannot_be_is_said(monkeypatch):
     monkeypatch.delattr(torch.optim, "Adafactor")
     with pytest.raises(NotApplicableError, match=r"it came with 2\.5"):
         build_arm(digits_task, technique_named("adafactor"))
-    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
     with pytest.raises(NotApplicableError, match=r"greenlove-tracker\[adam-8bit\]"):
         build_arm(digits_task, technique_named("adam-8bit"))
     for name in ("sgd-momentum=0", "sgd-momentum=fast", "adafactor=-1", "adam-8bit=nan", "fused-optimizer=1"):
@@ -126,7 +108,7 @@ def test_what_cannot_be_is_said(monkeypatch):
 
 
 def test_torchao_stands_in_where_bitsandbytes_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
     stand_in = SimpleNamespace(AdamW8bit=torch.optim.AdamW)
     monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(optim=stand_in))
     monkeypatch.setitem(sys.modules, "torchao.optim", stand_in)

@@ -53,25 +53,20 @@ class Training:
         return {
             "model": self.model,
             "optimizer": optimizer,
-            "criterion": nn.MSELoss(),
             "train_dataset": DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), BATCH, shuffle=True),
-            "train_step": self.step,
+            "loss": self.loss,
             "eval_fn": self.evaluate,
             "also_restore": [scheduler],
             "total_epochs": 5,
             **self.more,
         }
 
-    def step(self, model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
+    def loss(self, model: Any, batch: Any) -> Any:
         self.n_steps += 1
         if self.n_steps == self.dies_at:
             raise KilledError
-        optimizer.zero_grad()
-        loss = criterion(model(batch[0] + 0.1 * torch.rand(1) * random.random()), batch[1])
-        loss.backward()
-        optimizer.step()
         self.clock.pass_s(1.0)
-        return loss
+        return nn.functional.mse_loss(model(batch[0] + 0.1 * torch.rand(1) * random.random()), batch[1])
 
     def evaluate(self, model: nn.Module) -> Any:
         return {"checksum": checksum(model), "val_loss": float(torch.rand(1))}
@@ -187,10 +182,7 @@ def test_mixed_precision_goes_on_with_its_scale(tmp_path, often) -> None:
     whole = training.trained(tmp_path / "whole", technique)
     model = training.model
     assert_same(training, broken(training, tmp_path / "broken", technique), whole, model)
-    scaling = technique.apply(training.task())["also_restore"][-1]
-    scaling.load_state_dict({"scaler": {**scaling.state_dict()["scaler"], "scale": 8.0}, "n_steps": 9, "n_skipped": 2})
-    assert scaling.state_dict()["scaler"]["scale"] == 8.0
-    assert scaling.note() == "2 of 9 optimizer steps were skipped, as their gradients were infinite"
+    assert "optimizer steps were skipped" in whole.text("technique_note")
 
 
 @pytest.mark.slow
