@@ -1,6 +1,7 @@
 """Logged runs compared with others: the ratios of what they took, with intervals, and what else was not the same.
 
-The model is that of trials (``ratios.py``) without blocks: nobody ran them in turns. Where the runs of several groups
+The model is that of trials (``ratios.py``). Repeats of ``greenlove compare --full`` took turns: those of one seed are a
+block. All others are without blocks: nobody ran them in turns. Where the runs of several groups
 happen to lie between each other in time, a drift over their order is fitted too; where one group ran after the other it
 cannot be told from the difference between them, and is not. Of one run each nothing shows how much a run differs
 from the next: then the noise of the epochs is taken, and for the rest the assumption that forecasts make.
@@ -28,6 +29,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import finite
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
 
+_LEAST_REPEATS = 3  # that are paired: a block for each of two would leave one degree of freedom
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
 _MOST_RUNS = 1000  # that anybody would run of each
@@ -223,14 +225,15 @@ def _length(run: Run, unit: str) -> int | None:
 
 
 def _trials(groups: Sequence[_Group]) -> tuple[list[ArmTrial], list[Run]]:
-    """Return each run as a trial, in one block, in the order in which they began; and the runs in that order."""
+    """Return each run as a trial, in the order in which they began; and the runs in that order."""
+    blocks = _blocks(groups)
     named = sorted(((run, group.name) for group in groups for run in group.runs), key=lambda pair: pair[0].started_at)
     starts_s = [_started_s(run) for run, _ in named]
     first_s = next((s for s in starts_s if s is not None), 0.0)
     trials = [
         ArmTrial(
             arm=name,
-            block=0,
+            block=blocks[id(run)],
             position=position,
             started_s=0.0 if start_s is None else start_s - first_s,
             duration_s=run.summary.duration_s,
@@ -244,6 +247,15 @@ def _trials(groups: Sequence[_Group]) -> tuple[list[ArmTrial], list[Run]]:
         for position, ((run, name), start_s) in enumerate(zip(named, starts_s, strict=True))
     ]
     return trials, [run for run, _ in named]
+
+
+def _blocks(groups: Sequence[_Group]) -> Mapping[int, int]:
+    """Return the block of each run, by its identity: its repeat, where all arms of a comparison took turns."""
+    keys = {id(run): (run.text("comparison"), run.text("seed")) for group in groups for run in group.runs}
+    first, *others = (sorted(keys[id(run)] for run in group.runs) for group in groups)
+    is_of_one = all(map(all, first)) and len({comparison for comparison, _ in first}) == 1
+    is_paired = is_of_one and len(set(first)) == len(first) >= _LEAST_REPEATS and all(own == first for own in others)
+    return {run: first.index(key) if is_paired else 0 for run, key in keys.items()}
 
 
 def _started_s(run: Run) -> float | None:

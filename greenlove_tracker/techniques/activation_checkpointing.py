@@ -33,10 +33,6 @@ def technique(name: str, value: str | None) -> Technique:
 def _apply(parts: Parts) -> Parts:
     check_own_step(parts)
     model = parts["model"]
-    if hasattr(model, "_orig_mod"):
-        raise NotApplicableError("the task compiles the model itself: leave that to the technique compile")
-    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        raise NotApplicableError(f"{type(model).__name__} copies the model to several GPUs: give the model in it")
     blocks = _repeated_blocks(model)
     chosen = set(map(id, blocks))
     wrapping.apply_activation_checkpointing(model, check_fn=lambda module: id(module) in chosen)

@@ -98,9 +98,6 @@ class ArmLoop:
         arm: to train.
         length: of the training.
         samples: after which a training in steps ends; None: after its steps.
-
-    Raises:
-        UsageError: where early stopping would never get a value.
     """
 
     def __init__(self, arm: Arm, length: TrainingLength, samples: int | None = None) -> None:
@@ -111,23 +108,11 @@ class ArmLoop:
         every = parts.get("eval_every")
         self._eval_every = None if every is None else whole_number("eval_every", every)
         self._progress = _Progress()
-        self._schedulers = _EpochSchedulers(parts)
         self._loss = _MeanLoss()
         self._n_without_step = 0
         self._n_steps: Callable[[], int]
         self._tracker: Tracker
-        if self._stopping is not None:
-            self._check_values(self._stopping.rule.metric)
-
-    def _check_values(self, metric: str) -> None:
-        """Raise UsageError where early stopping would never get a value of its metric before the end."""
-        if self._eval_fn is None and metric != TRAIN_LOSS:
-            raise UsageError(
-                f"early stopping looks at {metric}, and the task has no eval_fn that returns it: give one, or let it "
-                f"look at {TRAIN_LOSS}"
-            )
-        if self._length.steps is not None and self._eval_every is None:
-            raise UsageError("early stopping looks at evaluations: let the task say eval_every, a number of steps")
+        self._schedulers: _EpochSchedulers
 
     @property
     def steps(self) -> int:
@@ -161,6 +146,7 @@ class ArmLoop:
             epochs: that are left.
         """
         self._tracker = tracker
+        self._schedulers = _EpochSchedulers(self._arm.parts)  # as they are now, after a resume
         if self._stopping is not None and self._length.epochs is not None:  # a rule counts epochs
             tracker.expect_stop(self._stopping.rule)
         if not self.is_over:
@@ -320,8 +306,8 @@ class _EpochSchedulers:
 
     def step(self) -> None:
         """End an epoch."""
-        with warnings.catch_warnings():  # of the optimizer's steps torch knows only those since a resume
-            warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step\(\)` before", UserWarning)
+        with warnings.catch_warnings():  # of the optimizer's steps torch knows only those of this one since a resume
+            warnings.simplefilter("ignore", UserWarning)
             for scheduler, position in zip(self._schedulers, self._positions, strict=True):
                 if scheduler.last_epoch == position:
                     scheduler.step()

@@ -26,17 +26,11 @@ def _with_channels_last(parts: Parts) -> Parts:
     """Lay weights of convolutions and images out with the channels innermost, whichever step calls the model.
 
     Raises:
-        NotApplicableError: where the model has no 2-d convolution, or lies so already.
+        NotApplicableError: where the model has no 2-d convolution.
     """
     model = parts["model"]
-    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d | nn.ConvTranspose2d)]
-    if not convolutions:
+    if not any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in model.modules()):
         raise NotApplicableError("the model has no 2-d convolution, and only those have a layout with channels last")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise NotApplicableError("the model is TorchScript: give the model it was made from")
-    lies = [m.weight for m in convolutions if m.weight.shape[1] > 1 and m.weight.shape[2:].numel() > 1]
-    if lies and all(w.is_contiguous(memory_format=torch.channels_last) for w in lies):
-        raise NotApplicableError("the model has channels last already")
     model.to(memory_format=torch.channels_last)
     model.register_forward_pre_hook(_channels_last_inputs, with_kwargs=True)
     return parts

@@ -154,7 +154,6 @@ class _Comparing:
         self._records = {BASELINE: ArmRecord(), **{t.name: ArmRecord(note=t.note) for t in techniques}}
         self._arms: dict[str, ArmTraining] = {}
         self._costs: dict[str, ArmCost] = {}
-        self._step_peaks: dict[str, int | None] = {}
         self._trials: list[ArmTrial] = []
         self._plan: TrainingPlan | None = None
         self._left_changed: tuple[str, ...] = ()
@@ -267,10 +266,7 @@ class _Comparing:
         run = self._run
         now_s = run.perf_s()
         with training.running():
-            until_s = now_s + max(0.0, warm_until_s - now_s) / left
-            warmth = training.warm_up(until_s)
-            if run.perf_s() < until_s:  # where a step takes minutes, its memory is not worth one
-                self._step_peaks[name] = training.peak_of_a_step()
+            warmth = training.warm_up(now_s + max(0.0, warm_until_s - now_s) / left)
         self._records[name].one_off_s = warmth.one_off_s
         batch_size = training.arm.source.batch_size
         untimed_s = warmth.start_s + training.settle_batches * batch_size * warmth.s_per_sample
@@ -359,7 +355,6 @@ class _Comparing:
         samples = max(1, window.samples)
         self._costs[name] = ArmCost(window.duration_s / samples, training.arm.source.batch_size, untimed_s)
         temperature_c, clock_mhz = devices.hottest_and_slowest_gpu(self._gpus)
-        on_gpu = window.peak_memory_bytes
         self._n_positions += 1
         return ArmTrial(
             name,
@@ -371,7 +366,7 @@ class _Comparing:
             start_s=window.start_s,
             energy_kwh=kwh,
             energy_method=energy.method if kwh is not None else "",
-            peak_memory_bytes=self._step_peaks.get(name) if on_gpu is None else on_gpu,
+            peak_memory_bytes=window.peak_memory_bytes,
             loss=window.loss,
             temperature_c=temperature_c,
             clock_mhz=clock_mhz,

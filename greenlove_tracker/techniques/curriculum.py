@@ -235,14 +235,8 @@ def _with_curriculum(parts: Parts, *, seed: int | None, options: dict[str, Any])
         curriculum = Curriculum(difficulty, parts["total_epochs"], seed=seed, **options)
     except UsageError as error:
         raise NotApplicableError(str(error)) from error
-    n_samples, n_first = curriculum.n_samples(curriculum.epochs), curriculum.n_samples(0)
-    if n_samples != len(loader.dataset):
+    if (n_samples := curriculum.n_samples(curriculum.epochs)) != len(loader.dataset):
         raise NotApplicableError(f"difficulty has {n_samples} numbers for {plural(len(loader.dataset), 'sample')}")
-    if loader.drop_last and n_first < (loader.batch_size or 1):
-        raise NotApplicableError(
-            f"its first epoch has {plural(n_first, 'sample')}, too few for a batch of {loader.batch_size}, and "
-            "drop_last drops a smaller one: give a larger start"
-        )
     mean = sum(map(curriculum.share, range(curriculum.epochs))) / curriculum.epochs
     epochs = plural(curriculum.epochs, "epoch")
     said = f"its {epochs} have {mean:.0%} of the samples of a training without a curriculum"

@@ -320,8 +320,8 @@ def technique(
     )
     apply = partial(_with_early_stopping, rule=rule, metric=metric, higher_is_better=higher_is_better)
     full_name = name if value is None else f"{name}={value}"
-    # Behind what may replace the model, and before it is compiled: what is evaluated here compiles nothing.
-    return Technique(full_name, apply, Stage.BATCH_SIZE, name, note=_NOTE, is_of_whole=True)
+    # Behind what may replace the model.
+    return Technique(full_name, apply, Stage.SCHEDULE, name, note=_NOTE, is_of_whole=True)
 
 
 def _with_early_stopping(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 from torch import nn
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.format import plural
 from greenlove_tracker.techniques.arm import batches_of
 from greenlove_tracker.techniques.step import with_step
@@ -38,8 +36,6 @@ def _accumulated(parts: Parts, *, n_parts: int) -> Parts:
         NotApplicableError: where the step is the task's own, or the batches are too small.
     """
     changed = with_step(parts, micro_batches=n_parts)
-    if isinstance(each_of(parts["optimizer"])[0], torch.optim.LBFGS):
-        raise NotApplicableError("LBFGS calls the model from within its step, so no gradients can be collected")
     batch_size = batches_of(parts).batch_size
     if batch_size < n_parts:
         raise NotApplicableError(f"its batches hold {plural(batch_size, 'sample')}, which cannot be split in {n_parts}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -46,13 +45,9 @@ def _with_workers(parts: Parts, *, n_workers: int) -> Parts:
     """Load in other processes; they persist over the epochs, as starting them anew for each would cost what they gain.
 
     Raises:
-        NotApplicableError: where the data are no data set that workers can share, or that many load already.
+        NotApplicableError: where the data are no data set that workers can share.
     """
     loader = _loader_of(parts)
-    if loader.num_workers == n_workers:
-        raise NotApplicableError(f"the training loads with {n_workers or 'no'} workers already")
-    if n_workers and _is_on_gpu(loader.dataset):
-        raise NotApplicableError("the data set lies on the GPU, where workers cannot read it: there is nothing to load")
     if n_workers:
         prefetch = loader.prefetch_factor if loader.num_workers else None
         changes = {"num_workers": n_workers, "persistent_workers": True, "prefetch_factor": prefetch}
@@ -71,16 +66,12 @@ def _pinned(parts: Parts) -> Parts:
     """Load into memory that the GPU reads by itself, so that our step copies without waiting.
 
     Raises:
-        NotApplicableError: where the model is on no CUDA device, or the data cannot be pinned or are already.
+        NotApplicableError: where the model is on no CUDA device, or the data are a stream.
     """
     device = device_of(parts["model"], parts.get("device"))
     if device.type != "cuda":
         raise NotApplicableError(f"the model is on the {device.type}: only copies to a CUDA GPU gain by pinned memory")
     loader = _loader_of(parts)
-    if loader.pin_memory:
-        raise NotApplicableError("the training pins its batches already")
-    if _is_on_gpu(loader.dataset):
-        raise NotApplicableError("the data set lies on the GPU already: there is nothing to copy")
     return {**parts, "train_dataset": copied_loader(loader, pin_memory=True)}
 
 
@@ -100,11 +91,3 @@ def _loader_of(parts: Parts) -> DataLoader[Any]:
     if isinstance(data, DataLoader):
         return data
     return DataLoader(data, batch_size=parts.get("batch_size") or DEFAULT_BATCH_SIZE, shuffle=True)
-
-
-def _is_on_gpu(data: Any) -> bool:
-    """Return whether a data set holds tensors on a GPU, as far as it says so."""
-    inner = getattr(data, "dataset", None)  # of a Subset
-    tensors = getattr(data, "tensors", ())
-    found = isinstance(tensors, Iterable) and any(getattr(t, "is_cuda", False) for t in tensors)
-    return found or (inner is not None and inner is not data and _is_on_gpu(inner))

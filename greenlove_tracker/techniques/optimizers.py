@@ -18,10 +18,10 @@ from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.techniques.step import check_own_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
 
+_OF_RATES = ("lr", "initial_lr", "max_lr", "min_lr")  # as schedulers keep them in the groups
 _OF_ADAM = ("betas", "eps", "weight_decay")
 _INSTALL_8_BIT = 'pip install "greenlove-tracker[adam-8bit]"'
 _TO_TUNE = "another optimizer asks for another learning rate, which must be tuned"
-_TRIED_SIZE = 4096  # numbers: smaller ones keep states of 32 bits
 
 
 def technique(name: str, value: str | None) -> Technique:
@@ -55,21 +55,18 @@ def _replaced(parts: Parts, *, rebuild: Callable[[Optimizer], Optimizer]) -> Par
     """Put another optimizer in the place of the training's.
 
     Raises:
-        NotApplicableError: where it cannot be replaced, or a scheduler goes on with the old one.
+        NotApplicableError: where the step is the task's own, or the optimizer is none of torch's kind.
     """
     check_own_step(parts)
     old = each_of(parts["optimizer"])[0]
     if not isinstance(old, Optimizer):
         raise NotApplicableError(f"the optimizer is a {type(old).__name__}, not one of torch.optim's kind")
-    if schedulers := find_lr_schedulers(old, ()):
-        raise NotApplicableError(
-            f"{type(schedulers[0]).__name__} sets the learning rates of the task's own optimizer: leave it out of the "
-            "task, and join the technique lr-schedule"
-        )
-    try:
-        new = rebuild(old)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise NotApplicableError(f"the optimizer cannot be made for these parameters: {error}") from None
+    new = rebuild(old)
+    factor = _rate_of(new) / _rate_of(old) if _rate_of(old) else 1.0
+    for scheduler in find_lr_schedulers(old, ()):  # goes on with the new one, from its learning rates
+        scheduler.optimizer = new
+        if hasattr(scheduler, "base_lrs"):
+            scheduler.base_lrs = [lr * factor for lr in scheduler.base_lrs]
     said = f"{type(new).__name__} in the place of {type(old).__name__}, with a learning rate of {_rate_of(new):g}"
     notes = [*parts.get("technique_notes", ()), *([] if type(new) is type(old) else [lambda: said])]
     return {**parts, "optimizer": new, "technique_notes": notes}
@@ -82,12 +79,14 @@ def _rate_of(optimizer: Optimizer) -> float:
 def _groups(old: Optimizer, keeps: tuple[str, ...], lr: float | None) -> list[dict[str, Any]]:
     """Return the groups of parameters with some of their hyperparameters; with a rate, theirs stay in proportion."""
     first = _rate_of(old)
-    factor = 1.0 if lr is None else lr / first if first else math.inf
-    return [
-        {key: group[key] for key in ("params", *keeps) if key in group}
-        | {"lr": lr if math.isinf(factor) else float(group["lr"]) * factor}
-        for group in old.param_groups
-    ]
+    found = []
+    for group in old.param_groups:
+        made = {key: group[key] for key in ("params", *keeps) if key in group}
+        for key in _OF_RATES:
+            if key in group:
+                made[key] = float(group[key]) if lr is None else float(group[key]) * lr / first if first else lr
+        found.append(made)
+    return found
 
 
 def _fused(old: Optimizer) -> Optimizer:
@@ -103,8 +102,6 @@ def _fused(old: Optimizer) -> Optimizer:
             f"torch {torch.__version__} has no fused {kind.__name__}: it goes on with its own, foreach where torch "
             "chooses that"
         )
-    if all(group.get("fused") for group in old.param_groups):
-        raise NotApplicableError(f"the {kind.__name__} is fused already")
     switches = {"foreach": False, "fused": True}
     options = {key: value for key, value in old.defaults.items() if key in accepted}
     new: Optimizer = kind([{**group, **switches} for group in old.param_groups], **{**options, **switches})
@@ -117,50 +114,27 @@ def _fused(old: Optimizer) -> Optimizer:
 
 
 def _sgd_momentum(old: Optimizer, *, lr: float | None) -> Optimizer:
-    """Return SGD with a momentum of 0.9, at the training's learning rate where none is given.
-
-    Raises:
-        NotApplicableError: where it is that already.
-    """
-    if isinstance(old, torch.optim.SGD) and lr is None and all(g["momentum"] == 0.9 for g in old.param_groups):
-        raise NotApplicableError("the optimizer is SGD with a momentum of 0.9 already")
+    """Return SGD with a momentum of 0.9, at the training's learning rate where none is given."""
     return torch.optim.SGD(_groups(old, ("weight_decay",), lr), lr=1e-3, momentum=0.9)
 
 
 def _adafactor(old: Optimizer, *, lr: float | None) -> Optimizer:
-    """Return Adafactor, at torch's default learning rate where none is given: it is relative to the weights.
-
-    Raises:
-        NotApplicableError: where torch is too old, or it is that already.
-    """
-    kind = getattr(torch.optim, "Adafactor", None)
-    if kind is None:
-        raise NotApplicableError(f"torch {torch.__version__} has no Adafactor: it came with 2.5")
-    if isinstance(old, kind) and lr is None:
-        raise NotApplicableError("the optimizer is Adafactor already")
-    default = signature(kind.__init__).parameters["lr"].default
-    return kind(_groups(old, ("weight_decay",), default if lr is None else lr))
+    """Return Adafactor, at torch's default learning rate where none is given: it is relative to the weights."""
+    kind = torch.optim.Adafactor
+    return kind(_groups(old, ("weight_decay",), _default_rate(kind) if lr is None else lr))
 
 
 def _adam_8bit(old: Optimizer, *, lr: float | None) -> Optimizer:
-    """Return Adam with states of 8 bits, of bitsandbytes or else of torchao, tried on the device of the parameters.
-
-    Raises:
-        NotApplicableError: where neither is installed, or the device has no such kernel.
-    """
+    """Return Adam with states of 8 bits, of bitsandbytes or else of torchao."""
     is_decoupled = not isinstance(old, torch.optim.Adam) or isinstance(old, torch.optim.AdamW)
     kind = _eight_bit_class("AdamW8bit" if is_decoupled else "Adam8bit")
-    device = old.param_groups[0]["params"][0].device
-    tried = torch.nn.Parameter(torch.zeros(_TRIED_SIZE, device=device))
-    tried.grad = torch.zeros_like(tried)
-    try:
-        kind([tried]).step()
-    except Exception as error:  # whatever a missing kernel raises, of two libraries and many versions
-        message = f"{kind.__module__.partition('.')[0]} has no 8-bit Adam on {device.type}: {error}"
-        raise NotApplicableError(message) from error
     if lr is None and "betas" not in old.param_groups[0]:  # not of Adam's kin
-        lr = signature(kind.__init__).parameters["lr"].default
+        lr = _default_rate(kind)
     return kind(_groups(old, _OF_ADAM, lr))
+
+
+def _default_rate(kind: Any) -> float:
+    return float(signature(kind.__init__).parameters["lr"].default)
 
 
 def _eight_bit_class(name: str) -> Any:

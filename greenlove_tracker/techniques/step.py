@@ -91,6 +91,8 @@ class OwnStep:
         if len(optimizers) > 1:
             raise UsageError(f"{len(optimizers)} optimizers: only a train_step of the task knows which steps when")
         (self._optimizer,) = optimizers
+        if isinstance(self._optimizer, torch.optim.LBFGS):
+            raise UsageError("LBFGS calls the model from within its step: only a train_step of the task does that")
         self._loss: Callable[[Any, Any], Any]
         self._loss = parts.get("loss") or partial(loss_of_pair, criterion=parts["criterion"])
         self._is_sum = getattr(parts["criterion"], "reduction", "mean") == "sum"

@@ -29,7 +29,6 @@ class Stage(IntEnum):
     MODEL = 20
     OPTIMIZER = 30
     STEP = 40  # settings of the step
-    BATCH_SIZE = 50  # what tries the step as it will be
     SCHEDULE = 60  # what counts the steps, once the size of the batches is known
     PROCESS = 70  # a switch of the process or of the GPU
 
@@ -86,9 +85,7 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "adam-8bit": ListedTechnique("optimizers", "Adam with its state in 8 bits"),
     "amp-bf16": ListedTechnique("precision", "matrix products in bfloat16"),
     "amp-fp16": ListedTechnique("precision", "matrix products in float16, with the loss scaled"),
-    "batch-size": ListedTechnique(
-        "batch_size", "another batch size, or the largest that fits: it learns otherwise", value_hint="=128 or =max"
-    ),
+    "batch-size": ListedTechnique("batch_size", "another batch size: it learns otherwise", value_hint="=128"),
     "channels-last": ListedTechnique("channels_last", "images with their channels last in memory"),
     "compile": ListedTechnique("compiling", "torch.compile; its one-off compile time is shown apart"),
     "curriculum": ListedTechnique(

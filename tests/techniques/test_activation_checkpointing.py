@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from techniques.task_samples import TokenTransformer, digits_task, transformer_task
+from techniques.task_samples import digits_task, transformer_task
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -141,20 +141,10 @@ def test_a_model_is_saved_with_its_blocks(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_has_no_blocks_or_is_no_plain_model_is_refused_with_the_reason():
+def test_what_has_no_blocks_is_refused_with_the_reason():
     checkpointing = technique_named("activation-checkpointing")
     with pytest.raises(NotApplicableError, match="Sequential has no repeated blocks"):
         build_arm(digits_task, checkpointing)
-    with pytest.raises(NotApplicableError, match="leave that to the technique compile"):
-        build_arm(
-            lambda: digits_task() | {"model": torch.compile(nn.Linear(1, 1))},
-            technique_named("activation-checkpointing"),
-        )
-    with pytest.raises(NotApplicableError, match="several GPUs"):
-        build_arm(
-            lambda: digits_task() | {"model": nn.DataParallel(TokenTransformer())},
-            technique_named("activation-checkpointing"),
-        )
 
 
 def test_a_value_is_refused_early():

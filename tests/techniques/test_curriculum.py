@@ -278,11 +278,6 @@ def weighted():
         ({"train_dataset": Stream()}, {}, r"the data are a stream \(Stream\)"),
         ({"train_dataset": DataLoader(Stream(), 2)}, {}, r"the data are a stream \(Stream\)"),
         ({"train_dataset": weighted()}, {}, "chosen by a WeightedRandomSampler"),
-        (
-            {"train_dataset": DataLoader(weighted().dataset, 50, shuffle=True, drop_last=True)},
-            {},
-            "30 samples, too few for a batch of 50",
-        ),
     ],
 )
 def test_where_it_cannot_be_used_it_says_why(changes, options, said):

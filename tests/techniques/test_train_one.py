@@ -249,9 +249,7 @@ def test_early_stopping_ends_it_and_puts_the_best_weights_back(tmp_path, stops) 
 @pytest.mark.parametrize(
     ("more", "metric", "message"),
     [
-        ({"eval_fn": None}, "val_loss", "early stopping looks at val_loss, and the task has no eval_fn"),
         ({}, "f1", "looks at f1, and of each epoch there is checksum, val_loss, train_loss: name one of these"),
-        ({"total_epochs": None, "total_steps": 9}, "val_loss", "let the task say eval_every, a number of steps"),
     ],
 )
 def test_a_metric_that_never_comes_is_said(tmp_path, more, metric, message) -> None:

@@ -48,7 +48,7 @@ def stops_early(metric="val_loss", patience=2):
     def apply(parts):
         return {**parts, "early_stopping": PatientStop(metric, patience, parts["model"])}
 
-    return Technique("stops-early", apply, Stage.BATCH_SIZE, is_of_whole=True)
+    return Technique("stops-early", apply, Stage.SCHEDULE, is_of_whole=True)
 
 
 class GrowingSampler:
