@@ -232,8 +232,6 @@ def _compare_techniques(
         if full:
             _train_fully(task, names, outcome, given if repeats is None else given | {"repeats": repeats})
             return
-        from greenlove_tracker.logs.run import Run
-        from greenlove_tracker.records import RunStatus
         from greenlove_tracker.techniques.compare import compare as compare_in_trials
 
         if budget_s is not None:
@@ -241,8 +239,6 @@ def _compare_techniques(
         comparison = compare_in_trials(task, names, **given)
     run_dir = comparison.run_dir
     outcome.show(comparison, None if run_dir is None else run_dir / _PAGE)
-    if run_dir is not None and Run(run_dir).summary.status == RunStatus.INTERRUPTED:
-        raise SystemExit(BY_CTRL_C)
 
 
 def _train_fully(task: Callable[[], Any], names: Sequence[str], outcome: _Outcome, given: Mapping[str, Any]) -> None:

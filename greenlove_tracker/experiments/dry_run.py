@@ -364,6 +364,7 @@ def _explored(
     given = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
     startup_s = time.time() - spawned_s
     own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
+    own |= {"train_step": lambda model, batch, *_: arm.step(batch)}  # with what techniques make of it
     with arm.active():
         estimator = Estimator(**{**given, **own})
         estimation = estimator.estimate()

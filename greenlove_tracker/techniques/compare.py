@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from greenlove_tracker.format import duration, plural
 from greenlove_tracker.logs.comparisons import comparison_field, write_comparison
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import phases_from
-from greenlove_tracker.records import Clock, Method, RunStatus, SystemClock
+from greenlove_tracker.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.techniques.arm import Arm, Task, arm_of, check_is_new, is_out_of_memory, parts_of
 from greenlove_tracker.techniques.arm_training import ArmTraining, CutOffError, process_states
 from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Spending, rows_of
@@ -34,7 +33,6 @@ from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, B
 _WARM_SHARE = 0.25  # of the budget, that warming up may take; compiling may take longer, which no step can be told
 _ALIGNING_SHARE = 0.1  # of the budget, that arms may train on to have seen as many samples as the others
 _COOL_DOWN_S = 0.5  # between arms on a GPU: its clocks and its power answer within some tenths of a second
-_JITTER_S = 0.1  # NVML's power is sampled each 20 to 100 ms (Yang et al., "Part-time Power Measurements", SC24)
 _MOST_REASON = 300  # characters
 _OF_WHOLE = "it changes how long a training is, which only whole trainings show: --full"
 
@@ -42,17 +40,14 @@ _OF_WHOLE = "it changes how long a training is, which only whole trainings show:
 class ComparisonRun(TrialSession):
     """The run of a comparison; its trials are those of all arms."""
 
-    def conclude(self, comparison: Comparison, *, is_interrupted: bool) -> None:
+    def conclude(self, comparison: Comparison) -> None:
         """Write what was found, and close the run.
 
         Raises:
             OSError: where it cannot be written.
         """
         write_comparison(self._session.run_dir, comparison)
-        if is_interrupted:
-            self._session.finish(RunStatus.INTERRUPTED)
-        else:
-            self._session.finish(RunStatus.FINISHED, 0)
+        self._session.finish(RunStatus.FINISHED, 0)
 
     @property
     def run_dir(self) -> Any:
@@ -150,7 +145,6 @@ class _Comparing:
         self._task, self._techniques, self._budget_s, self._settings = task, techniques, budget_s, settings
         self._seed, self._clock, self._meter, self._sleep = seed, clock, meter, sleep
         self._began_s = (clock or SystemClock()).perf_s()
-        self._random = random.Random(seed)  # noqa: S311  # pauses, no secret
         self._records = {BASELINE: ArmRecord(), **{t.name: ArmRecord(note=t.note) for t in techniques}}
         self._arms: dict[str, ArmTraining] = {}
         self._costs: dict[str, ArmCost] = {}
@@ -161,7 +155,6 @@ class _Comparing:
         self._method = ""
         self._prepared_s = 0.0
         self._is_metered = False  # trials have an energy, however short they are
-        self._is_interrupted = False
         self._n_positions = 0
         self._run: ComparisonRun
 
@@ -183,7 +176,7 @@ class _Comparing:
             raise
         with run:
             comparison = self._found(run)
-            run.conclude(comparison, is_interrupted=self._is_interrupted)
+            run.conclude(comparison)
         return comparison
 
     def _found(self, run: ComparisonRun) -> Comparison:
@@ -193,8 +186,6 @@ class _Comparing:
         rows = rows_of(self._trials, self._records, self._plan, run.accounting, spending)
         n_blocks = len({trial.block for trial in self._trials})
         notes = list(rows.notes)
-        if self._is_interrupted:
-            notes.insert(0, f"Stopped by Ctrl-C after {plural(n_blocks, 'whole block')}")
         if n_blocks < LEAST_BLOCKS and set(self._costs) - {BASELINE}:
             notes.insert(0, f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
         if self._is_metered and advised_s is not None and all(t.energy_kwh is None for t in self._trials):
@@ -270,7 +261,7 @@ class _Comparing:
         self._records[name].one_off_s = warmth.one_off_s
         batch_size = training.arm.source.batch_size
         untimed_s = warmth.start_s + training.settle_batches * batch_size * warmth.s_per_sample
-        self._costs[name] = ArmCost(warmth.s_per_sample, batch_size, untimed_s + _cool_down_s(training) + _JITTER_S)
+        self._costs[name] = ArmCost(warmth.s_per_sample, batch_size, untimed_s + _cool_down_s(training))
 
     def _run_blocks(self) -> None:
         """Run blocks of trials while the budget holds them; Ctrl-C ends them."""
@@ -280,26 +271,21 @@ class _Comparing:
         self._prepared_s = run.spent_s
         schedule = TrialSchedule(self._seed)
         from_samples = self._common_samples()
-        try:
-            while len(self._arms) > 1:
-                costs = [self._costs[name] for name in self._arms]
-                left_s = run.budget_s - run.spent_s
-                if (plan := schedule.next_block(costs, left_s)) is None:
-                    return
-                n_planned = schedule.planned_blocks(plan, left_s)
-                number = schedule.n_blocks
-                order = schedule.order(list(self._arms))
-                settle = max(t.settle_batches * t.arm.source.batch_size for t in self._arms.values())
-                from_samples += settle
-                heading = f"block {number + 1} of {max(n_planned, number + 1)}"
-                if not self._run_block(number, order, plan, from_samples, heading):
-                    return
-                alike = [t.samples for name, t in self._arms.items() if self._records[name].is_alike]
-                from_samples = max([from_samples, *alike])
-        except KeyboardInterrupt:
-            if len({trial.block for trial in self._trials}) < LEAST_BLOCKS:
-                raise
-            self._is_interrupted = True
+        while len(self._arms) > 1:
+            costs = [self._costs[name] for name in self._arms]
+            left_s = run.budget_s - run.spent_s
+            if (plan := schedule.next_block(costs, left_s)) is None:
+                return
+            n_planned = schedule.planned_blocks(plan, left_s)
+            number = schedule.n_blocks
+            order = schedule.order(list(self._arms))
+            settle = max(t.settle_batches * t.arm.source.batch_size for t in self._arms.values())
+            from_samples += settle
+            heading = f"block {number + 1} of {max(n_planned, number + 1)}"
+            if not self._run_block(number, order, plan, from_samples, heading):
+                return
+            alike = [t.samples for name, t in self._arms.items() if self._records[name].is_alike]
+            from_samples = max([from_samples, *alike])
 
     def _common_samples(self) -> int:
         """Return the samples that all arms are to have trained on before the first block.
@@ -336,7 +322,8 @@ class _Comparing:
     def _trial(self, name: str, block: int, plan: BlockPlan, from_samples: int) -> ArmTrial:
         run, training, record = self._run, self._arms[name], self._records[name]
         deadline_s = run.perf_s() + run.budget_s - run.spent_s
-        self._pause(training, is_metered=plan.is_metered)
+        if self._n_positions and (pause_s := _cool_down_s(training)):
+            self._sleep(pause_s)
         began_s = run.spent_s
         with training.running():
             window = training.trial(plan.samples, from_samples, deadline_s, before_window=run.start_trial)
@@ -350,8 +337,7 @@ class _Comparing:
         kwh = energy.kwh or None if is_long else None
         self._is_metered |= bool(energy.kwh)
         self._method = energy.method if kwh is not None else self._method
-        pause_s = _cool_down_s(training) + (_JITTER_S if plan.is_metered else 0.0)
-        untimed_s = max(0.0, ended_s - began_s - window.duration_s) + pause_s
+        untimed_s = max(0.0, ended_s - began_s - window.duration_s) + _cool_down_s(training)
         samples = max(1, window.samples)
         self._costs[name] = ArmCost(window.duration_s / samples, training.arm.source.batch_size, untimed_s)
         temperature_c, clock_mhz = devices.hottest_and_slowest_gpu(self._gpus)
@@ -371,14 +357,6 @@ class _Comparing:
             temperature_c=temperature_c,
             clock_mhz=clock_mhz,
         )
-
-    def _pause(self, training: ArmTraining, *, is_metered: bool) -> None:
-        """Let a GPU cool down, and shift the phase of the trials to that of a meter that samples power."""
-        pause_s = _cool_down_s(training)
-        if is_metered and (not self._method or Method.SAMPLED_POWER in self._method.split("+")):
-            pause_s += self._random.uniform(0.0, _JITTER_S)
-        if pause_s and self._n_positions:
-            self._sleep(pause_s)
 
     def _drop(self, name: str, error: Exception) -> None:
         """Note why an arm cannot be run, and let go of what it holds; the baseline's failure is the comparison's."""

@@ -99,8 +99,7 @@ def _peak_of(arm: Arm, training: TrainingStep, *, as_on_gpu: bool, perf_s: Calla
             if arm.device.type == "meta":
                 raise
     parts = arm.parts
-    code = tuple(
-        c for c in (parts["criterion"], parts.get("train_step")) if c is not None and c not in training.modules
-    )
+    called = (parts["criterion"], parts.get("loss"), parts.get("train_step"))
+    code = tuple(c for c in called if c is not None and c not in training.modules)
     with preserved(training.modules, parts["optimizer"], code=code, apart=(perf_s,)):
         return measured_peak(training, arm.source.first(MOST_BATCHES), as_on_gpu=as_on_gpu)
