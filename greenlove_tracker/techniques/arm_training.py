@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.peak_memory import cuda_peak
+from greenlove_tracker.exploration.peak_memory import cuda_peak, measured_peak
 from greenlove_tracker.exploration.random_state import SavedState, random_states, switches
 from greenlove_tracker.exploration.trials import BatchSource, Deadline, loss_of
 from greenlove_tracker.techniques.arm import Arm
@@ -129,6 +129,18 @@ class ArmTraining:
             if _are_steady(times_s) and self._perf_s() - began_s >= _LEAST_WARM_S:
                 break
         return WarmUp(*_steady_cost(times_s, samples), start_s)
+
+    def peak_of_a_step(self) -> int | None:
+        """Return the most that tensors take on the CPU in a step, which is made apart; None on another device."""
+        training = self.arm.training_step()
+        if self.arm.device.type != "cpu" or training.is_compiled:
+            return None  # compiled code allocates without a word
+        feed = _Feed(self.arm.source)
+        feed.begin()
+        batch = feed.next()
+        found = measured_peak(training, iter([batch]), as_on_gpu=False, most_batches=1)
+        self.samples += samples_in(batch, self.arm.source.batch_size)
+        return found.peak_bytes
 
     def trial(
         self,

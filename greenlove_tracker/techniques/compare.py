@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from greenlove_tracker.format import duration, plural
 from greenlove_tracker.logs.comparisons import comparison_field, write_comparison
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import phases_from
-from greenlove_tracker.records import Clock, RunStatus, SystemClock
+from greenlove_tracker.records import Clock, Method, RunStatus, SystemClock
 from greenlove_tracker.techniques.arm import Arm, Task, arm_of, check_is_new, is_out_of_memory, parts_of
 from greenlove_tracker.techniques.arm_training import ArmTraining, CutOffError, process_states
 from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Spending, rows_of
@@ -33,6 +34,7 @@ from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, B
 _WARM_SHARE = 0.25  # of the budget, that warming up may take; compiling may take longer, which no step can be told
 _ALIGNING_SHARE = 0.1  # of the budget, that arms may train on to have seen as many samples as the others
 _COOL_DOWN_S = 0.5  # between arms on a GPU: its clocks and its power answer within some tenths of a second
+_JITTER_S = 0.1  # NVML's power is sampled each 20 to 100 ms (Yang et al., "Part-time Power Measurements", SC24)
 _MOST_REASON = 300  # characters
 _OF_WHOLE = "it changes how long a training is, which only whole trainings show: --full"
 
@@ -145,9 +147,11 @@ class _Comparing:
         self._task, self._techniques, self._budget_s, self._settings = task, techniques, budget_s, settings
         self._seed, self._clock, self._meter, self._sleep = seed, clock, meter, sleep
         self._began_s = (clock or SystemClock()).perf_s()
+        self._random = random.Random(seed)  # noqa: S311  # pauses, no secret
         self._records = {BASELINE: ArmRecord(), **{t.name: ArmRecord(note=t.note) for t in techniques}}
         self._arms: dict[str, ArmTraining] = {}
         self._costs: dict[str, ArmCost] = {}
+        self._step_peaks: dict[str, int | None] = {}
         self._trials: list[ArmTrial] = []
         self._plan: TrainingPlan | None = None
         self._left_changed: tuple[str, ...] = ()
@@ -257,11 +261,14 @@ class _Comparing:
         run = self._run
         now_s = run.perf_s()
         with training.running():
-            warmth = training.warm_up(now_s + max(0.0, warm_until_s - now_s) / left)
+            until_s = now_s + max(0.0, warm_until_s - now_s) / left
+            warmth = training.warm_up(until_s)
+            if run.perf_s() < until_s:  # where a step takes minutes, its memory is not worth one
+                self._step_peaks[name] = training.peak_of_a_step()
         self._records[name].one_off_s = warmth.one_off_s
         batch_size = training.arm.source.batch_size
         untimed_s = warmth.start_s + training.settle_batches * batch_size * warmth.s_per_sample
-        self._costs[name] = ArmCost(warmth.s_per_sample, batch_size, untimed_s + _cool_down_s(training))
+        self._costs[name] = ArmCost(warmth.s_per_sample, batch_size, untimed_s + _cool_down_s(training) + _JITTER_S)
 
     def _run_blocks(self) -> None:
         """Run blocks of trials while the budget holds them; Ctrl-C ends them."""
@@ -322,8 +329,7 @@ class _Comparing:
     def _trial(self, name: str, block: int, plan: BlockPlan, from_samples: int) -> ArmTrial:
         run, training, record = self._run, self._arms[name], self._records[name]
         deadline_s = run.perf_s() + run.budget_s - run.spent_s
-        if self._n_positions and (pause_s := _cool_down_s(training)):
-            self._sleep(pause_s)
+        self._pause(training, is_metered=plan.is_metered)
         began_s = run.spent_s
         with training.running():
             window = training.trial(plan.samples, from_samples, deadline_s, before_window=run.start_trial)
@@ -337,10 +343,12 @@ class _Comparing:
         kwh = energy.kwh or None if is_long else None
         self._is_metered |= bool(energy.kwh)
         self._method = energy.method if kwh is not None else self._method
-        untimed_s = max(0.0, ended_s - began_s - window.duration_s) + _cool_down_s(training)
+        pause_s = _cool_down_s(training) + (_JITTER_S if plan.is_metered else 0.0)
+        untimed_s = max(0.0, ended_s - began_s - window.duration_s) + pause_s
         samples = max(1, window.samples)
         self._costs[name] = ArmCost(window.duration_s / samples, training.arm.source.batch_size, untimed_s)
         temperature_c, clock_mhz = devices.hottest_and_slowest_gpu(self._gpus)
+        on_gpu = window.peak_memory_bytes
         self._n_positions += 1
         return ArmTrial(
             name,
@@ -352,11 +360,19 @@ class _Comparing:
             start_s=window.start_s,
             energy_kwh=kwh,
             energy_method=energy.method if kwh is not None else "",
-            peak_memory_bytes=window.peak_memory_bytes,
+            peak_memory_bytes=self._step_peaks.get(name) if on_gpu is None else on_gpu,
             loss=window.loss,
             temperature_c=temperature_c,
             clock_mhz=clock_mhz,
         )
+
+    def _pause(self, training: ArmTraining, *, is_metered: bool) -> None:
+        """Let a GPU cool down, and shift the phase of the trials to that of a meter that samples power."""
+        pause_s = _cool_down_s(training)
+        if is_metered and (not self._method or Method.SAMPLED_POWER in self._method.split("+")):
+            pause_s += self._random.uniform(0.0, _JITTER_S)
+        if pause_s and self._n_positions:
+            self._sleep(pause_s)
 
     def _drop(self, name: str, error: Exception) -> None:
         """Note why an arm cannot be run, and let go of what it holds; the baseline's failure is the comparison's."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -138,9 +137,11 @@ def _default_rate(kind: Any) -> float:
 
 
 def _eight_bit_class(name: str) -> Any:
-    for library in ("bitsandbytes.optim", "torchao.optim"):
+    try:
+        from bitsandbytes import optim
+    except ImportError:
         try:
-            return getattr(import_module(library), name)
+            from torchao import optim
         except ImportError:
-            continue
-    raise NotApplicableError(f"neither bitsandbytes nor torchao is installed: {_INSTALL_8_BIT}")
+            raise NotApplicableError(f"neither bitsandbytes nor torchao is installed: {_INSTALL_8_BIT}") from None
+    return getattr(optim, name)

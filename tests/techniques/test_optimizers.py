@@ -92,7 +92,7 @@ def test_what_cannot_be_is_said(monkeypatch):
     for make, name, reason in ((torch.optim.RMSprop, "fused-optimizer", "no fused RMSprop"),):
         with pytest.raises(NotApplicableError, match=reason):
             build_arm(task_with(make), technique_named(name))
-    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(NotApplicableError, match=r"greenlove-tracker\[adam-8bit\]"):
         build_arm(digits_task, technique_named("adam-8bit"))
     for name in ("sgd-momentum=0", "sgd-momentum=fast", "adafactor=-1", "adam-8bit=nan", "fused-optimizer=1"):
@@ -103,7 +103,7 @@ def test_what_cannot_be_is_said(monkeypatch):
 
 
 def test_torchao_stands_in_where_bitsandbytes_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     stand_in = SimpleNamespace(AdamW8bit=torch.optim.AdamW)
     monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(optim=stand_in))
     monkeypatch.setitem(sys.modules, "torchao.optim", stand_in)

@@ -71,7 +71,7 @@ def test_weights_are_those_of_a_loop_by_hand(task: Callable[[], dict[str, Any]])
 
 
 def test_an_exploration_takes_the_same_task(tmp_path) -> None:
-    estimation = Estimator(**of_dicts(), budget_s=2, log_dir=tmp_path, verbose=0, asks=False).estimate()
+    estimation = Estimator(criterion=None, **of_dicts(), budget_s=2, log_dir=tmp_path, verbose=0, asks=False).estimate()
     assert estimation.forecast.duration_s.point > 0
 
 
