@@ -334,8 +334,8 @@ FAULTS = (
     Fault(
         "projection",
         "projection/rows.py",
-        "n_gpus=target.billed_gpus,",
-        "n_gpus=target.wanted_gpus,",
+        "gpu, offer, n_gpus = target.gpu, target.offer, target.billed_gpus",
+        "gpu, offer, n_gpus = target.gpu, target.offer, target.wanted_gpus",
         "a machine of eight GPUs costs what the one that is wanted does",
         golden("project"),
     ),

@@ -38,16 +38,12 @@ class Case:
     spread: float = 0.05  # of the forecast, half of its 95% interval
     written_s: float = 0.0
     wait_s: float = 0.0
-    announced: float = 0.0
     factor: float = 2.0  # of the rate's range
 
 
 CASES = {
     "100 h, a preemption in 20 h": Case(100, 0.05, 30, 300),
     "the same, saved on a thread of its own": Case(100, 0.05, 2, 300, written_s=120),
-    "the same, three quarters announced, waiting 10 min": Case(
-        100, 0.05, 2, 300, written_s=20, announced=0.75, wait_s=600
-    ),
     "10 h, a preemption in 5 h": Case(10, 0.2, 10, 200),
     "2 h, a preemption in 50 h": Case(2, 0.02, 5, 120),
     "20 h, two preemptions in an hour": Case(20, 2.0, 20, 120),
@@ -70,7 +66,6 @@ def advice_of(case: Case, **more: float) -> SpotAdvice:
         restart_s=case.restart_s,
         written_s=case.written_s,
         wait_s=case.wait_s,
-        announced=case.announced,
         spot_price=SPOT,
         on_demand_price=ON_DEMAND,
         **more,
@@ -84,21 +79,18 @@ def trained(rng: random.Random, case: Case, work_s: float, per_s: float, interva
     while True:
         fate_s = rng.expovariate(per_s)  # of this machine, from its start
         start_s = case.restart_s if preemptions else 0.0
-        clock_s, done_s, safe_s = one_machine(case, work_s, interval_s, start_s, safe_s, fate_s)
+        clock_s, safe_s = one_machine(case, work_s, interval_s, start_s, safe_s, fate_s)
         if clock_s < fate_s:
             return wall_s + clock_s, paid_s + clock_s, preemptions
         preemptions += 1
-        if fate_s > start_s and rng.random() < case.announced:  # an emergency checkpoint of all that is done
-            safe_s = done_s
-            clock_s += case.checkpoint_s + case.written_s
         wall_s += clock_s + case.wait_s
         paid_s += clock_s
 
 
 def one_machine(
     case: Case, work_s: float, interval_s: float, clock_s: float, safe_s: float, fate_s: float
-) -> tuple[float, float, float]:
-    """Train on one machine until the end or its preemption; return its clock, work done, and work in a whole save."""
+) -> tuple[float, float]:
+    """Train on one machine until the end or its preemption; return its clock, and the work in a whole save."""
     done_s = safe_s
     next_save_s = done_s + interval_s
     being_written: tuple[float, float] | None = None  # the work in it, and when it is whole
@@ -111,12 +103,12 @@ def one_machine(
         if being_written and being_written[1] <= clock_s:
             safe_s, being_written = being_written[0], None
         if clock_s >= fate_s or done_s >= work_s:
-            return clock_s, done_s, safe_s
+            return clock_s, safe_s
         clock_s += case.checkpoint_s  # standing still
         if clock_s >= fate_s:
             if being_written and being_written[1] <= fate_s:
                 safe_s = being_written[0]
-            return fate_s, done_s, safe_s
+            return fate_s, safe_s
         if being_written and being_written[1] <= clock_s:
             safe_s = being_written[0]
         if case.written_s:

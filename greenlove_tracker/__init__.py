@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.directory import read_logs
     from greenlove_tracker.phases import Phase
+    from greenlove_tracker.projection.options import ProjectionOptions
     from greenlove_tracker.projection.project import project
     from greenlove_tracker.projection.speedup import Speedup, speedup
     from greenlove_tracker.projection.spot import SpotAdvice, spot_advice
-    from greenlove_tracker.projection.types import Projection, ProjectionOptions
+    from greenlove_tracker.projection.types import Projection
     from greenlove_tracker.report.build import write_html, write_pdf
     from greenlove_tracker.scheduling.advice import StartAdvice
     from greenlove_tracker.scheduling.wait_loop import WaitResult
@@ -55,7 +56,7 @@ _HOMES = {
     "Forecast": "greenlove_tracker.forecasting",
     "Phase": "greenlove_tracker.phases",
     "Projection": "greenlove_tracker.projection.types",
-    "ProjectionOptions": "greenlove_tracker.projection.types",
+    "ProjectionOptions": "greenlove_tracker.projection.options",
     "Speedup": "greenlove_tracker.projection.speedup",
     "SpotAdvice": "greenlove_tracker.projection.spot",
     "StartAdvice": "greenlove_tracker.scheduling.advice",

@@ -28,13 +28,13 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.decision import decide
-from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.rendering.document import Block, Heading, Paragraph
 from greenlove_tracker.rendering.terminal import WIDTH, wrap
 from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.exploration_report import exploration_blocks
 from greenlove_tracker.report.projection_report import projection_blocks
-from greenlove_tracker.report.projection_text import projection_text
+from greenlove_tracker.report.projection_words import advice
 from greenlove_tracker.report.run_report import run_document
 from greenlove_tracker.report.wording import measured_sentence
 
@@ -151,19 +151,11 @@ def _amounts(run_dir: Path | LogPath, *values: Estimate | float | None) -> str:
 
 def _elsewhere(country: str) -> tuple[Block, ...]:
     """Say where an example's training on a GPU would best be done, and return the sections that show why."""
-    options = ProjectionOptions(local_gpu=EXAMPLE_GPU, country=country)
-    found = compare_run(Run(EXAMPLE_RUN), options)
-    decision = decide(found.projections, options, found.work)
-    text = projection_text(found.projections, found.about, found.today, decision=decision)
+    found = compare_run(Run(EXAMPLE_RUN), ProjectionOptions(local_gpu=EXAMPLE_GPU, country=country))
+    decision = decide(found.projections, found.options)
     what = f"an example, simulated: a language model trained for 20 h on an {EXAMPLE_GPU} here"
     _step(3, "elsewhere", what)
-    _step("", "", text.decision)
-    for line in text.lines:
-        if line.name == "H100 SXM5 80GB":
-            takes = f"{line.time.text} {text.units.time.unit}, {text.units.cost.unit}{line.cost.text}"
-            co2e = f"{line.location} {text.units.mass.unit} CO2e instead of {text.lines[0].location}"
-            number, obtained = line.rent_as.partition(" ")[0], line.group.partition(",")[0]
-            _step("", "", f"{number} × {line.name} ({obtained}): {takes}, {co2e}.")
+    _step("", "", advice(decision))
     blocks = projection_blocks(found.projections, decision=decision)
     return (Heading("Another training, elsewhere"), Paragraph(f"This is {what}."), *blocks)
 

@@ -13,8 +13,8 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
 from greenlove_tracker.projection.comparison import MachineComparison, compare_log
 from greenlove_tracker.projection.from_log import Training, training_in
+from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import Projection, project
-from greenlove_tracker.projection.types import ProjectionOptions
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
 LAPTOP = "GeForce RTX 3060 Laptop GPU"

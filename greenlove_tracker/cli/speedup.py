@@ -33,7 +33,7 @@ def speedup(local: str, targets: tuple[str, ...], workload: str | None, precisio
     precision = precision_named(precision)
     workload = None if workload is None else workload_named(workload)
     here, there = recognise(local), [recognise(name) for name in targets]
-    found = speedups(here, there, workload=workload, precision=precision, method=None)
+    found = speedups(here, there, workload=workload, precision=precision)
     compared = list(zip(there, found, strict=True))
     if as_json:
         click.echo(json.dumps(speedup_record(here, compared, workload, precision), indent=2))

@@ -17,7 +17,7 @@ from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estim
 from greenlove_tracker.forecasting import LEAST_S, MOST_S, TrainingPlan, Trial
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.records import Clock
 
 _LEAST_SIZES = 3

@@ -38,7 +38,7 @@ from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, length_by_phases
-from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.records import Clock
 from greenlove_tracker.stopping import StoppingRule, unknown_stop
 from greenlove_tracker.training_kind import autocast_logged, precision_of, workload_of

@@ -19,7 +19,8 @@ from greenlove_tracker.logs import trials as trials_log
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.comparison import compare_run
-from greenlove_tracker.projection.types import Projection, ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions
+from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.records import Clock, Field, RunStatus
 from greenlove_tracker.rendering import html
 from greenlove_tracker.report import screens

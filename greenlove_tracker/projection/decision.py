@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.ranking import (
     WINNER,
     Chance,
@@ -21,29 +21,14 @@ from greenlove_tracker.projection.ranking import (
     machine_here,
     rank,
     shortlist_of,
-    value_of,
     without_spot,
 )
-from greenlove_tracker.projection.types import Projection, ProjectionOptions
+from greenlove_tracker.projection.types import Projection
 
 EVEN = 0.5  # the probability from which one of two machines is likely to be the better
 _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
 # Less is not worth renting a machine for: it takes minutes to start, and more to copy code and data to.
 LEAST_GAIN_S = 600.0
-_PARTS = (1_000_000, 1_000)  # of the work, in which a cost of each is said
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The work of a training.
-
-    Attributes:
-        count: over all epochs.
-        unit: ``sample``, ``token`` or ``step``.
-    """
-
-    count: int
-    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +63,6 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class PartOfWork:
-    """What a million or a thousand samples, tokens or steps cost and emit on the recommended machine."""
-
-    count: int
-    unit: str
-    cost_usd: Estimate | None
-    emissions_kgco2e: Estimate | None
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """The machine to train on, and what stands beside it.
 
@@ -103,9 +78,7 @@ class Decision:
         faster: the one that saves time; None where none is likely to save ten minutes within the limits.
         spot: a spot offer that is likely to cost less, or that alone may keep the limits.
         left_out: with limits, the machines that are not chosen.
-        nearest: where nothing keeps the limits, the fastest and the cheapest.
-        part: what a part of the work costs there.
-        ranking: the verdicts on all machines.
+        ranking: the chances of all machines.
     """
 
     verdict: Literal["cheapest", "too short", "best chance", "nothing"]
@@ -117,20 +90,15 @@ class Decision:
     faster: Faster | None
     spot: Projection | None
     left_out: tuple[LeftOut, ...]
-    nearest: tuple[Projection, ...]
-    part: PartOfWork | None
     ranking: Ranking
 
 
-def decide(
-    projections: Sequence[Projection], options: ProjectionOptions | None = None, work: Work | None = None
-) -> Decision:
+def decide(projections: Sequence[Projection], options: ProjectionOptions | None = None) -> Decision:
     """Return where to train.
 
     Args:
         projections: this machine first, as ``project`` gives them.
         options: with the limits (``within_s``, ``max_cost_usd``), where there are any.
-        work: that the training goes through, to say what a part of it costs.
     """
     limits = Limits(options.within_s, options.max_cost_usd) if options else Limits()
     known = [row for row in projections if row.is_compared and row.duration_s is not None]
@@ -156,8 +124,6 @@ def decide(
         _faster(chosen, sure, drawn) if chosen is not None and verdict == "cheapest" else None,
         _spot(known, compared, chosen, meets, drawn) if verdict != "too short" else None,
         tuple(row for row in left_out if row is not None),
-        _nearest(compared, limits) if chosen is None else (),
-        _part_of(chosen, work),
         rank(projections, limits, drawn),
     )
 
@@ -242,25 +208,3 @@ def _left_out(row: Projection, limits: Limits, drawn: JointDraws) -> LeftOut | N
                 return LeftOut(row, "unknown cost")
             return LeftOut(row, "time" if criterion == "time" else "cost", over)
     return None
-
-
-def _nearest(compared: Sequence[Projection], limits: Limits) -> tuple[Projection, ...]:
-    """Return the best by each limited quantity, of those that are to be had."""
-    found: dict[int, Projection] = {}
-    for criterion, _ in limits.each():
-        known = [(value.point, row) for row in compared if row.is_to_be_had and (value := value_of(row, criterion))]
-        if known:
-            _, best = min(known, key=lambda one: one[0])
-            found[id(best)] = best
-    return tuple(found.values())
-
-
-def _part_of(row: Projection | None, work: Work | None) -> PartOfWork | None:
-    """Return what a million or a thousand of the work costs and emits; None where there are fewer."""
-    part = next((count for count in _PARTS if work is not None and work.count >= count), None)
-    if row is None or work is None or part is None:
-        return None
-    share, cost, co2e = part / work.count, row.payable_usd, row.emissions_kgco2e
-    return PartOfWork(
-        part, work.unit, cost.times(share, "USD") if cost else None, co2e.times(share, "kgCO2e") if co2e else None
-    )

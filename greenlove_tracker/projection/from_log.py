@@ -14,11 +14,10 @@ from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import exploration_of, has_trials
 from greenlove_tracker.projection.catalogue import counted
-from greenlove_tracker.projection.decision import Work
-from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.records import MEASURED_METHODS
 from greenlove_tracker.units import SECONDS_PER_HOUR
-from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
+from greenlove_tracker.workloads import GIVEN, PRECISIONS, WORKLOADS
 
 _LEVEL = 0.95  # of a time that is known: its interval has no width
 
@@ -32,14 +31,12 @@ class Training:
         about: its name or empty, then how its time is known.
         options: of a projection, with what the log tells where the user gave nothing.
         exploration: the run of it, where it was one.
-        work: tokens, samples or steps of the whole training; None where none were counted.
     """
 
     forecast: Forecast
     about: tuple[str, ...]
     options: ProjectionOptions
     exploration: Run | None = None
-    work: Work | None = None
 
 
 def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
@@ -50,13 +47,15 @@ def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
     """
     if not (math.isfinite(hours) and hours > 0):
         raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
-    gpus = given_gpus(options)
-    if gpus.name is None and options.manual_tdp_watts is not None:
+    if options.local_gpu is None and options.manual_tdp_watts is not None:
         raise UsageError("--tdp is the power limit of a GPU here: name it with --gpu")
-    settings = load_settings({"country": options.country})
-    price = settings.price_usd_per_gpu_hour if gpus.has_price else None
+    settings, price = load_settings({"country": options.country}), None
+    if options.local_gpu is not None:
+        n_gpus, name = counted(options.local_gpu)
+        options = replace(options, local_gpu=name, n_gpus=n_gpus or options.n_gpus or 1)
+        price = settings.price_usd_per_gpu_hour
     options = replace(
-        gpus.added_to(options),
+        options,
         country=settings.country or None,
         carbon_intensity=_first(options.carbon_intensity, settings.carbon_intensity_gco2e_per_kwh),
         electricity_price=_first(options.electricity_price, settings.electricity_price_usd_per_kwh),
@@ -136,34 +135,9 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
     if gpus.energy_problem:  # nor is what was made of it
         forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
     name = run.title() if exploration is None else f"{run.run_id}: {fmt.plan(forecast.plan)}"
-    options = gpus.added_to(_with_kind_of(run, _with_place_of(run, options, gpus)))
-    work = _counted_work(run, forecast) if exploration is None else None
-    return Training(
-        forecast, (name, basis, gpus.energy_problem), options, exploration, work or planned_work(forecast.plan)
-    )
-
-
-def _counted_work(run: Run, forecast: Forecast) -> Work | None:
-    """Return the tokens of a tracked training, else its samples, in proportion to those so far; None without either."""
-    summary = run.summary
-    counted = ((summary.counts.tokens, "token"), (summary.counts.samples, "sample"))
-    done, unit = next(((count, unit) for count, unit in counted if count), (0, ""))
-    if not done or summary.duration_s <= 0:
-        return None
-    return Work(max(1, round(done * forecast.duration_s.point / summary.duration_s)), unit)
-
-
-def planned_work(plan: TrainingPlan | None) -> Work | None:
-    """Return the tokens of a plan, else its samples, else its optimizer steps."""
-    if plan is None:
-        return None
-    batches = plan.n_epochs * plan.batches_per_epoch
-    steps = batches / (plan.batches_per_step or 1)
-    if plan.tokens_per_step:
-        return Work(round((steps if plan.samples is None else batches) * plan.tokens_per_step), "token")
-    if plan.samples is not None and plan.batch_size is not None:
-        return Work(round(plan.samples * plan.n_epochs if plan.steps is None else batches * plan.batch_size), "sample")
-    return Work(round(steps), "step")
+    options, kind = _with_kind_of(run, _with_place_of(run, options, gpus))
+    about = (name, *filter(None, (basis, gpus.energy_problem, kind)))
+    return Training(forecast, about, gpus.added_to(options), exploration)
 
 
 def _with_place_of(run: Run, options: ProjectionOptions, gpus: TrainingGpus) -> ProjectionOptions:
@@ -181,19 +155,21 @@ def _with_place_of(run: Run, options: ProjectionOptions, gpus: TrainingGpus) -> 
     )
 
 
-def _with_kind_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
-    """Return the options with what a run computes, as its log says, where nothing else is given.
+def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
+    """Return the options with what a run computes, as its log says, where nothing else is given; and how it knows.
 
     Of several precisions, joined by ``+``, it is the slowest: how much is computed in each is not known.
     """
-    workload, precisions = run.text("workload"), run.text("precision").split("+")
-    if options.workload is None and workload in WORKLOADS:
-        options = replace(options, workload=workload, workload_basis=run.text("workload_basis"))
+    workload, precisions, told = run.text("workload"), run.text("precision").split("+"), []
     if options.precision is None and set(precisions) <= set(PRECISIONS):
         slowest, *faster = sorted(set(precisions), key=PRECISIONS.index)
-        basis = f"the slowest of {', '.join([slowest, *faster])}" if faster else run.text("precision_basis")
-        options = replace(options, precision=slowest, precision_basis=basis)
-    return options
+        options = replace(options, precision=slowest)
+        told.append(f"in {slowest} ({'the slowest of several' if faster else run.text('precision_basis')})")
+    if options.workload is None and workload in WORKLOADS:
+        basis = run.text("workload_basis")
+        options = replace(options, workload=workload)
+        told.append(f"as {workload} ({basis if basis == GIVEN else f'guessed from {basis}'})")
+    return options, f"counted {' and '.join(told)}" if told else ""
 
 
 def _first(*values: Any) -> Any:
@@ -273,19 +249,11 @@ class TrainingGpus:
             local_gpu=self.name,
             n_gpus=self.n_gpus,
             local_memory_gb=self.memory_gb,
-            utilization=_first(options.utilization, self.draw) if options.manual_gpu_utilization is None else None,
+            utilization=_first(options.utilization, self.draw),
             manual_tdp_watts=_first(options.manual_tdp_watts, self.limit_w),
             peak_memory_gb=_first(options.peak_memory_gb, self.peak_memory_gb),
             memory_estimate_gb=_first(options.memory_estimate_gb, self.memory_estimate_gb),
         )
-
-
-def given_gpus(options: ProjectionOptions) -> TrainingGpus:
-    """Return the GPUs of a training without a log."""
-    if options.local_gpu is None:
-        return TrainingGpus(None)
-    n_gpus, name = counted(options.local_gpu)
-    return TrainingGpus(name, n_gpus or options.n_gpus or 1, has_price=True, memory_gb=options.local_memory_gb)
 
 
 def logged_gpus(run: Run, options: ProjectionOptions) -> TrainingGpus:

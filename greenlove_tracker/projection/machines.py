@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from greenlove_tracker import grid
 from greenlove_tracker.errors import UsageError
@@ -12,15 +12,16 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid.factors import BUSINESS
 from greenlove_tracker.grid.place import Place
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.projection.power import PowerDraw, draw_of_machine, node_overhead, usual_draw
-from greenlove_tracker.projection.types import Caveat, Claim, ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions
+from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, draw_of_machine, node_overhead, usual_draw
+from greenlove_tracker.projection.types import Caveat, Claim
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
 from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.tables.sites import EGRID_TABLE, SITES_TABLE, CloudSite, pue, sites
-from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s, w_from_kwh_s
+from greenlove_tracker.units import GRAMS_PER_KG, kwh_from_w_s, w_from_kwh_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class Machine:
         intensity: location-based carbon intensity of the grid; None where it is not known.
         electricity_price: in USD/kWh; None where none is known, or where it is in the price of the machine.
         price_usd_per_gpu_hour: of the machine, electricity included; None where it has none.
+        region: that it stands in; empty where none is known.
+        site: its row, where our table has one.
+        notes: what was assumed of the place, in sentences.
+        warning: sentence about what is missing; empty where nothing is.
     """
 
     gpu: GpuSpec | None
@@ -49,6 +54,10 @@ class Machine:
     intensity: Factor | None
     electricity_price: Factor | None
     price_usd_per_gpu_hour: float | None
+    region: str = ""
+    site: CloudSite | None = None
+    notes: tuple[str, ...] = ()
+    warning: str = ""
 
     @property
     def overhead(self) -> Uncertain:
@@ -71,11 +80,12 @@ class Machine:
             price_usd_per_gpu_hour=self.price_usd_per_gpu_hour,
         )
 
-    def embodied(self, duration_s: Estimate | None, kgco2e_per_gpu_hour: float | None) -> Estimate | None:
-        """Return embodied emissions in kgCO2e by the user's own figure; None without one, or without a GPU."""
-        if duration_s is None or kgco2e_per_gpu_hour is None or not self.has_gpu:
+    def market_claim(self, energy_kwh: Estimate | None) -> Claim | None:
+        """Return the market-based emissions, where the site has a claim and the energy is known."""
+        if self.site is None or self.site.market_gco2e_per_kwh is None or energy_kwh is None:
             return None
-        return duration_s.times(h_from_s(1.0) * self.n_gpus * kgco2e_per_gpu_hour, "kgCO2e")
+        kgco2e = energy_kwh.times(self.site.market_gco2e_per_kwh / GRAMS_PER_KG, "kgCO2e")
+        return Claim(kgco2e, self.site.market_claim, self.site.source)
 
 
 def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOptions) -> Machine:
@@ -111,11 +121,9 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
 def _draw(
     forecast: Forecast, gpu: GpuSpec | None, tdp_w: float | None, pue: float, options: ProjectionOptions
 ) -> PowerDraw | None:
-    """Return what was seen, else what the user says, else what the machine's energy tells, else what is usual."""
+    """Return what was seen or is given, else what the machine's energy tells, else what is usual."""
     if options.utilization is not None:
-        return PowerDraw(Uncertain(options.utilization), "draw seen here")
-    if options.manual_gpu_utilization is not None:
-        return PowerDraw(Uncertain(options.manual_gpu_utilization), "draw given by the user")
+        return PowerDraw(Uncertain(options.utilization), "draw seen or given here")
     if options.local_gpu is None:  # the energy of a CPU tells nothing of a GPU
         return usual_draw(None, options.workload)
     if tdp_w is None:
@@ -140,63 +148,37 @@ def price_caveat(electricity_price: Factor | None, country: str | None) -> Cavea
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """The place of a machine elsewhere: its grid, its PUE, and the operator's claim.
-
-    Attributes:
-        region: empty where none is known.
-        intensity: location-based; None where neither a site nor a country is known.
-        pue: of the site.
-        pue_basis: stated or assumed, and on what ground.
-        cloud_site: its row, where our table has one.
-        notes: sentences about the choice.
-        warning: sentence about what is missing; empty where nothing is.
-    """
-
-    region: str
-    intensity: Factor | None
-    pue: float
-    pue_basis: str
-    cloud_site: CloudSite | None
-    notes: tuple[str, ...] = ()
-    warning: str = ""
-
-    def market_claim(self, energy_kwh: Estimate | None) -> Claim | None:
-        """Return the market-based emissions, where the site has a claim and the energy is known."""
-        site = self.cloud_site
-        if site is None or site.market_gco2e_per_kwh is None or energy_kwh is None:
-            return None
-        kgco2e = energy_kwh.times(site.market_gco2e_per_kwh / GRAMS_PER_KG, "kgCO2e")
-        return Claim(kgco2e, site.market_gco2e_per_kwh, site.market_claim, site.source)
-
-
-def site_of(offer: Offer | None, region: str | None, local: Machine) -> Site:
-    """Return the place of an offer.
+def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, region: str | None, local: Machine) -> Machine:
+    """Return the machine of an offer, in its place; of a GPU that nobody offers, one beside the local ones.
 
     Args:
-        offer: None for a GPU that nobody offers, which is counted as if it stood beside the local ones.
+        gpu: of the machine.
+        n_gpus: that are paid for.
+        offer: that it is rented by.
         region: the one asked for; None for the offer's region with the lowest carbon intensity.
-        local: the local machine.
+        local: the local machine, whose GPUs' draw tells that of the others.
 
     Raises:
         UsageError: where the offer's own country is not one.
     """
+    draw = None if local.draw is None else draw_elsewhere(local.draw, local.gpu, gpu)
+    machine = replace(local, gpu=gpu, has_gpu=True, n_gpus=n_gpus, tdp_w=gpu.tdp_w, draw=draw)
     if offer is None:
-        note = "nobody offers it here: counted as if it stood here"
-        return Site("", local.intensity, local.pue, "as here", None, (note,))
+        return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))
+    machine = replace(machine, electricity_price=None, price_usd_per_gpu_hour=offer.usd_per_gpu_hour)
     regions = [r for r in offer.regions if region in (None, r)]
     known = [sites()[key] for r in regions if (key := (offer.provider, r)) in sites()]
     if known:
-        return _known_site(min(known, key=lambda s: (s.intensity.gco2e_per_kwh, s.region)), known)
+        return _at_greenest(machine, known)
     place, cloud = _place_of(offer, regions), pue("public_cloud")
-    basis = f"assumed: {cloud.basis} ({cloud.source})"
+    note = f"PUE {cloud.value:g} is assumed: {cloud.basis} ({cloud.source})"
     shown = ", ".join(regions[:3]) + (", …" if len(regions) > 3 else "")
     if place is None:
-        name = f"the grid of {offer.provider} {shown}".rstrip()
-        warning = f"{name} is not known, so no CO2e: give the prices a column country"
-        return Site(shown, None, cloud.value, basis, None, warning=warning)
-    return Site(shown or place.name, grid.carbon_intensity(place), cloud.value, basis, None)
+        warning = f"the grid of {offer.provider} {shown}".rstrip() + " is not known, so no CO2e"
+        return replace(machine, region=shown, intensity=None, pue=cloud.value, notes=(note,), warning=warning)
+    return replace(
+        machine, region=shown or place.name, intensity=grid.carbon_intensity(place), pue=cloud.value, notes=(note,)
+    )
 
 
 def _place_of(offer: Offer, regions: Iterable[str]) -> Place | None:
@@ -213,15 +195,16 @@ def _place_of(offer: Offer, regions: Iterable[str]) -> Place | None:
     return None
 
 
-def _known_site(site: CloudSite, known: list[CloudSite]) -> Site:
-    """Return a site of our table, with a note of the ``known`` ones that were not chosen."""
+def _at_greenest(machine: Machine, known: list[CloudSite]) -> Machine:
+    """Return the machine in that of our table's sites that has the lowest carbon intensity."""
+    site, *others = sorted(known, key=lambda one: (one.intensity.gco2e_per_kwh, one.region))
     found = site.intensity
     sha256 = table_sha256(EGRID_TABLE if "eGRID" in found.source else SITES_TABLE)
     intensity = Factor(
         "carbon_intensity", found.gco2e_per_kwh, "gCO2e/kWh", found.source, found.year, found.basis, sha256
     )
-    chosen, *others = (
-        f"{s.region} ({s.intensity.gco2e_per_kwh:.0f} g/kWh)" for s in (site, *(s for s in known if s is not site))
-    )
-    note = f"counted in {chosen}, the lowest carbon intensity of its regions; also in {', '.join(others)}"
-    return Site(site.region, intensity, site.pue, site.pue_basis, site, (note,) if others else ())
+    notes = [f"PUE {site.pue:g}: {site.pue_basis}"]
+    if others:
+        also = ", ".join(f"{one.region} ({one.intensity.gco2e_per_kwh:.0f} g/kWh)" for one in others)
+        notes.append(f"counted in {site.region}, the lowest carbon intensity of its regions; also in {also}")
+    return replace(machine, region=site.region, intensity=intensity, pue=site.pue, site=site, notes=tuple(notes))

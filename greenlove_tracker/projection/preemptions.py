@@ -1,4 +1,4 @@
-"""The cost of preemptions to a training: the best interval between checkpoints, and the expected time.
+"""The terms of a machine that may be taken away: the best interval between checkpoints, and the expected time.
 
 Preemptions come as a Poisson process while the machine runs, so also while it saves and restarts. A training of W
 seconds saves every τ seconds of work and stands still for δ each time; after a preemption it restarts in R and goes on
@@ -16,78 +16,109 @@ Generation Computer Systems 22(3), 2006, 303-312.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
+from greenlove_tracker.projection.options import option
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
+# Where only the rate is given, it may be half or twice as much: an assumption. Clouds tell of it in wide classes at
+# most (AWS's Spot Instance Advisor: under 5%, 5-10%, … over 20% of instances in a month), and it changes with demand.
+RATE_FACTOR = 2.0
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _STEPS = 80  # of the golden section: each leaves 62% of the bracket, so 1e-16 of it is left
 _LEAST_TIMES, _MOST_TIMES = 1e-3, 1e4  # of Young's interval: where the best one is looked for
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptionTerms:
-    """The rate at which a machine is taken away, and the times that saving and restarting take.
+class SpotTerms:
+    """The terms of a machine that may be taken away, and of a training on it.
 
     Attributes:
-        per_hour: preemptions in an hour of running.
-        checkpoint_s: time that the training stands still for one checkpoint.
-        restart_s: time of a machine until a training goes on from its checkpoint; paid for.
-        written_s: time after it went on until the checkpoint is whole, where it is written on a thread of its own.
+        preemptions_per_hour: of running; a rate, or with the range that holds it with 90%: ``(0.05, 0.02, 0.12)``. The
+            range of a rate alone is from half of it to twice.
+        checkpoint_s: time that the training stands still for a checkpoint.
+        restart_s: time of a machine from its start until the training goes on: booting, starting, reading, replaying.
+        written_s: time until a checkpoint is whole after the training went on, where a thread of its own writes it.
         wait_s: from a preemption until there is a machine again; nothing is paid or drawn meanwhile.
-        announced: share of the preemptions before which an emergency checkpoint is whole, so that no work is lost.
+        spot_price: USD per GPU and hour; None where it is not known.
+        on_demand_price: of the same machine that stays.
+        interval_s: between checkpoints; None for the best one.
 
     Raises:
         UsageError: where a number cannot be meant.
     """
 
-    per_hour: float
-    checkpoint_s: float
-    restart_s: float
-    written_s: float = 0.0
-    wait_s: float = 0.0
-    announced: float = 0.0
+    preemptions_per_hour: float | Sequence[float] = option(
+        flag="--preemptions",
+        help="with --spot: preemptions per hour; 0.05, or 0.05,0.02,0.12 with its range",
+        metavar="RATE",
+    )
+    checkpoint_s: float = option(
+        flag="--checkpoint-s", type=float, help="with --spot: pause for a checkpoint; default: the log's"
+    )
+    restart_s: float = option(
+        flag="--restart-s", type=float, help="with --spot: time to resume on another machine; default: the log's"
+    )
+    written_s: float = option(
+        0.0, flag="--written-s", type=float, help="with --spot: further time until it is whole; default: the log's"
+    )
+    wait_s: float = option(0.0, flag="--wait-s", type=float, help="with --spot: wait for another machine; default 0")
+    spot_price: float | None = option(None, flag="--spot-price", type=float, help="with --spot: USD per GPU and hour")
+    on_demand_price: float | None = option(
+        None,
+        flag="--on-demand-price",
+        type=float,
+        help="with --spot: USD per GPU and hour; default: --price, or the offer's",
+    )
+    interval_s: float | None = option(
+        None, flag="--save-every-s", type=float, help="with --spot: interval between checkpoints; default: the best one"
+    )
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.per_hour) and self.per_hour > 0):
-            raise UsageError(
-                f"{{argument}} must be positive, such as 0.05 in an hour, not {self.per_hour!r}",
-                argument="preemptions_per_hour",
-            )
-        if not (math.isfinite(self.checkpoint_s) and self.checkpoint_s > 0):
-            raise UsageError(
-                f"{{argument}} must be positive, such as 4.5, not {self.checkpoint_s!r}", argument="checkpoint_s"
-            )
+        _ = self.rate_per_hour  # says whether it can be meant
+        for name in ("checkpoint_s", "spot_price", "on_demand_price", "interval_s"):
+            number = getattr(self, name)
+            if number is not None and not (math.isfinite(number) and number > 0):
+                raise UsageError(f"{{argument}} must be a positive number, not {number!r}", argument=name)
         for name in ("restart_s", "written_s", "wait_s"):
             seconds = getattr(self, name)
             if not (math.isfinite(seconds) and seconds >= 0):
                 raise UsageError(f"{{argument}} must be 0 or more seconds, not {seconds!r}", argument=name)
-        if not 0 <= self.announced <= 1:
-            raise UsageError(f"{{argument}} is a share from 0 to 1, not {self.announced!r}", argument="announced")
+
+    @property
+    def rate_per_hour(self) -> Estimate:
+        """Preemptions in an hour of running with their 90% range: as given, or from half to twice."""
+        given = self.preemptions_per_hour
+        if isinstance(given, int | float):
+            given = (given, given / RATE_FACTOR, given * RATE_FACTOR)
+        is_rate = len(given) == 3 and all(math.isfinite(r) and r > 0 for r in given)
+        if not is_rate or not given[1] <= given[0] <= given[2]:
+            raise UsageError(
+                "{argument} is a positive rate, 0.05, or one with its range, 0.05,0.02,0.12, "
+                f"not {self.preemptions_per_hour!r}",
+                argument="preemptions_per_hour",
+            )
+        return Estimate(given[0], given[1], given[2], PROJECTION_LEVEL, "1/h", Kind.ASSUMPTION)
 
     @property
     def per_s(self) -> float:
         """Preemptions in a second of running."""
-        return self.per_hour / SECONDS_PER_HOUR
+        return self.rate_per_hour.point / SECONDS_PER_HOUR
 
-    @property
-    def emergency_s(self) -> float:
-        """Time until an emergency checkpoint is whole: nothing goes on meanwhile."""
-        return self.checkpoint_s + self.written_s
-
-    def at_rate(self, per_hour: float) -> PreemptionTerms:
+    def at_rate(self, per_hour: float) -> SpotTerms:
         """Return the same with another rate."""
-        return replace(self, per_hour=per_hour)
+        return replace(self, preemptions_per_hour=per_hour)
 
 
-def young_interval_s(terms: PreemptionTerms) -> float:
+def young_interval_s(terms: SpotTerms) -> float:
     """Return the interval between checkpoints of Young (1974), √(2δM): a first-order approximation for δ ≪ M."""
     return math.sqrt(2 * terms.checkpoint_s / terms.per_s)
 
 
-def daly_interval_s(terms: PreemptionTerms) -> float:
+def daly_interval_s(terms: SpotTerms) -> float:
     """Return the interval of Daly (2006): √(2δM)·(1 + ⅓√(δ/2M) + ⅑·δ/2M) − δ for δ < 2M, else M.
 
     It approximates the optimum of his complete model, in which the time of a restart has no part.
@@ -99,12 +130,7 @@ def daly_interval_s(terms: PreemptionTerms) -> float:
     return young_interval_s(terms) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - terms.checkpoint_s
 
 
-def least_interval_s(terms: PreemptionTerms) -> float:
-    """Return the shortest interval that can be: a checkpoint is begun when the one before is whole."""
-    return max(0.0, terms.written_s - terms.checkpoint_s)
-
-
-def best_interval_s(terms: PreemptionTerms, training_s: float) -> float:
+def best_interval_s(terms: SpotTerms, training_s: float) -> float:
     """Return the interval at which the most work gets done in the time: the optimum of the model itself.
 
     It is kept to what can be: a checkpoint is not begun before the last one is whole, and an interval as long as the
@@ -114,61 +140,52 @@ def best_interval_s(terms: PreemptionTerms, training_s: float) -> float:
         terms: of the machine.
         training_s: time of the training without preemptions.
     """
-    if terms.announced >= 1:
-        return training_s  # nothing is ever lost
     young_s = young_interval_s(terms)
     free_s = _minimum(lambda tau_s: time_per_work(terms, tau_s), _LEAST_TIMES * young_s, _MOST_TIMES * young_s)
     least_s = min(training_s, least_interval_s(terms))
-    wanted_s = min(max(free_s, least_s), training_s)
-    parts = max(1, math.floor(training_s / wanted_s))
+    parts = max(1, math.floor(training_s / min(max(free_s, least_s), training_s)))
     candidates = [training_s / n for n in {1, parts, parts + 1} if training_s / n >= least_s]
-    if terms.announced:  # begins anew anywhere, so it has no whole parts
-        return wanted_s
     return min(candidates, key=lambda tau_s: expected_running_s(terms, training_s, tau_s))
 
 
-def time_per_work(terms: PreemptionTerms, interval_s: float) -> float:
+def least_interval_s(terms: SpotTerms) -> float:
+    """Return the shortest interval that can be: a checkpoint is begun when the one before is whole."""
+    return max(0.0, terms.written_s - terms.checkpoint_s)
+
+
+def time_per_work(terms: SpotTerms, interval_s: float) -> float:
     """Return the time of a machine for a second of work that is kept, in a training of many intervals.
 
-    By renewal: each preemption and each whole checkpoint begins anew. A stretch gains τ where nothing comes between,
-    and where a preemption is announced the work up to it; it takes until either, and a restart after a preemption.
+    By renewal: each preemption and each whole checkpoint begins anew.
     """
-    rate, tau_s = terms.per_s, interval_s
-    segment_s = tau_s + terms.checkpoint_s
+    rate, segment_s = terms.per_s, interval_s + terms.checkpoint_s
     if rate * segment_s > 700:  # the exponential of what is beyond is no number
         return math.inf
     whole, broken = math.exp(-rate * segment_s), -math.expm1(-rate * segment_s)
     restart_s = math.expm1(min(700.0, rate * terms.restart_s)) / rate  # preempted too
-    taken_s = broken * (1 / rate + restart_s + terms.announced * terms.emergency_s)
-    lost_too = (1 - terms.announced) * -math.expm1(-rate * min(terms.written_s, segment_s))
-    gained_s = tau_s * whole * (1 - lost_too)
-    if terms.announced:
-        worked = -math.expm1(-rate * tau_s)
-        until_preemption_s = worked / rate - tau_s * math.exp(-rate * tau_s)  # ∫₀^τ λt·e^{−λt} dt
-        gained_s += terms.announced * (until_preemption_s + tau_s * (math.exp(-rate * tau_s) - whole))
-    return taken_s / gained_s if gained_s > 0 else math.inf
+    lost_too = -math.expm1(-rate * min(terms.written_s, segment_s))
+    gained_s = interval_s * whole * (1 - lost_too)
+    return broken * (1 / rate + restart_s) / gained_s if gained_s > 0 else math.inf
 
 
-def expected_running_s(terms: PreemptionTerms, training_s: float, interval_s: float) -> float:
-    """Return the expected time that the machine runs until the training is done, where no preemption is announced.
+def expected_running_s(terms: SpotTerms, training_s: float, interval_s: float) -> float:
+    """Return the expected time that the machine runs until the training is done.
 
     Args:
-        terms: of the machine; its announced share is not looked at.
+        terms: of the machine.
         training_s: time of the training without preemptions and checkpoints.
         interval_s: work between two checkpoints.
 
     Returns:
         The time in seconds, work that is done anew, checkpoints and restarts in it; infinite beyond all numbers.
     """
-    rate = terms.per_s
-    n_saved = stretches(training_s, interval_s) - 1
-    last_s = training_s - n_saved * interval_s
+    rate, n_saved = terms.per_s, stretches(training_s, interval_s) - 1
+    last_s, segment_s = training_s - n_saved * interval_s, interval_s + terms.checkpoint_s
     try:
         per_rate_s = math.exp(rate * terms.restart_s) / rate
-        full_s = per_rate_s * math.expm1(rate * (interval_s + terms.checkpoint_s))
         total_s = per_rate_s * math.expm1(rate * last_s)
         if n_saved:
-            segment_s = interval_s + terms.checkpoint_s
+            full_s = per_rate_s * math.expm1(rate * segment_s)
             total_s += full_s * (1 + (n_saved - 1) * math.exp(rate * min(terms.written_s, segment_s)))
             total_s += full_s * math.expm1(rate * min(terms.written_s, last_s))
     except OverflowError:

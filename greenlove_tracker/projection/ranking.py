@@ -1,4 +1,4 @@
-"""The probability of each machine to be the cheapest, fastest or greenest, and what it saves.
+"""The probability of each machine to be the cheapest, fastest or greenest.
 
 Machines share errors: the time here is in each time elsewhere, and GPUs of one architecture are off together. So the
 probabilities are counted in draws of their joint distribution, and not read off ranges that overlap.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.projection.uncertain import draws
 
@@ -37,70 +37,20 @@ class Chance:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Two machines, and the joint probability that the first is better than the second."""
-
-    first: Projection
-    second: Projection
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class RankingVerdict:
-    """The best by one criterion, as far as it is known.
-
-    Attributes:
-        criterion: "cost", "time" or "co2e" (location-based).
-        among: the machines that it is said of: "all" that are compared, those "to rent now" or "to rent as whole
-            machines".
-        chances: of each of them, the most probable first.
-        winner: the one that is best with 90% or more; None without one.
-        shortlist: the fewest that hold the best one with 90%, four at most.
-        pairs: the most probable one and each other one of the shortlist, or a winner and the next: the better first.
-    """
-
-    criterion: Criterion
-    among: Literal["all", "to rent now", "to rent as whole machines"]
-    chances: tuple[Chance, ...]
-    winner: Projection | None
-    shortlist: tuple[Chance, ...]
-    pairs: tuple[Pair, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """The saving of one machine against the local one; negative where it takes more.
-
-    Attributes:
-        criterion: "cost", "time" or "co2e".
-        machine: the one that is compared with the local one.
-        amount: in USD, s or kgCO2e.
-        probability: that it saves anything.
-    """
-
-    criterion: Criterion
-    machine: Projection
-    amount: Estimate
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
 class Ranking:
-    """The verdicts at the end of a table; None where too little is known for one.
+    """The chances of each machine to be the best, the most probable first; empty where fewer than two are known.
 
     Attributes:
         cheapest: of all that is to be had at a price and keeps the limits: this machine, for rent, or reserved.
         cheapest_rented: of what can be rented at once, as many GPUs as are wanted; without any, of whole machines.
         fastest: of all that is compared.
-        greenest: likewise.
-        savings: of the best machine for rent by each criterion, against the one here.
+        greenest: likewise, by location-based CO2e.
     """
 
-    cheapest: RankingVerdict | None
-    cheapest_rented: RankingVerdict | None
-    fastest: RankingVerdict | None
-    greenest: RankingVerdict | None
-    savings: tuple[Saving, ...]
+    cheapest: tuple[Chance, ...]
+    cheapest_rented: tuple[Chance, ...]
+    fastest: tuple[Chance, ...]
+    greenest: tuple[Chance, ...]
 
 
 class JointDraws:
@@ -188,7 +138,7 @@ def rank(projections: Sequence[Projection], limits: Limits = Limits(), drawn: Jo
 
     Args:
         projections: the local one first.
-        limits: that the cheapest to rent and the rented machines set against the one here are to keep, with 90%.
+        limits: that the cheapest are to keep, with 90%.
         drawn: their draws, where they are at hand.
     """
     compared = without_spot([row for row in projections if row.is_compared])
@@ -197,15 +147,16 @@ def rank(projections: Sequence[Projection], limits: Limits = Limits(), drawn: Jo
     to_have = [row for row in keeping if row.is_to_be_had]
     whole = [row for row in keeping if row.is_without_term]
     now = [row for row in whole if row.is_for_rent_now]
-    rented = [row for row in keeping if row.is_rented]
-    local = machine_here(compared)
-    savings = (_saving(criterion, rented, local, drawn) for criterion in QUANTITIES)
+
+    def chances(criterion: Criterion, rows: Sequence[Projection]) -> tuple[Chance, ...]:
+        found = drawn.best(rows, criterion)
+        return found if len(found) > 1 else ()
+
     return Ranking(
-        cheapest=_verdict("cost", to_have, drawn),
-        cheapest_rented=_verdict("cost", now or whole, drawn, "to rent now" if now else "to rent as whole machines"),
-        fastest=_verdict("time", _one_offer_of_each(compared, drawn), drawn),
-        greenest=_verdict("co2e", compared, drawn),
-        savings=tuple(saving for saving in savings if saving is not None),
+        chances("cost", to_have),
+        chances("cost", now or whole),
+        chances("time", _one_offer_of_each(compared, drawn)),
+        chances("co2e", compared),
     )
 
 
@@ -255,48 +206,3 @@ def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
 def _point(row: Projection, criterion: Criterion) -> float:
     value = value_of(row, criterion)
     return math.inf if value is None else value.point
-
-
-def _verdict(
-    criterion: Criterion,
-    rows: Sequence[Projection],
-    drawn: JointDraws,
-    among: Literal["all", "to rent now", "to rent as whole machines"] = "all",
-) -> RankingVerdict | None:
-    """Return the verdict; None where fewer than two are known."""
-    chances = drawn.best(rows, criterion)
-    if len(chances) < 2:
-        return None
-    first = chances[0].machine
-    winner = first if chances[0].probability >= WINNER else None
-    shortlist = shortlist_of(chances)
-    rivals = chances[1:2] if winner is not None else shortlist[1:]
-    pairs = (_pair(first, rival.machine, drawn.better(first, rival.machine, criterion)) for rival in rivals)
-    return RankingVerdict(criterion, among, chances, winner, shortlist, tuple(pairs))
-
-
-def _pair(one: Projection, other: Projection, probability: float) -> Pair:
-    """Return the pair, the better one first: the most probable to lead all may still lose to another more often."""
-    return Pair(one, other, probability) if probability >= 0.5 else Pair(other, one, 1 - probability)
-
-
-def _saving(
-    criterion: Criterion, rented: Sequence[Projection], local: Projection | None, drawn: JointDraws
-) -> Saving | None:
-    """Return that of the most probable rented machine by the criterion; None where it or the local one is not known."""
-    import numpy as np
-
-    here = None if local is None else drawn.of(local, criterion)
-    chances = drawn.best(rented, criterion)
-    if local is None or here is None or not chances:
-        return None
-    best = chances[0].machine
-    there, value, own = drawn.of(best, criterion), value_of(best, criterion), value_of(local, criterion)
-    if there is None or value is None or own is None:
-        return None
-    saved = here - there
-    tail = (1 - PROJECTION_LEVEL) / 2
-    lower, upper = (float(end) for end in np.quantile(saved, (tail, 1 - tail)))
-    point = own.point - value.point
-    amount = Estimate(point, min(lower, point), max(upper, point), PROJECTION_LEVEL, value.unit, value.kind)
-    return Saving(criterion, best, amount, float((saved > 0).mean()))

@@ -7,19 +7,17 @@ of their number), energy = GPUs × power limit × draw × overhead × PUE × tim
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
-from statistics import NormalDist
+from typing import Any
 
-from greenlove_tracker import format as fmt
-from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Forecast
+from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.projection import speedup as speedups
-from greenlove_tracker.projection.machines import Machine, Site, site_of
-from greenlove_tracker.projection.power import draw_elsewhere
+from greenlove_tracker.projection.machines import Machine, machine_elsewhere
+from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.scaling import BETWEEN_NODES, interconnect_of, scaling_gain
-from greenlove_tracker.projection.types import Caveat, Projection, ProjectionOptions
+from greenlove_tracker.projection.types import Caveat, Projection
 from greenlove_tracker.projection.uncertain import Uncertain, at_level, uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import ESTIMATE_ERROR, GpuSpec
@@ -27,107 +25,6 @@ from greenlove_tracker.tables.offers import Offer
 
 STALE_DAYS = 180
 TIME_HERE = "time here"  # the error of the forecast, which every row has
-
-
-def local_row(
-    forecast: Forecast, machine: Machine, options: ProjectionOptions, caveats: tuple[Caveat, ...]
-) -> Projection:
-    """Return the row of the local machine.
-
-    Args:
-        forecast: of the training on it.
-        machine: the local machine.
-        options: of the projection.
-        caveats: those about the whole table.
-    """
-    duration, sources = at_level(forecast.duration_s), [_cited(machine.intensity)]
-    joint = {"duration_s": uncertain(duration, TIME_HERE)}
-    energy: Estimate | None = None
-    if forecast.energy_kwh is not None:
-        energy = at_level(forecast.energy_kwh)
-        joint["energy_kwh"] = _energy_here(joint["duration_s"], energy)
-        sources.append("energy: as logged or forecast here, by the methods told there")
-    elif (modelled := machine.energy(joint["duration_s"])) is not None:
-        joint["energy_kwh"], energy = modelled, modelled.estimate("kWh")
-        sources.append(
-            f"energy: {_gpu_power(machine)} × {machine.overhead.point:.3g} host × PUE {machine.pue}, a model"
-        )
-    cost, cost_basis = machine.rates.cost(duration, energy, machine.n_gpus)
-    if cost is None and forecast.cost_usd is not None:
-        cost, cost_basis = at_level(forecast.cost_usd), "as forecast"
-    if cost_basis == "electricity":
-        sources.append(_cited(machine.electricity_price))
-    emissions = machine.rates.emissions(energy)
-    joint |= _counted(joint, cost, cost_basis, emissions)
-    if machine.draw is None:
-        message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
-        caveats = (*caveats, Caveat(message, ("manual_tdp_watts",)))
-    elif machine.draw.warning:
-        caveats = (*caveats, Caveat(machine.draw.warning))
-    elif machine.draw.is_assumed:
-        share = machine.draw.share.estimate("")
-        message = "what the GPUs draw is not known"
-        if not machine.has_gpu:
-            message = "energy elsewhere" if energy else "the energy here is not known, as there is no GPU; elsewhere it"
-            message += " is that of the GPUs there"
-        message += (
-            f": {share.point:.0%} of their power limit is assumed "
-            f"[{share.lower:.0%}–{min(1.0, share.upper):.0%}]; give {{argument}}"
-        )
-        caveats = (*caveats, Caveat(message, ("utilization or manual_gpu_utilization",)))
-    return Projection(
-        name=machine.gpu.name if machine.gpu else options.local_gpu or "this machine",
-        gpu=machine.gpu,
-        is_local=True,
-        aside="",
-        offer=None,
-        region="",
-        n_gpus=machine.n_gpus,
-        billed_gpus=machine.n_gpus,
-        speedup=None,
-        gain=1.0,
-        least_s=None,
-        duration_s=duration,
-        energy_kwh=energy,
-        cost_usd=cost,
-        cost_basis=cost_basis,
-        emissions_kgco2e=emissions,
-        intensity=machine.intensity,
-        market=None,
-        embodied_kgco2e=machine.embodied(duration, options.embodied_kgco2e_per_gpu_hour),
-        scope=2,
-        pue=machine.pue,
-        fits=None if options.peak_memory_gb is None else not _is_too_small(machine.gpu, options.peak_memory_gb),
-        fits_instead=(),
-        sources=tuple(text for text in sources if text),
-        assumptions=(),
-        caveats=caveats,
-        joint=joint,
-    )
-
-
-def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
-    """Return a known energy as time × power: what it is less sure of than the time is of the power, and its own."""
-    power, own = uncertain(energy, "power here").over(duration_s), uncertain(energy, "power here")
-    below_s, above_s = duration_s.errors.get(TIME_HERE, (0.0, 0.0))
-    below, above = own.errors.get("power here", (0.0, 0.0))
-    if below < below_s or above < above_s:
-        return own
-    rest = (math.sqrt(below**2 - below_s**2), math.sqrt(above**2 - above_s**2))
-    return duration_s.times(Uncertain(power.point, {"power here": rest}))
-
-
-def _counted(
-    joint: Mapping[str, Uncertain], cost: Estimate | None, cost_basis: str, emissions: Estimate | None
-) -> dict[str, Uncertain]:
-    """Return cost and emissions with the errors of the time or energy that they were counted from, by constants."""
-    found, energy = {}, joint.get("energy_kwh")
-    if cost is not None and cost.point > 0:
-        counted_from = joint["duration_s"] if cost_basis == "machine" else energy
-        found["cost_usd"] = uncertain(cost, "cost here") if counted_from is None else counted_from.scaled_to(cost.point)
-    if emissions is not None and energy is not None and emissions.point > 0:
-        found["emissions_kgco2e"] = energy.scaled_to(emissions.point)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +48,84 @@ class Target:
     note: str = ""
 
 
+def local_row(
+    forecast: Forecast, machine: Machine, options: ProjectionOptions, caveats: tuple[Caveat, ...]
+) -> Projection:
+    """Return the row of the local machine.
+
+    Args:
+        forecast: of the training on it.
+        machine: the local machine.
+        options: of the projection.
+        caveats: those about the whole table.
+    """
+    duration = at_level(forecast.duration_s)
+    joint, energy = {"duration_s": uncertain(duration, TIME_HERE)}, None
+    if forecast.energy_kwh is not None:
+        energy = at_level(forecast.energy_kwh)
+        joint["energy_kwh"] = _energy_here(joint["duration_s"], energy)
+    peak_gb, gpu = options.peak_memory_gb, machine.gpu
+    is_too_small = peak_gb is not None and gpu is not None and gpu.memory_gb is not None and gpu.memory_gb < peak_gb
+    row = _row(
+        machine,
+        joint,
+        duration,
+        energy,
+        name=gpu.name if gpu else options.local_gpu or "this machine",
+        is_local=True,
+        aside="",
+        offer=None,
+        n_gpus=machine.n_gpus,
+        speedup=None,
+        gain=1.0,
+        least_s=None,
+        fits=None if peak_gb is None else not is_too_small,
+        sources=(_cited(machine.intensity),),
+        assumptions=(),
+        caveats=(*caveats, *_caveats_of_draw(machine, has_energy=energy is not None)),
+    )
+    if row.cost_usd is None and forecast.cost_usd is not None:
+        cost = at_level(forecast.cost_usd)
+        row = replace(row, cost_usd=cost, cost_basis="as forecast", joint=_with_cost(row, uncertain(cost, "cost here")))
+    how = "energy: as logged or forecast here" if energy else f"{_energy_text(machine)}, a model"
+    price = _cited(machine.electricity_price) if row.cost_basis == "electricity" else ""
+    return replace(row, sources=tuple(text for text in (*row.sources, row.energy_kwh and how, price) if text))
+
+
+def _with_cost(row: Projection, cost: Uncertain) -> dict[str, Uncertain]:
+    energy = row.joint.get("energy_kwh")
+    return {**row.joint, "cost_usd": cost if energy is None else energy.scaled_to(cost.point)}
+
+
+def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...]:
+    """Return what is not known of the GPUs' draw."""
+    if machine.draw is None:
+        message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
+        return (Caveat(message, ("manual_tdp_watts",)),)
+    if machine.draw.warning:
+        return (Caveat(machine.draw.warning),)
+    if not machine.draw.is_assumed:
+        return ()
+    share = machine.draw.share.estimate("")
+    what = "the GPUs' draw is unknown"
+    if not machine.has_gpu:
+        what = "energy elsewhere" if has_energy else "the energy here is not known, as there is no GPU; elsewhere it"
+        what += " is that of the GPUs there"
+    of_limit = f"{share.point:.0%} of their power limit is assumed [{share.lower:.0%}–{min(1.0, share.upper):.0%}]"
+    return (Caveat(f"{what}: {of_limit}; give {{argument}}", ("utilization",)),)
+
+
+def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
+    """Return a known energy as time × power: what it is less sure of than the time is of the power, and its own."""
+    power, own = uncertain(energy, "power here").over(duration_s), uncertain(energy, "power here")
+    below_s, above_s = duration_s.errors.get(TIME_HERE, (0.0, 0.0))
+    below, above = own.errors.get("power here", (0.0, 0.0))
+    if below < below_s or above < above_s:
+        return own
+    rest = (math.sqrt(below**2 - below_s**2), math.sqrt(above**2 - above_s**2))
+    return duration_s.times(Uncertain(power.point, {"power here": rest}))
+
+
 def target_row(
     forecast: Forecast, local: Machine, target: Target, faster: speedups.Speedup, options: ProjectionOptions
 ) -> Projection:
@@ -166,28 +141,14 @@ def target_row(
     Raises:
         UsageError: where the country of its offer is not one.
     """
-    gpu, offer = target.gpu, target.offer
-    site = site_of(offer, options.region, local)
+    gpu, offer, n_gpus = target.gpu, target.offer, target.billed_gpus
+    machine = machine_elsewhere(gpu, n_gpus, offer, options.region, local)
     is_alone = offer is not None and max(offer.gpus_per_instance) == 1  # several are as many machines on a network
-    gain = gain_of_number(options, local.gpu, gpu, target.billed_gpus, usual=BETWEEN_NODES if is_alone else None)
-    draw = None
-    if local.draw is not None:
-        draw = draw_elsewhere(local.draw, local.gpu, gpu)
-    machine = Machine(
-        gpu=gpu,
-        has_gpu=True,
-        n_gpus=target.billed_gpus,
-        tdp_w=gpu.tdp_w,
-        draw=draw,
-        pue=site.pue,
-        intensity=site.intensity,
-        electricity_price=None if offer else local.electricity_price,
-        price_usd_per_gpu_hour=offer.usd_per_gpu_hour if offer else None,
-    )
+    gain = gain_of_number(options, local.gpu, gpu, n_gpus, usual=BETWEEN_NODES if is_alone else None)
     fits = _fits(gpu, local.gpu, options)
-    least_s = _least_s(forecast, local, faster, machine.n_gpus)
+    least_s = _least_s(forecast, local, faster, n_gpus)
     joint: dict[str, Uncertain] = {}
-    duration = energy = None
+    duration = None
     if fits is not False:
         time_s = uncertain(at_level(forecast.duration_s), TIME_HERE).over(faster.ratio.times(gain))
         duration = time_s.estimate("s")
@@ -195,40 +156,62 @@ def target_row(
             duration = _at_least(duration, least_s)
             time_s = time_s.scaled_to(duration.point)
         joint["duration_s"] = time_s
-        if (modelled := machine.energy(time_s)) is not None:
-            joint["energy_kwh"], energy = modelled, modelled.estimate("kWh")
-    cost, cost_basis = machine.rates.cost(duration, energy, machine.n_gpus)
-    emissions = machine.rates.emissions(energy)
-    joint |= _counted(joint, cost, cost_basis, emissions) if joint else {}
-    return Projection(
+    return _row(
+        machine,
+        joint,
+        duration,
+        None,
         name=gpu.name,
-        gpu=gpu,
         is_local=False,
         aside=target.aside,
         offer=offer,
-        region=site.region,
         n_gpus=target.wanted_gpus,
-        billed_gpus=machine.n_gpus,
-        speedup=_bounded(faster, forecast.duration_s.point / (least_s * gain.point)) if least_s else faster,
+        speedup=faster,
         gain=gain.point,
         least_s=least_s if duration is not None and least_s > 0 and duration.lower <= least_s else None,
+        fits=fits,
+        is_fit_estimated=fits is not None and options.peak_memory_gb is None,
+        sources=_sources(target, machine, faster),
+        assumptions=_assumptions(machine, target),
+        caveats=_caveats(local, target, machine, faster, options),
+    )
+
+
+def _row(
+    machine: Machine, joint: dict[str, Uncertain], duration: Estimate | None, energy: Estimate | None, **told: Any
+) -> Projection:
+    """Return the row of a machine, from what the training takes there.
+
+    Args:
+        machine: that it is on.
+        joint: of time and energy, as far as they are known, with the names of their errors; the others are added.
+        duration: of the training; None where it does not fit.
+        energy: where it was measured or forecast; else it is the machine's.
+        **told: what else is in the row.
+    """
+    if duration is not None and energy is None and (modelled := machine.energy(joint["duration_s"])) is not None:
+        joint["energy_kwh"], energy = modelled, modelled.estimate("kWh")
+    cost, cost_basis = machine.rates.cost(duration, energy, machine.n_gpus)
+    emissions = machine.rates.emissions(energy)
+    if cost is not None and cost.point > 0:
+        joint["cost_usd"] = joint["duration_s" if cost_basis == "machine" else "energy_kwh"].scaled_to(cost.point)
+    if emissions is not None and emissions.point > 0:
+        joint["emissions_kgco2e"] = joint["energy_kwh"].scaled_to(emissions.point)
+    return Projection(
+        gpu=machine.gpu,
+        region=machine.region,
+        billed_gpus=machine.n_gpus,
         duration_s=duration,
         energy_kwh=energy,
         cost_usd=cost,
         cost_basis=cost_basis,
         emissions_kgco2e=emissions,
         intensity=machine.intensity,
-        market=site.market_claim(energy),
-        embodied_kgco2e=machine.embodied(duration, options.embodied_kgco2e_per_gpu_hour),
-        scope=3 if offer else 2,
+        market=machine.market_claim(energy),
+        scope=3 if told["offer"] else 2,
         pue=machine.pue,
-        fits=fits,
-        fits_instead=(),
-        sources=_sources(target, site, faster),
-        assumptions=_assumptions(local, machine, target, site, gain),
-        caveats=_caveats(local, target, site, faster, options),
-        is_fit_estimated=fits is not None and options.peak_memory_gb is None,
         joint=joint,
+        **told,
     )
 
 
@@ -270,25 +253,6 @@ def _at_least(duration_s: Estimate, least_s: float) -> Estimate:
     return replace(duration_s, point=point, lower=max(duration_s.lower, least_s), upper=point * longer)
 
 
-def _bounded(faster: speedups.Speedup, most: float) -> speedups.Speedup:
-    """Return the speedup, no more of it than ``most``."""
-    ratio = faster.ratio
-    point, z = min(ratio.point, most), NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
-    room = math.log(most / point) / z
-    up = math.hypot(*(max(above, -below, 0.0) for below, above in ratio.errors.values()))
-    share = min(1.0, room / up) if up else 1.0
-    errors = {
-        name: (below, above * share) if above > 0 else (below * share, above)
-        for name, (below, above) in ratio.errors.items()
-    }
-    return replace(faster, ratio=Uncertain(point, errors))
-
-
-def _is_too_small(gpu: GpuSpec | None, peak_gb: float) -> bool:
-    """Return True where the GPU's whole memory is less than the peak, which then was not measured on it."""
-    return gpu is not None and gpu.memory_gb is not None and gpu.memory_gb < peak_gb
-
-
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:
     """Return True where the peak fits, as measured locally or else estimated; measured on the same GPU, it did."""
     peak_gb, estimate_gb = options.peak_memory_gb, options.memory_estimate_gb
@@ -307,64 +271,47 @@ def _cited(factor: Factor | None) -> str:
     return f"{factor.name.replace('_', ' ')} {factor.value:.4g} {factor.unit}: {about}"
 
 
-def _gpu_power(machine: Machine, basis: str = "") -> str:
-    """Return the power of a machine's GPUs in words: ``8 × 700 W × 82%``; empty where it is not known."""
+def _energy_text(machine: Machine) -> str:
+    """Return the factors of a modelled energy: ``energy: 8 × 700 W × 82% × 1.2 host × PUE 1.3``."""
     if machine.draw is None or machine.tdp_w is None:
         return ""
-    return f"{machine.n_gpus} × {machine.tdp_w:.0f} W × {machine.draw.share.point:.0%}{basis}"
+    power = f"{machine.n_gpus} × {machine.tdp_w:.0f} W × {machine.draw.share.point:.0%} ({machine.draw.basis})"
+    return f"energy: {power} × {machine.overhead.point:.3g} host × PUE {machine.pue}"
 
 
-def _sources(target: Target, site: Site, faster: speedups.Speedup) -> tuple[str, ...]:
+def _sources(target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[str, ...]:
     found = [*faster.sources, f"data sheet: {target.gpu.source}"]
     if target.offer is not None:
         found.append(f"price, {target.offer.dated}: {target.offer.source}")
-    if site.intensity is not None:
-        found.append(_cited(site.intensity))
-    if site.cloud_site is not None:
-        found.append(f"site: {site.cloud_site.source}")
-    return tuple(dict.fromkeys(found))
+    found.append(_cited(machine.intensity))
+    if machine.site is not None:
+        found.append(f"site: {machine.site.source}")
+    return tuple(text for text in dict.fromkeys(found) if text)
 
 
-def _assumptions(local: Machine, machine: Machine, target: Target, site: Site, gain: Uncertain) -> tuple[str, ...]:
+def _assumptions(machine: Machine, target: Target) -> tuple[str, ...]:
     offer, billed = target.offer, target.billed_gpus
-    found = []
-    if billed != local.n_gpus:
-        times = fmt.interval(gain.estimate("×"), lambda value: fmt.significant(value or 0.0, 2))
-        found.append(f"{billed} GPUs for {local.n_gpus}: {times} times as fast")
-    if machine.draw is not None and machine.tdp_w is not None:
-        drawn = _gpu_power(machine, f" ({machine.draw.basis})")
-        found.append(f"energy: {drawn} × {machine.overhead.point:.3g} host × PUE {site.pue} ({site.pue_basis})")
+    found = [_energy_text(machine)]
     if offer is not None and billed > target.wanted_gpus:
         sizes = ", ".join(map(str, offer.gpus_per_instance))
         found.append(f"billed by instances of {sizes} GPUs: {billed} for {target.wanted_gpus} wanted, and all used")
-    if offer is not None and billed > max(offer.gpus_per_instance):
-        found.append(f"{billed // max(offer.gpus_per_instance)} instances, joined by a network")
-    if offer is not None and offer.spot_status:
-        found.append(f"spot price: {offer.spot_status}")
-    if offer is not None and offer.note:
-        found.append(offer.note)
-    if site.cloud_site is not None and site.cloud_site.market_gco2e_per_kwh is None:
-        found.append("market-based: no claim is known for this site")
-    return (*found, *site.notes)
+    if offer is not None:
+        found += [f"spot price: {offer.spot_status}" if offer.spot_status else "", offer.note]
+    return tuple(text for text in (*found, *machine.notes) if text)
 
 
 def _caveats(
-    local: Machine, target: Target, site: Site, faster: speedups.Speedup, options: ProjectionOptions
+    local: Machine, target: Target, machine: Machine, faster: speedups.Speedup, options: ProjectionOptions
 ) -> tuple[Caveat, ...]:
     offer = target.offer
-    found = [text for text in (target.note, site.warning, *faster.notes) if text]
-    if target.billed_gpus > 1 and local.n_gpus == 1:
-        found.append(f"the code must train on {target.billed_gpus} GPUs at once")
+    found = [target.note, machine.warning, *faster.notes]
     if offer is not None and offer.usd_per_gpu_hour is not None:
         age_days = (options.today - date.fromisoformat(offer.price_date)).days
         if age_days > STALE_DAYS:
             found.append(f"the price was {offer.dated}, {age_days} days ago: look it up again")
-    bases = [intensity.coverage if intensity else "" for intensity in (local.intensity, site.intensity)]
+    bases = [intensity.coverage if intensity else "" for intensity in (local.intensity, machine.intensity)]
     if all(bases) and bases[0] != bases[1]:
-        found.append(
-            f"its carbon intensity is {bases[1]}, the local one {bases[0]}: a lifecycle figure counts more, so the two "
-            "do not compare exactly"
-        )
+        found.append(f"its carbon intensity is {bases[1]}, the local one {bases[0]}, which do not compare exactly")
     if target.gpu.tdp_w is None:
         found.append("its TDP is in no table: no energy, no CO2e")
-    return tuple(map(Caveat, found))
+    return tuple(Caveat(text) for text in found if text)

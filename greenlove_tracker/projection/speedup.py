@@ -22,7 +22,6 @@ from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.workloads import precision_named, workload_named
 
 UNIT = "×"
-METHODS = ("benchmarks", "specifications", "green-love")
 # Eight cores at 3.5 GHz with two 256-bit fused multiply-adds each: 0.9 TFLOPS; two channels of DDR4-3200: 51 GB/s.
 CPU_FP32_TFLOPS = 1.0
 CPU_BANDWIDTH_GB_S = 50.0
@@ -31,12 +30,7 @@ _CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
 # An assumption: forward, backward and optimizer of a small model are some tens to hundreds of kernels, each of which
 # PyTorch takes a few µs to launch, however fast the GPU is.
 LAUNCH_S = 0.3e-3
-_GREEN_LOVE_SOURCE = "green-love 0.2.2, README: 0.7 × ratio of TFLOPS + 0.3 × ratio of bandwidths"
-# 90% of 11,074 ratios of measured speeds (Lambda, MLPerf, llm-foundry, NeuSight) lie within a factor of 1.92 of the
-# blend, in bf16 of 1.99 (docs/speedups.md).
-_BLEND_FACTOR = 2.0
 _Z = NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
-_ARGUMENTS = {"custom_speedup": "custom"}  # of ``speedup``, for the names of ``project``
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +40,10 @@ class Speedup:
     Attributes:
         ratio: how many times faster, and its errors. Those of one call of ``speedups`` are shared by name; "speed 0"
             of another call is another error.
-        method: same, measured, custom, benchmarks (both GPUs were measured), specifications (one or both are known
-            from their data sheets) or green-love.
+        method: same, measured, custom, benchmarks (both GPUs were measured) or specifications (one or both are known
+            from their data sheets).
         known_from: the same for the cell of a table: "benchmarks", "half specs" (one of the two from its data sheet),
-            "specs only", "measured" and "given" (by the user), "rough: no GPU here", "same GPU", "0.7/0.3 of specs".
+            "specs only", "measured" and "given" (by the user), "rough: no GPU here", "same GPU".
         sources: tables and pages that it was read from.
         kind: an assumption, unless it was measured.
         notes: sentences on what was counted otherwise than asked for.
@@ -69,15 +63,7 @@ class Speedup:
 
 
 def speedup(
-    local: str | GpuSpec | None,
-    target: str | GpuSpec,
-    *,
-    workload: str | None = None,
-    precision: str = "bf16",
-    method: str | None = None,
-    custom: float | tuple[float, float, float] | None = None,
-    cpu_fp32_tflops: float = CPU_FP32_TFLOPS,
-    cpu_bandwidth_gb_s: float = CPU_BANDWIDTH_GB_S,
+    local: str | GpuSpec | None, target: str | GpuSpec, *, workload: str | None = None, precision: str = "bf16"
 ) -> Speedup:
     """Return how many times faster ``target`` trains than ``local``.
 
@@ -89,34 +75,16 @@ def speedup(
         workload: language, vision, speech, recommendation, graph or other; None for a mixture of all.
         precision: fp32 (strict, on CUDA cores), tf32, bf16 (fp16 and AMP too) or fp8. A GPU that lacks a format
             computes in the next one, and ``notes`` says so.
-        method: benchmarks (refused where one of the GPUs was not measured), specifications (data sheets alone) or
-            green-love (its blend of data sheets); by default the best that is known of each GPU.
-        custom: the user's own figure, or (figure, lower, upper).
-        cpu_fp32_tflops: of the CPU, where there is no local GPU.
-        cpu_bandwidth_gb_s: of the CPU's memory, where there is no local GPU.
 
     Raises:
-        UsageError: for an unknown GPU, workload, precision or method, a figure that is not positive, or where the
-            method asked for knows nothing about these GPUs.
+        UsageError: for an unknown GPU, workload or precision.
     """
-    try:
-        there = _recognised(target)
-        if custom is not None:
-            return given_speedup(custom)
-        here = _cpu(cpu_fp32_tflops, cpu_bandwidth_gb_s) if local is None else _recognised(local)
-        (found,) = _speedups(here, [there], workload, precision, method)
-    except UsageError as error:
-        raise UsageError(error.in_options(_ARGUMENTS)) from error
-    return found
+    here, there = (recognise(gpu) if isinstance(gpu, str) else gpu for gpu in (local, target))
+    return speedups(here, [there] if there else [], workload=workload, precision=precision)[0]
 
 
 def speedups(
-    local: GpuSpec | None,
-    targets: Sequence[GpuSpec],
-    *,
-    workload: str | None,
-    precision: str,
-    method: str | None,
+    local: GpuSpec | None, targets: Sequence[GpuSpec], *, workload: str | None, precision: str
 ) -> tuple[Speedup, ...]:
     """Return how many times faster each of several GPUs trains than ``local``, jointly.
 
@@ -126,15 +94,19 @@ def speedups(
     Args:
         local: the GPU at hand; None where there is none.
         targets: the others.
-        workload: as for ``speedup``, likewise ``precision`` and ``method``.
+        workload: as for ``speedup``.
         precision: of the training.
-        method: to have that one.
 
     Raises:
-        UsageError: as ``speedup`` does; of one GPU is of all.
+        UsageError: as ``speedup`` does.
     """
-    local = local or _cpu(CPU_FP32_TFLOPS, CPU_BANDWIDTH_GB_S)
-    return _speedups(local, targets, workload, precision, method)
+    here = local or _CPU
+    precision, workload = precision_named(precision), None if workload is None else workload_named(workload)
+    others = list({gpu.name: gpu for gpu in targets if gpu.name != here.name}.values())
+    found = _modelled(here, others, workload, precision) if others else []
+    by_name = {gpu.name: speedup for gpu, speedup in zip(others, found, strict=True)}
+    by_name[here.name] = Speedup(Uncertain(1.0), "same", "same GPU", ())
+    return tuple(by_name[gpu.name] for gpu in targets)
 
 
 def measured_speedup(local_s: Estimate, target_s: Estimate) -> Speedup:
@@ -175,42 +147,12 @@ def given_speedup(custom: object, gpu: str = "") -> Speedup:
     )
 
 
-def _recognised(gpu: str | GpuSpec) -> GpuSpec:
-    return recognise(gpu) if isinstance(gpu, str) else gpu
-
-
-def _speedups(
-    local: GpuSpec, targets: Sequence[GpuSpec], workload: str | None, precision: str, method: str | None
-) -> tuple[Speedup, ...]:
-    if method is not None and method not in METHODS:
-        raise UsageError(
-            f"{{argument}} must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, not {method!r}", argument="method"
-        )
-    precision, workload = precision_named(precision), None if workload is None else workload_named(workload)
-    others = list({gpu.name: gpu for gpu in targets if gpu.name != local.name}.values())
-    if method == "green-love":
-        found = [_blended(local, gpu, precision, i) for i, gpu in enumerate(others, 1)]
-    else:
-        found = _modelled(local, others, workload, precision, method)
-    by_name = {gpu.name: speedup for gpu, speedup in zip(others, found, strict=True)}
-    by_name[local.name] = Speedup(Uncertain(1.0), "same", "same GPU", ())
-    return tuple(by_name[gpu.name] for gpu in targets)
-
-
-def _modelled(
-    local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, precision: str, method: str | None
-) -> list[Speedup]:
+def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, precision: str) -> list[Speedup]:
     """Return the speedups of different GPUs by the model of measured speeds."""
-    if not others:
-        return []
     import numpy as np
 
     compared = [local, *others]
-    known = speedup_model.log_speeds(
-        compared, workload=workload, precision=precision, data_sheets_only=method == "specifications"
-    )
-    if method == "benchmarks":
-        _check_measured(compared, known)
+    known = speedup_model.log_speeds(compared, workload=workload, precision=precision)
     n, factor_of_cpu = len(others), math.log(_CPU_FACTOR) / _Z
     # From the CPU, each is known against the middle of them, and that within the factor; else against the local GPU.
     reference = np.full((n, n), 1 / n) if _is_cpu(local) else np.zeros((n, n))
@@ -225,16 +167,6 @@ def _modelled(
         ratio = Uncertain(math.exp(known.means[i] - known.means[0]), errors)
         found.append(_told(ratio, compared, known, i, precision))
     return found
-
-
-def _check_measured(compared: Sequence[GpuSpec], known: LogSpeeds) -> None:
-    unknown = [gpu.name for gpu, is_measured in zip(compared, known.is_measured, strict=True) if not is_measured]
-    if unknown:
-        raise UsageError(
-            f"no published benchmark with ordinary PyTorch is of {' and '.join(unknown)}: leave {{argument}} out, "
-            "or give {argument}",
-            argument=("method", "custom_speedup"),
-        )
 
 
 def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: int, precision: str) -> Speedup:
@@ -270,39 +202,23 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
     )
 
 
-def _blended(local: GpuSpec, target: GpuSpec, precision: str, i: int) -> Speedup:
-    """Return green-love's documented blend; half of its error's variance is of the local GPU, which others share."""
-    there, here = speedup_model.rates(target, precision), speedup_model.rates(local, precision)
-    sd = math.log(_BLEND_FACTOR) / _Z / math.sqrt(2)
-    return Speedup(
-        Uncertain(0.7 * there[0] / here[0] + 0.3 * there[1] / here[1], {"speed 0": (sd, sd), f"speed {i}": (sd, sd)}),
-        "green-love",
-        "0.7/0.3 of specs",
-        tuple(dict.fromkeys((_GREEN_LOVE_SOURCE, local.source, target.source))),
-    )
-
-
-def _cpu(fp32_tflops: float, bandwidth_gb_s: float) -> GpuSpec:
-    """Return a rough CPU, in the place of a GPU that nobody measured."""
-    for name, value in (("cpu_fp32_tflops", fp32_tflops), ("cpu_bandwidth_gb_s", bandwidth_gb_s)):
-        if not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{{argument}} must be positive, not {value!r}", argument=name)
-    return GpuSpec(
-        name="CPU",
-        aliases=(),
-        vendor="",
-        architecture="",
-        segment="",
-        year=0,
-        fp32_tflops=fp32_tflops,
-        fp16_tflops=None,
-        tf32_tflops=None,
-        fp8_tflops=None,
-        bandwidth_gb_s=bandwidth_gb_s,
-        memory_gb=None,
-        tdp_w=None,
-        source=f"a rough CPU of {fp32_tflops:g} TFLOPS and {bandwidth_gb_s:g} GB/s: no benchmark was run on one",
-    )
+# A rough CPU, in the place of a GPU that nobody measured.
+_CPU = GpuSpec(
+    name="CPU",
+    aliases=(),
+    vendor="",
+    architecture="",
+    segment="",
+    year=0,
+    fp32_tflops=CPU_FP32_TFLOPS,
+    fp16_tflops=None,
+    tf32_tflops=None,
+    fp8_tflops=None,
+    bandwidth_gb_s=CPU_BANDWIDTH_GB_S,
+    memory_gb=None,
+    tdp_w=None,
+    source=f"a rough CPU of {CPU_FP32_TFLOPS:g} TFLOPS and {CPU_BANDWIDTH_GB_S:g} GB/s: no benchmark was run on one",
+)
 
 
 def _is_cpu(gpu: GpuSpec) -> bool:

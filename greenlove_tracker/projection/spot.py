@@ -7,20 +7,23 @@ the rate of preemptions by the range that it is stated with, and the preemptions
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from greenlove_tracker.checkpoints import CheckpointAction, CheckpointKind
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Forecast, Kind
-from greenlove_tracker.format import duration as duration_text
+from greenlove_tracker.logs.continued_runs import training_interruptions
+from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.pricing import Rates
+from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.preemptions import (
-    PreemptionTerms,
+    SpotTerms,
     best_interval_s,
     daly_interval_s,
     expected_running_s,
@@ -30,7 +33,7 @@ from greenlove_tracker.projection.preemptions import (
     young_interval_s,
 )
 from greenlove_tracker.projection.uncertain import at_level
-from greenlove_tracker.units import JOULES_PER_KWH, SECONDS_PER_HOUR
+from greenlove_tracker.units import SECONDS_PER_HOUR, h_from_s
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,11 +42,6 @@ if TYPE_CHECKING:
 
     Draws = NDArray[np.float64]
 
-# Where only the rate is given, it may be half or twice as much: an assumption. Clouds tell of it in wide classes at
-# most (AWS's Spot Instance Advisor: under 5%, 5-10%, … over 20% of instances in a month), and it changes with demand.
-RATE_FACTOR = 2.0
-# AWS gives two minutes of notice, Google Cloud and Azure 30 seconds: the shortest that any of them gives.
-LEAST_NOTICE_S = 30.0
 SURE = 0.95  # of a saving, below which it is called unclear
 _DRAWS = 10_000  # the ends of a 90% interval are then known to about 0.2% of the distribution
 _LEAST_DRAWS, _MOST_EVENTS = 2000, 1_000_000  # fewer where preemptions are many: each is simulated
@@ -108,49 +106,35 @@ class SpotAdvice:
 
     Attributes:
         verdict: on cost.
-        reason: of the verdict, in a sentence.
-        terms: rate, checkpoints and restarts that it was reckoned with.
-        rate_per_hour: preemptions in an hour of running, with the range that was drawn from.
+        terms: that it was reckoned with.
         interval_s: work between two checkpoints; as long as the training where none pays.
         young_s: the same by Young (1974).
         daly_s: the same by Daly (2006).
-        is_own_interval: the interval is the user's own, and not the best one.
-        is_held_up: the interval is that long only because a checkpoint takes so long to be whole.
+        n_gpus: that are paid for.
         on_demand: the training on a machine that stays.
-        spot: the same on one that may be taken away; None where it would not get on.
-        parts: where the expected time goes; None where it would not get on.
-        preemptions: expected; None where it would not get on.
+        spot: the same on one that may be taken away; None where it would hardly get on.
+        parts: where the expected time goes; None where it would hardly get on.
+        preemptions: expected; None where it would hardly get on.
         saving: share of the cost; None without both prices.
         probability_of_saving: that it costs less; None without both prices.
         break_even_per_hour: the rate from which on it saves nothing; None without both prices, or where it never does.
         break_even_usd_per_gpu_hour: the spot price from which on it saves nothing; None without a price on demand.
-        spot_usd_per_gpu_hour: as given; None without.
-        on_demand_usd_per_gpu_hour: as given; None without.
-        n_gpus: that are paid for.
-        assumptions: behind the figures, in sentences.
     """
 
     verdict: SpotVerdict
-    reason: str
-    terms: PreemptionTerms
-    rate_per_hour: Estimate
+    terms: SpotTerms
     interval_s: float
     young_s: float
     daly_s: float
-    is_own_interval: bool
-    is_held_up: bool
-    on_demand: SpotTotals
-    spot: SpotTotals | None
-    parts: TimeParts | None
-    preemptions: Estimate | None
-    saving: Estimate | None
-    probability_of_saving: float | None
-    break_even_per_hour: float | None
-    break_even_usd_per_gpu_hour: float | None
-    spot_usd_per_gpu_hour: float | None
-    on_demand_usd_per_gpu_hour: float | None
     n_gpus: int
-    assumptions: tuple[str, ...]
+    on_demand: SpotTotals
+    spot: SpotTotals | None = None
+    parts: TimeParts | None = None
+    preemptions: Estimate | None = None
+    saving: Estimate | None = None
+    probability_of_saving: float | None = None
+    break_even_per_hour: float | None = None
+    break_even_usd_per_gpu_hour: float | None = None
 
     @property
     def never_saves(self) -> bool:
@@ -161,140 +145,90 @@ class SpotAdvice:
 def spot_advice(
     training: Forecast | Projection | float,
     *,
-    preemptions_per_hour: float | Sequence[float],
-    checkpoint_s: float,
-    restart_s: float,
-    spot_price: float | None = None,
-    on_demand_price: float | None = None,
     n_gpus: int = 1,
-    written_s: float = 0.0,
-    wait_s: float = 0.0,
-    announced: float = 0.0,
-    notice_s: float = LEAST_NOTICE_S,
-    interval_s: float | None = None,
-    power_w: float | None = None,
     carbon_intensity: float | None = None,
     seed: int = 0,
+    **terms: Any,
 ) -> SpotAdvice:
     """Say whether to train on a machine that may be taken away, how often to save, and what that takes.
 
     Args:
         training: its forecast on this kind of machine, its projection onto it, or its time in seconds.
-        preemptions_per_hour: of running; a rate, or with the range that holds it with 90%: ``(0.05, 0.02, 0.12)``. The
-            range of a rate alone is from half of it to twice.
-        checkpoint_s: time that the training stands still for a checkpoint.
-        restart_s: time of a machine from its start until the training goes on: booting, starting, reading, replaying.
-        spot_price: USD per GPU and hour.
-        on_demand_price: USD per GPU and hour of the same machine that stays.
         n_gpus: that are paid for.
-        written_s: time until a checkpoint is whole after the training went on, where a thread of its own writes it.
-        wait_s: from a preemption until there is a machine again.
-        announced: share of the preemptions that are announced ``notice_s`` before, so that an emergency checkpoint can
-            be written.
-        notice_s: AWS 120, Google Cloud and Azure 30.
-        interval_s: between checkpoints, where it is not to be the best one.
-        power_w: of the machine while it runs, PUE included, where the forecast has no energy.
         carbon_intensity: in gCO2e/kWh.
         seed: of the simulation.
+        **terms: those of ``SpotTerms``: ``preemptions_per_hour``, ``checkpoint_s`` and ``restart_s`` at least;
+            ``spot_price``, ``on_demand_price``, ``written_s``, ``wait_s``, ``interval_s``.
 
     Raises:
         UsageError: where a number cannot be meant.
     """
     duration = _known(training) if isinstance(training, int | float) else _time_of(training)
     energy = None if isinstance(training, int | float) else training.energy_kwh
-    for name, number in (
-        ("spot_price", spot_price),
-        ("on_demand_price", on_demand_price),
-        ("interval_s", interval_s),
-        ("power_w", power_w),
-        ("carbon_intensity", carbon_intensity),
-    ):
-        if number is not None and not (math.isfinite(number) and number > 0):
-            raise UsageError(f"{{argument}} must be a positive number, not {number!r}", argument=name)
-    if math.isnan(notice_s) or notice_s < 0:
-        raise UsageError(f"{{argument}} must be 0 or more seconds, not {notice_s!r}", argument="notice_s")
-    whole_number("n_gpus", n_gpus)
-    rate = rate_estimate(preemptions_per_hour)
-    terms = PreemptionTerms(rate.point, checkpoint_s, restart_s, written_s, wait_s, announced)
-    assumptions = [_rate_text(preemptions_per_hour)]
-    if announced and terms.emergency_s > notice_s:
-        assumptions.append(
-            f"an emergency checkpoint takes {terms.emergency_s:.3g} s, longer than the notice of {notice_s:.3g} s, so "
-            "every preemption is taken to lose work"
+    if carbon_intensity is not None and not (math.isfinite(carbon_intensity) and carbon_intensity > 0):
+        raise UsageError(
+            f"{{argument}} must be a positive number, not {carbon_intensity!r}", argument="carbon_intensity"
         )
-        terms = replace(terms, announced=0.0)
-    if energy is None and power_w is not None:
-        energy = duration.times(power_w / JOULES_PER_KWH, "kWh")
-    best_s = best_interval_s(terms, duration.point)
-    if interval_s is not None:
-        best_s = min(max(interval_s, least_interval_s(terms)), duration.point)
-        if interval_s < best_s:
-            assumptions.append(
-                f"a checkpoint is whole only {terms.emergency_s:.3g} s after it was begun, so the next one waits: it "
-                f"saves every {best_s:.3g} s of work, not every {interval_s:.3g} s"
-            )
-    prices = _Prices(spot_price, on_demand_price, n_gpus, carbon_intensity)
-    simulated = _simulated(terms, rate, duration, energy, best_s, prices, seed)
-    saving = chance = break_even = None
-    share = 0.0
-    if simulated is not None and spot_price is not None and on_demand_price is not None:
-        share = spot_price / on_demand_price
-        saved = 1 - share * simulated.times_as_long
-        saving = _interval(saved, 1 - share * simulated.parts.running_s / duration.point, "share")
-        chance, break_even = float(np.mean(saved > 0)), break_even_rate(terms, duration.point, share)
-    parts = None if simulated is None else simulated.parts
-    verdict, reason = _verdict(terms, rate, duration, best_s, parts, saving, chance, share)
-    return SpotAdvice(
-        verdict=verdict,
-        reason=reason,
-        terms=terms,
-        rate_per_hour=rate,
-        interval_s=best_s,
-        young_s=young_interval_s(terms),
-        daly_s=daly_interval_s(terms),
-        is_own_interval=interval_s is not None,
-        is_held_up=interval_s is None
-        and best_interval_s(replace(terms, written_s=0.0), duration.point) < least_interval_s(terms),
-        on_demand=prices.totals(duration, duration, on_demand_price, energy and at_level(energy)),
-        spot=None if simulated is None else simulated.totals,
+    whole_number("n_gpus", n_gpus)
+    of = SpotTerms(**terms)
+    interval_s = best_interval_s(of, duration.point)
+    if of.interval_s is not None:
+        interval_s = min(max(of.interval_s, least_interval_s(of)), duration.point)
+
+    def totals(duration_s: Estimate, running_s: Estimate, price: float | None, kwh: Estimate | None) -> SpotTotals:
+        rates = Rates(carbon_intensity, price_usd_per_gpu_hour=price)
+        return SpotTotals(duration_s, kwh, rates.cost(running_s, kwh, n_gpus)[0], rates.emissions(kwh))
+
+    on_demand = totals(duration, duration, of.on_demand_price, energy and at_level(energy))
+    advice = SpotAdvice(
+        SpotVerdict.NOT_WORTH_IT, of, interval_s, young_interval_s(of), daly_interval_s(of), n_gpus, on_demand
+    )
+    rate = of.rate_per_hour
+    if not _gets_on(of.at_rate(rate.upper), duration.point, interval_s):
+        return advice
+    rng = np.random.default_rng(seed)
+    expected = max(1.0, duration.point * rate.upper / SECONDS_PER_HOUR)
+    n = int(min(_DRAWS, max(_LEAST_DRAWS, _MOST_EVENTS / expected)))
+    z = rng.standard_normal(n)  # of the time and of the energy: a longer training takes more
+    work_s = _values(duration, z)
+    drawn = simulate(rng, of, _drawn_rates(rng, rate, n), work_s, np.minimum(interval_s, work_s))
+    parts = _parts(of, duration.point, interval_s)
+    longer, times_as_long = parts.running_s / duration.point, drawn.running_s / work_s
+    running_s = _interval(drawn.running_s, parts.running_s, "s")
+    if not math.isfinite(running_s.upper):
+        return advice
+    kwh = None
+    if energy is not None:
+        kwh = _interval(_values(energy, z) * times_as_long, energy.point * longer, energy.unit)
+    wall_s = _interval(drawn.running_s + drawn.preemptions * of.wait_s, parts.running_s + parts.waiting_s, "s")
+    advice = replace(
+        advice,
+        verdict=SpotVerdict.UNKNOWN,
+        spot=totals(wall_s, running_s, of.spot_price, kwh),
         parts=parts,
-        preemptions=None if simulated is None else simulated.preemptions,
+        preemptions=_interval(drawn.preemptions, of.per_s * parts.running_s, "preemptions"),
+        break_even_usd_per_gpu_hour=of.on_demand_price and of.on_demand_price / longer,
+    )
+    if of.spot_price is None or of.on_demand_price is None:
+        return advice
+    share = of.spot_price / of.on_demand_price
+    saved = 1 - share * times_as_long
+    saving, chance = _interval(saved, 1 - share * longer, "share"), float(np.mean(saved > 0))
+    verdict = SpotVerdict.WORTH_IT if chance >= SURE else SpotVerdict.UNCLEAR
+    return replace(
+        advice,
+        verdict=SpotVerdict.NOT_WORTH_IT if saving.point <= 0 else verdict,
         saving=saving,
         probability_of_saving=chance,
-        break_even_per_hour=break_even,
-        break_even_usd_per_gpu_hour=None
-        if on_demand_price is None or parts is None
-        else on_demand_price * duration.point / parts.running_s,
-        spot_usd_per_gpu_hour=spot_price,
-        on_demand_usd_per_gpu_hour=on_demand_price,
-        n_gpus=n_gpus,
-        assumptions=(*assumptions, *_assumptions(terms, energy is not None, announced > 0)),
+        break_even_per_hour=break_even_rate(of, duration.point, share),
     )
 
 
-def rate_estimate(per_hour: float | Sequence[float]) -> Estimate:
-    """Return a rate of preemptions with its 90% range: as given, or from half to twice.
-
-    Raises:
-        UsageError: where it cannot be meant.
-    """
-    if isinstance(per_hour, int | float):
-        given: Sequence[float] = (per_hour, per_hour / RATE_FACTOR, per_hour * RATE_FACTOR)
-    else:
-        given = tuple(per_hour)
-    if len(given) != 3 or not all(math.isfinite(r) and r > 0 for r in given) or not given[1] <= given[0] <= given[2]:
-        raise UsageError(
-            f"{{argument}} is a positive rate, 0.05, or one with its range, 0.05,0.02,0.12, not {per_hour!r}",
-            argument="preemptions_per_hour",
-        )
-    return Estimate(given[0], given[1], given[2], PROJECTION_LEVEL, "1/h", Kind.ASSUMPTION)
-
-
-def break_even_rate(terms: PreemptionTerms, training_s: float, price_share: float) -> float | None:
+def break_even_rate(terms: SpotTerms, training_s: float, price_share: float) -> float | None:
     """Return the preemptions in an hour from which on spot saves nothing, saving as often as is best at each rate.
 
     Args:
-        terms: of the machine; announced preemptions count as the others, so the rate is no higher than the true one.
+        terms: of the machine.
         training_s: time of the training.
         price_share: spot price ÷ price on demand.
 
@@ -303,7 +237,7 @@ def break_even_rate(terms: PreemptionTerms, training_s: float, price_share: floa
     """
 
     def costs_more(per_hour: float) -> bool:
-        at = replace(terms.at_rate(per_hour), announced=0.0)
+        at = terms.at_rate(per_hour)
         return expected_running_s(at, training_s, best_interval_s(at, training_s)) * price_share >= training_s
 
     low, high = _RATE_ENDS
@@ -320,40 +254,26 @@ def break_even_rate(terms: PreemptionTerms, training_s: float, price_share: floa
 
 @dataclass(frozen=True, slots=True)
 class SpotDraws:
-    """Simulated trainings; those that do not get on run for ever.
-
-    Attributes:
-        running_s: time that a machine ran.
-        preemptions: how often it was taken away.
-        restarting_s: of the running time.
-        saves: checkpoints that the training kept, emergencies in them.
-    """
+    """Simulated trainings: the time that a machine ran, for ever where it does not get on, and how often lost."""
 
     running_s: Draws
     preemptions: Draws
-    restarting_s: Draws
-    saves: Draws
 
 
-def simulate(
-    rng: np.random.Generator, terms: PreemptionTerms, per_s: Draws, training_s: Draws, interval_s: Draws
-) -> SpotDraws:
+def simulate(rng: np.random.Generator, terms: SpotTerms, per_s: Draws, work_s: Draws, interval_s: Draws) -> SpotDraws:
     """Simulate trainings, from one preemption to the next.
 
     Args:
         rng: source of chance.
         terms: of the machine; its rate is not looked at.
         per_s: rate of preemptions of each training.
-        training_s: work of each.
+        work_s: work of each.
         interval_s: between checkpoints of each.
     """
-    n = len(training_s)
-    left_s, running_s = training_s.copy(), np.zeros(n)
-    preemptions, restarting_s, saves = np.zeros(n), np.zeros(n), np.zeros(n)
-    most_s = _MOST_TIMES * training_s
+    left_s, running_s, preemptions = work_s.copy(), np.zeros(len(work_s)), np.zeros(len(work_s))
     gets_on = [
-        _gets_on(terms.at_rate(rate * SECONDS_PER_HOUR), work_s, tau_s)
-        for rate, work_s, tau_s in zip(per_s.tolist(), training_s.tolist(), interval_s.tolist(), strict=True)
+        _gets_on(terms.at_rate(rate * SECONDS_PER_HOUR), work, tau)
+        for rate, work, tau in zip(per_s.tolist(), work_s.tolist(), interval_s.tolist(), strict=True)
     ]
     running_s[~np.array(gets_on)] = math.inf
     active = np.flatnonzero(gets_on)
@@ -361,110 +281,30 @@ def simulate(
     while len(active):
         gap_s = rng.exponential(1 / per_s[active])
         started_s = np.minimum(gap_s, restart_s)
-        running_s[active] += started_s
-        restarting_s[active] += started_s
-        work_s, tau_s = left_s[active], interval_s[active]
-        n_saves = np.maximum(0.0, np.ceil(work_s / tau_s * (1 - 1e-12)) - 1)
         until_s = gap_s - started_s  # of work and saving, before the next preemption
-        whole_s = work_s + n_saves * terms.checkpoint_s
-        is_done = until_s >= whole_s
+        todo_s, tau_s = left_s[active], interval_s[active]
         segment_s = tau_s + terms.checkpoint_s
+        n_saves = np.maximum(0.0, np.ceil(todo_s / tau_s * (1 - 1e-12)) - 1)
+        whole_s = todo_s + n_saves * terms.checkpoint_s
+        is_done = until_s >= whole_s
         n_kept = np.minimum(np.floor(until_s / segment_s), n_saves)
-        within_s = until_s - n_kept * segment_s
-        is_announced = rng.random(len(active)) < terms.announced
-        # The one before is not whole yet: an announced preemption waits for it.
-        n_kept -= (n_kept > 0) & (within_s < terms.written_s) & ~is_announced
-        is_emergency = is_announced & (gap_s > restart_s) & ~is_done
-        kept_s = n_kept * tau_s + np.where(is_emergency, np.minimum(within_s, tau_s), 0.0)
-        saves[active] += np.where(is_done, n_saves, n_kept + is_emergency)
-        running_s[active] += np.where(is_done, whole_s, until_s + is_emergency * terms.emergency_s)
-        left_s[active] = np.where(is_done, 0.0, np.maximum(work_s - kept_s, 0.0))
+        n_kept -= (n_kept > 0) & (until_s - n_kept * segment_s < terms.written_s)  # the last one is not whole yet
+        running_s[active] += started_s + np.where(is_done, whole_s, until_s)
+        left_s[active] = np.where(is_done, 0.0, np.maximum(todo_s - n_kept * tau_s, 0.0))
         preemptions[active] += ~is_done
-        is_lost = ~is_done & (running_s[active] > most_s[active])
+        is_lost = ~is_done & (running_s[active] > _MOST_TIMES * work_s[active])
         running_s[active[is_lost]] = math.inf
         active = active[~is_done & ~is_lost]
         restart_s = terms.restart_s
-    return SpotDraws(running_s, preemptions, restarting_s, saves)
+    return SpotDraws(running_s, preemptions)
 
 
-def _gets_on(terms: PreemptionTerms, training_s: float, interval_s: float) -> bool:
+def _gets_on(terms: SpotTerms, training_s: float, interval_s: float) -> bool:
     """Return False where a training takes so many times as long that it hardly gets on."""
     if time_per_work(terms, interval_s) < _MOST_TIMES:
         return True
     is_short = terms.per_s * training_s < 1  # most of those end in one piece, whatever the interval
     return is_short and expected_running_s(terms, training_s, interval_s) < _MOST_TIMES * training_s
-
-
-@dataclass(frozen=True, slots=True)
-class _Prices:
-    """The prices and emissions of a machine's time and energy."""
-
-    spot: float | None
-    on_demand: float | None
-    n_gpus: int
-    carbon_intensity: float | None
-
-    def totals(
-        self, duration_s: Estimate, running_s: Estimate, usd_per_gpu_hour: float | None, energy_kwh: Estimate | None
-    ) -> SpotTotals:
-        """Return the totals of a training; of it the machine is paid for while it runs."""
-        rates = Rates(self.carbon_intensity, price_usd_per_gpu_hour=usd_per_gpu_hour)
-        cost, _ = rates.cost(running_s, energy_kwh, self.n_gpus)
-        return SpotTotals(duration_s, energy_kwh, cost, rates.emissions(energy_kwh))
-
-
-@dataclass(frozen=True, slots=True)
-class _Simulated:
-    """A spot training, as expected and as simulated.
-
-    Attributes:
-        totals: of it.
-        parts: of its expected time.
-        preemptions: of it.
-        times_as_long: time of a machine ÷ time on demand, of each draw.
-    """
-
-    totals: SpotTotals
-    parts: TimeParts
-    preemptions: Estimate
-    times_as_long: Draws
-
-
-def _simulated(
-    terms: PreemptionTerms,
-    rate: Estimate,
-    duration: Estimate,
-    energy: Estimate | None,
-    interval_s: float,
-    prices: _Prices,
-    seed: int,
-) -> _Simulated | None:
-    """Return a training on a machine that may be taken away; None where it hardly gets on."""
-    if not _gets_on(terms.at_rate(rate.upper), duration.point, interval_s):
-        return None
-    rng = np.random.default_rng(seed)
-    expected = max(1.0, duration.point * rate.upper / SECONDS_PER_HOUR)
-    n = int(min(_DRAWS, max(_LEAST_DRAWS, _MOST_EVENTS / expected)))
-    z = rng.standard_normal(n)  # of the time and of the energy: a longer training takes more
-    work_s = _values(duration, z)
-    drawn = simulate(rng, terms, _drawn_rates(rng, rate, n), work_s, np.minimum(interval_s, work_s))
-    parts = _parts(terms, duration.point, interval_s, seed)
-    running_s = _interval(drawn.running_s, parts.running_s, "s")
-    if not math.isfinite(running_s.upper):
-        return None
-    times_as_long = drawn.running_s / work_s
-    kwh = None
-    if energy is not None:
-        kwh = _interval(
-            _values(energy, z) * times_as_long, energy.point * parts.running_s / duration.point, energy.unit
-        )
-    wall_s = _interval(drawn.running_s + drawn.preemptions * terms.wait_s, parts.running_s + parts.waiting_s, "s")
-    return _Simulated(
-        prices.totals(wall_s, running_s, prices.spot, kwh),
-        parts,
-        _interval(drawn.preemptions, terms.per_s * parts.running_s, "preemptions"),
-        times_as_long,
-    )
 
 
 def _interval(values: Draws, point: float, unit: str) -> Estimate:
@@ -493,78 +333,14 @@ def _drawn_rates(rng: np.random.Generator, rate: Estimate, n: int) -> Draws:
     return drawn
 
 
-def _parts(terms: PreemptionTerms, training_s: float, interval_s: float, seed: int) -> TimeParts:
-    """Return where the time goes at the stated rate: by the model, or simulated where preemptions are announced."""
-    if terms.announced:
-        rng = np.random.default_rng(seed + 1)
-        alike = np.ones(_LEAST_DRAWS if terms.per_s * training_s > 100 else _DRAWS)
-        drawn = simulate(rng, terms, alike * terms.per_s, alike * training_s, alike * interval_s)
-        running_s, restarting_s = float(np.mean(drawn.running_s)), float(np.mean(drawn.restarting_s))
-        saving_s = float(np.mean(drawn.saves)) * terms.checkpoint_s
-    else:
-        running_s = expected_running_s(terms, training_s, interval_s)
-        restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
-        saving_s = (stretches(training_s, interval_s) - 1) * terms.checkpoint_s
+def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
+    """Return where the time goes at the stated rate."""
+    running_s = expected_running_s(terms, training_s, interval_s)
+    restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
+    saving_s = (stretches(training_s, interval_s) - 1) * terms.checkpoint_s
     lost_s = running_s - training_s - restarting_s - saving_s
     lost_s = lost_s if lost_s > _ROUNDING * running_s else 0.0
     return TimeParts(training_s, lost_s, saving_s, restarting_s, terms.per_s * running_s * terms.wait_s)
-
-
-# -- In words --
-
-
-def _verdict(
-    terms: PreemptionTerms,
-    rate: Estimate,
-    duration: Estimate,
-    interval_s: float,
-    parts: TimeParts | None,
-    saving: Estimate | None,
-    chance: float | None,
-    price_share: float,
-) -> tuple[SpotVerdict, str]:
-    if parts is None:
-        is_at_point = not _gets_on(terms, duration.point, interval_s)
-        per_hour = rate.point if is_at_point else rate.upper
-        reason = (
-            f"the training would hardly get on: a preemption comes every {duration_text(SECONDS_PER_HOUR / per_hour)} "
-            f"at the {'stated rate' if is_at_point else 'upper end of the rate'}, and a restart and a checkpoint take "
-            f"{duration_text(terms.restart_s + terms.emergency_s)}"
-        )
-        return SpotVerdict.NOT_WORTH_IT, reason
-    longer = parts.running_s / duration.point - 1
-    if saving is None or chance is None:
-        return SpotVerdict.UNKNOWN, f"the machine runs {longer:.1%} longer; without both prices no cost is compared"
-    if saving.point <= 0:
-        price = f"its price is {price_share - 1:.0%} higher, and " if price_share > 1 else ""
-        reason = f"it costs {-saving.point:.1%} more, since {price}the machine runs {longer:.1%} longer than on demand"
-        return SpotVerdict.NOT_WORTH_IT, reason
-    if chance < SURE:
-        reason = (
-            f"it saves {saving.point:.0%} as expected, but costs more in {1 - chance:.0%} of the simulated trainings"
-        )
-        return SpotVerdict.UNCLEAR, reason
-    return SpotVerdict.WORTH_IT, f"it costs {saving.point:.0%} less, though the machine runs {longer:.1%} longer"
-
-
-def _rate_text(given: float | Sequence[float]) -> str:
-    if isinstance(given, int | float):
-        return "the range of the rate of preemptions, from half of it to twice, is an assumption"
-    return "the rate of preemptions and its range are as given"
-
-
-def _assumptions(terms: PreemptionTerms, has_energy: bool, is_announced: bool) -> list[str]:
-    found = ["preemptions come by chance at a constant rate while the machine runs, while it restarts and saves too"]
-    if has_energy:
-        found.append("saving and restarting draw as much power as training")
-    if not terms.wait_s:
-        found.append("another machine is there at once: no waiting for one is counted")
-    if not is_announced:
-        found.append("every preemption loses the work since the last whole checkpoint: none is taken to be announced")
-    found.append(
-        "machines of both kinds are billed by the second, and the first start of a machine is counted for neither"
-    )
-    return found
 
 
 def _time_of(training: Forecast | Projection) -> Estimate:
@@ -577,3 +353,112 @@ def _known(training_s: float) -> Estimate:
     if not (math.isfinite(training_s) and training_s > 0):
         raise UsageError(f"{{argument}} must be a positive time in seconds, not {training_s!r}", argument="training")
     return Estimate(training_s, training_s, training_s, PROJECTION_LEVEL, "s", Kind.ASSUMPTION)
+
+
+# -- What a log and a projection know of the terms --
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTimes:
+    """The times of checkpoints and restarts in a run; None where its log does not tell.
+
+    Attributes:
+        checkpoint_s: mean time that the training stood still for one.
+        written_s: mean time until one was whole after that; 0 where the training waited for all of it.
+        n_saved: checkpoints that both are of.
+        restart_s: mean time from the start of a run until it was where its checkpoint had been.
+        n_restarts: restarts that this is of.
+        run_id: of the run.
+    """
+
+    checkpoint_s: float | None = None
+    written_s: float = 0.0
+    n_saved: int = 0
+    restart_s: float | None = None
+    n_restarts: int = 0
+    run_id: str = ""
+
+
+def measured_in(log_dir: str) -> MeasuredTimes:
+    """Return what checkpoints and restarts took in the latest run of a log directory that logged any."""
+    run = next((run for run in reversed(list(read_logs(log_dir).readable())) if run.checkpoints), None)
+    if run is None:
+        return MeasuredTimes()
+    every = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED and e.blocked_s is not None]
+    # The training waits for all of an emergency's and of the final one: they tell of regular ones only without any.
+    saved = [e for e in every if e.kind not in (CheckpointKind.EMERGENCY, CheckpointKind.FINAL)] or every
+    interrupted = training_interruptions(run)
+    restarts = [i.restart_s for i in (interrupted.interruptions if interrupted else ()) if i.restart_s is not None]
+    n = max(1, len(saved))
+    return MeasuredTimes(
+        checkpoint_s=math.fsum(event.blocked_s or 0.0 for event in saved) / n or None,
+        written_s=math.fsum(event.written_s or 0.0 for event in saved) / n,
+        n_saved=len(saved),
+        restart_s=math.fsum(restarts) / len(restarts) if restarts else None,
+        n_restarts=len(restarts),
+        run_id=run.run_id,
+    )
+
+
+_NEEDED = {
+    "preemptions_per_hour": "how often such a machine is taken away in an hour of running, 0.05 or 0.05,0.02,0.12 with "
+    "its range; no public list of these rates is kept here",
+    "spot_price": "USD per GPU and hour; it changes by the hour, and no public list is kept here",
+    "checkpoint_s": "how many seconds the training stands still for a checkpoint; a Checkpointer logs it",
+    "restart_s": "how many seconds it takes from the start of another machine until the training goes on (booting, "
+    "starting, reading the checkpoint, fetching its batches again); the log has no restart",
+}
+
+
+def row_for_spot(rows: Sequence[Projection], targets: Sequence[str]) -> Projection:
+    """Return the machine that spot advice is about: the one target, else the machine here.
+
+    Args:
+        rows: of a projection, this machine first.
+        targets: GPUs that the user named.
+
+    Raises:
+        UsageError: where there are several, or the training does not fit.
+    """
+    if len(targets) > 1:
+        raise UsageError("--spot is about one machine: give one --target, or none for the machine here")
+    row = rows[0]
+    if targets:
+        name = recognise(counted(targets[0])[1]).name
+        row = next(row for row in rows if row.name == name and not row.is_local)
+    if row.duration_s is None:
+        raise UsageError(f"the training does not fit {row.name}: give another --target")
+    return row
+
+
+def spot_advice_of(row: Projection, given: Mapping[str, Any], measured: MeasuredTimes) -> SpotAdvice:
+    """Return the advice for the machine of a row.
+
+    Args:
+        row: with a time.
+        given: the terms that the user gives; None where one is left open.
+        measured: what they leave open.
+
+    Raises:
+        UsageError: where a figure is missing or cannot be meant.
+    """
+    terms = {name: value for name, value in given.items() if value is not None}
+    if "checkpoint_s" not in terms and measured.checkpoint_s is not None:
+        terms = {"written_s": measured.written_s, **terms, "checkpoint_s": measured.checkpoint_s}
+    if measured.restart_s is not None:
+        terms.setdefault("restart_s", measured.restart_s)
+    terms.setdefault("on_demand_price", _price_of(row))
+    for name, why in _NEEDED.items():
+        if name not in terms:
+            raise UsageError(f"{{argument}} is needed: {why}", argument=name)
+    intensity = row.intensity.value if row.intensity is not None else None
+    return spot_advice(row, n_gpus=row.billed_gpus, carbon_intensity=intensity, **terms)
+
+
+def _price_of(row: Projection) -> float | None:
+    """Return the price of a row's machine per GPU and hour; None where it is not rented."""
+    if row.offer is not None:
+        return row.offer.usd_per_gpu_hour
+    if row.cost_basis != "machine" or row.cost_usd is None or row.duration_s is None:
+        return None
+    return row.cost_usd.point / (h_from_s(row.duration_s.point) * row.billed_gpus)

@@ -12,8 +12,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial, stop_estimate
 from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.projection.decision import decide
-from greenlove_tracker.projection.from_log import planned_work
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
@@ -35,12 +33,11 @@ def exploration_document(
         title: the project or run.
         projections: the same training on other machines, as ``project`` gives them.
     """
-    decision = decide(projections, work=planned_work(forecast.plan)) if projections else None
     return doc.Document(
         title=title or "What this training will take",
         subtitle=fmt.plan(forecast.plan),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
-        blocks=(*exploration_blocks(forecast, trials), *projection_blocks(projections, decision=decision)),
+        blocks=(*exploration_blocks(forecast, trials), *projection_blocks(projections, {})),
     )
 
 

@@ -11,8 +11,8 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.projection.types import Projection, Projections
 from greenlove_tracker.records import RunSummary
-from greenlove_tracker.report.projection_report import comparison_table
-from greenlove_tracker.report.projection_text import projection_text
+from greenlove_tracker.rendering.document import Paragraph, Table
+from greenlove_tracker.report.projection_report import projection_document
 from greenlove_tracker.report.screens import summary_table
 
 
@@ -55,13 +55,14 @@ def summary_html(summary: RunSummary) -> str:
 
 
 def projections_html(projections: Sequence[Projection]) -> str:
-    """Return what to do, the table of the other reports, the best machines, and the warnings."""
-    text = projection_text(projections)
-    table = comparison_table(text)
-    verdicts = (f"{label}: {sentence}" for label, sentence in text.verdicts)
-    notes = "".join(f"<p>{escape(note)}</p>" for note in (*text.beside, *verdicts, *text.warnings))
-    decision = "".join(f"<p>{escape(sentence)}</p>" for sentence in (text.decision, *text.reasons))
-    return decision + _table([column.title for column in table.columns], table.rows) + notes
+    """Return what to do, the machines to choose from, and the warnings."""
+    document, parts = projection_document(projections), []
+    for block in document.brief_blocks:
+        if isinstance(block, Table):
+            parts.append(_table([column.title for column in block.columns], block.rows))
+        elif isinstance(block, Paragraph):
+            parts.append(f"<p>{escape(block.text)}</p>")
+    return f"<p>{escape(document.verdict)}</p>{''.join(parts)}"
 
 
 def estimation_html(estimation: Any) -> str:

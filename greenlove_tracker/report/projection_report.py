@@ -1,19 +1,23 @@
-"""The report of a training here beside other machines: what to do, charts, table, who leads, and its grounds."""
+"""A training here beside other machines, as one document: what to do, table, charts, chances, and its grounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date
+from typing import Any
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.format import Scale
+from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import Decision, decide
-from greenlove_tracker.projection.ranking import QUANTITIES, Criterion, Ranking
-from greenlove_tracker.projection.types import OPTION_NAMES, Projection, ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions, option_names
+from greenlove_tracker.projection.ranking import QUANTITIES, Chance, Criterion
+from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
@@ -25,64 +29,70 @@ from greenlove_tracker.rendering.document import (
     Paragraph,
     Table,
 )
+from greenlove_tracker.report import projection_words as words
 from greenlove_tracker.report.equivalents import equivalent_blocks
-from greenlove_tracker.report.projection_advice import advice_sentence, label
-from greenlove_tracker.report.projection_text import (
-    DASH,
-    ProjectionText,
-    compared,
-    figure,
-    head_text,
-    market,
-    projection_text,
-    row_name,
-    units_of,
-)
+from greenlove_tracker.report.projection_words import figure, label, sentence, short_name
 
 _MOST_BARS = 12  # of a file with the offers of many providers, the table holds them all
-_LABEL = 36
+_MOST_BRIEF = 3  # machines beside the one here, of a first look
+_LABEL = 44
+_CENTS_BELOW_USD = 0.1
+_DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
 _TITLE = "Here and on other machines"
-_DECISION = "Where to train"
 _LEAST_SHOWN = 0.01  # of a machine's chance
+_OPTIONS = option_names(ProjectionOptions)
+_ORDER = ("here", "on demand", "spot", "reserved", "on request", "withdrawn", "no offer")
 
 
 def projection_document(
-    projections: Sequence[Projection], about: Sequence[str] = (), decision: Decision | None = None
+    projections: Sequence[Projection],
+    about: Sequence[str] = (),
+    decision: Decision | None = None,
+    today: date | None = None,
+    *,
+    is_list: bool = False,
 ) -> Document:
-    """Return a report of its own.
+    """Return where to train.
 
     Args:
         projections: this machine first, as ``project`` gives them.
         about: the training in words: its name or empty, then how its time is known.
         decision: between them; None for the cheapest without limits.
+        today: against which the age of prices is counted.
+        is_list: all machines and nothing of how they are known.
     """
+    made = decision or decide(projections)
+    answer, details, basis = _blocks(projections, made, today)
+    blocks = (*answer, *details, *_equivalents(projections[0]), *basis)
+    n_more = len(compared(projections)) - len(_first_look(compared(projections), made))
+    if is_list:
+        listed, n_more = (block for block in details if isinstance(block, Table | Paragraph)), 0
+        blocks = (*(block for block in answer if not isinstance(block, Table)), *listed)
     return Document(
         title="Where to train",
-        subtitle=head_text(projections[0], about),
+        subtitle=words.head_text(projections[0], about),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
-        blocks=projection_blocks(projections, OPTION_NAMES, decision),
+        verdict=words.advice(made),
+        blocks=blocks,
+        next_steps=(*([f"--all shows {n_more} more machines"] if n_more > 0 else []), "-o report.html draws charts"),
     )
 
 
 def projection_blocks(
-    projections: Sequence[Projection], options: Mapping[str, str] | None = None, decision: Decision | None = None
+    projections: Sequence[Projection], options: Mapping[str, str] = _OPTIONS, decision: Decision | None = None
 ) -> tuple[Block, ...]:
     """Return the same as sections of another report; nothing without projections.
 
     Args:
         projections: this machine first.
-        options: of a command line by the names of arguments, for warnings; None: Python's names.
+        options: of a command line by the names of arguments, for warnings; empty: Python's names.
         decision: between them; None for the cheapest without limits.
     """
     if not projections:
         return ()
     made = decision or decide(projections)
-    text = projection_text(projections, options=options, decision=made)
-    return (
-        *_side_by_side(projections, text, made),
-        *_equivalents(projections[0]),
-        *_basis(compared(projections), text),
-    )
+    answer, details, basis = _blocks(projections, made, None, options)
+    return Heading("Where to train"), Paragraph(words.advice(made)), *answer, *details, *basis
 
 
 def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
@@ -94,117 +104,204 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
 
     try:
         day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report
-        options = ProjectionOptions(today=day)
-        found = compare_run(run, options)
+        found = compare_run(run, ProjectionOptions(today=day))
     except (GreenloveError, ValueError) as error:
-        reason = error.in_options(OPTION_NAMES) if isinstance(error, UsageError) else str(error)
+        reason = error.in_options(_OPTIONS) if isinstance(error, UsageError) else str(error)
         return (Heading(_TITLE), Paragraph(f"Not compared: {reason}.")), ()
-    projections = found.projections
-    decision = decide(projections, options, found.work)
+    decision = decide(found.projections, found.options)
     if decision.verdict == "too short":
-        sentence = advice_sentence(decision)
-        return (Heading(_TITLE), Paragraph(f"{sentence} greenlove project compares it all the same.")), ()
-    text = projection_text(projections, options=OPTION_NAMES, decision=decision)
-    return _side_by_side(projections, text, decision), _basis(compared(projections), text)
+        told = Paragraph(f"{words.advice(decision)} greenlove project compares it all the same.")
+        return (Heading(_TITLE), told), ()
+    answer, details, basis = _blocks(found.projections, decision, day)
+    return (Heading("Where to train"), Paragraph(words.advice(decision)), *answer, *details), basis
 
 
-def _side_by_side(projections: Sequence[Projection], text: ProjectionText, decision: Decision) -> tuple[Block, ...]:
+def _blocks(
+    projections: Sequence[Projection],
+    decision: Decision,
+    today: date | None,
+    options: Mapping[str, str] = _OPTIONS,
+) -> tuple[tuple[Block, ...], tuple[Block, ...], tuple[Block, ...]]:
+    """Return the answer, all that is compared, and what it rests on."""
+    shown = compared(projections)
+    local, *others = projections
+    warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
+    told = (*warnings, words.prices(shown, today))
+    of_machines: dict[str, list[str]] = {}
+    for row in others:
+        for caveat in row.caveats if row.is_compared else ():
+            of_machines.setdefault(caveat.in_options(options), []).append(short_name(row))
     return (
-        Heading(_DECISION),
-        Paragraph(text.decision),
-        *(Paragraph(reason) for reason in text.reasons),
-        *_chances(decision.ranking),
-        Heading(_TITLE),
-        *_charts(compared(projections)),
-        comparison_table(text),
-        *(Paragraph(f"{sentence}.") for sentence in text.beside),
-        *((Table((Column("", 1), Column("", 6)), text.verdicts),) if text.verdicts else ()),
-        *(Paragraph(f"{sentence}.") for sentence in text.savings),
-        *(Paragraph(f"{sentence}.") for sentence in text.warnings),
+        (
+            *map(Paragraph, words.advice_reasons(decision, projections)),
+            machines_table(_first_look(shown, decision), shown),
+            Paragraph(" ".join(filter(None, told))),
+        ),
+        (
+            Heading(_TITLE),
+            *_charts(shown),
+            machines_table(shown, shown, is_brief=False),
+            *map(Paragraph, (*words.beside(projections), *words.left_out(decision.left_out, decision.limits))),
+            *_chances(decision),
+        ),
+        (
+            Heading("How we know"),
+            *(Paragraph(sentence(f"{_names(names)}: {text}")) for text, names in of_machines.items()),
+            *(Paragraph(note, is_note=True) for note in words.notes(shown)),
+            *_grouped("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
+            *_grouped("Sources of the comparison", "source", shown, lambda row: row.sources),
+        ),
     )
 
 
-def _chances(ranking: Ranking) -> tuple[Block, ...]:
+def compared(projections: Iterable[Projection]) -> list[Projection]:
+    """Return the rows of the table: this machine, then those neither set aside nor too small, by terms and cost."""
+    return sorted((row for row in projections if row.is_local or row.is_compared), key=_place)
+
+
+def _place(row: Projection) -> tuple[int, bool, float, str]:
+    is_whole = row.is_without_term and not row.is_for_rent_now
+    return _ORDER.index(row.obtained), is_whole, row.cost_usd.point if row.cost_usd else math.inf, row.name
+
+
+def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Projection]:
+    """Return the machine here and those to choose from: the recommended, the faster, and what comes next."""
+    faster, here = decision.faster.machine if decision.faster else None, shown[0]
+    wanted = [decision.recommended, faster, *(chance.machine for chance in decision.alternatives)]
+    least_s = here.duration_s.point if here.duration_s else math.inf
+    wanted += [row for row in shown if row.is_for_rent_now and row.duration_s and row.duration_s.point < least_s]
+    by_name: dict[str, Projection] = {}
+    for one in wanted:
+        if one is not None and not one.is_local:
+            by_name.setdefault(one.name, one)
+    chosen = list(by_name.values())[:_MOST_BRIEF]
+    return [row for row in shown if row.is_local or any(row is one for one in chosen)]
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units of the columns: those that suit the largest number of each."""
+
+    time: Scale
+    cost: Scale
+    energy: Scale
+    mass: Scale
+
+
+def _units_of(rows: Sequence[Projection]) -> Units:
+    def largest(name: str) -> float:
+        return max((e.point for row in rows if (e := getattr(row, name)) is not None), default=1.0)
+
+    return Units(
+        time_scale(largest("duration_s")),
+        _CENTS if largest("cost_usd") < _CENTS_BELOW_USD else _DOLLARS,
+        energy_scale(largest("energy_kwh")),
+        mass_scale(largest("emissions_kgco2e")),
+    )
+
+
+def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, is_brief: bool = True) -> Table:
+    """Return machines side by side, in the units that suit all that are compared; no column without a value.
+
+    Args:
+        rows: of the table.
+        shown: all that are compared.
+        is_brief: without energy and claims.
+    """
+    units = _units_of(shown)
+    columns: list[tuple[Column, Callable[[Projection], str]]] = [
+        (Column("price/h", 0.8, True), _price),
+        (Column(f"time, {units.time.unit}", 1.6, True), lambda r: figure(r.duration_s, units.time.per_canonical)),
+        (Column(f"cost, {units.cost.unit}", 1.6, True), lambda r: figure(r.cost_usd, units.cost.per_canonical)),
+    ]
+    if is_brief:
+        columns.append((Column(f"{units.mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, units.mass)))
+    else:
+        columns += [
+            (Column(f"{units.mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, units.mass)),
+            (Column(units.energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, units.energy)),
+        ]
+    columns.append((Column("known from", 1.2), _known_from))
+    told = [(column, [text(row) for row in rows]) for column, text in columns]
+    kept = [(column, cells) for column, cells in told if any(cell not in ("", "–") for cell in cells)]
+    names = [label(row) for row in rows]
+    return Table((Column("machine", 2.6), *(c for c, _ in kept)), tuple(zip(names, *(t for _, t in kept), strict=True)))
+
+
+def _price(row: Projection) -> str:
+    """Return the price of one GPU for an hour."""
+    per_hour = row.offer.usd_per_gpu_hour if row.offer else None
+    return "–" if per_hour is None else f"{per_hour:.2f}"
+
+
+def _bare(estimate: Estimate | None, scale: Scale) -> str:
+    return figure(estimate, scale.per_canonical).partition(" ")[0]
+
+
+def _with_claim(row: Projection, scale: Scale) -> str:
+    """Return the location-based figure with the provider's claim beside it, which is never a bare 0 kg."""
+    claim = f" ({_claim(row)})" if row.market else ""
+    return _bare(row.emissions_kgco2e, scale) + claim
+
+
+def _claim(row: Projection) -> str:
+    if row.market is None:
+        return ""
+    return f"{fmt.mass(row.market.kgco2e.point) if row.market.kgco2e.point else '0'} claimed"
+
+
+def _known_from(row: Projection) -> str:
+    return row.speedup.known_from.partition(":")[0] if row.speedup else ""
+
+
+def _chances(decision: Decision) -> tuple[Block, ...]:
     """Return a table of probabilities: of each machine to be the cheapest to rent, the fastest, the greenest."""
-    verdicts = {
-        "cheapest to rent": ranking.cheapest_rented,
-        "fastest": ranking.fastest,
-        "greenest": ranking.greenest,
-    }
-    known = {title: verdict for title, verdict in verdicts.items() if verdict is not None}
+    titles = {"cheapest to rent": "cheapest_rented", "fastest": "fastest", "greenest": "greenest"}
+    known = {title: found for title, name in titles.items() if (found := getattr(decision.ranking, name))}
     by_machine: dict[str, dict[str, float]] = {}
-    for title, verdict in known.items():
-        for chance in verdict.chances:
+    for title, chances in known.items():
+        for chance in chances:
             if chance.probability >= _LEAST_SHOWN:
                 by_machine.setdefault(label(chance.machine), {})[title] = chance.probability
     if not by_machine:
         return ()
     columns = (Column("chance of each to be", 2), *(Column(title, 1, True) for title in known))
     rows = (
-        (fmt.shortened(name, _LABEL), *(fmt.percent(chances[title]) if title in chances else "" for title in known))
-        for name, chances in by_machine.items()
+        (fmt.shortened(name, _LABEL), *(fmt.percent(found[title]) if title in found else "" for title in known))
+        for name, found in by_machine.items()
     )
     return (Table(columns, tuple(rows)),)
 
 
 def _charts(shown: Sequence[Projection]) -> tuple[Block, ...]:
-    units, drawn = units_of(shown), shown[:_MOST_BARS]
+    units, drawn = _units_of(shown), shown[:_MOST_BARS]
     own = "the machine here" if shown[0].cost_basis == "machine" else "electricity here"
     charts = (
         _chart("time", drawn, f"Time, {units.time.unit}", units.time),
         _chart("cost", drawn, f"Cost, {units.cost.unit}: {own}, the machine where it is rented", units.cost),
         _chart("co2e", drawn, f"CO2e, {units.mass.unit}, location-based", units.mass),
     )
-    left_out = len(shown) - len(drawn)
-    note = f"The charts show the {len(drawn)} first rows of the table; {left_out} more are in it."
-    return (*(chart for chart in charts if chart), *((Paragraph(note, is_note=True),) if left_out else ()))
+    n_more = len(shown) - len(drawn)
+    note = f"The charts show the {len(drawn)} first rows of the table; {n_more} more are in it."
+    return (*(chart for chart in charts if chart), *((Paragraph(note, is_note=True),) if n_more else ()))
 
 
 def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: Scale) -> BarChart | None:
     """Return a bar for each row; None where there is nothing to compare."""
-    factor = scale.per_canonical
-    bars = []
+    factor, bars = scale.per_canonical, []
     for row in rows:
         value: Estimate | None = getattr(row, QUANTITIES[criterion])
-        label = fmt.shortened(row_name(row) if row.is_local else f"{row.billed_gpus} × {row_name(row)}", _LABEL)
+        name = fmt.shortened(label(row), _LABEL)
         if value is None:
-            bars.append(Bar(label, None, fmt.UNKNOWN))
+            bars.append(Bar(name, None, fmt.UNKNOWN))
             continue
-        text = figure(value, factor).text
-        if criterion == "co2e" and row.market is not None:
-            text += f" · market-based: {market(row)}"
+        claim = f" · market-based: {_claim(row)}" if criterion == "co2e" and row.market else ""
+        ends = (value.lower * factor, value.upper * factor) if value.lower < value.upper else None
         style = BarStyle.PLAIN if row.is_local else BarStyle.PROJECTED
-        bars.append(Bar(label, value.point * factor, text, style, _range(value, factor)))
+        bars.append(Bar(name, value.point * factor, figure(value, factor) + claim, style, ends))
     known = [bar.value for bar in bars if bar.value is not None]
     is_comparison = len(known) > 1 and (len(known) == len(bars) == 2 or len(set(known)) > 2)  # not all others alike
     return BarChart(tuple(bars), title) if is_comparison else None
-
-
-def _range(value: Estimate, factor: float) -> tuple[float, float] | None:
-    return (value.lower * factor, value.upper * factor) if value.lower < value.upper else None
-
-
-def comparison_table(text: ProjectionText) -> Table:
-    """Return the machines that are compared, this one first, the others group by group; no column without a value."""
-    units, lines = text.units, text.lines
-    speedups = [", ".join(filter(None, (line.speedup, line.known_from))) for line in lines]
-    columns = [
-        (Column("GPUs × $/h", 1.3, True), [line.rent_as for line in lines]),
-        (Column(f"time, {units.time.unit}", 2.0, True), [line.time.text for line in lines]),
-        (Column(f"cost, {units.cost.unit}", 2.0, True), [line.cost.text for line in lines]),
-        (Column(units.energy.unit, 0.9, True), [line.energy for line in lines]),
-        (Column(f"CO2e, {units.mass.unit}", 1.1, True), [line.location for line in lines]),
-        (Column("market", 1.4, True), [line.market for line in lines]),
-        (Column("speedup of one GPU", 1.9), speedups),
-    ]
-    shown = [(column, cells) for column, cells in columns if any(cell not in ("", DASH, "none") for cell in cells)]
-    rows, group = [], ""
-    for i, line in enumerate(lines):
-        if line.group != group:
-            group = line.group
-            rows.append((f"{group}:", *("" for _ in shown)))
-        rows.append((line.name, *(cells[i] for _, cells in shown)))
-    return Table((Column("machine", 2.4), *(column for column, _ in shown)), tuple(rows))
 
 
 def _equivalents(local: Projection) -> tuple[Block, ...]:
@@ -216,37 +313,109 @@ def _equivalents(local: Projection) -> tuple[Block, ...]:
     return equivalent_blocks(local.emissions_kgco2e.point, country)
 
 
-def _basis(shown: Sequence[Projection], text: ProjectionText) -> tuple[Block, ...]:
-    """Return notes, the assumptions about each machine, and every source with the machines that rest on it."""
-    return (
-        Heading("What it rests on"),
-        *(Paragraph(f"{sentence}.") for sentence in text.of_machines),
-        *(Paragraph(sentence, is_note=True) for sentence in text.notes),
-        *_grouped("What was assumed of these machines", "machine", "assumption", shown, lambda row: row.assumptions),
-        *_grouped("Sources of the comparison", "machine", "source", shown, _sources),
-    )
-
-
-def _sources(row: Projection) -> list[str]:
-    """Return a row's sources without those of the speedup that are the data sheet's anyway."""
-    return [text for text in row.sources if f"data sheet: {text}" not in row.sources]
-
-
 def _grouped(
-    title: str, first: str, second: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
+    title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
 ) -> tuple[Block, ...]:
     """Return a section of texts, each once, with the machines that share it."""
     by_text: dict[str, list[str]] = {}
     for row in rows:
         for text in texts(row):
-            by_text.setdefault(fmt.shortened(text, 600), []).append(row_name(row).partition("  ")[0])
+            by_text.setdefault(fmt.shortened(text, 600), []).append("here" if row.is_local else short_name(row))
     if not by_text:
         return ()
-    elsewhere = {row_name(row).partition("  ")[0] for row in rows if not row.is_local}
+    elsewhere = {short_name(row) for row in rows if not row.is_local}
+    cells = tuple(
+        ("all but here" if len(elsewhere) > 2 and set(names) == elsewhere else _names(names), text)
+        for text, names in by_text.items()
+    )
+    return Heading(title), Table((Column("machine", 1), Column(what, 3)), cells)
 
-    def whose(names: Sequence[str]) -> str:
-        is_of_all = len(elsewhere) > 2 and set(names) == elsewhere
-        return "all but here" if is_of_all else ", ".join(dict.fromkeys(names))
 
-    cells = tuple((whose(names), text) for text, names in by_text.items())
-    return Heading(title), Table((Column(first, 1), Column(second, 3)), cells)
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+# -- For programs --
+
+
+def projection_record(
+    projections: Sequence[Projection], about: Sequence[str], decision: Decision | None = None
+) -> dict[str, Any]:
+    """Return all of it as one object for JSON."""
+    made = decision or decide(projections)
+    faster = made.faster
+    lists = [{"sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings} for row in projections]
+    return {
+        "about": words.head_text(projections[0], about),
+        "decision": {
+            "verdict": made.verdict,
+            **asdict(made.limits),
+            "recommended": _machine(made.recommended) or None,
+            "probability": made.probability,
+            "meets_limits": made.meets,
+            "alternatives": _chance_values(made.alternatives),
+            "faster": faster and {**_machine(faster.machine), "saved_s": faster.saved_s, "more_usd": faster.more_usd},
+            "spot": _machine(made.spot) or None,
+            "left_out": [
+                {**_machine(one.machine), "why": one.why, "probability": one.probability} for one in made.left_out
+            ],
+            "sentence": words.advice(made),
+            "reasons": list(words.advice_reasons(made, projections)),
+        },
+        "projections": [{**projection_values(row), **more} for row, more in zip(projections, lists, strict=True)],
+        "chances": {
+            name: _chance_values(getattr(made.ranking, name))
+            for name in ("cheapest", "cheapest_rented", "fastest", "greenest")
+        },
+    }
+
+
+def _machine(row: Projection | None) -> dict[str, Any]:
+    if row is None:
+        return {}
+    provider = row.offer.provider if row.offer else None
+    return {"gpu": row.name, "gpus": row.billed_gpus, "provider": provider, "obtained": row.obtained}
+
+
+def _chance_values(chances: Iterable[Chance]) -> list[dict[str, Any]]:
+    return [{**_machine(chance.machine), "probability": chance.probability} for chance in chances]
+
+
+def projection_values(row: Projection) -> dict[str, Any]:
+    """Return a machine in plain values, None where something is not known."""
+    offer, speedup, intensity = row.offer, row.speedup, row.intensity
+    return {
+        "gpu": row.name,
+        "is_local": row.is_local,
+        "aside": row.aside,
+        "provider": offer.provider if offer else None,
+        "region": row.region or None,
+        "access": offer.access if offer else None,
+        "obtained": row.obtained,
+        "gpus_wanted": row.n_gpus,
+        "gpus_billed": row.billed_gpus,
+        "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
+        "price_date": offer.price_date if offer else None,
+        "price_date_is_of_file": offer.is_file_date if offer else None,
+        **interval_fields("speedup", "", speedup.estimate if speedup else None),
+        "speedup_known_from": speedup.known_from if speedup else None,
+        "gain_of_gpus": row.gain,
+        **interval_fields("duration", "_s", row.duration_s),
+        **interval_fields("energy", "_kwh", row.energy_kwh),
+        **interval_fields("cost", "_usd", row.cost_usd),
+        "cost_basis": row.cost_basis or None,
+        **interval_fields("emissions", "_kgco2e", row.emissions_kgco2e),
+        "carbon_intensity_gco2e_per_kwh": intensity.value if intensity else None,
+        "carbon_intensity_basis": intensity.basis if intensity else None,
+        "market_based_claim_kgco2e": row.market.kgco2e.point if row.market else None,
+        "market_based_claim": row.market.text if row.market else None,
+        "scope": row.scope,
+        "pue": row.pue,
+        "fits": row.fits,
+    }
+
+
+def interval_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:
+    """Return the point and both ends of an estimate as fields of a row; None where it is not known."""
+    values = (None,) * 3 if estimate is None else (estimate.point, estimate.lower, estimate.upper)
+    return dict(zip((f"{name}{unit}", f"{name}_lower{unit}", f"{name}_upper{unit}"), values, strict=True))

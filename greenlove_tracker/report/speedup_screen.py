@@ -11,8 +11,8 @@ from greenlove_tracker.projection.listings import KnownGpu
 from greenlove_tracker.projection.speedup import Speedup
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.report.projection_screen import interval_fields
-from greenlove_tracker.report.projection_text import figure
+from greenlove_tracker.report.projection_report import interval_fields
+from greenlove_tracker.report.projection_words import figure
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
 
@@ -128,8 +128,8 @@ def _known_from(found: Speedup) -> str:
 
 def _times(found: Speedup) -> tuple[str, str]:
     """Return ``2.1 ×`` and ``[1.7–2.6]``, which is empty where the figure is exact."""
-    ratio = figure(found.estimate, 1.0)
-    return f"{ratio.point} ×", f"[{ratio.range}]" if ratio.range else ""
+    point, _, ends = figure(found.estimate, 1.0).partition(" ")
+    return f"{point} ×", ends
 
 
 def _pairs(compared: Sequence[tuple[GpuSpec, Speedup]]) -> list[tuple[GpuSpec, GpuSpec, float]]:

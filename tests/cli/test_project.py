@@ -11,7 +11,6 @@ from projection_samples import LAPTOP, explored
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli.project import parse_speedups
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.projection.types import OPTION_NAMES
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -31,25 +30,11 @@ def test_the_decision_keeps_the_limits_where_it_can() -> None:
     assert never["recommended"] is None or never["meets_limits"] < 0.5
 
 
-def test_the_screen_fits_the_terminal(monkeypatch) -> None:
-    for columns, most in ((80, 80), (100, 100), (250, 100), (20, 80)):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        shown = call("--gpu", "8 × A100 SXM4 80GB", "--hours", "20").stdout
-        assert most - 20 < max(map(len, shown.splitlines())) <= most
-
-
-def test_embodied_emissions_are_an_option() -> None:
-    result = call("--gpu", "L40S", "--hours", "10", "--embodied", "0.02", "--json")
-    assert json.loads(result.stdout)["projections"][0]["embodied_kgco2e"] == pytest.approx(0.2)
-    wrong = call("--gpu", "L40S", "--hours", "10", "--embodied", "-1")
-    assert wrong.exit_code == 1 and "--embodied must be a positive number" in wrong.output
-
-
 def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None:
     explored(logs)
-    assert LAPTOP in " ".join(call(str(logs)).stdout.split())
+    assert LAPTOP.removeprefix("GeForce ") in call(str(logs)).stdout
     record = json.loads(call(str(logs), "--json").stdout)
-    assert list(record) == ["about", "decision", "projections", "verdicts", "savings", "notes", "warnings"]
+    assert list(record) == ["about", "decision", "projections", "chances"]
     rows = list(csv.DictReader(call(str(logs), "--csv").stdout.splitlines()))
     assert [r["gpu"] for r in rows] == [p["gpu"] for p in record["projections"]]
     wanted = call(str(logs), "--gpus", "4", "--csv").stdout.splitlines()
@@ -75,7 +60,7 @@ def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None
         (["--hours", "1", "--precision", "int4"], "--precision must be fp32, tf32, bf16 or fp8"),
         (["--hours", "1", "--interconnect", "string"], "--interconnect must be"),
         (["--hours", "1", "--within", "soon"], "--within is a length of time (6h"),
-        (["--hours", "1", "--within", "0h"], "--within must be a positive time"),
+        (["--hours", "1", "--within", "0h"], "--within must be a positive number"),
         (["--hours", "1", "--within", "2020-01-01T08:00"], "--within '2020-01-01T08:00' has passed"),
         (["--hours", "1", "--max-cost", "-3"], "--max-cost must be a positive number"),
         (["--hours", "1", "--pue", "0.5"], "pue must be at least 1"),
@@ -108,12 +93,6 @@ def test_speedups_that_are_given() -> None:
             parse_speedups(wrong)
 
 
-def test_options_of_a_projection_are_those_of_the_verb() -> None:
-    own = {parameter.name: max(parameter.opts, key=len) for parameter in cli.commands["project"].params}
-    assert all(own[name] == option for name, option in OPTION_NAMES.items() if name in own)
-    assert set(OPTION_NAMES.values()) <= set(own.values())
-
-
 SPOT = ("--gpu", "L40S", "--hours", "100", "--utilization", "0.8", "--spot")
 SPOT_TIMES = ("--checkpoint-s", "5", "--restart-s", "300")
 SPOT_PRICES = ("--preemptions", "0.05,0.02,0.1", "--spot-price", "1", "--on-demand-price", "3")
@@ -139,9 +118,8 @@ def test_spot_advice_in_every_style(tmp_path: Path) -> None:
         ([*SPOT, *SPOT_TIMES], "--preemptions is needed"),
         ([*SPOT, *SPOT_PRICES], "--checkpoint-s is needed"),
         ([*SPOT, *SPOT_PRICES, "--checkpoint-s", "5"], "--restart-s is needed"),
-        ([*SPOT, *SPOT_TIMES, "--preemptions", "0.1"], "--spot-price or --spot-discount is needed"),
+        ([*SPOT, *SPOT_TIMES, "--preemptions", "0.1"], "--spot-price is needed"),
         ([*SPOT, *SPOT_TIMES, "--preemptions", "often"], "--preemptions takes 0.05, or 0.05,0.02,0.12"),
-        ([*SPOT, *SPOT_TIMES, *SPOT_PRICES, "--announced", "90"], "--announced is a share from 0 to 1"),
         ([*SPOT, *SPOT_TIMES, *SPOT_PRICES, "--save-every-s", "-1"], "--save-every-s must be a positive number"),
         (["--gpu", "L40S", "--hours", "100", "--spot-price", "1"], "--spot-price is for --spot"),
         ([*SPOT, "--target", "L40S", "--target", "A40"], "one machine"),

@@ -22,7 +22,7 @@ from greenlove_tracker.logs.run import Run  # noqa: E402
 from greenlove_tracker.logs.trials import explored_plan  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.projection.comparison import compare_log  # noqa: E402
-from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
+from greenlove_tracker.projection.options import ProjectionOptions  # noqa: E402
 from greenlove_tracker.stopping import StoppingRule, unknown_stop  # noqa: E402
 
 

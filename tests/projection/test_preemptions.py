@@ -6,7 +6,7 @@ import pytest
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.preemptions import (
-    PreemptionTerms,
+    SpotTerms,
     best_interval_s,
     daly_interval_s,
     expected_running_s,
@@ -15,7 +15,7 @@ from greenlove_tracker.projection.preemptions import (
 )
 
 HOUR = 3600.0
-TERMS = PreemptionTerms(per_hour=1 / 24, checkpoint_s=300.0, restart_s=600.0)
+TERMS = SpotTerms(preemptions_per_hour=1 / 24, checkpoint_s=300.0, restart_s=600.0)
 LONG_S = 5000 * HOUR
 
 
@@ -32,13 +32,13 @@ def test_young_and_daly_by_hand() -> None:
     root = math.sqrt(300 / (2 * 24 * HOUR))
     expected = math.sqrt(2 * 300 * 24 * HOUR) * (1 + root / 3 + root**2 / 9) - 300
     assert daly_interval_s(TERMS) == pytest.approx(expected)
-    slow = PreemptionTerms(per_hour=60.0, checkpoint_s=200.0, restart_s=1.0)
+    slow = SpotTerms(preemptions_per_hour=60.0, checkpoint_s=200.0, restart_s=1.0)
     assert daly_interval_s(slow) == 60.0  # δ over 2M: the mean time between preemptions
 
 
 @pytest.mark.parametrize("checkpoint_s", [1.0, 30.0, 300.0, 3000.0, 100_000.0])
 def test_the_best_interval_is_the_exact_optimum_of_dalys_model(checkpoint_s: float) -> None:
-    terms = PreemptionTerms(per_hour=1 / 24, checkpoint_s=checkpoint_s, restart_s=600.0)
+    terms = SpotTerms(preemptions_per_hour=1 / 24, checkpoint_s=checkpoint_s, restart_s=600.0)
     mean_s = 24 * HOUR
     exact_s = mean_s * (1 + lambert(-math.exp(-(1 + checkpoint_s / mean_s))))  # dE/dτ = 0
     assert best_interval_s(terms, LONG_S * 100) == pytest.approx(exact_s, rel=1e-2)
@@ -58,7 +58,7 @@ def test_the_expected_time_of_many_stretches_is_dalys_closed_form() -> None:
 
 
 def test_without_preemptions_a_training_takes_its_work_and_its_checkpoints() -> None:
-    terms = PreemptionTerms(per_hour=1e-9, checkpoint_s=10.0, restart_s=600.0, written_s=50.0)
+    terms = SpotTerms(preemptions_per_hour=1e-9, checkpoint_s=10.0, restart_s=600.0, written_s=50.0)
     assert expected_running_s(terms, 10_000.0, 2500.0) == pytest.approx(10_030.0)
     assert best_interval_s(terms, 10_000.0) == 10_000.0  # none pays
     assert expected_running_s(terms, 10_000.0, 10_000.0) == pytest.approx(10_000.0)
@@ -74,32 +74,23 @@ def test_the_best_interval_is_a_whole_part_and_no_other_part_is_better() -> None
 
 
 def test_a_checkpoint_that_takes_long_to_be_whole_costs_time_and_holds_the_next_one_up() -> None:
-    late = PreemptionTerms(per_hour=1 / 24, checkpoint_s=10.0, restart_s=600.0, written_s=1000.0)
-    at_once = PreemptionTerms(per_hour=1 / 24, checkpoint_s=10.0, restart_s=600.0)
+    late = SpotTerms(preemptions_per_hour=1 / 24, checkpoint_s=10.0, restart_s=600.0, written_s=1000.0)
+    at_once = SpotTerms(preemptions_per_hour=1 / 24, checkpoint_s=10.0, restart_s=600.0)
     assert expected_running_s(late, LONG_S, 3600.0) > expected_running_s(at_once, LONG_S, 3600.0)
-    slow = PreemptionTerms(per_hour=1.0, checkpoint_s=1.0, restart_s=60.0, written_s=2000.0)
+    slow = SpotTerms(preemptions_per_hour=1.0, checkpoint_s=1.0, restart_s=60.0, written_s=2000.0)
     assert best_interval_s(slow, 100 * HOUR) >= 1999.0 - 1e-6
-
-
-def test_announced_preemptions_need_fewer_checkpoints() -> None:
-    some = PreemptionTerms(per_hour=1 / 24, checkpoint_s=300.0, restart_s=600.0, announced=0.9)
-    rare = PreemptionTerms(per_hour=1 / 240, checkpoint_s=300.0, restart_s=600.0)
-    assert best_interval_s(some, LONG_S) == pytest.approx(young_interval_s(rare), rel=0.1)
-    every = PreemptionTerms(per_hour=1 / 24, checkpoint_s=300.0, restart_s=600.0, announced=1.0)
-    assert best_interval_s(every, LONG_S) == LONG_S
 
 
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"per_hour": 0.0}, "preemptions_per_hour must be positive"),
-        ({"per_hour": math.nan}, "preemptions_per_hour must be positive"),
-        ({"checkpoint_s": 0.0}, "checkpoint_s must be positive"),
+        ({"preemptions_per_hour": 0.0}, "preemptions_per_hour is a positive rate"),
+        ({"preemptions_per_hour": math.nan}, "preemptions_per_hour is a positive rate"),
+        ({"checkpoint_s": 0.0}, "checkpoint_s must be a positive number"),
         ({"restart_s": -1.0}, "restart_s must be 0 or more"),
         ({"wait_s": math.inf}, "wait_s must be 0 or more"),
-        ({"announced": 90.0}, "announced is a share"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(changed: dict[str, float], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        PreemptionTerms(**{"per_hour": 0.1, "checkpoint_s": 5.0, "restart_s": 60.0, **changed})
+        SpotTerms(**{"preemptions_per_hour": 0.1, "checkpoint_s": 5.0, "restart_s": 60.0, **changed})

@@ -31,7 +31,7 @@ def hours(row) -> float:
 
 def test_the_local_row_is_the_forecast_at_90_percent():
     here = project(forecast(), **HERE)[0]
-    assert here.is_local and here.price == "own" and here.fits is None and here.scope == 2
+    assert here.is_local and here.fits is None and here.scope == 2
     assert here.duration_s.point == 72_000
     # 3% at 95% is 2.518% at 90%: 1.644854 / 1.959964
     assert here.duration_s.upper == pytest.approx(72_000 * 1.0251768, rel=1e-6)
@@ -74,7 +74,7 @@ def test_a_claim_never_stands_alone_nor_is_a_bare_zero():
     assert {row.name for row in claimed} >= {H100, H200}
     for row in claimed:
         assert row.emissions_kgco2e.point > 0
-        assert row.market.short == "0 claimed" and "claim" in row.market.text and row.market.source
+        assert row.market.kgco2e.point == 0 and "claim" in row.market.text and row.market.source
 
 
 def test_the_same_gpu_is_once_as_fast_and_takes_the_local_time():
@@ -96,7 +96,7 @@ def test_energy_tells_the_draw_where_nothing_measured_it():
     assert half.energy_kwh.point == pytest.approx(row.energy_kwh.point / 2)
     cooled = projected(utilization=None, custom_speedup=2.0, pue=1.25)[A100]  # of the 9.1 kWh, 7.28 are the machine's
     assert cooled.energy_kwh.point == pytest.approx(row.energy_kwh.point / 1.25)
-    given_share = projected(utilization=None, custom_speedup=2.0, manual_gpu_utilization=0.5)[A100]
+    given_share = projected(utilization=0.5, custom_speedup=2.0)[A100]
     assert given_share.energy_kwh.point == pytest.approx(10 * 0.3 * (0.5 + rest) * 1.3)
 
 
@@ -125,7 +125,7 @@ def test_without_a_gpu_here_energy_elsewhere_is_the_targets_at_an_assumed_draw()
     assert a100.emissions_kgco2e is not None
     unknown = projected(forecast(kwh=None), local_gpu=None, utilization=None)["here"]
     assert any(text.startswith("the energy here is not known, as there is no GPU; else") for text in unknown.warnings)
-    given = projected(forecast(kwh=None), local_gpu=None, utilization=None, manual_gpu_utilization=0.35)
+    given = projected(forecast(kwh=None), local_gpu=None, utilization=0.35)
     assert given["here"].energy_kwh is None and given[A100].energy_kwh is not None
     assert not any("power limit" in text for text in given["here"].warnings)
 
@@ -151,7 +151,6 @@ def test_a_peak_that_does_not_fit_is_shown_with_what_would():
     rows = projected(peak_memory_gb=60.0)
     l40s = rows["L40S"]
     assert l40s.fits is False and l40s.duration_s is None and l40s.cost_usd is None
-    assert H100 in l40s.fits_instead and "L40S" not in l40s.fits_instead
     assert rows[H100].fits is True and not l40s.is_compared
     assert projected(peak_memory_gb=44.1)["L40S"].fits is True  # 45.0 of its 48 GB can be used, CUDA takes its part
     assert projected(peak_memory_gb=44.6)["L40S"].fits is False
@@ -159,12 +158,12 @@ def test_a_peak_that_does_not_fit_is_shown_with_what_would():
 
 def test_what_is_set_aside_and_what_asks_for_it():
     rows = projected()
-    assert rows["B200 SXM"].aside == "price on request" and rows["B200 SXM"].price == "contact sales"
+    assert rows["B200 SXM"].aside == "price on request"
     assert rows["B200 SXM"].cost_usd is None and rows["B200 SXM"].duration_s is not None
     assert rows["Instinct MI300X"].aside == "other software (ROCm)"
     assert "A40" not in rows
     everything = projected(include_all=True)
-    assert everything["A40"].aside == "not offered any more" and everything["A40"].price == "not listed"
+    assert everything["A40"].aside == "not offered any more"
     assert {name for name, row in everything.items() if row.aside} == {"A40", "A100 PCIe 40GB"}
     asked_for = projected(gpus=["AMD Instinct MI300X"])["Instinct MI300X"]
     assert not asked_for.aside and any("PyTorch's ROCm build" in text for text in asked_for.warnings)
@@ -180,7 +179,7 @@ def test_rows_are_ordered_by_cost_and_asides_come_last():
 
 def test_a_gpu_that_nobody_offers_is_counted_as_if_it_stood_here():
     row = projected(gpus=["NVIDIA GeForce RTX 5090"], custom_speedup=2.0)["GeForce RTX 5090"]
-    assert (row.price, row.offer, row.scope) == ("no offer", None, 2)
+    assert (row.obtained, row.offer, row.scope) == ("no offer", None, 2)
     energy = 10 * 0.575 * (0.82 + power_table().rest.point)
     assert row.energy_kwh.point == pytest.approx(energy)
     assert row.cost_usd.point == pytest.approx(energy * 0.419)
@@ -218,14 +217,6 @@ def test_local_intensity_is_overridden():
     assert projected(carbon_intensity=factor)["here"].intensity is factor
     nowhere = projected(country=None)["here"]
     assert "world average" in nowhere.intensity.source
-
-
-def test_embodied_emissions_are_the_users_figure_and_in_no_other_number():
-    with_it, without = projected(embodied_kgco2e_per_gpu_hour=0.01), projected()
-    assert with_it["here"].embodied_kgco2e.point == pytest.approx(0.2)
-    assert with_it[H100].embodied_kgco2e.point == pytest.approx(hours(with_it[H100]) * 8 * 0.01)
-    assert with_it[H100].emissions_kgco2e == without[H100].emissions_kgco2e
-    assert without[H100].embodied_kgco2e is None
 
 
 def test_another_provider_stands_in_the_table_by_a_file(tmp_path):
@@ -271,8 +262,6 @@ def test_no_step_takes_less_than_its_kernels_launches():
             )
     a100 = on_a_cpu(100_000, 1 / 20)["A100 PCIe 80GB"]
     assert a100.duration_s.point == pytest.approx(15.0) and a100.duration_s.upper > 4 * 15.0  # no surer for it
-    assert a100.speedup.estimate.point * a100.gain == pytest.approx(180 / 15)
-    assert a100.speedup.estimate.lower < a100.speedup.estimate.point <= a100.speedup.estimate.upper
     assert a100.least_s == pytest.approx(15.0)
     assert round(a100.cost_usd.point, 6) == round(15 / 3600 * 2.00, 6)
 
@@ -310,10 +299,7 @@ def test_a_speedup_that_is_no_number_is_refused(custom):
         projected(custom_speedup=custom)
 
 
-def test_a_method_that_knows_nothing_about_a_gpu_leaves_it_out():
-    rows = projected(method="benchmarks")
-    assert A100 in rows and "L40S" not in rows
-    assert any("L40S" in text for text in rows["here"].warnings)
+def test_an_unknown_workload_is_refused():
     with pytest.raises(UsageError, match=r"workload must be language, .* not 'chess'"):
         projected(workload="chess")
 
@@ -324,13 +310,13 @@ def test_a_method_that_knows_nothing_about_a_gpu_leaves_it_out():
         ({"country": "Germoney"}, "did you mean Germany"),
         ({"price_usd_per_gpu_hour": -1.0}, "price_usd_per_gpu_hour must be a positive number"),
         ({"electricity_price": -0.1}, "electricity_price must be a positive"),
-        ({"carbon_intensity": -5.0}, "carbon_intensity must be positive"),
+        ({"carbon_intensity": -5.0}, "carbon_intensity must be a positive"),
         ({"carbon_intensity": Factor("x", 5.0, "g/MWh", "y")}, "must be in gCO2e/kWh, not 'g/MWh'"),
         ({"provider": "nobody"}, "no offers of provider 'nobody' are known, only of aws"),
         ({"gpus": ["L40X"]}, "L40X"),
         ({"region": "mars"}, "nothing is offered in region 'mars'"),
         ({"utilization": 82.0}, "a share from 0 to 1, such as 0.82"),
-        ({"manual_gpu_utilization": 0.0}, "manual_gpu_utilization is a share"),
+        ({"utilization": 0.0}, "utilization is a share"),
         ({"manual_tdp_watts": math.inf}, "manual_tdp_watts must be a positive number"),
         ({"peak_memory_gb": math.nan}, "peak_memory_gb must be a positive number"),
         ({"pue": 0.9}, "pue must be at least 1"),
@@ -408,8 +394,6 @@ def test_machines_of_one_gpu_each_are_joined_by_a_network(tmp_path):
     assert gains["1"].gain == pytest.approx(scaling_gain(1, 8, interconnect="ethernet").point)
     assert gains["1;8"].gain == pytest.approx(scaling_gain(1, 8, interconnect="nvlink").point)
     assert gains["1"].gain < gains["1;8"].gain
-    assert "8 instances, joined by a network" in gains["1"].assumptions
-    assert not any("network" in text for text in gains["1;8"].assumptions)
 
 
 def test_a_target_may_say_how_many_of_it():

@@ -36,10 +36,7 @@ def test_the_parts_of_the_time_add_up_and_cost_energy_and_co2e_follow_from_them(
 def test_worth_it_unclear_and_not_worth_it() -> None:
     assert advised(**PRICES).verdict is SpotVerdict.WORTH_IT
     dear = advised(spot_price=2.9, on_demand_price=3.0)
-    assert dear.verdict is SpotVerdict.NOT_WORTH_IT and "more" in dear.reason and dear.saving.point < 0
-    assert "price" not in dear.reason  # which is lower
-    above = advised(spot_price=4.0, on_demand_price=3.0)
-    assert above.verdict is SpotVerdict.NOT_WORTH_IT and "its price is 33% higher" in above.reason
+    assert dear.verdict is SpotVerdict.NOT_WORTH_IT and dear.saving.point < 0
     between = advised(spot_price=2.82, on_demand_price=3.0)
     assert between.verdict is SpotVerdict.UNCLEAR and 0.5 < between.probability_of_saving < 0.95
     unpriced = advised(spot_price=1.0)
@@ -49,10 +46,10 @@ def test_worth_it_unclear_and_not_worth_it() -> None:
 
 def test_a_machine_that_is_taken_away_before_it_has_restarted_is_not_worth_it_and_is_not_simulated() -> None:
     advice = advised(preemptions_per_hour=30.0, **PRICES)
-    assert advice.verdict is SpotVerdict.NOT_WORTH_IT and "hardly get on" in advice.reason
+    assert advice.verdict is SpotVerdict.NOT_WORTH_IT
     assert advice.spot is None and advice.parts is None and advice.preemptions is None
     upper = advised(preemptions_per_hour=(0.1, 0.05, 60.0), **PRICES)
-    assert upper.verdict is SpotVerdict.NOT_WORTH_IT and "upper end" in upper.reason
+    assert upper.verdict is SpotVerdict.NOT_WORTH_IT and upper.parts is None
 
 
 @pytest.mark.slow
@@ -71,18 +68,6 @@ def test_an_interval_of_the_users_own_costs_more_than_the_best_one() -> None:
     assert best.interval_s == best_interval_s(best.terms, 100 * HOUR)
 
 
-def test_what_is_announced_in_time_loses_nothing() -> None:
-    assert advised(**PRICES, announced=1.0, notice_s=120.0).parts.lost_s == 0.0
-
-
-def test_an_emergency_checkpoint_longer_than_the_notice_saves_nothing() -> None:
-    short = advised(checkpoint_s=10.0, announced=0.9)
-    assert short.terms.announced == 0.9 and short.parts.lost_s < advised(checkpoint_s=10.0).parts.lost_s
-    long = advised(announced=0.9, written_s=20.0)
-    assert long.terms.announced == 0.0 and any("longer than the notice" in text for text in long.assumptions)
-    assert advised(announced=0.9, written_s=20.0, notice_s=120.0).terms.announced == 0.9
-
-
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -93,7 +78,7 @@ def test_an_emergency_checkpoint_longer_than_the_notice_saves_nothing() -> None:
         ({"training": math.nan}, "training must be a positive time"),
         ({"carbon_intensity": -3.0}, "carbon_intensity must be a positive number"),
         ({"interval_s": 0.0}, "interval_s must be a positive number"),
-        ({"notice_s": math.nan}, "notice_s must be 0 or more seconds"),
+        ({"wait_s": math.nan}, "wait_s must be 0 or more seconds"),
         ({"n_gpus": 0}, "n_gpus must be a whole number of at least 1"),
     ],
 )

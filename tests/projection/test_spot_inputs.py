@@ -14,15 +14,11 @@ from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.tables import CHECKPOINTS
-from greenlove_tracker.projection.spot_inputs import (
-    MeasuredTimes,
-    SpotOptions,
-    measured_in,
-    row_for_spot,
-    spot_advice_for,
-)
+from greenlove_tracker.projection.spot import MeasuredTimes, measured_in, row_for_spot, spot_advice_of
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.records import Row
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.report.spot_report import spot_document
 
 FIRST, SECOND = "20261121T120000-aaaa", "20261121T130000-bbbb"
 GIVEN = {"preemptions_per_hour": 0.05, "spot_price": 1.0, "on_demand_price": 3.0, "checkpoint_s": 5.0}
@@ -75,10 +71,11 @@ def test_checkpoints_and_restarts_are_measured_from_the_log(logs: Path) -> None:
     assert measured.checkpoint_s == pytest.approx(0.2) and measured.written_s == pytest.approx(1.0)
     assert (measured.n_saved, measured.n_restarts) == (2, 1)
     assert measured.restart_s == pytest.approx(2.0)
-    assert 0 < measured.share_of_time < 0.2
-    advice, basis = spot_advice_for(row(), SpotOptions(0.05, spot_price=1.0, on_demand_price=3.0), measured)
+    given = {"preemptions_per_hour": 0.05, "spot_price": 1.0, "on_demand_price": 3.0}
+    advice = spot_advice_of(row(), given, measured)
     assert (advice.terms.checkpoint_s, advice.terms.restart_s) == (measured.checkpoint_s, measured.restart_s)
-    assert f"the mean of 2 in the log of {SECOND}" in basis[0] and any("they count twice" in text for text in basis)
+    page = " ".join(terminal.render(spot_document(advice, "", measured), brief=False).split())
+    assert f"the mean of 2 in {SECOND}" in page and "count twice" in page
 
 
 def test_the_command_takes_its_times_from_the_log(logs: Path) -> None:
@@ -87,21 +84,12 @@ def test_the_command_takes_its_times_from_the_log(logs: Path) -> None:
     result = CliRunner().invoke(cli, words)
     record = json.loads(result.stdout)
     assert (record["checkpoint_s"], record["restart_s"]) == (pytest.approx(0.2), pytest.approx(2.0))
-    assert "a restart takes 2 s, the mean of 1 in the log of" in " ".join(record["basis"])
-
-
-def test_a_notice_without_announced_preemptions_is_refused() -> None:
-    options = SpotOptions(**GIVEN, restart_s=300.0, notice_s=120.0)
-    with pytest.raises(UsageError, match="give announced too"):
-        spot_advice_for(row(), options, MeasuredTimes())
-    assert spot_advice_for(row(), replace(options, announced=0.0), MeasuredTimes())[0].terms.announced == 0.0
 
 
 def test_what_is_given_goes_before_what_was_measured() -> None:
     measured = MeasuredTimes(0.2, 1.0, 2, 30.0, 1, 0.01)
-    advice, basis = spot_advice_for(row(), SpotOptions(**GIVEN, restart_s=300.0), measured)
+    advice = spot_advice_of(row(), {**GIVEN, "restart_s": 300.0}, measured)
     assert (advice.terms.checkpoint_s, advice.terms.written_s, advice.terms.restart_s) == (5.0, 0.0, 300.0)
-    assert basis == []
 
 
 @pytest.mark.parametrize(
@@ -117,28 +105,20 @@ def test_what_is_missing_is_asked_for(left_out: str, says: str) -> None:
     given = {**GIVEN, "restart_s": 300.0}
     del given[left_out]
     with pytest.raises(UsageError, match=says):
-        spot_advice_for(row(), SpotOptions(**given), MeasuredTimes())
+        spot_advice_of(row(), given, MeasuredTimes())
 
 
-def test_prices_of_the_row_and_a_discount() -> None:
-    options = SpotOptions(0.05, spot_discount=0.6, checkpoint_s=5.0, restart_s=300.0)
+def test_the_price_on_demand_is_that_of_the_row() -> None:
+    given = {"preemptions_per_hour": 0.05, "spot_price": 0.6, "checkpoint_s": 5.0, "restart_s": 300.0}
     rented = projected_by_name(forecast(hours=100.0))["L40S"]
-    advice, _ = spot_advice_for(rented, options, MeasuredTimes())
-    assert advice.on_demand_usd_per_gpu_hour == rented.offer.usd_per_gpu_hour
-    assert advice.spot_usd_per_gpu_hour == pytest.approx(0.4 * rented.offer.usd_per_gpu_hour)
+    advice = spot_advice_of(rented, given, MeasuredTimes())
+    assert advice.terms.on_demand_price == rented.offer.usd_per_gpu_hour
     assert advice.on_demand.cost_usd.point == pytest.approx(rented.cost_usd.point)
     assert advice.on_demand.emissions_kgco2e.point == pytest.approx(rented.emissions_kgco2e.point)
-    here, _ = spot_advice_for(row(price_usd_per_gpu_hour=2.0), options, MeasuredTimes())
-    assert here.on_demand_usd_per_gpu_hour == pytest.approx(2.0)
-    with pytest.raises(UsageError, match="needs a price that it is off from"):
-        spot_advice_for(row(), options, MeasuredTimes())  # electricity is no price of a machine
-    for wrong, says in ((1.5, "such as 0.65"), (0.0, "such as 0.65")):
-        with pytest.raises(UsageError, match=says):
-            spot_advice_for(
-                row(), SpotOptions(0.05, spot_discount=wrong, checkpoint_s=5.0, restart_s=9.0), MeasuredTimes()
-            )
-    with pytest.raises(UsageError, match="choose one"):
-        spot_advice_for(row(), SpotOptions(**GIVEN, spot_discount=0.5, restart_s=9.0), MeasuredTimes())
+    here = spot_advice_of(row(price_usd_per_gpu_hour=2.0), given, MeasuredTimes())
+    assert here.terms.on_demand_price == pytest.approx(2.0)
+    own = spot_advice_of(row(), given, MeasuredTimes())  # electricity is no price of a machine
+    assert own.terms.on_demand_price is None and own.verdict == "unknown"
 
 
 def test_the_row_is_the_target_or_this_machine() -> None:

@@ -18,7 +18,7 @@ def test_the_age_of_prices_is_that_of_the_run(tmp_path: Path, monkeypatch) -> No
     demo_run(tmp_path)
     before = document(tmp_path)
 
-    monkeypatch.setattr("greenlove_tracker.projection.types.datetime", None)  # whoever asks for the time fails
+    monkeypatch.setattr("greenlove_tracker.projection.options.datetime", None)  # whoever asks for the time fails
     assert document(tmp_path) == before
 
 

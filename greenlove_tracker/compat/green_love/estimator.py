@@ -23,7 +23,7 @@ from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.exploration.trials import default_step
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import recognise
-from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.projection.options import ProjectionOptions
 
 _WORKLOAD_OF = {
     "bert_base_squad": "language",
@@ -139,7 +139,7 @@ class GreenLoveEstimator:
             custom_speedup=speedups or None,
             workload=_WORKLOAD_OF.get(benchmark_task or ""),
             precision=precision,
-            manual_gpu_utilization=self._given_load,
+            utilization=self._given_load,
             # GPUs beside a training on the CPU are idle: their limit is none of its own.
             manual_tdp_watts=self._tdp_w if gpu is None or is_on_gpu else None,
         )

@@ -13,7 +13,7 @@ from greenlove_tracker.extrapolation.diagnostics import spearman_rho
 from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.projection.ranking import rank
+from greenlove_tracker.projection.ranking import without_spot
 from greenlove_tracker.projection.speedup_model import shipped_model
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.report.equivalents import equivalents
@@ -248,7 +248,9 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
 
 
 def _fields(rows: Sequence[Projection], local_s: float) -> dict[str, Any]:
-    saved_kg = next((s.amount.point for s in rank(rows).savings if s.criterion == "co2e"), None)
+    rented = [row for row in without_spot([row for row in rows if row.is_compared]) if row.is_rented]
+    own_kg, least_kg = rows[0].emissions_kgco2e, [row.emissions_kgco2e.point for row in rented if row.emissions_kgco2e]
+    saved_kg = own_kg.point - min(least_kg) if own_kg and least_kg else None
     estimates = [e for row in rows if (e := _estimate(row, local_s)) is not None]
     return {
         "gpu_benchmark_key": _benchmark_key(rows[0].gpu),

@@ -1,0 +1,206 @@
+"""Spot advice in words: a document, and plain values for JSON and CSV."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import greenlove_tracker
+from greenlove_tracker import format as fmt
+from greenlove_tracker.projection.preemptions import time_per_work
+from greenlove_tracker.rendering.document import (
+    Bar,
+    BarChart,
+    BarStyle,
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    LineChart,
+    Paragraph,
+    Table,
+)
+from greenlove_tracker.report.projection_report import interval_fields
+from greenlove_tracker.units import SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from greenlove_tracker.projection.spot import MeasuredTimes, SpotAdvice, SpotTotals
+
+_CURVE_POINTS = 60
+_CURVE_TIMES = 0.25, 4.0  # of the best interval, between which the curve is drawn
+_PARTS = {"lost_s": "lost work", "saving_s": "saving", "restarting_s": "restarting", "waiting_s": "waiting"}
+_RESTS_ON = (
+    "Ranges hold 90%: simulated trainings, which draw the time, the rate and each preemption.",
+    "Preemptions come by chance at a constant rate, while the machine restarts and saves too; none is announced.",
+    "Saving and restarting draw as much power as training. Machines are billed by the second.",
+)
+
+
+def spot_document(advice: SpotAdvice, about: str, measured: MeasuredTimes) -> Document:
+    """Return whether to train on a machine that may be taken away.
+
+    Args:
+        advice: of ``spot_advice``.
+        about: the training and the machine in words.
+        measured: checkpoints and restarts of the log.
+    """
+    columns = (Column("", 1), Column("on demand", 2, is_number=True), Column("spot", 2, is_number=True))
+    blocks: list[Block] = [
+        Table(columns, tuple(_totals(advice))),
+        *map(Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
+    ]
+    if advice.parts is not None:
+        blocks += [Heading("Where the time goes"), _bars(advice)]
+        if not advice.never_saves:
+            blocks.append(ChartRow((_curve(advice),)))
+    blocks += [Heading("How we know"), *map(Paragraph, _given(advice, measured))]
+    return Document(
+        title="This training on a spot machine",
+        subtitle=about,
+        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        verdict=headline(advice),
+        blocks=(*blocks, *(Paragraph(text, is_note=True) for text in _RESTS_ON)),
+    )
+
+
+def headline(advice: SpotAdvice) -> str:
+    """Return the verdict and its reason in one sentence: ``Spot is worth it: it costs 64% less, though …``."""
+    parts, saving, terms = advice.parts, advice.saving, advice.terms
+    if parts is None:
+        every = fmt.duration(SECONDS_PER_HOUR / terms.rate_per_hour.upper)
+        again = fmt.duration(terms.restart_s + terms.checkpoint_s + terms.written_s)
+        return (
+            f"Spot is not worth it: the training would hardly get on, if it is lost every {every} and a restart with a "
+            f"checkpoint takes {again}."
+        )
+    longer = fmt.percent(parts.running_s / advice.on_demand.duration_s.point - 1, 1)
+    if saving is None or advice.probability_of_saving is None:
+        return f"Spot, without a verdict: the machine runs {longer} longer; without both prices no cost is compared."
+    if saving.point <= 0:
+        return f"Spot is not worth it: it costs {-saving.point:.1%} more, as the machine runs {longer} longer."
+    less = fmt.percent(saving.point)
+    if advice.verdict == "unclear":
+        dearer = fmt.chance(1 - advice.probability_of_saving)
+        return f"It is unclear whether spot is worth it: it is expected to cost {less} less, and {dearer} to cost more."
+    return f"Spot is worth it: it costs {less} less, though the machine runs {longer} longer."
+
+
+def _save_text(advice: SpotAdvice) -> str:
+    known = f"(Young 1974: {fmt.duration(advice.young_s)}, Daly 2006: {fmt.duration(advice.daly_s)})"
+    if advice.never_saves:
+        return f"Save no checkpoint: the training is too short for one to pay {known}."
+    given = ", as given" if advice.terms.interval_s is not None else ""
+    return f"Save every {fmt.duration(advice.interval_s)} of work{given} {known}."
+
+
+def _break_even(advice: SpotAdvice) -> str:
+    if advice.break_even_usd_per_gpu_hour is None:
+        return ""
+    rate = advice.break_even_per_hour
+    also = "" if rate is None else f", or at {rate:.3g} preemptions in an hour"
+    price = fmt.money(advice.break_even_usd_per_gpu_hour)
+    return f"Nothing is saved at a spot price of {price} per GPU and hour{also}."
+
+
+def _given(advice: SpotAdvice, measured: MeasuredTimes) -> list[str]:
+    """Return the terms that it was reckoned with, and which of them the log measured."""
+    terms, rate, found = advice.terms, advice.terms.rate_per_hour, []
+    is_bare = isinstance(terms.preemptions_per_hour, int | float)
+    how = "its range, from half of it to twice, is an assumption" if is_bare else "as given"
+    found.append(f"Preemptions in an hour: {rate.point:.3g} [{rate.lower:.3g} – {rate.upper:.3g}], {how}.")
+    if advice.preemptions is not None:
+        found.append(f"{advice.preemptions.point:.3g} are expected in all, at most {advice.preemptions.upper:.3g}.")
+    if measured.checkpoint_s == terms.checkpoint_s:
+        mean = f"the mean of {measured.n_saved} in {measured.run_id}; they are in its time already, and count twice"
+        found.append(f"A checkpoint takes {fmt.duration(terms.checkpoint_s)}: {mean}.")
+    if measured.restart_s == terms.restart_s:
+        mean = f"the mean of {measured.n_restarts} in {measured.run_id}, without booting: give --restart-s"
+        found.append(f"A restart takes {fmt.duration(terms.restart_s)}: {mean}.")
+    if not terms.wait_s:
+        found.append("Another machine is there at once: no waiting for one is counted.")
+    if terms.on_demand_price is None:
+        found.append("No price on demand is known: give --on-demand-price.")
+    return found
+
+
+def _totals(advice: SpotAdvice) -> list[tuple[str, str, str]]:
+    """Return the quantities of both ways: label, on demand, spot; of neither known, that says so."""
+    rows = []
+    for field, (name, text) in fmt.QUANTITIES.items():
+        write = fmt.brief_duration if text is fmt.duration else text
+        found = [getattr(way, field) if way is not None else None for way in (advice.on_demand, advice.spot)]
+        here, there = (fmt.UNKNOWN if one is None else fmt.interval(one, write) for one in found)
+        rows.append((name, here, there))
+    return rows
+
+
+def _bars(advice: SpotAdvice) -> BarChart:
+    training_s = advice.on_demand.duration_s.point
+    bars = [(name, getattr(advice.parts, field)) for field, name in _PARTS.items()]
+    return BarChart(
+        tuple(
+            Bar(name, seconds, f"{fmt.duration(seconds)} ({fmt.percent(seconds / training_s, 1)})", BarStyle.PLAIN)
+            for name, seconds in bars
+            if seconds > 0
+        ),
+        title=f"Expected on top of the {fmt.duration(training_s)} of the training itself",
+    )
+
+
+def _curve(advice: SpotAdvice) -> LineChart:
+    """Return how much longer the machine runs by the time between checkpoints."""
+
+    def at(tau_s: float) -> tuple[float, float]:
+        return tau_s / 60, (time_per_work(advice.terms, tau_s) - 1) * 100
+
+    low, high = (times * advice.interval_s for times in _CURVE_TIMES)
+    intervals = [low * (high / low) ** (i / (_CURVE_POINTS - 1)) for i in range(_CURVE_POINTS)]
+    return LineChart(
+        title="How much longer the machine runs, by the work between two checkpoints; the dot is the advice",
+        x_label="minutes of work between two checkpoints",
+        y_label="% longer",
+        points=tuple(map(at, intervals)),
+        dots=(at(advice.interval_s),),
+    )
+
+
+def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
+    """Return all of it as one object for JSON; None where something is not known."""
+    terms, parts = advice.terms, advice.parts
+    times = ("training_s", *_PARTS)
+    return {
+        "about": about,
+        "verdict": advice.verdict.value,
+        "sentence": headline(advice),
+        "checkpoint_interval_s": None if advice.never_saves else advice.interval_s,
+        "young_interval_s": advice.young_s,
+        "daly_interval_s": advice.daly_s,
+        "on_demand": _values(advice.on_demand),
+        "spot": None if advice.spot is None else _values(advice.spot),
+        "time_parts": None if parts is None else {name: getattr(parts, name) for name in times},
+        **interval_fields("preemptions", "", advice.preemptions),
+        **interval_fields("preemptions_per_hour", "", terms.rate_per_hour),
+        **interval_fields("saving", "", advice.saving),
+        "probability_of_saving": advice.probability_of_saving,
+        "break_even_preemptions_per_hour": advice.break_even_per_hour,
+        "break_even_usd_per_gpu_hour": advice.break_even_usd_per_gpu_hour,
+        "spot_usd_per_gpu_hour": terms.spot_price,
+        "on_demand_usd_per_gpu_hour": terms.on_demand_price,
+        "gpus_billed": advice.n_gpus,
+        **{name: getattr(terms, name) for name in ("checkpoint_s", "written_s", "restart_s", "wait_s")},
+    }
+
+
+def spot_rows(advice: SpotAdvice) -> list[dict[str, Any]]:
+    """Return one row for each way; what is not known is None, not zero."""
+    ways = {"on demand": advice.on_demand, "spot": advice.spot}
+    return [{"way": name, **_values(totals)} for name, totals in ways.items() if totals is not None]
+
+
+def _values(totals: SpotTotals) -> dict[str, float | None]:
+    return {
+        **interval_fields("duration", "_s", totals.duration_s),
+        **interval_fields("energy", "_kwh", totals.energy_kwh),
+        **interval_fields("cost", "_usd", totals.cost_usd),
+        **interval_fields("emissions", "_kgco2e", totals.emissions_kgco2e),
+    }
