@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -126,6 +127,9 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
+ROUNDING_W = 1.0  # by which a driver may set another power limit than it was told
+
+
 class PowerLimitError(GreenloveError, RuntimeError):
     """The power limit of a GPU cannot be read or set; the message is the reason."""
 
@@ -164,6 +168,24 @@ def set_power_limit(gpu_uuid: str, limit_w: float) -> None:
         PowerLimitError: where that is not permitted, or NVML refuses it.
     """
     _with_gpu(gpu_uuid, lambda nvml, gpu: nvml.nvmlDeviceSetPowerManagementLimit(gpu, round(limit_w * 1000)))
+
+
+@contextmanager
+def lowered_power_limit(gpu_uuid: str, limit_w: float) -> Iterator[None]:
+    """Set the power limit of a GPU within the block. A process that is killed in it leaves the limit as it is.
+
+    Raises:
+        PowerLimitError: where it cannot be set, or the driver sets another one.
+    """
+    before_w = power_limits(gpu_uuid).limit_w
+    set_power_limit(gpu_uuid, limit_w)
+    try:
+        set_w = power_limits(gpu_uuid).limit_w
+        if abs(set_w - limit_w) > ROUNDING_W:
+            raise PowerLimitError(f"the driver set {set_w:g} W where it was told {limit_w:g} W")
+        yield
+    finally:
+        set_power_limit(gpu_uuid, before_w)
 
 
 def _with_gpu(gpu_uuid: str, ask: Callable[[Any, Any], Any]) -> Any:

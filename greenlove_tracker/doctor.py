@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib import metadata, util
@@ -17,17 +17,17 @@ from typing import Any
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
-from greenlove_tracker import power_limits
 from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import (
     RAPL_DIR,
+    ROUNDING_W,
     CounterState,
     PowerLimitError,
     cpu_counter_state,
     nvml_gpus,
+    power_limits,
     select_gpus,
 )
-from greenlove_tracker.devices import power_limits as power_limits_of
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.grid.live.fallback import (
     EIA_KEY,
@@ -146,7 +146,7 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
         metered = [component for component in COMPONENTS if run.summary.energy.component_kwh(component) is not None]
     findings = [
         *_gpu_findings(found),
-        *_power_limit_findings(power_limits.DIRECTORIES),
+        *_power_limit_findings(),
         _cpu_finding(found),
         _ram_finding(found),
         _auto_finding(settings, run.carbon_intensity, bool(intensity))
@@ -226,50 +226,19 @@ def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
-def _power_limit_findings(directories: Sequence[Path]) -> list[Finding]:
-    """Return the GPUs whose power limit was left lowered, is lowered now, or is below the default."""
-    findings, named = [], set()
-    for written in power_limits.written_down(directories):
-        if (state := written.state) is None:
-            fix = f"sudo nvidia-smi -pl WATTS     (your intended limit; then remove {written.path})"
-            findings.append(Finding("power", written.path.stem, "left lowered?", BAD, "its file cannot be read", fix))
-            continue
-        named.add(state.gpu_uuid)
-        if written.is_in_use:
-            note = f"{state.lowered_w:g} W, not {state.before_w:g} W, for process {state.pid}"
-            findings.append(Finding("power", state.gpu_uuid, "lowered", NEUTRAL, note))
-        else:
-            note = f"{state.lowered_w:g} W; it was {state.before_w:g} W before"
-            fix = "sudo greenlove doctor --restore-power-limits     (a process was killed before it put them back)"
-            findings.append(Finding("power", state.gpu_uuid, "left lowered", BAD, note, fix))
+def _power_limit_findings() -> list[Finding]:
+    """Return the GPUs whose power limit is below the default: set so, or left so by a process that was killed."""
+    findings = []
     for gpu in nvml_gpus():
         try:
-            limits = power_limits_of(gpu.uuid)
+            limits = power_limits(gpu.uuid)
         except PowerLimitError:  # this board has none
             continue
-        if gpu.uuid not in named and limits.limit_w < limits.default_w - power_limits.ROUNDING_W:
+        if limits.limit_w < limits.default_w - ROUNDING_W:
             mends = f"sudo nvidia-smi -i {gpu.index} -pl {limits.default_w:g}"
             note = f"{limits.limit_w:g} of {limits.default_w:g} W; if not meant: {mends}"
             findings.append(Finding("power", gpu.name, "below default", NEUTRAL, note))
     return findings
-
-
-def restore_power_limits() -> tuple[list[str], bool]:
-    """Put back all power limits that killed processes left lowered.
-
-    Returns:
-        What was done, in lines, and whether all are as they were.
-    """
-    said, is_well = [], True
-    for written in power_limits.written_down(power_limits.DIRECTORIES):
-        if written.is_in_use:
-            continue
-        try:
-            said.append(f"{written.path.stem}: {power_limits.restore(written.path.stem, written.path.parent)}")
-        except PowerLimitError as error:
-            said.append(f"{written.path.stem}: {error}")
-            is_well = False
-    return said or ["No power limit was left lowered."], is_well
 
 
 def _cpu_finding(found: Mapping[str, str]) -> Finding:

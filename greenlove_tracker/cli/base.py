@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Verbs, and options of a verb, that were removed: what a person is told who types one.
 _GONE = {
     "seal": "it is gone: keep the hashes of sha256sum greenlove_logs/*/*.csv where nobody can change them",
+    "doctor --restore-power-limits": "it is gone: greenlove doctor names the command for a GPU below its default",
     "report --follow": "it is gone: greenlove watch shows what runs; greenlove report RUN -o page.html, run again, too",
     "report --verify": "it is gone: greenlove summary --verify adds the runs up again; sha256sum tells changed files",
     "run --pause-above": GONE["pause_above_gco2e_per_kwh"],

@@ -330,12 +330,9 @@ def export(log_dir: str | None, output: str) -> None:
 @cli.command(short_help="Check what this machine can measure, and what to fix.")
 @json_option
 @click.option("--print-udev", is_flag=True, help="print the udev rule that keeps the CPU's energy counter readable")
-@click.option(
-    "--restore-power-limits", is_flag=True, help="restore GPU power limits that a killed process left lowered"
-)
 @click.option("--country", help="where this runs; default: the setting")
 @click.option("--intensity", metavar="NAME", default="", help="ask a service for the carbon intensity now; live: all")
-def doctor(as_json: bool, print_udev: bool, restore_power_limits: bool, country: str | None, intensity: str) -> None:
+def doctor(as_json: bool, print_udev: bool, country: str | None, intensity: str) -> None:
     """Check how each component will be measured, what is missing, and the exact fix.
 
     The network is used only with --intensity.
@@ -345,10 +342,6 @@ def doctor(as_json: bool, print_udev: bool, restore_power_limits: bool, country:
     if print_udev:
         click.echo(doctor.UDEV_RULE)
         return
-    if restore_power_limits:
-        said, is_well = doctor.restore_power_limits()
-        click.echo("\n".join(said))
-        sys.exit(0 if is_well else 1)
     diagnosis = doctor.examine(load_settings({"country": country}), intensity)
     click.echo(json.dumps(diagnosis.as_dict(), indent=2) if as_json else diagnosis.as_text())
     sys.exit(0 if diagnosis.can_measure else 1)

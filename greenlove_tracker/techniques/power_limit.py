@@ -19,6 +19,7 @@ from torch import nn
 from greenlove_tracker.devices import (
     Gpu,
     PowerLimitError,
+    lowered_power_limit,
     nvml_gpus,
     power_limits,
     select_gpus,
@@ -26,7 +27,6 @@ from greenlove_tracker.devices import (
 )
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
-from greenlove_tracker.power_limits import lowered
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _VALUE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>%|[wW])?")
@@ -95,7 +95,7 @@ class _PowerLimit:
         with ExitStack() as stack:
             for uuid, limit_w in self._limits_w.items():
                 try:
-                    stack.enter_context(lowered(uuid, limit_w))
+                    stack.enter_context(lowered_power_limit(uuid, limit_w))
                 except PowerLimitError as error:
                     raise NotApplicableError(str(error)) from error
             yield

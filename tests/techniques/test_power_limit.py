@@ -10,7 +10,6 @@ import torch
 from fake_nvml import UUID, FakeNvml
 from techniques.task_samples import digits_task
 
-from greenlove_tracker import power_limits
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques import power_limit
 from greenlove_tracker.techniques.arm import build_arm
@@ -24,7 +23,6 @@ def gpu(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(fake.directory))
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (fake.directory, Path(__file__).parents[2]))))
-    monkeypatch.setattr(power_limits, "DIRECTORIES", (tmp_path / "state",))
     monkeypatch.setattr(power_limit, "device_of", lambda model, device: torch.device("cuda:0"))
     found = SimpleNamespace(uuid=UUID.removeprefix("GPU-"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
@@ -39,6 +37,9 @@ def test_the_limit_is_in_watts_or_a_share_of_the_default(gpu, value, limit_w):
     assert gpu.limit_w == 600.0
     with technique.active():
         assert gpu.limit_w == limit_w
+    assert gpu.limit_w == 600.0
+    with pytest.raises(ValueError), technique.active():
+        raise ValueError("training failed")
     assert gpu.limit_w == 600.0
 
 
