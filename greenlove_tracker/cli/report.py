@@ -21,6 +21,7 @@ from greenlove_tracker.cli.base import (
     json_option,
     logs_of,
     selection_options,
+    show,
 )
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.console import LiveScreen, is_terminal
@@ -123,9 +124,9 @@ def summary(
         if as_json:
             click.echo(json.dumps(_metrics_as_dict(added_up), indent=2))
         else:
-            from greenlove_tracker.report.screens import metrics_table
+            from greenlove_tracker.report.directory_report import metrics_document
 
-            click.echo(metrics_table(added_up))
+            show(metrics_document(added_up), is_verbose=True)
     elif as_json:
         rows = added_up.rows(*keys)
         problems = [str(problem) for problem in added_up.problems]
@@ -135,9 +136,9 @@ def summary(
         click.echo(added_up.to_csv(*keys), nl=False)
         _print_left_out(added_up)
     else:
-        from greenlove_tracker.report.screens import summary_table
+        from greenlove_tracker.report.directory_report import summary_document
 
-        click.echo(summary_table(added_up, keys))
+        show(summary_document(added_up, keys))
     if added_up.verified is not None and added_up.verified.n_differing:
         raise SystemExit(1)
 

@@ -65,8 +65,8 @@ class KeyFigure:
 
     @property
     def how_text(self) -> str:
-        """The parts of ``how`` as one line."""
-        return " · ".join(self.how)
+        """The range and the parts of ``how`` as one line."""
+        return " · ".join((*([f"95% range {self.range}"] if self.range else []), *self.how))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; with ``has_total`` its last row is the sum of the others; without titles it has no head."""
+    """A table; without titles it has no head.
+
+    Attributes:
+        has_total: the last row is the sum of the others.
+        is_whole: the brief screen of a terminal shows all rows too.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     has_total: bool = False
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 
 from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
@@ -67,7 +68,7 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
         case doc.KeyFigures():
             return _figures(block, brief=brief, width=width)
         case doc.Table():
-            return _table(block, _BRIEF_ROWS if brief else len(block.rows), width)
+            return _table(block, _BRIEF_ROWS if brief and not block.is_whole else len(block.rows), width)
         case doc.ChartRow():
             return [] if brief else [line for chart in block.charts for line in _line_chart(chart, width)]
         case doc.BarChart():
@@ -83,17 +84,15 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
     """Write figures below each other, each with how it was obtained; in the brief screen, in one line."""
     texts = [f"{f.value} [{f.range}]" if f.range else f.value for f in block.figures]
     if not brief:
-        label_width = max(len(figure.label) for figure in block.figures)
-        rows = [(f.label.ljust(label_width), text, f.how_text) for f, text in zip(block.figures, texts, strict=True)]
-        value_width = max(map(display_width, texts))
-        heads = [f"{MARGIN}{label}{_GAP}{text:>{value_width}}{_GAP}" for label, text, _ in rows]
-        lines = [
-            wrap(how, head, " " * len(head), breaks_hyphens=False, width=width) or [head.rstrip()]
-            for head, (_, _, how) in zip(heads, rows, strict=True)
-        ]
-        return list(itertools.chain.from_iterable(lines))
+        label_width, value_width = max(len(f.label) for f in block.figures), max(map(display_width, texts))
+        lines = []
+        for figure, text in zip(block.figures, texts, strict=True):
+            head = f"{MARGIN}{figure.label.ljust(label_width)}{_GAP}{text:>{value_width}}{_GAP}"
+            how = wrap(" · ".join(figure.how), head, " " * len(head), breaks_hyphens=False, width=width)
+            lines += how or [head.rstrip()]
+        return lines
     named = [
-        text if figure.label in _TOLD_BY_UNIT and figure.value[:1].isdigit() else f"{text} {figure.label}"
+        text if figure.label in _TOLD_BY_UNIT and any(map(str.isdigit, figure.value)) else f"{text} {figure.label}"
         for figure, text in zip(block.figures, texts, strict=True)
     ]
     joined = "  ".join(text.replace(" ", _JOINED) for text in named)
@@ -128,7 +127,7 @@ def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
 
 def _columns_of(block: doc.Table, chosen: Sequence[int]) -> doc.Table:
     rows = tuple(tuple(row[i] for i in chosen) for row in block.rows)
-    return doc.Table(tuple(block.columns[i] for i in chosen), rows, block.has_total)
+    return replace(block, columns=tuple(block.columns[i] for i in chosen), rows=rows)
 
 
 def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:

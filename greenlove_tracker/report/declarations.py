@@ -174,8 +174,7 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
     table = [_cells(name, sums, sums.totals.n_runs) for name, sums in groups]
     rows = [*table, *([_cells("total", Sums(facts.totals), facts.n_runs)] if len(table) > 1 else [])]
-    in_cells = "".join(cell for row in rows for cell in row)
-    marks = [text.partition(": greenlove ")[0] for mark, text in wording.MARKS.items() if mark in in_cells]
+    marks = [text.partition(": greenlove ")[0] for text in wording.sum_notes(facts.totals)]
     n_problems = len(aggregate.problems)
     problems = f"{fmt.plural(n_problems, 'part')} of the logs could not be read; greenlove summary names them."
     more = [f"{text[0].upper()}{text[1:]}." for text in _mocked(facts)]
@@ -270,8 +269,7 @@ def _period(aggregate: Aggregate, facts: _Facts) -> str:
 
 
 def _cells(name: str, sums: Sums, n_runs: int) -> tuple[str, ...]:
-    time, energy, emissions, _ = sums.cells
-    return (name, f"{n_runs:,}", time, sums.gpu_hours, energy, emissions)
+    return (name, f"{n_runs:,}", *sums.cells[:4])
 
 
 class _Facts:

@@ -1,4 +1,4 @@
-"""The report of all runs of a log directory: a few pages, however many runs there are."""
+"""The report of all runs of a log directory, and of their sums by any keys, however many runs there are."""
 
 from __future__ import annotations
 
@@ -23,26 +23,19 @@ from greenlove_tracker.report.checkpoint_report import lost_work_blocks
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import NO_ERROR_OF, method_blocks, number, share_of, sum_of
 from greenlove_tracker.report.metric_report import shared_metric_blocks
-from greenlove_tracker.report.run_report import energy_bars, gpu_hours
+from greenlove_tracker.report.run_report import gpu_hours
 from greenlove_tracker.report.verdict import directory_scope, directory_verdict, stamp
-from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
+from greenlove_tracker.report.wording import SUM_COLUMNS, Sums
 
-_SHOWN = ("project", "user", "job_id", "device", "account", "month", "kind", "intensity")  # sums that it shows
-_TITLES = {"intensity": "carbon intensity", "job_id": "job"}
-_OF_SOME = ("device", "account", "month", "kind", "intensity")  # not every directory has several
-_LOGGED_BY_SOME = ("user", "job_id")  # and not every run says
+_GROUPED = ("user", "device", "kind")  # beside the project; a key that all runs share has no table
 _MAX_GROUPS = 12
-_MAX_PROBLEMS = 25
+_MAX_PROBLEMS = 10
 _MAX_FACTORS = 12
 _N_TOP = 10
 _N_INCOMPLETE = 25
 
 
-def directory_document(
-    aggregate: Aggregate,
-    n_jobs: int | None = None,
-    issued: str | None = None,
-) -> doc.Document:
+def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: str | None = None) -> doc.Document:
     """Return the report of a log directory.
 
     Args:
@@ -53,53 +46,93 @@ def directory_document(
     Raises:
         UsageError: where the number of jobs cannot be.
     """
-    name = fmt.shortened(aggregate.path.resolve().name, 60)
-    total, period = aggregate.prepare(MONTH, DETAILS), aggregate.selection.period
-    rows = total.rows
-    countries = {row["country"] for row in rows}
+    total, verdict = aggregate.prepare(MONTH, DETAILS), directory_verdict(aggregate)
+    countries = {row["country"] for row in total.rows}
+    blocks = (
+        doc.KeyFigures(_figures(total)),
+        *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
+        *_table_of(aggregate, ("project",), _MAX_GROUPS),
+        *_trend(aggregate),
+        *_notes(aggregate),
+        *(block for key in _GROUPED for block in _group_blocks(aggregate, key)),
+        *runs_blocks(aggregate),
+        *shared_metric_blocks(total.rows),
+        *forecast_blocks(total.rows),
+        *incomplete_blocks(aggregate),
+        *lost_work_blocks(aggregate.interruptions),
+        *equivalent_blocks(total.emissions_kgco2e, countries.pop() if len(countries) == 1 else ""),
+        *sums_method_blocks(aggregate, f"{_scope(aggregate, issued)} {directory_scope(aggregate)}"),
+    )
+    return _document(aggregate, verdict, blocks)
+
+
+def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
+    """Return the sums by ``keys`` as one table with its total, their ranges, the result of verifying, and the problems.
+
+    Raises:
+        UsageError: for a key that does not exist.
+    """
+    table = _table_of(aggregate, keys)
+    total, found = aggregate.total, aggregate.verified
+    ranges = [
+        f"{name} {fmt.bounds(estimate, text)}"
+        for quantity, (name, text) in fmt.QUANTITIES.items()
+        if quantity in QUANTITIES and (estimate := total.bounds(quantity)) is not None
+    ]
+    texts = [f"95% range of the total: {', '.join(ranges)}."] if ranges else []
+    if found is not None:
+        n_others = total.n_runs + aggregate.n_left_out - sum(found)
+        others = f"; {n_others:,} with no totals of their own to verify" if n_others else ""
+        texts.append(f"{fmt.plural(sum(found), 'run')} verified, {found.n_differing or 'none'} differing{others}.")
+    return _document(aggregate, directory_verdict(aggregate), (*table, *map(doc.Paragraph, texts), *_notes(aggregate)))
+
+
+def metrics_document(aggregate: Aggregate) -> doc.Document:
+    """Return the runs with the best values of each metric."""
+    blocks = shared_metric_blocks(aggregate.total.rows, least_runs=1)
+    verdict = "" if blocks else "No run has logged a metric."
+    return _document(aggregate, verdict, (*_notes(aggregate), *blocks))
+
+
+def _document(aggregate: Aggregate, verdict: str, blocks: Sequence[doc.Block]) -> doc.Document:
+    name, period = fmt.shortened(aggregate.path.resolve().name, 60), aggregate.selection.period
     of_period = () if period.is_everything else (period.text,)
     return doc.Document(
-        title=f"Training runs in {name}",
+        title=f"Training runs in {name}{''.join(f', {text}' for text in of_period)}",
         subtitle=_subtitle(aggregate),
-        verdict=directory_verdict(aggregate),
-        stamp=stamp(total.n_simulated, total.n_runs),
+        verdict=verdict,
+        stamp=stamp(aggregate.total.n_simulated, aggregate.total.n_runs),
         footer=" · ".join((f"greenlove_tracker {greenlove_tracker.__version__}", name, *of_period)),
-        blocks=(
-            doc.Paragraph(f"{_scope(aggregate, issued)} {directory_scope(aggregate)}", is_note=True),
-            doc.KeyFigures(_figures(total)),
-            *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
-            *_energy_blocks(total),
-            *(block for key in _SHOWN for block in _group_blocks(aggregate, key)),
-            *equivalent_blocks(total.emissions_kgco2e, countries.pop() if len(countries) == 1 else ""),
-            *runs_blocks(aggregate),
-            *shared_metric_blocks(rows),
-            *forecast_blocks(rows),
-            *incomplete_blocks(aggregate),
-            *lost_work_blocks(aggregate.interruptions),
-            *problem_blocks(aggregate),
-            *sums_method_blocks(aggregate),
-        ),
+        blocks=tuple(blocks),
     )
+
+
+def _notes(aggregate: Aggregate) -> list[doc.Block]:
+    """Return what has to be known of the sums: what they lack or hold, the period, and what could not be read."""
+    period, n_cut, problems = aggregate.selection.period, aggregate.total.n_cut, aggregate.problems
+    texts = wording.sum_notes(aggregate.total)
+    if left := wording.left_out(aggregate.n_left_out):
+        texts.append(f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}.")
+    if not period.is_everything:
+        texts.append(f"Period: {period.text}{f'; {wording.cut_text(n_cut)}' if n_cut else ''}.")
+    texts += [f"! {fmt.shortened(str(problem), 400)}" for problem in problems[:_MAX_PROBLEMS]]
+    texts += [f"! and {len(problems) - _MAX_PROBLEMS:,} more problems"] if len(problems) > _MAX_PROBLEMS else []
+    return [doc.Paragraph(text) for text in texts]
 
 
 def _subtitle(aggregate: Aggregate) -> str:
     known = {row["started_at"][:10] for row in aggregate.total.rows} - {""}
     days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))] if known else []
     runs = wording.runs_text({kind: totals.n_runs for (kind,), totals in aggregate.by("kind").items()})
-    period = aggregate.selection.period
-    if not period.is_everything:
-        return f"{runs} · {period.text}"
     return f"{runs} · {' to '.join(days)} (UTC)" if days else runs
 
 
 def _scope(aggregate: Aggregate, issued: str | None) -> str:
     """Say which time and which runs the report is of, and when it was issued."""
-    selection, n_cut = aggregate.selection, aggregate.total.n_cut
-    cut = f" {wording.cut_text(n_cut)}." if n_cut else ""
+    selection = aggregate.selection
     chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
     when = f"Issued on {issued}." if issued else "No date of issue was given."
-    left = f" {text}." if (text := wording.left_out(aggregate.n_left_out)) else ""
-    return f"Period: {selection.period.text}.{cut}{chosen}{left} All times are UTC. {when}"
+    return f"Period: {selection.period.text}.{chosen} All times are UTC. {when}"
 
 
 def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
@@ -125,90 +158,67 @@ def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
 
 def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     """Return the figures of a run, summed; each says how many runs are not in it."""
-    runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
-    share, n_silent = total.measured_share, total.n_unknown_measured
-    how_much = "not known" if share is None else fmt.percent(share)
-    silent = f" ({fmt.plural(n_silent, 'run')} outside that share: their logs do not say)" if n_silent and share else ""
-    measured = ("PUE included", f"{how_much} measured by hardware{silent}") if total.energy_kwh else ()
-    bounds = {name: wording.measured_bounds(name, total.bounds(name)) for name in QUANTITIES}
-    if total.n_unknown_error and total.energy_kwh is not None:
-        bounds["energy_kwh"] = (f"no interval: the errors of {fmt.plural(total.n_unknown_error, 'run')} are not known",)
-    n_calibrated = total.n_calibrated
-    calibrated = (f"{fmt.plural(n_calibrated, 'run')} calibrated at the wall",) if n_calibrated else ()
-    energy = (*bounds["energy_kwh"], *_summed_over(total.n_runs, total.n_unknown_energy), *measured, *calibrated)
-    cost = (*bounds["cost_usd"], *_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
-    mixed = ("mixes direct and lifecycle intensities",) if "+" in total.intensity_coverage else ()
-    mock = (f"MOCK: invented for {fmt.plural(total.n_mock_intensity, 'run')}",) if total.n_mock_intensity else ()
-    emissions = (*bounds["emissions_kgco2e"], *_summed_over(total.n_runs, total.n_unknown_emissions), *mixed, *mock)
-    gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
-    return (
-        doc.KeyFigure("time", fmt.duration(total.duration_s or None), (f"wall time, {runs}",)),
-        doc.KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
-        doc.KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), emissions),
-        doc.KeyFigure("cost", fmt.money(total.cost_usd), cost),
-        doc.KeyFigure("compute", gpu_hours(total.gpu_hours), ("GPUs × wall time", *gpu_hours_of)),
-    )
+    bases = sorted(total.cost_bases)
+    cost = "machine price where one is set, else electricity" if len(bases) > 1 else "".join(bases)
+    share = "" if total.measured_share is None else f"{fmt.percent(total.measured_share)} measured by hardware"
+    found = {
+        "duration_s": (total.duration_s or None, 0, (gpu_hours(total.gpu_hours),)),
+        "energy_kwh": (total.energy_kwh, total.n_unknown_energy, ("PUE included", share)),
+        "emissions_kgco2e": (total.emissions_kgco2e, total.n_unknown_emissions, ()),
+        "cost_usd": (total.cost_usd, total.n_unknown_cost, (cost,)),
+    }
+    figures = []
+    for quantity, (value, n_missing, how) in found.items():
+        name, text = fmt.QUANTITIES[quantity]
+        estimate = total.bounds(quantity) if quantity in QUANTITIES else None
+        of = f"sum over {fmt.plural(total.n_runs - n_missing, 'run')}"
+        missing = (f"without {fmt.plural(n_missing, 'run')} of unknown value",) if n_missing else ()
+        how = ("unknown for every run",) if value is None else (of, *missing, *filter(None, how))
+        figures.append(doc.KeyFigure(name, text(value), how, "" if estimate is None else fmt.bounds(estimate, text)))
+    return tuple(figures)
 
 
-def _summed_over(n_runs: int, n_missing: int) -> tuple[str, ...]:
-    if n_missing == n_runs:
-        return ("unknown for every run",)
-    missing = (f"without {fmt.plural(n_missing, 'run')} of unknown value",) if n_missing else ()
-    return (f"sum over {fmt.plural(n_runs - n_missing, 'run')}", *missing)
+def _group_blocks(aggregate: Aggregate, key: str) -> list[doc.Block]:
+    """Return sums by one key, those that used most energy first; nothing where all runs share its value."""
+    if len(aggregate.by(key)) < 2:
+        return []
+    return [doc.Heading(f"By {key}"), *_table_of(aggregate, (key,), _MAX_GROUPS)]
 
 
-def _cost_bases(bases: Iterable[str]) -> tuple[str, ...]:
-    if set(bases) == {"machine", "electricity"}:
-        return ("machine price where one is set, else electricity",)
-    return tuple(sorted({"machine": "price of the machine"}.get(basis, basis) for basis in bases))
-
-
-def _energy_blocks(total: Totals) -> tuple[doc.Block, ...]:
-    if total.energy_kwh is None:
-        return ()
-    estimate = (total.unmetered_estimate_kwh or 0.0, "time without a meter")
-    by = "from wall meters" if total.n_calibrated == total.n_runs else "by node_overhead, or from a wall meter"
-    assumed = (total.node_assumed_kwh or 0.0, f"rest of the nodes, {by}")
-    bars = energy_bars(total.energy, total.energy_kwh, estimate, assumed, "PUE")
-    return (doc.Heading("Energy by component"), doc.BarChart(bars))
-
-
-def _group_blocks(aggregate: Aggregate, key: str) -> tuple[doc.Block, ...]:
-    """Return sums by one key, those that used most energy first; the latest months first."""
-    groups = [(values[0], Sums(totals)) for values, totals in aggregate.by(key).items()]
-    if not groups or (len(groups) == 1 and key in _OF_SOME):
-        return ()
-    if key in _LOGGED_BY_SOME and not any(name for name, _ in groups):
-        return ()
-    groups.sort(key=lambda g: g[0] if key == "month" else -(g[1].totals.energy_kwh or 0.0), reverse=key == "month")
-    shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
-    rows = [_row(fmt.shortened(name, 44) or "(none)", sums) for name, sums in shown]
+def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> list[doc.Block]:
+    """Return the sums by keys, and their total; of more groups than ``most`` the smaller ones as one."""
+    groups = [(values, Sums(totals)) for values, totals in aggregate.by(*keys).items()]
+    if not groups:
+        return []
+    if most is not None:
+        groups.sort(key=lambda group: -(group[1].totals.energy_kwh or 0.0))
+    shown, rest = groups[:most], groups[most:] if most is not None else []
+    rows = [(*(fmt.shortened(value, 44) or "(none)" for value in values), *_cells(sums)) for values, sums in shown]
+    blank = ("",) * (len(keys) - 1)
     if rest:
-        rows.append(_row(f"{len(rest):,} others", Sums(Totals([row for _, sums in rest for row in sums.totals.rows]))))
-    rows.append(_row("total", Sums(aggregate.total)))
-    title = _TITLES.get(key, key)
-    columns = (doc.Column(title, 4), doc.Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
-    bars = _trend(shown[::-1]) if key == "month" else ()
+        others = Sums(Totals([row for _, sums in rest for row in sums.totals.rows]))
+        rows.append((f"{len(rest):,} others", *blank, *_cells(others)))
+    rows.append(("total", *blank, *_cells(Sums(aggregate.total))))
+    columns = (*(doc.Column(key, 4 / len(keys)) for key in keys), doc.Column("runs", 0.8, True), *SUM_COLUMNS)
     twice = sum(sums.totals.n_runs for _, sums in groups) > aggregate.total.n_runs
-    notes = (*mark_notes(rows), *((doc.Paragraph(wording.IN_BOTH, is_note=True),) if twice else ()))
-    return (doc.Heading(f"By {title}"), *bars, doc.Table(columns, tuple(rows), has_total=True), *notes)
+    note = [doc.Paragraph("A run that crosses the end of a day or month is split between the two.")] if twice else []
+    return [doc.Table(columns, tuple(rows), has_total=True, is_whole=most is None), *note]
 
 
-def _trend(months: Sequence[tuple[str, Sums]]) -> tuple[doc.Block, ...]:
-    """Draw CO2e and energy of each month, the oldest first, where they are known of several."""
-    drawn = (
-        ("CO2e", [(name, sums.totals.emissions_kgco2e, sums.cells[2]) for name, sums in months]),
-        ("energy", [(name, sums.totals.energy_kwh, sums.cells[1]) for name, sums in months]),
-    )
-    return tuple(
-        doc.BarChart(tuple(doc.Bar(name or "(none)", value, text) for name, value, text in bars), f"{title} by month")
-        for title, bars in drawn
-        if sum(value is not None for _, value, _ in bars) > 1
-    )
+def _cells(sums: Sums) -> tuple[str, ...]:
+    return (f"{sums.totals.n_runs:,}", *sums.cells)
 
 
-def _row(name: str, sums: Sums) -> tuple[str, ...]:
-    return (name, f"{sums.totals.n_runs:,}", *sums.cells)
+def _trend(aggregate: Aggregate) -> list[doc.Block]:
+    """Draw CO2e by month, or by user or project within one, where it is known of several."""
+    for key in (MONTH, "user", "project"):
+        groups = [(name or "(none)", totals.emissions_kgco2e) for (name,), totals in aggregate.by(key).items()]
+        groups = [(name, value) for name, value in groups if value is not None]
+        if len(groups) > 1:
+            groups = sorted(groups) if key == MONTH else sorted(groups, key=lambda g: -g[1])[:_MAX_GROUPS]
+            bars = tuple(doc.Bar(fmt.shortened(name, 44), value, fmt.mass(value)) for name, value in groups)
+            return [doc.BarChart(bars, f"CO2e by {key}")]
+    return []
 
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
@@ -218,18 +228,23 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
         return ()
     top, others = every[:_N_TOP], every[_N_TOP:]
     names = [_run_names(row) for row in top]
-    of_some = {_TITLES.get(key, key) for key in _LOGGED_BY_SOME}
-    kept = [i for i, (title, _) in enumerate(_RUN_NAMES) if title not in of_some or any(row[i] for row in names)]
+    kept = [i for i in range(len(_RUN_NAMES)) if any(row[i] for row in names)]
     blank = ("",) * (len(kept) - 1)
     rows = [
-        (*(name[i] or "(none)" for i in kept), *Sums(Totals([row])).cells) for name, row in zip(names, top, strict=True)
+        (*(name[i] or "(none)" for i in kept), *_without_gpu_hours(Totals([row])))
+        for name, row in zip(names, top, strict=True)
     ]
     if others:
-        rows.append((f"{len(others):,} further runs", *blank, *Sums(Totals(others)).cells))
-    rows.append(("total", *blank, *Sums(total).cells))
-    columns = (*(doc.Column(*_RUN_NAMES[i]) for i in kept), *SUM_COLUMNS)
+        rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others))))
+    rows.append(("total", *blank, *_without_gpu_hours(total)))
+    columns = (*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in SUM_COLUMNS if c.title != "GPU-h"))
     title = f"The {_N_TOP} runs with the highest emissions" if others else "Runs, highest emissions first"
-    return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True), *mark_notes(rows))
+    return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True))
+
+
+def _without_gpu_hours(totals: Totals) -> tuple[str, ...]:
+    time, _, *others = Sums(totals).cells
+    return (time, *others)
 
 
 def _by_emissions(row: RunRow) -> tuple[float, str]:
@@ -282,7 +297,7 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
         doc.Column("why", 3.4),
     )
     lost = Sums(Totals(incomplete))
-    time, energy, emissions, _ = lost.cells
+    time, _, energy, emissions, _ = lost.cells
     text = (
         f"{fmt.plural(len(incomplete), 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
         "Highest emissions first:"
@@ -292,27 +307,12 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     return (
         doc.Heading("Runs that did not finish"),
         doc.Paragraph(text),
-        *mark_notes([(text,), lost.cells]),
         doc.Table(columns, tuple(rows)),
         *more,
     )
 
 
-def problem_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
-    """Return what could not be read, by name."""
-    problems = aggregate.problems
-    if not problems:
-        return ()
-    rows = [
-        (fmt.shortened("/".join(problem.path.parts[-2:]), 70), fmt.shortened(problem.message, wording.FIELD_WIDTH))
-        for problem in problems[:_MAX_PROBLEMS]
-    ]
-    more = (doc.Paragraph(f"and {len(problems) - _MAX_PROBLEMS:,} more"),) if len(problems) > _MAX_PROBLEMS else ()
-    columns = (doc.Column("file", 2.6), doc.Column("problem", 4))
-    return (doc.Heading("Unreadable parts of the logs"), doc.Table(columns, tuple(rows)), *more)
-
-
-def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
+def sums_method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:
     """Return the method of the sums, and the largest run as an example of a single one."""
     rows = aggregate.prepare(DETAILS).rows
     if not rows:
@@ -327,7 +327,7 @@ def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     energies = [row["energy_kwh"] for row in by_name if row["energy_kwh"] is not None]
     sums = _sum_blocks(aggregate.total, energies)
     which = "emitted most" if example.emissions_kgco2e is not None else "took longest"
-    before = (*sums, doc.Paragraph(f"As an example, the run that {which}, {example.title()}:"))
+    before = (doc.Paragraph(scope), *sums, doc.Paragraph(f"As an example, the run that {which}, {example.title()}:"))
     n_more = len(factors) - _MAX_FACTORS
     more = (doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
     return (*method_blocks(example, before, factors[:_MAX_FACTORS], errors=_sum_error_blocks(aggregate.total)), *more)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from greenlove_tracker import format as fmt
@@ -102,59 +101,29 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
     return {key: sorted(found[key], key=lambda one: one[:2]) for key in sorted(found)}
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRanking:
-    """The runs with the best values of one metric, as text.
-
-    Attributes:
-        title: names it.
-        columns: titles of the cells.
-        rows: one a run, the best first.
-        n_more: runs that have the metric beside those.
-        has_points: its energy is given per point.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    n_more: int
-    has_points: bool
-
-
-def rankings(runs: Sequence[RunRow], least_runs: int = 2, run_width: int = 40) -> Sequence[MetricRanking]:
-    """Return the metrics that several runs have, those that most have first.
-
-    Args:
-        runs: one row each.
-        least_runs: that have it.
-        run_width: characters of a run's name.
-    """
+def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[doc.Block, ...]:
+    """Return the runs with the best values of each metric that so many runs have; nothing without such a metric."""
     metrics = ranked_metrics(runs)
     shared = sorted((-len(ranked), key) for key, ranked in metrics.items() if len(ranked) >= least_runs)
-    found = []
+    blocks: list[doc.Block] = []
     for _, key in shared[:_MAX_SHARED]:
         (name, is_higher), best = key, metrics[key][:N_BEST]
-        has_points = any(item.kwh_per_point is not None for item in best)
-        rows = []
-        for item in best:
-            per_point = [fmt.energy(item.kwh_per_point)] if has_points else []
-            values = (number_text(item.best), number_text(item.last), fmt.energy(item.energy_kwh))
-            rows.append((fmt.shortened(item.run_id, run_width), *values, *per_point))
-        title = f"{fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better"
-        columns = ("run", "best", "last", "energy", *(["per point"] if has_points else []))
-        found.append(MetricRanking(title, columns, tuple(rows), len(metrics[key]) - len(rows), has_points))
-    return found
+        rows = tuple(
+            (
+                fmt.shortened(item.run_id, 40),
+                number_text(item.best),
+                number_text(item.last),
+                fmt.energy(item.energy_kwh),
+                "" if item.kwh_per_point is None else fmt.energy(item.kwh_per_point),
+            )
+            for item in best
+        )
+        better = "larger" if is_higher else "smaller"
+        more = f"; {fmt.plural(len(metrics[key]), 'run')} in all" if len(metrics[key]) > len(best) else ""
+        columns = (doc.Column("run", 3.6), *(doc.Column(head, 1.2, True) for head in _HEADS))
+        title = f"Runs by {fmt.shortened(name, 40)}, {better} is better{more}"
+        blocks += [doc.Heading(title), doc.Table(columns, rows)]
+    return (*blocks, doc.Paragraph(_PER_POINT, is_note=True)) if blocks else ()
 
 
-def shared_metric_blocks(runs: Sequence[RunRow]) -> tuple[doc.Block, ...]:
-    """Return the runs with the best values of each metric that several runs have; nothing without such a metric."""
-    blocks: list[doc.Block] = []
-    found = rankings(runs)
-    for ranking in found:
-        columns = [doc.Column(title, 3.6 if i == 0 else 1.2, i > 0) for i, title in enumerate(ranking.columns)]
-        blocks += [doc.Heading(f"Runs by {ranking.title}"), doc.Table(tuple(columns), ranking.rows)]
-        if ranking.n_more:
-            blocks.append(doc.Paragraph(f"and {fmt.plural(ranking.n_more, 'run')} more"))
-    if any(ranking.has_points for ranking in found):
-        blocks.append(doc.Paragraph(_PER_POINT, is_note=True))
-    return tuple(blocks)
+_HEADS = ("best", "last", "energy", "per point")

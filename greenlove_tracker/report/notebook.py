@@ -11,9 +11,10 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.projection.types import Projection, Projections
 from greenlove_tracker.records import RunSummary
+from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Paragraph, Table
+from greenlove_tracker.report.directory_report import summary_document
 from greenlove_tracker.report.projection_report import projection_document
-from greenlove_tracker.report.screens import summary_table
 
 
 def register(formatter: Any) -> None:
@@ -73,7 +74,7 @@ def estimation_html(estimation: Any) -> str:
 
 def aggregate_html(aggregate: Aggregate) -> str:
     """Return the sums by project."""
-    return f"<pre>{escape(summary_table(aggregate, ('project',)))}</pre>"
+    return f"<pre>{escape(terminal.render(summary_document(aggregate, ('project',))))}</pre>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -12,24 +12,19 @@ from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode, stop_estimate
 from greenlove_tracker.logs.forecasts import headline
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import TRAINING
 from greenlove_tracker.logs.scoring import scored_forecasts
-from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.tables import QUANTITIES
-from greenlove_tracker.logs.uncertainty import LEVEL
-from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import checkpoints_sentence
-from greenlove_tracker.report.metric_report import number_text, rankings
+from greenlove_tracker.report.metric_report import number_text
 from greenlove_tracker.report.run_report import key_figures
-from greenlove_tracker.report.verdict import stamp
-from greenlove_tracker.report.wording import ForecastOutcome, Sums
+from greenlove_tracker.report.wording import ForecastOutcome
 from greenlove_tracker.workloads import GIVEN, Seen
 
 if TYPE_CHECKING:
-    from greenlove_tracker.logs.aggregate import Aggregate
+    pass
 
 _MAX_PROBLEMS = 10
 _MAX_TIME_LIMITS = 5
@@ -94,17 +89,6 @@ def _metrics_sentence(run: Run) -> str:
     return ", ".join(texts) + (f" and {fmt.plural(n_more, 'more metric')}" if n_more else "")
 
 
-def metrics_table(aggregate: Aggregate) -> str:
-    """Return the runs with the best values of each metric, and the problems by name."""
-    lines: list[str] = []
-    for ranking in rankings(aggregate.total.rows, least_runs=1, run_width=36):
-        rows = [list(ranking.columns), *map(list, ranking.rows)]
-        table = terminal.table(rows, "<" + ">" * (len(ranking.columns) - 1), rules_below=(0,))
-        more = [f"and {fmt.plural(ranking.n_more, 'run')} more"] if ranking.n_more else []
-        lines += [ranking.title, *table, *more, ""]
-    return "\n".join([*(lines[:-1] or ["no run has logged a metric"]), *_problem_lines(aggregate)])
-
-
 def _wrote_lines(wrote: Sequence[str]) -> list[str]:
     """Return the paths in one line where they fit; else one below the other, whole, because they are copied."""
     line = f"{MARGIN}wrote   " + "   ".join(wrote)
@@ -126,100 +110,6 @@ def outcome_sentence(run: Run) -> str:
         f"took {fmt.duration(scored.outcome)}   error {fmt.error(scored.error)}"
         + (f", range {held}" if scored.estimate.has_interval else "")
     )
-
-
-def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
-    """Return the sums by ``keys`` as one table with its total, the result of verifying, and the problems by name.
-
-    Args:
-        aggregate: the runs.
-        keys: to group them by.
-
-    Raises:
-        UsageError: for a key that does not exist.
-    """
-    groups = {values: Sums(totals) for values, totals in aggregate.by(*keys).items()}
-    if not groups:
-        return "\n".join(["no runs", *_problem_lines(aggregate)])
-    total = Sums(aggregate.total)
-    names = [
-        list(keys),
-        *([fmt.shortened(value, WIDTH) or "(none)" for value in values] for values in groups),
-        ["total", *("" for _ in keys[1:])],
-    ]
-    numbers = [["runs", "time", "GPU-h", "energy", "CO2e", "cost"], *map(_numbers, (*groups.values(), total))]
-    lines = terminal.table(
-        [name + number for name, number in zip(names, numbers, strict=True)],
-        "<" * len(keys) + ">" * len(numbers[0]),
-        widths=terminal.name_widths(names, numbers),
-        rules_below=(0, len(groups)),
-    )
-    lines += _bounds_lines(total.totals)
-    kinds = {kind: sums.n_runs for (kind,), sums in aggregate.by("kind").items()}
-    if set(kinds) != {TRAINING}:
-        lines += ["", *wrap(f"runs: {wording.runs_text(kinds)}", "", "  ")]
-    if stamped := stamp(total.totals.n_simulated, total.totals.n_runs):
-        invented = aggregate.by("simulated")["simulated",]
-        lines += ["", *wrap(f"{stamped}, {fmt.energy(invented.energy_kwh)} of the energy", "", "  ")]
-    if left := wording.left_out(aggregate.n_left_out):
-        lines += ["", f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}"]
-    if notes := wording.marks_in(numbers[1:], 0):
-        lines += ["", *(line for note in notes for line in wrap(note, "", "  "))]
-    if sum(sums.totals.n_runs for sums in groups.values()) > total.totals.n_runs:
-        lines += ["", *wrap(wording.IN_BOTH, "", "")]
-    return "\n".join([*lines, *_period_lines(aggregate), *_verified_lines(aggregate), *_problem_lines(aggregate)])
-
-
-def _bounds_lines(total: Totals) -> list[str]:
-    """Say how far the totals may be off, by the errors of their meters; nothing where that is not known."""
-    found = [
-        f"{name} {fmt.bounds(estimate, text)}"
-        for quantity, (name, text) in fmt.QUANTITIES.items()
-        if quantity in MEASURED and (estimate := total.bounds(quantity)) is not None
-    ]
-    if total.n_unknown_error and total.energy_kwh is not None:
-        n_unknown = fmt.plural(total.n_unknown_error, "run")
-        return ["", *wrap(f"no range of the total: the errors of {n_unknown} are unknown", "", "  ")]
-    return ["", *wrap(f"{LEVEL:.0%} range of the total: {', '.join(found)}", "", "  ")] if found else []
-
-
-def _period_lines(aggregate: Aggregate) -> list[str]:
-    """Say which time was added up, where that is not all that was logged, and what it cuts."""
-    period, n_cut = aggregate.selection.period, aggregate.total.n_cut
-    if period.is_everything:
-        return []
-    cut = f"; {wording.cut_text(n_cut)}" if n_cut else ""
-    return ["", *wrap(f"period: {period.text}{cut}", "", "  ")]
-
-
-def _numbers(sums: Sums) -> list[str]:
-    time, *others = sums.cells
-    return [f"{sums.totals.n_runs:,}", time, sums.gpu_hours, *others]
-
-
-def _verified_lines(aggregate: Aggregate) -> list[str]:
-    found = aggregate.verified
-    if found is None:
-        return []
-    n_verified, n_differing = sum(found), found.n_differing
-    n_others = aggregate.total.n_runs + aggregate.n_left_out - n_verified
-    others = f"; {n_others:,} with no totals of their own to verify" if n_others else ""
-    if not n_verified:
-        return ["", f"no run could be verified{others}"]
-    differing = {0: "none differs", 1: "1 differs"}.get(n_differing, f"{n_differing:,} differ")
-    return ["", f"{fmt.plural(n_verified, 'run')} verified, {differing}{others}"]
-
-
-def _problem_lines(aggregate: Aggregate) -> list[str]:
-    problems = aggregate.problems
-    if not problems:
-        return []
-    lines = [line for p in problems[:_MAX_PROBLEMS] for line in wrap(fmt.shortened(str(p), 400), MARGIN, MARGIN * 2)]
-    if len(problems) > _MAX_PROBLEMS:
-        lines.append(f"{MARGIN}and {len(problems) - _MAX_PROBLEMS:,} more")
-    differs = aggregate.verified is not None and aggregate.verified.n_differing
-    heading = "differs from its epochs or its files, or could not be read:" if differs else "could not be read:"
-    return ["", heading, *lines]
 
 
 def forecast_table(

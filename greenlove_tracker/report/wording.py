@@ -19,7 +19,7 @@ from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
-from greenlove_tracker.rendering.document import Block, Column, Paragraph
+from greenlove_tracker.rendering.document import Column
 from greenlove_tracker.workloads import WORKLOADS
 
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
@@ -31,35 +31,6 @@ METER_STARTING = "the meter is not up yet"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
 
 STAR = "*"
-
-STAR_NOTE = "* without the runs for which it is unknown"
-
-PREDICTED = "‡"
-
-PREDICTED_NOTE = "‡ with carbontracker's prediction for epochs that it was told not to monitor"
-
-DAGGER = "†"
-
-DAGGER_NOTE = "† mixes direct and lifecycle carbon intensities: greenlove summary --by intensity separates them"
-ASSUMED = "§"
-
-ASSUMED_NOTE = "§ includes an assumed node_overhead, or is calibrated with a wall meter"
-MOCK = "¶"
-
-MOCK_NOTE = "¶ MOCK: the carbon intensity is invented"
-
-SPLIT = "◇"
-
-SPLIT_NOTE = "◇ split in proportion: a row crosses the end of the period, and only its share counts"
-
-MARKS: Mapping[str, str] = {
-    STAR: STAR_NOTE,
-    DAGGER: DAGGER_NOTE,
-    PREDICTED: PREDICTED_NOTE,
-    ASSUMED: ASSUMED_NOTE,
-    MOCK: MOCK_NOTE,
-    SPLIT: SPLIT_NOTE,
-}
 
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
@@ -624,10 +595,9 @@ def left_out(n_simulated: int) -> str:
     return f"{fmt.plural(n_simulated, 'simulated run')} {are} left out" if n_simulated else ""
 
 
-IN_BOTH = "A run that crosses the end of a day or month is split between the two."
-
 SUM_COLUMNS = (
     Column("time", 1.6, is_number=True),
+    Column("GPU-h", 1.2, is_number=True),
     Column("energy", 1.5, is_number=True),
     Column("CO2e", 1.4, is_number=True),
     Column("cost", 1.5, is_number=True),
@@ -636,12 +606,7 @@ SUM_COLUMNS = (
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums over some runs, as cells of a table.
-
-    A sum that lacks runs carries a star; one of emissions that are not alike, a dagger; one that holds what another
-    tool predicted, a double dagger; one that holds an assumption of the user's, a section sign; emissions of an
-    invented carbon intensity, a paragraph sign; the time of a row that was split, a diamond.
-    """
+    """The sums over some runs, as cells of a table; a sum that lacks runs carries a star."""
 
     totals: Totals
 
@@ -655,38 +620,14 @@ class Sums:
         return _starred(text, totals.gpu_hours, totals.n_unknown_gpu_hours)
 
     @property
-    def emissions(self) -> str:
-        """CO2e, marked where intensities that are not alike, or invented ones, are in it."""
-        totals = self.totals
-        mixed = DAGGER if "+" in totals.intensity_coverage else ""
-        mock = MOCK if totals.n_mock_intensity else ""
-        return fmt.mass(totals.emissions_kgco2e) + mixed + self._marks(totals.emissions_kgco2e) + mock
-
-    @property
-    def _has_factor(self) -> bool:
-        return bool(self.totals.node_assumed_kwh or self.totals.n_calibrated)
-
-    def _predicted(self, value: float | None) -> str:
-        return PREDICTED if value is not None and self.totals.n_predicted else ""
-
-    def _marks(self, value: float | None) -> str:
-        """Return the marks of a sum of energy, or of what follows from it."""
-        return self._predicted(value) + (ASSUMED if value is not None and self._has_factor else "")
-
-    @property
-    def cells(self) -> tuple[str, str, str, str]:
-        """Time, energy, CO2e and cost."""
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """Time, GPU-hours, energy, CO2e and cost."""
         totals = self.totals
         return (
-            fmt.duration(totals.duration_s or None)
-            + self._predicted(totals.duration_s)
-            + (SPLIT if totals.n_split else ""),
-            _starred(
-                fmt.energy(totals.energy_kwh) + self._marks(totals.energy_kwh),
-                totals.energy_kwh,
-                totals.n_unknown_energy,
-            ),
-            _starred(self.emissions, totals.emissions_kgco2e, totals.n_unknown_emissions),
+            fmt.duration(totals.duration_s or None),
+            self.gpu_hours,
+            _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
+            _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
             _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
         )
 
@@ -695,17 +636,17 @@ def _starred(text: str, value: float | None, n_unknown: int) -> str:
     return text + STAR if value is not None and n_unknown else text
 
 
-def marks_in(rows: Sequence[Sequence[str]], n_names: int = 1) -> tuple[str, ...]:
-    """Return an explanation of each mark in a table's cells; none where it has none.
-
-    Args:
-        rows: of the table.
-        n_names: columns at its left that hold names, which may end with anything.
-    """
-    ends = {mark for row in rows for cell in row[n_names:] for mark in cell[-len(MARKS) :]}
-    return tuple(note for mark, note in MARKS.items() if mark in ends)
-
-
-def mark_notes(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
-    """Return the explanations of a table's marks as notes below it."""
-    return tuple(Paragraph(note, is_note=True) for note in marks_in(rows))
+def sum_notes(totals: Totals) -> list[str]:
+    """Return what the sums over some runs lack, assume or mix, a sentence each."""
+    lacks = any(cell.endswith(STAR) for cell in Sums(totals).cells)
+    said = {
+        "* without the runs for which it is unknown.": lacks,
+        f"! MOCK: the carbon intensity of {fmt.plural(totals.n_mock_intensity, 'run')} is invented, and so is the "
+        "CO2e.": totals.n_mock_intensity,
+        "The CO2e mixes direct and lifecycle carbon intensities: greenlove summary --by intensity separates them.": "+"
+        in totals.intensity_coverage,
+        "The sums hold carbontracker's prediction for epochs that it did not monitor.": totals.n_predicted,
+        "The energy includes an assumed node_overhead, or is calibrated with a wall meter.": totals.node_assumed_kwh
+        or totals.n_calibrated,
+    }
+    return [text for text, is_so in said.items() if is_so]

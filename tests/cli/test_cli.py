@@ -216,7 +216,7 @@ def test_summary_and_report_choose_runs_alike(logs):
     verbs = {verb: {o for p in cli.commands[verb].params for o in p.opts} for verb in ("summary", "report")}
     for option in ("--since", "--until", "--project", "--user", "--job", "--host"):
         assert all(option in options for options in verbs.values())
-    assert "no runs" in call("summary", "--user", "nobody").stdout
+    assert "0 training runs" in call("summary", "--user", "nobody").stdout
     for arguments, said in (
         (["report", "--issued", "soon"], "--issued must be a date"),
         (["report", "--since", "2026-11", "--until", "2026-10"], "--until must be after --since"),

@@ -33,12 +33,17 @@ from greenlove_tracker.logs.scoring import headline_forecast, scored_forecasts
 from greenlove_tracker.logs.sums import Totals, flat_totals
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.writer import write_summary
+from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Table
 from greenlove_tracker.report.build import document
-from greenlove_tracker.report.screens import summary_table
+from greenlove_tracker.report.directory_report import summary_document
 from greenlove_tracker.report.wording import Sums
 
 CUTS = (("project",), ("month", "status"), ("training",))
+
+
+def summary_table(found) -> str:
+    return terminal.render(summary_document(found, ["project"]))
 
 
 def write_forecasts(run: Run, *forecasts) -> None:
@@ -78,7 +83,7 @@ def test_a_directory_is_read_once_for_its_screen_and_its_report(logs, monkeypatc
     monkeypatch.setattr(run_rows, "_read_part", lambda q, d, names: read.append(d) or read_part(q, d, names))
     found = aggregate(logs)
     assert found.rows("project") and found.total.n_runs == 12 and found.problems and len(found.runs) == 12
-    assert summary_table(found, ["project"]) and read == [str(logs)]
+    assert summary_table(found) and read == [str(logs)]
     assert document(logs).title and read == [str(logs)] * 2
 
 
@@ -98,9 +103,8 @@ def test_runs_that_differ_from_their_epochs_are_named(logs):
     assert "its epochs add up to duration_s 13.18, not 7.18" in differing.message
     assert aggregate(logs, verify=True).verified == (8, 1)
     assert aggregate(logs).verified is None
-    table = summary_table(aggregate(logs, verify=True), ["project"])
-    assert "\n9 runs verified, 1 differs; 3 with no totals of their own to verify\n" in table
-    assert "\ndiffers from its epochs or its files, or could not be read:\n" in table
+    table = summary_table(aggregate(logs, verify=True))
+    assert "9 runs verified, 1 differing; 3 with no totals of their own to verify." in table
 
 
 def test_a_run_whose_epochs_are_gone_cannot_be_verified(tmp_path):
@@ -119,7 +123,7 @@ def test_a_renamed_run_is_named_and_a_simulated_one_is_verified_though_it_does_n
     (problem,) = found.problems
     assert problem.path.name == "baseline"
     assert "written as run 20261121T034044-7f3a: its directory was renamed" in problem.message
-    assert "\n3 runs verified, 1 differs\n" in summary_table(found, ["project"])
+    assert "3 runs verified, 1 differing." in summary_table(found)
 
 
 @pytest.mark.slow
@@ -127,14 +131,14 @@ def test_the_recorded_runs_are_what_their_epochs_add_up_to(tmp_path):
     shutil.unpack_archive(Path(__file__).parents[1] / "recorded" / "cpu-trainings.zip", tmp_path)
     found = aggregate(tmp_path, verify=True)
     assert found.problems == []
-    assert "\n132 runs verified, none differs" in summary_table(found, ["project"])
+    assert "132 runs verified, none differing." in summary_table(found)
 
 
 def test_runs_of_other_tools_state_no_totals_that_could_differ():
     found = aggregate(Path(__file__).parents[1] / "recorded" / "foreign", verify=True)
     assert not [p for p in found.problems if "add up to" in p.message]
-    told = f"no run could be verified; {found.total.n_runs} with no totals of their own to verify"
-    assert told in summary_table(found, ["project"])
+    told = f"0 runs verified, none differing; {found.total.n_runs} with no totals of their own to verify"
+    assert told in summary_table(found)
 
 
 @pytest.mark.slow
@@ -298,7 +302,7 @@ def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):
     further, total = top.rows[-2], top.rows[-1]
     every = aggregate(tmp_path / "logs")
     rest = Totals(sorted(every.total.rows, key=lambda row: (-row["emissions_kgco2e"], row["run"]))[10:])
-    assert further[4:] == Sums(rest).cells and total[4:] == Sums(every.total).cells
+    assert further[5:] == Sums(rest).cells[2:] and total[5:] == Sums(every.total).cells[2:]
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
+from greenlove_tracker import aggregate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.rendering import html
-from greenlove_tracker.rendering.document import BarChart, Paragraph, Table
+from greenlove_tracker.rendering import html, terminal
+from greenlove_tracker.rendering.document import BarChart
 from greenlove_tracker.report.build import document, write_html
+from greenlove_tracker.report.directory_report import summary_document
 
 
 @pytest.fixture
@@ -19,22 +21,16 @@ def logs(tmp_path):
     return tmp_path / "logs"
 
 
-def table_of(content, title):
-    return next(b for b in content.blocks if isinstance(b, Table) and b.columns[0].title == title)
-
-
 def test_months_are_drawn_the_oldest_first_and_a_run_is_in_both_that_it_crosses(logs):
-    content = document(logs)
-    charts = {b.title: b for b in content.blocks if isinstance(b, BarChart)}
-    for title in ("CO2e by month", "energy by month"):
-        assert [bar.label for bar in charts[title].bars] == ["2026-09", "2026-10", "2026-11"]
-    table = table_of(content, "month")
-    assert [row[:2] for row in table.rows] == [("2026-11", "3"), ("2026-10", "1"), ("2026-09", "1"), ("total", "4")]
-    assert table.rows[0][2].endswith("◇") and not table.rows[2][2].endswith("◇")
-    notes = [b.text for b in content.blocks if isinstance(b, Paragraph) and b.is_note]
-    assert any(note.startswith("◇ split in proportion") for note in notes)
-    assert any("is split between the two" in note for note in notes)
-    assert "CO2e by month" not in str(document(logs, since="2026-09", until="2026-10"))
+    (chart,) = [b for b in document(logs).blocks if isinstance(b, BarChart) and "CO2e by" in b.title]
+    assert chart.title == "CO2e by month" and [bar.label for bar in chart.bars] == ["2026-09", "2026-10", "2026-11"]
+    one_month = document(logs, since="2026-11")
+    assert "CO2e by user" in {b.title for b in one_month.blocks if isinstance(b, BarChart)}
+    by_month = terminal.render(summary_document(aggregate(logs), ["month"]))
+    assert [line.split()[:2] for line in by_month.splitlines() if line.startswith("  2026")] == [
+        *(["2026-09", "1"], ["2026-10", "1"], ["2026-11", "3"])
+    ]
+    assert "is split between the two" in by_month and "…" not in by_month
 
 
 def test_a_period_without_runs_is_an_error_that_says_so(logs):

@@ -14,13 +14,13 @@ from greenlove_tracker.grid.live.offline import CsvIntensity, TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.logs.aggregate import flat_totals
 from greenlove_tracker.logs.export import epoch_rows
+from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import ChartRow
 from greenlove_tracker.report.audit import ledger_csv, ledger_row
 from greenlove_tracker.report.declarations import cite, model_card, sci
-from greenlove_tracker.report.directory_report import directory_document
+from greenlove_tracker.report.directory_report import directory_document, summary_document
 from greenlove_tracker.report.run_report import cumulative_emissions_gco2e, run_document
-from greenlove_tracker.report.screens import end_screen, summary_table
-from greenlove_tracker.report.wording import MOCK_NOTE
+from greenlove_tracker.report.screens import end_screen
 
 KWH = 0.001  # of an epoch: 360 W for 10 s
 
@@ -120,5 +120,6 @@ def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):
         assert "MOCK: the carbon intensity of 1 run is invented, and so is the CO2e" in declared
     assert all(row["carbon_intensity_source"].startswith("MOCK") for row in epoch_rows(total.runs))
     assert "MOCK" in ledger_csv(list(map(ledger_row, total.runs)))
-    assert MOCK_NOTE in summary_table(total, ("project",)) and flat_totals(total.total)["mock_intensity"] == 1
-    assert "MOCK: invented for 1 run" in str(directory_document(total).blocks)
+    assert "! MOCK: the carbon intensity of 1 run" in terminal.render(summary_document(total, ["project"]))
+    assert flat_totals(total.total)["mock_intensity"] == 1
+    assert "! MOCK: the carbon intensity of 1 run" in terminal.render(directory_document(total))

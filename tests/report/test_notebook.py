@@ -76,7 +76,7 @@ def test_another_librarys_way_to_show_a_list_is_left_alone():
 def test_sums_and_explorations_are_shown_too(tmp_path):
     write_run(tmp_path, [epoch_row(1, 5.0)], fields={"project": "<b>x</b>"})
     text = aggregate_html(aggregate(tmp_path))
-    assert text.startswith("<pre>project")
+    assert text.startswith("<pre>1 training run took")
     assert "&lt;b&gt;x&lt;/b&gt;" in text
     made = forecast()
     assert estimation_html(SimpleNamespace(forecast=made, projections=())) == forecast_html(made)

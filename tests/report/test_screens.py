@@ -9,7 +9,9 @@ from report_samples import cpu_energy, demo_run, epoch_row, write_run
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.report.screens import end_screen, summary_table
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.report.directory_report import summary_document
+from greenlove_tracker.report.screens import end_screen
 
 
 def assert_fits(screen: str) -> None:
@@ -25,7 +27,7 @@ def test_what_is_unknown_is_never_zero(tmp_path: Path) -> None:
 def test_hostile_names_neither_break_lines_nor_steer_the_terminal(tmp_path: Path) -> None:
     fields = {"project": "\x1b[31m" + "ü" * 5000 + "\n[bold]x", "meter_note": "a\nb\x07" + "c" * 900}
     run = write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], fields=fields)
-    for screen in (end_screen(run, exit_code=0), summary_table(aggregate(tmp_path), ["project"])):
+    for screen in (end_screen(run, exit_code=0), terminal.render(summary_document(aggregate(tmp_path), ["project"]))):
         assert_fits(screen)
         assert "\x1b" not in screen
         assert "\x07" not in screen

@@ -32,7 +32,7 @@ def logs(tmp_path):
 
 def test_the_jobs_that_left_no_log_are_counted(logs):
     said = [block.text for block in document(logs, n_jobs=10).blocks if isinstance(block, Paragraph)]
-    assert said[1] == "Of 10 jobs, 8 (80%) left no log here and are missing from every total; 1 run belonged to no job."
+    assert said[0] == "Of 10 jobs, 8 (80%) left no log here and are missing from every total; 1 run belonged to no job."
     with pytest.raises(UsageError, match="1 jobs are too few: these runs belong to 2"):
         document(logs, n_jobs=1)
 

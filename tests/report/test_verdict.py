@@ -6,7 +6,7 @@ from report_samples import GERMANY, cpu_energy, demo_run, epoch_row, write_run
 from greenlove_tracker import aggregate
 from greenlove_tracker import format as fmt
 from greenlove_tracker.records import Energy, Factor, Method
-from greenlove_tracker.rendering import html, markdown, pdf
+from greenlove_tracker.rendering import html, markdown, pdf, terminal
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.run_report import run_document
 from greenlove_tracker.report.verdict import directory_scope, run_scope, run_title
@@ -61,7 +61,7 @@ def test_simulated_runs_are_stamped_in_every_format(tmp_path) -> None:
     assert document(tmp_path, simulated=True).stamp == "SIMULATED: 1 of 2 runs"
     simulated(tmp_path, "c", meter="codecarbon 3.3.2")
     of_others = document(tmp_path)  # no total adds what was measured to what was made up
-    assert of_others.stamp == "" and "1 simulated run is left out." in markdown.render(of_others)
+    assert of_others.stamp == "" and "1 simulated run is left out;" in terminal.render(of_others)
     assert run_document(demo_run(tmp_path / "measured")).stamp == ""
 
 
