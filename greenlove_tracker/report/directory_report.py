@@ -215,7 +215,7 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
         groups = [(name or "(none)", totals.emissions_kgco2e) for (name,), totals in aggregate.by(key).items()]
         groups = [(name, value) for name, value in groups if value is not None]
         if len(groups) > 1:
-            groups = sorted(groups) if key == MONTH else sorted(groups, key=lambda g: -g[1])[:_MAX_GROUPS]
+            groups = sorted(groups) if key == MONTH else sorted(groups, key=lambda g: -(g[1] or 0.0))[:_MAX_GROUPS]
             bars = tuple(doc.Bar(fmt.shortened(name, 44), value, fmt.mass(value)) for name, value in groups)
             return [doc.BarChart(bars, f"CO2e by {key}")]
     return []
