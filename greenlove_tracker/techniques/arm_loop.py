@@ -68,7 +68,6 @@ class _Progress:
 
     Attributes:
         steps: of the optimizer that were made.
-        samples: that were trained on.
         batches_of_epoch: of the open epoch.
         logged_at: steps, when the loss was logged last.
         evaluated_at: steps, when it was last evaluated, in a training in steps.
@@ -78,7 +77,6 @@ class _Progress:
     """
 
     steps: int = 0
-    samples: int = 0
     batches_of_epoch: int = 0
     logged_at: int = 0
     evaluated_at: int = 0
@@ -97,12 +95,11 @@ class ArmLoop:
     Args:
         arm: to train.
         length: of the training.
-        samples: after which a training in steps ends; None: after its steps.
     """
 
-    def __init__(self, arm: Arm, length: TrainingLength, samples: int | None = None) -> None:
+    def __init__(self, arm: Arm, length: TrainingLength) -> None:
         parts = arm.parts
-        self._arm, self._length, self._samples_wanted = arm, length, samples
+        self._arm, self._length = arm, length
         self._model, self._eval_fn = parts["model"], parts.get("eval_fn")
         self._curriculum, self._stopping = parts.get("curriculum"), parts.get("early_stopping")
         every = parts.get("eval_every")
@@ -195,8 +192,7 @@ class ArmLoop:
     def _after_step(self, epoch: int, epochs: Checkpointer | UnsavedEpochs) -> None:
         """Log and evaluate within a training in steps, where it is time."""
         progress, steps = self._progress, self._length.steps or 0
-        wanted = self._samples_wanted
-        is_last = progress.steps >= steps if wanted is None else progress.samples >= wanted
+        is_last = progress.steps >= steps
         if is_last or progress.steps >= progress.logged_at + max(1, steps // _LOSSES_OF_STEPS):
             progress.logged_at = progress.steps
             self._log_loss()
@@ -215,7 +211,6 @@ class ArmLoop:
         self._loss.add(self._arm.step(batch))
         n_steps, n_samples = self._n_steps() - before, samples_in(batch, self._arm.source.batch_size)
         progress.steps += n_steps
-        progress.samples += n_samples
         progress.batches_of_epoch += 1
         self._n_without_step = 0 if n_steps else self._n_without_step + 1
         if self._length.steps is not None and self._n_without_step > _MOST_WITHOUT_STEP:

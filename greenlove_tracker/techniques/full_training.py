@@ -36,7 +36,6 @@ from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.techniques.arm import (
     Arm,
     Task,
-    TrainingLength,
     arm_of,
     check_is_new,
     is_out_of_memory,
@@ -85,8 +84,7 @@ def train_fully(
     Each arm is a run in the log directory, with the fields ``technique`` and ``comparison`` (the id of the first run),
     the mean loss of each epoch as the metric ``train_loss``, and what the task's ``eval_fn`` returns: a number is
     logged as ``accuracy``, a mapping by its names. It is called after every ``eval_every`` epochs (or steps, of a
-    training in steps) and at the end, outside the epochs' time. A training in steps ends for every arm after as many
-    samples as the baseline took.
+    training in steps) and at the end, outside the epochs' time.
 
     A learning-rate scheduler of torch in ``also_restore`` that no step moved in an epoch is stepped behind it, as
     PyTorch documents it; ``ReduceLROnPlateau`` is not.
@@ -127,14 +125,13 @@ def train_fully(
     common: dict[str, Any] = {"log_dir": given["log_dir"], "epochs": epochs, "settings": given}
     common |= {"clock": clock, "meter": meter, "fields": _ComparisonField()}
     reasons: dict[str, str] = {}
-    samples: int | None = None  # that the baseline trained on
     for number in range(whole_number("repeats", repeats)):
         for technique in arms if number % 2 == 0 else arms[::-1]:
             name = BASELINE if technique is None else technique.name
             if name in reasons:
                 continue
             try:
-                run = train_one(task, technique, seed=seed + number, samples=samples, **common)
+                run = train_one(task, technique, seed=seed + number, **common)
             except KeyboardInterrupt:
                 if not any(groups.values()):
                     raise
@@ -148,7 +145,6 @@ def train_fully(
                 reasons[name] = reason_of(error)
                 tell(name, reasons[name])
                 continue
-            samples = run.summary.counts.samples if technique is None else samples
             groups[name].append(run)
             if not is_silent:
                 say(f"greenlove  {_line(name, run)}")
@@ -175,7 +171,6 @@ def train_one(
     epochs: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
-    samples: int | None = None,
     fields: Sequence[Field] | FieldsOf = (),
     checkpoint_dir: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
@@ -198,8 +193,6 @@ def train_one(
         epochs: instead of the task's own length.
         steps: likewise, optimizer steps.
         batch_size: instead of the task's own.
-        samples: after which a training in steps ends, where its steps are of another size than the ones it was planned
-            in; None: after its steps.
         fields: written into ``run.csv``, beside ``technique``, ``seed`` and ``batch_size``; or a function of the run's
             id that returns them.
         checkpoint_dir: of this training and no other; it is removed once the training has come to its end.
@@ -226,7 +219,7 @@ def train_one(
         merged = {**own, **settings, "log_dir": os.fspath(log_dir)}
         known = {name: value for name, value in merged.items() if value is not None}
         with arm.active(), closing(arm.source):
-            training = ArmLoop(arm, length, samples)
+            training = ArmLoop(arm, length)
             saved = None if checkpoint_dir is None else _checkpointer(Path(checkpoint_dir), arm, training, clock)
             if saved is not None:
                 known |= saved.resumed
@@ -250,7 +243,8 @@ def train_one(
                 except Exception as error:
                     session.write_fields([Field("failure", mask_secrets(reason_of(error)))])
                     raise
-                session.write_fields(_ending_fields(training, length))
+                if training.notes:
+                    session.write_fields([Field("technique_note", "; ".join(training.notes))])
     run = Run(tracker.run_dir)
     if checkpoint_dir is not None and run.summary.status == RunStatus.FINISHED:  # as the disk has it
         _remove(Path(checkpoint_dir))
@@ -348,16 +342,6 @@ def _check_task(task: Task, seed: int, epochs: int | None) -> None:
     if any(thing() is not None for thing in held):  # else it is another one: two at once may be too much for a GPU
         first = parts_of(task, seed)
         check_is_new(parts_of(task, seed), [first])
-
-
-def _ending_fields(training: ArmLoop, length: TrainingLength) -> list[Field]:
-    """Return what is known only once an arm is trained."""
-    fields = []
-    if training.notes:
-        fields.append(Field("technique_note", "; ".join(training.notes)))
-    if length.steps is not None and training.steps != length.steps:  # as many samples, in steps of another size
-        fields.append(Field("total_steps_planned", cell(training.steps)))
-    return fields
 
 
 @contextmanager
