@@ -193,7 +193,7 @@ def test_techniques_together_go_on_and_steps_skipped_at_first_are_none_of_the_sc
             optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
             return {**parts, "optimizer": optimizer, "also_restore": [], "difficulty": list(range(N_SAMPLES))}
 
-    technique = technique_named("early-stopping=4+lr-schedule=cosine+curriculum=step+amp-fp16")
+    technique = technique_named("early-stopping=4+lr-schedule=cosine+curriculum=exponential+amp-fp16")
     training = Unscheduled(total_epochs=8)
     whole = training.trained(tmp_path / "whole", technique)
     model, note = training.model, whole.text("technique_note")
