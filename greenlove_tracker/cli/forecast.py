@@ -159,7 +159,7 @@ def exploration_text(
     plan = explored_plan(run).with_length(epochs=epochs, samples=samples, steps=steps)
     forecast, fit = forecast_from_log(run, plan), None
     if limit_s is not None:
-        fit = time_fit(forecast, limit_s, forecast_of=lambda other: forecast_from_log(run, other))
+        fit = time_fit(forecast, limit_s)
     if not as_json:
         return forecast_screen(forecast, run.trials, time.time(), fit)
     estimates = {quantity: (e := getattr(forecast, quantity)) and asdict(e) for quantity in _QUANTITIES.values()}

@@ -41,7 +41,8 @@ _PATIENCE_SHARE = 0.25  # this share of what remains, whichever is longer: a hic
 # the trials contradict each other, nobody knows how short it is: then the budget is used, up to the time of the run.
 _SHARE_OF_RUN = 0.15
 _MOST_OF_RUN = 1 / 3
-_WIDE = 0.25  # a relative width above which it goes on, to the run's own time, while the budget lasts
+_NARROW = 0.1  # a relative width of the forecast at which it stops early
+_WIDE = 0.4  # and above which it goes on, to the run's own time, while the budget lasts
 _UNSETTLED = 1.5  # times as long, or as short, as the other trials let expect: the loop is not what it was
 _MOST_TRIALS = 20  # beyond which it does not go on: blocks are as long as the time allows, and so there are few
 _GO_ON_SHARE = 0.2  # of the budget: for less it does not
@@ -75,7 +76,6 @@ class ExplorationScheduler(Scheduler):
         budget_s: never overrun by more than one step, or one start of a loader. The first step has all of it,
             however long the preparations took: without a step there is nothing to say.
         seed: of the order of trials.
-        target_relative_width: of the forecast's interval, at which it stops early.
     """
 
     def __init__(
@@ -85,7 +85,6 @@ class ExplorationScheduler(Scheduler):
         *,
         budget_s: float = 30.0,
         seed: int = 0,
-        target_relative_width: float = 0.05,
     ) -> None:
         for name, count in (("batches_per_epoch", batches_per_epoch), ("total_epochs", total_epochs)):
             if count < 1:
@@ -98,7 +97,6 @@ class ExplorationScheduler(Scheduler):
             )
         self.batches_per_epoch, self.total_epochs, self.budget_s = batches_per_epoch, total_epochs, budget_s
         super().__init__()
-        self._target = target_relative_width
         self._random = random.Random(seed)  # noqa: S311  # an order, no secret
         self._upper_s: float | None = None  # of the forecast from the trials so far
         self._requested_at_s = 0.0
@@ -242,7 +240,7 @@ class ExplorationScheduler(Scheduler):
     def _is_enough(self, relative_width: float | None) -> bool:
         """Return whether the forecast is narrow, from extremes that were replicated and energy for long enough."""
         sizes = [r.request.batches for r in self._trial_results]
-        if relative_width is None or relative_width > self._target or len(sizes) < _LEAST_TRIALS:
+        if relative_width is None or relative_width > _NARROW or len(sizes) < _LEAST_TRIALS:
             return False
         is_replicated = min(sizes.count(min(sizes)), sizes.count(max(sizes))) > 1
         return is_replicated and math.fsum(r.timed_s for r in self._trial_results) >= LEAST_ENERGY_S

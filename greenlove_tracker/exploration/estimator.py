@@ -89,7 +89,6 @@ class Estimator:
         schedule_options: of the original's schedule, see ``GreenLoveScheduler``.
         stopping: the rule of early stopping, where the training has one: trials do not show where it will end the
             training, and the forecast says for how long that may be; the run itself then narrows it.
-        target_relative_width: of the forecast's interval, at which the exploration stops early.
         seed: of the order of trials.
         comparison: options of the comparison with other GPUs.
         clock: read for all times.
@@ -125,7 +124,6 @@ class Estimator:
         schedule: str = "adaptive",
         schedule_options: Mapping[str, Any] | None = None,
         stopping: StoppingRule | None = None,
-        target_relative_width: float = 0.05,
         seed: int = 0,
         comparison: ProjectionOptions | None = None,
         clock: Clock | None = None,
@@ -169,7 +167,6 @@ class Estimator:
             self._source.batch_size,
             seed=seed,
             reserved_share=reserved_share,
-            target_relative_width=target_relative_width,
             options=schedule_options or {},
         )
         self._make_scheduler(self._options.budget_s)  # a bad argument is refused now
@@ -367,7 +364,6 @@ def _scheduler_maker(
     *,
     seed: int,
     reserved_share: float,
-    target_relative_width: float,
     options: Mapping[str, Any],
 ) -> Callable[[float], Scheduler]:
     """Return a function that makes a scheduler for a budget in s, of which a share is left to evaluations.
@@ -385,7 +381,6 @@ def _scheduler_maker(
             plan.n_epochs,
             budget_s=(1 - reserved_share) * budget_s,
             seed=seed,
-            target_relative_width=target_relative_width,
         )
     if plan.epochs is None:
         raise UsageError('schedule="green-love" needs {argument}: its formulas know no steps', argument="total_epochs")

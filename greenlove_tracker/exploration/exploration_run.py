@@ -166,12 +166,9 @@ class ExplorationRun(TrialSession):
         Raises:
             UsageError: where the trials cannot give a forecast.
         """
-        return self._forecast_of(self.plan)
-
-    def _forecast_of(self, plan: TrainingPlan) -> Forecast:
         state = self._session.state
         return forecast_exploration(
-            self.record, plan, state.factors, gpu_count=state.gpu_count, node_factor=state.node_factor
+            self.record, self.plan, state.factors, gpu_count=state.gpu_count, node_factor=state.node_factor
         )
 
     def conclude(self, forecast: Forecast, advice: str | None = None) -> Estimation:
@@ -190,7 +187,7 @@ class ExplorationRun(TrialSession):
         session.finish(RunStatus.FINISHED, 0)
         spent_s, now_utc_s = self.spent_s, self._clock.utc_s()
         limit = time_limit(self.settings, now_utc_s)  # not of this Slurm job: the training may be another
-        fit = None if limit is None else time_fit(forecast, limit.limit_s, forecast_of=self._forecast_of)
+        fit = None if limit is None else time_fit(forecast, limit.limit_s)
         projections, why_none = self._projections(forecast)
         document = exploration_document(forecast, record.trials, projections=projections)
         page = write_report(session.run_dir / "dashboard.html", html.render(document))

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+from scipy import optimize
+
 from greenlove_tracker.forecasting import Trial
 
 
@@ -135,23 +138,16 @@ class EpochCost:
     def fit(cls, points: Sequence[tuple[int, float]]) -> EpochCost:
         """Fit by least squares of relative residuals, neither part below zero; one size alone has no start.
 
-        Where the free minimum has a negative part, the constrained one has that part at zero: the problem is convex,
-        and with positive data only one part can be negative.
-
         Args:
             points: batches of an epoch and its time in s; at least one.
         """
-        most = max(m for m, _ in points)
-        u = [(1 / y, m / most / y) for m, y in points]  # rows of the design over their own time; the target is 1
-        aa, ab, bb = (math.fsum(r[i] * r[j] for r in u) for i, j in ((0, 0), (0, 1), (1, 1)))
-        a, b = math.fsum(r[0] for r in u), math.fsum(r[1] for r in u)
-        determinant = aa * bb - ab * ab
-        if len({m for m, _ in points}) == 1 or determinant <= 1e-15 * aa * bb:
-            return cls(0.0, b / bb / most)
-        start_s, slope_s = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
-        if start_s < 0:
-            return cls(0.0, b / bb / most)
-        return cls(a / aa, 0.0) if slope_s < 0 else cls(start_s, slope_s / most)
+        batches, seconds = np.array(points, dtype=float).T
+        most = batches.max()
+        design = np.column_stack([np.ones_like(batches), batches / most]) / seconds[:, None]
+        if len(set(batches)) == 1:
+            design[:, 0] = 0.0
+        start_s, slope_s = optimize.nnls(design, np.ones_like(seconds))[0].tolist()
+        return cls(start_s, slope_s / most)
 
     def epoch_s(self, batches: int) -> float:
         """Return the time of an epoch of so many batches."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import statsmodels.api as sm
-from scipy import stats
 
 from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.draws import Array
 from greenlove_tracker.extrapolation.preprocess import Observations
-from greenlove_tracker.extrapolation.regression import fit_line, non_negative_line, plain_wls, run_mean_of
-from greenlove_tracker.forecasting import Estimate, ForecastWarning, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.extrapolation.regression import fit_line, weighted_fit
+from greenlove_tracker.forecasting import ForecastWarning, TrainingPlan, Trial, WarningCode
 
 _P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
 _TAIL = 0.005  # on either side of the others' forecast, that the largest size must not lie in
@@ -25,64 +23,26 @@ _LARGE_FACTOR = 10.0  # as long or as short: an error above that is not written 
 _MOST_OFF = 1.5  # a largest size that is off by this factor is not predicted, however wide the interval
 
 
-@dataclass(frozen=True, slots=True)
-class Curvature:
-    """A test of a bend in the cost against the number of batches.
-
-    Attributes:
-        p_value: of the quadratic term, two-sided; None with too few sizes to tell.
-        exponent: of the power law that is offered instead, cost ~ batches^exponent.
-    """
-
-    p_value: float | None
-    exponent: float | None
-
-    @property
-    def is_curved(self) -> bool:
-        """True where a straight line is rejected."""
-        return self.p_value is not None and self.p_value < _P_VALUE
-
-
-def curvature(m: Array, mean_s: Array) -> Curvature:
+def curvature(m: Array, mean_s: Array) -> tuple[float, float] | None:
     """Test the m² term of a weighted quadratic by its t-statistic, and fit a power law on logarithms.
-
-    Needs at least four sizes, and two trials more than the quadratic has parameters.
 
     Args:
         m: batches of each trial; shape (n,).
         mean_s: steady mean of each trial in s; shape (n,).
+
+    Returns:
+        The p-value and the exponent of the power law where a line is rejected; else None, as with fewer than four sizes
+        or five trials.
     """
     if len(np.unique(m)) < 4 or len(m) < 5:
-        return Curvature(None, None)
-    _, fitted = plain_wls(m, mean_s)
+        return None
+    fitted = np.maximum(weighted_fit(m, mean_s)[0].fittedvalues, 1e-3 * mean_s)
     scaled = m / m.max()
     design = np.column_stack([np.ones_like(scaled), scaled, scaled**2])
     quadratic = sm.WLS(mean_s, design, weights=1.0 / fitted**2).fit()
-    if quadratic.ssr <= 1e-18 * len(m):  # an exact fit: only a term of some size is a bend
-        p_value = 0.0 if abs(quadratic.params[2]) > 1e-6 * mean_s.max() else 1.0
-    else:
-        p_value = float(quadratic.pvalues[2])
-    power_law = sm.OLS(np.log(mean_s), sm.add_constant(np.log(m))).fit()
-    return Curvature(p_value, float(power_law.params[1]))
-
-
-def backtest_error(m: Array, mean_s: Array) -> float | None:
-    """Return the relative error of the largest size forecast from the others; None with fewer than two of them.
-
-    The rule is that of the forecast itself, which has no cost per epoch where batches would cost nothing beside it: so
-    the forecast is always more than nothing, and the error more than -1.
-
-    Args:
-        m: batches of each trial; shape (n,).
-        mean_s: steady mean of each trial in s; shape (n,).
-    """
-    is_largest = m == m.max()
-    if len(np.unique(m[~is_largest])) < 2:
-        return None
-    others = m[~is_largest], mean_s[~is_largest]
-    per_epoch_s, per_batch_s = non_negative_line(*others)
-    forecast_s = per_epoch_s + per_batch_s * m.max()
-    return float(forecast_s / mean_s[is_largest].mean()) - 1.0
+    is_exact = quadratic.ssr <= 1e-18 * len(m)  # then only a term of some size is a bend
+    p_value = float(abs(quadratic.params[2]) <= 1e-6 * mean_s.max() if is_exact else quadratic.pvalues[2])
+    return (p_value, float(np.polyfit(np.log(m), np.log(mean_s), 1)[0])) if p_value < _P_VALUE else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +65,13 @@ class Backtest:
 
 def backtest(observations: Observations) -> Backtest | None:
     """Forecast the largest size from the others; None with fewer than two smaller sizes."""
-    m, mean_s, noise = observations.m, observations.mean_s, observations.noise
-    error = backtest_error(m, mean_s)
-    if error is None:
-        return None
+    m, mean_s = observations.m, observations.mean_s
     is_largest = m == m.max()
-    line = fit_line(m[~is_largest], mean_s[~is_largest], observations.variance_of_means[~is_largest])
-    counts = [len(epochs) for epochs, largest in zip(observations.warm_s, is_largest, strict=True) if largest]
-    share = run_mean_of(line, noise, float(m.max()), float(np.mean(counts))).cdf(float(mean_s[is_largest].mean()))
+    if len(np.unique(m[~is_largest])) < 2:
+        return None
+    line = fit_line(m[~is_largest], mean_s[~is_largest], observations.mean_variance)
+    foreseen, measured = line.mean(float(m.max())) * line.of_run, float(mean_s[is_largest].mean())
+    error, share = float(foreseen[0]) / measured - 1.0, float(np.mean(foreseen[1:] < measured))
     return Backtest(error, _TAIL <= share <= 1 - _TAIL and 1 / _MOST_OFF < 1 + error < _MOST_OFF)
 
 
@@ -123,23 +82,11 @@ def scatter(observations: Observations) -> float:
     return max(float(means.max() / means.min()) for means in by_size)
 
 
-def spearman_rho(trials: Sequence[Trial]) -> float | None:
-    """Correlate sizes and median epochs by rank: whether time grows with size, not whether it does so linearly.
-
-    Returns:
-        None for fewer than three sizes, or where all trials took the same.
-    """
-    medians_s = [statistics.median(t.epoch_durations_s) for t in trials]
-    if len({t.sample_size for t in trials}) < 3 or len(set(medians_s)) < 2:
-        return None
-    return float(stats.spearmanr([t.sample_size for t in trials], medians_s).statistic)
-
-
 def line_warnings(
     observations: Observations,
     trials: Sequence[Trial],
     plan: TrainingPlan,
-    duration: Estimate,
+    width: float,
     backtested: Backtest | None,
 ) -> Iterator[ForecastWarning]:
     """Yield what makes a forecast by the line worse.
@@ -148,7 +95,7 @@ def line_warnings(
         observations: the trials as the line was fitted to them.
         trials: as they were timed.
         plan: of the forecast.
-        duration: the forecast.
+        width: of the interval, relative, without what a plan's work may cost.
         backtested: how well the others predict the largest size.
     """
     n_sizes = observations.n_sizes
@@ -159,10 +106,9 @@ def line_warnings(
         longest_s = max(t.total_s for t in trials)
         message = f"fixed costs are not separable: {longest_s:.3g} s held one size"
         yield WarningCode.WIDE.warning(message, "a larger --budget", True)
-    bend = curvature(observations.m, observations.mean_s)
-    if bend.is_curved:
+    if bend := curvature(observations.m, observations.mean_s):
         unit = "tokens" if observations.goes_by_tokens else "batches"
-        message = f"cost is not linear in {unit} (p = {bend.p_value:.2g}); it goes about as n^{bend.exponent:.2f}"
+        message = f"cost is not linear in {unit} (p = {bend[0]:.2g}); it goes about as n^{bend[1]:.2f}"
         advice = 'explore larger samples, or forecast with method="power"'
         yield WarningCode.NONLINEAR.warning(message, advice, True)
     times = observations.epoch_of(plan) / float(observations.m.max())
@@ -172,7 +118,6 @@ def line_warnings(
     if n_cold:
         message = f"{n_cold} trials were cold for over half their epochs"
         yield WarningCode.NOT_STEADY.warning(message, "longer trials", True)
-    width = duration.relative_width
     if width > forecasting.WIDE_RELATIVE_WIDTH and n_sizes > 1:
         advice = "more and longer trials, or a quieter machine, may narrow it"
         yield WarningCode.WIDE.warning(f"±{width / 2:.0%}: the trials differ too much", advice, width > _VAGUE)

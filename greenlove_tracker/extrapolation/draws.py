@@ -31,10 +31,25 @@ def drawn(parts: Array, rng: np.random.Generator) -> Array:
     return rng.permutation(means[which] + scales[which] * t)
 
 
+def with_point(draws: Array, point: float, rng: np.random.Generator) -> Array:
+    """Return draws in random order behind what is expected: what is made of such arrays begins with its own point."""
+    return np.concatenate([[point], rng.permutation(draws)])
+
+
 def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estimate:
     """Return the median and the prediction interval of a quantity that is no less than ``floor``."""
     lower, point, upper = np.maximum(floor, np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])).tolist()
     return Estimate(point, lower, upper, level, unit, Kind.PREDICTION)
+
+
+def estimate_about(draws: Array, level: float, unit: str, kind: str = Kind.PREDICTION) -> Estimate:
+    """Return the interval about the point that draws begin with; the lower end of a prediction is above zero."""
+    point = float(draws[0])
+    lower, upper = np.quantile(draws[1:], [(1 - level) / 2, (1 + level) / 2], method="hazen").tolist()  # as of SPREAD
+    lower, upper = min(point, max(0.0, lower)), max(point, upper)
+    return Estimate(
+        point, above_zero(lower, point, upper) if kind == Kind.PREDICTION else lower, upper, level, unit, kind
+    )
 
 
 def lognormal(median: float, spread: float, rng: np.random.Generator) -> Array:
@@ -45,3 +60,8 @@ def lognormal(median: float, spread: float, rng: np.random.Generator) -> Array:
 def above_zero(lower: float, point: float, upper: float) -> float:
     """Return the lower end of a quantity that is more than 0: as far below in proportion as the upper end above."""
     return lower if lower > 0 or upper <= 0 else max(0.0, point * point / upper)
+
+
+def student_quantile(probability: float, freedom: float) -> float:
+    """Return the quantile of Student's t distribution; infinite freedom is the normal."""
+    return float(special.stdtrit(freedom, probability))

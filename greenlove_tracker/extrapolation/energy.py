@@ -11,84 +11,63 @@ from scipy import stats
 
 from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.diagnostics import curvature
-from greenlove_tracker.extrapolation.distributions import Mixture
-from greenlove_tracker.extrapolation.draws import above_zero
+from greenlove_tracker.extrapolation.draws import Array, above_zero, estimate_about
 from greenlove_tracker.extrapolation.preprocess import Observations
-from greenlove_tracker.extrapolation.regression import fit_line, total_of
-from greenlove_tracker.forecasting import Estimate, ForecastWarning, Kind, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.extrapolation.regression import fit_line
+from greenlove_tracker.forecasting import Estimate, ForecastWarning, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
 _LEAST_TRIALS = 3
-# Scale of the prior of energy's run-to-run variation: an assumption, above that of time, since power varies as well.
-_TAU_SCALE = 0.05
+# Of the prior of energy's scatter: an assumption, above that of time, since power varies as well.
+_SCATTER = 0.025
 # An assumption: half the interval of a mean power that was measured for too short, or once; it may be a ramp's.
 _UNKNOWN_POWER = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class DurationParts:
-    """The forecast of time that energy follows, in s.
+    """The forecast of time that energy follows, in s; arrays are draws behind their point.
 
     Attributes:
         epochs: of all epochs.
         overhead: of all beside them: the one-off time, evaluations and checkpoints.
         total: of both.
-        work: what a unit of the plan's phases costs on average, in one that was timed; None without phases.
+        work: what a unit of the plan's phases costs on average, in one that was timed.
+        m: batches, or tokens, of an epoch.
     """
 
-    epochs: Mixture
-    overhead: Mixture
+    epochs: Array
+    overhead: Array
     total: Estimate
-    work: Mixture | None = None
+    work: Array
+    m: float
 
 
 def forecast_energy(
     trials: Sequence[Trial], observations: Observations, plan: TrainingPlan, duration: DurationParts
 ) -> tuple[Estimate | None, list[ForecastWarning]]:
-    """Return the energy of the whole plan: fitted where the trials allow it, else time at their mean power.
+    """Return the energy in kWh of the whole plan: by a line like the time's, else time at the trials' mean power.
 
-    Beside a fit, the overhead draws the mean power that is forecast for the epochs.
+    A trial's energy is of all its epochs, the cold ones too: an epoch has the trial's mean power over the mean time of
+    a steady one. Where power grows with the size, as where each epoch has an idle part, power times time is biased and
+    this is not. A line needs three trials of 5 s on two sizes. The overhead draws the mean power of the epochs.
 
     Returns:
         None where no trial measured energy, and what makes it doubtful.
     """
-    epochs_kwh, warnings = energy_of_epochs(trials, observations, plan, is_by_work=duration.work is not None)
-    if epochs_kwh is None:
-        return energy_at_mean_power(trials, duration.total)
-    if duration.work is not None:
-        epochs_kwh = epochs_kwh.scaled_by(duration.work)
-    kwh_per_s = epochs_kwh.quantile(0.5) / duration.epochs.quantile(0.5)
-    total_kwh = epochs_kwh.plus(duration.overhead.times(kwh_per_s))
-    return total_kwh.estimate(duration.total.level, "kWh", Kind.PREDICTION), warnings
-
-
-def energy_of_epochs(
-    trials: Sequence[Trial], observations: Observations, plan: TrainingPlan, *, is_by_work: bool = False
-) -> tuple[Mixture | None, list[ForecastWarning]]:
-    """Return the energy in kWh of all the plan's epochs, by a line like the time's, through the energy of an epoch.
-
-    A trial's energy is of all its epochs, the cold ones too: an epoch has the trial's mean power over the mean time of
-    a steady one. That is the same as taking off the cold epochs' excess at mean power. Where power grows with the
-    size, as where each epoch has an idle part, power times time is biased and this is not. The one energy of
-    a trial does not show the noise within it: that is taken to be the time's, and power's own is run-to-run variation.
-
-    Returns:
-        None where fewer than three trials of 5 s, or only one size, measured energy; and what makes it doubtful.
-    """
     rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= forecasting.LEAST_ENERGY_S]
     m = observations.m[rows]
     if len(rows) < _LEAST_TRIALS or len(np.unique(m)) < 2:
-        return None, []
-    epoch_kwh = [(trials[i].energy_kwh or 0.0) / trials[i].total_s * observations.mean_s[i] for i in rows]
-    per_epoch_kwh = np.array(epoch_kwh)
-    line = fit_line(m, per_epoch_kwh, observations.variance_of_means[rows], _TAU_SCALE)
-    bend = curvature(m, per_epoch_kwh)
+        return energy_at_mean_power(trials, duration.total)
+    each_kwh = [(trials[i].energy_kwh or 0.0) / trials[i].total_s * observations.mean_s[i] for i in rows]
+    line = fit_line(m, np.array(each_kwh), observations.mean_variance, _SCATTER)
     warnings = []
-    if bend.is_curved:
-        message = f"energy is not linear in size (p = {bend.p_value:.2g}); it goes about as n^{bend.exponent:.2f}"
+    if bend := curvature(m, np.array(each_kwh)):
+        message = f"energy is not linear in size (p = {bend[0]:.2g}); it goes about as n^{bend[1]:.2f}"
         warnings.append(WarningCode.ENERGY.warning(message, "explore larger samples"))
-    future_m = observations.epoch_of(plan) if is_by_work else observations.mean_epoch_of(plan)
-    return total_of(line, observations.noise, plan, future_m), warnings
+    epochs_kwh = line.total(plan, duration.m) * duration.work
+    total_kwh = epochs_kwh + duration.overhead * epochs_kwh[0] / duration.epochs[0]
+    return estimate_about(total_kwh, duration.total.level, "kWh"), warnings
 
 
 def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:

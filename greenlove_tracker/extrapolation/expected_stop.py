@@ -162,7 +162,7 @@ def forecast_over_stops(
             return None
         points, lowers, uppers = ([getattr(e, end) for e in known] for end in ("point", "lower", "upper"))
         shares = (1 - level) / 2, 0.5, (1 + level) / 2
-        lower, point, upper = np.quantile(drawn(points, lowers, uppers, z_of_ends), shares).tolist()
+        lower, point, upper = np.quantile(drawn(points, lowers, uppers, z_of_ends), shares, method="hazen").tolist()
         return Estimate(point, lower, upper, level, known[0].unit, known[0].kind)
 
     duration = mixed([f.duration_s for f in forecasts]) or whole.duration_s
@@ -170,7 +170,7 @@ def forecast_over_stops(
     p99_s = None
     if len(p99s) == len(forecasts):
         points = [f.duration_s.point for f in forecasts]
-        p99_s = float(np.quantile(drawn(points, points, p99s, float(special.ndtri(P99))), P99))
+        p99_s = float(np.quantile(drawn(points, points, p99s, float(special.ndtri(P99))), P99, method="hazen"))
     not_reached = Estimate(0.0, 0.0, 0.0, level, "s")
     phases = []
     for i, part in enumerate(whole.phases):

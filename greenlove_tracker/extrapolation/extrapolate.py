@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.extrapolation import green_love, power_law
 from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
-from greenlove_tracker.extrapolation.distributions import Mixture
-from greenlove_tracker.extrapolation.draws import Array
+from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, N, estimate_about, with_point
 from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.preprocess import Observations, observe, shares_of_data
-from greenlove_tracker.extrapolation.regression import FittedLine, coefficient_of, fit_line, mean_of, total_of
+from greenlove_tracker.extrapolation.regression import CostLine, fit_line
 from greenlove_tracker.extrapolation.work import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.forecasting import (
     Estimate,
@@ -41,11 +40,9 @@ from greenlove_tracker.pricing import Rates
 from greenlove_tracker.stopping import ExpectedStop
 from greenlove_tracker.units import GRAMS_PER_KG
 
-# With one size only, up to this share of an epoch may be a fixed cost that does not grow with the data.
-_POSSIBLE_FIXED_SHARE = 0.3
 # An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
 _ONE_TIMING = 0.3
-_BAND_POINTS = 25
+_BAND_POINTS, _SEED = 25, 0
 _SURE_OF_WORK = 0.05  # relative deviation of a phase, below which its cost is not worth a warning
 
 
@@ -62,15 +59,14 @@ def extrapolate(
     save_durations_s: Sequence[float] = (),
     cold_start_s: float = 0.0,
     seed: int = 0,
-    warmup_epochs: int | None = None,
     green_love_options: GreenLoveOptions | None = None,
 ) -> Forecast:
     """Forecast a full training from trials on samples.
 
     The total of E epochs of M batches is ``one_off + E · (c₀ + c₁ M)``, see ``regression`` for the model, and what its
-    evaluations and checkpoints take. Its prediction interval holds the uncertainty of the line, the run-to-run
-    variation of the future run and its noise. With an expected stop it is a mixture over the epochs after which early
-    stopping may end the training.
+    evaluations and checkpoints take. Its prediction interval holds the uncertainty of the line and the run-to-run
+    variation of the future run. With an expected stop it is a mixture over the epochs after which early stopping may
+    end the training.
 
     Args:
         trials: at least one; three sizes or more, replicated, give an interval worth having.
@@ -86,7 +82,6 @@ def extrapolate(
         cold_start_s: what the very first step takes beyond a warm one (compilation, caches), where no trial
             holds it; the original's formulas do not know it.
         seed: of the simulation of CO2e and cost, which is made where intensity or price is an ``Estimate``.
-        warmup_epochs: cold epochs of each trial; None finds them.
         green_love_options: variants of the green-love method.
 
     Raises:
@@ -108,13 +103,10 @@ def extrapolate(
                 save_durations_s=save_durations_s if part.has_pauses("save") else (),
                 cold_start_s=cold_start_s,
                 seed=seed,
-                warmup_epochs=warmup_epochs,
                 green_love_options=green_love_options,
             )
 
         return _over_stops(plan, plan.stop, ending)
-    if warmup_epochs is not None and warmup_epochs < 0:
-        raise UsageError(f"warmup_epochs must be at least 0, or None to find them, not {warmup_epochs!r}")
     if not 0 <= cold_start_s <= forecasting.MOST_S:
         raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
     between, between_warnings = time_between_epochs(plan, eval_durations_s, save_durations_s)
@@ -124,7 +116,7 @@ def extrapolate(
         if method == "power":
             forecast = _forecast_power_law(trials, plan, level, between, cold_start_s)
         else:
-            forecast = _forecast_line(trials, plan, level, warmup_epochs, between, cold_start_s)
+            forecast = _forecast_line(trials, plan, level, between, cold_start_s)
         forecast = replace(forecast, warnings=(*forecast.warnings, *between_warnings))
     return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
 
@@ -166,78 +158,58 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
 
 
 def _forecast_line(
-    trials: Sequence[Trial],
-    plan: TrainingPlan,
-    level: float,
-    warmup_epochs: int | None,
-    between: Mixture | None,
-    cold_start_s: float,
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
 ) -> Forecast:
     """Forecast by the fitted line."""
-    observations = observe(trials, plan, warmup_epochs)
-    noise = observations.noise
-    line = fit_line(observations.m, observations.mean_s, observations.variance_of_means)
-    has_shares = observations.n_sizes > 1 and shares_of_data(plan) is not None
-    epochs = total_of(
-        line, noise, plan, observations.mean_epoch_of(plan) if has_shares else observations.epoch_of(plan)
-    )
-    if observations.n_sizes < 2:
-        epochs = _with_possible_fixed_cost(epochs, observations, plan)
-    work, phases, work_warnings = None, tuple[PhaseForecast, ...](), list[ForecastWarning]()
-    if has_shares:
+    observations = observe(trials, plan)
+    line = fit_line(observations.m, observations.mean_s, observations.mean_variance)
+    work, phases, work_warnings = np.ones(N + 1), tuple[PhaseForecast, ...](), list[ForecastWarning]()
+    m = observations.epoch_of(plan)
+    if observations.n_sizes > 1 and shares_of_data(plan) is not None:
+        m = observations.mean_epoch_of(plan)
         phases = tuple(_phases_by_line(line, observations, plan, level))
-    elif plan.phases:
-        work, phases, work_warnings = _phases(trials, plan, epochs, level)
-    likely = epochs
-    if work is not None:
-        epochs = epochs.scaled_by(work)
+    likely_s = line.total(plan, m)
+    if plan.phases and not phases:
+        work, phases, work_warnings = _phases(trials, plan, likely_s, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
-    overhead = (between or Mixture.exactly(0.0)).plus(Mixture.exactly(one_off.point))
-    total = epochs.plus(overhead)
+    overhead_s = one_off.point + (np.zeros(N + 1) if between_s is None else between_s)
+    total_s = likely_s * work + overhead_s
     backtested = backtest(observations)
     error_factor = 1.0 if backtested is None else backtested.error_factor
-    duration = _widened(total.estimate(level, "s", Kind.PREDICTION), error_factor)
-    least = overhead.estimate(level, "s", Kind.PREDICTION)  # no epoch takes less than nothing
-    duration = replace(
-        duration,
-        point=max(duration.point, least.point),
-        lower=max(duration.lower, least.lower),
-        upper=max(duration.upper, least.upper),
+    duration = _widened(estimate_about(total_s, level, "s"), error_factor)
+    energy, energy_warnings = forecast_energy(
+        trials, observations, plan, DurationParts(likely_s * work, overhead_s, duration, work, m)
     )
-    by_line = duration if work is None else likely.plus(overhead).estimate(level, "s", Kind.PREDICTION)
-    parts = DurationParts(epochs, overhead, duration, work)
-    energy, energy_warnings = forecast_energy(trials, observations, plan, parts)
-    per_epoch, per_batch = (coefficient_of(line, i, noise).estimate(level, "s", Kind.CONFIDENCE) for i in (0, 1))
+    p99_s = float(np.quantile(total_s[1:], forecasting.P99, method="hazen"))
+    width = estimate_about(likely_s + overhead_s, level, "s").relative_width
     return Forecast(
         duration_s=duration,
         energy_kwh=None if energy is None else _widened(energy, error_factor),
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=one_off,
-        per_epoch_s=per_epoch if observations.n_sizes > 1 else None,
-        per_batch_s=per_batch,
-        warnings=(*line_warnings(observations, trials, plan, by_line, backtested), *energy_warnings, *work_warnings),
+        per_epoch_s=estimate_about(line.per_epoch, level, "s", Kind.CONFIDENCE) if observations.n_sizes > 1 else None,
+        per_batch_s=estimate_about(line.per_batch, level, "s", Kind.CONFIDENCE),
+        warnings=(*line_warnings(observations, trials, plan, width, backtested), *energy_warnings, *work_warnings),
         backtest_error=None if backtested is None else backtested.error,
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
         plan=plan,
-        duration_p99_s=max(total.quantile(forecasting.P99), duration.point * error_factor),
-        between_s=None if between is None else between.estimate(level, "s", Kind.PREDICTION),
+        duration_p99_s=max(p99_s, duration.point * error_factor),
+        between_s=None if between_s is None else estimate_about(between_s, level, "s"),
         phases=phases,
     )
 
 
 def _phases_by_line(
-    line: FittedLine, observations: Observations, plan: TrainingPlan, level: float
+    line: CostLine, observations: Observations, plan: TrainingPlan, level: float
 ) -> Iterator[PhaseForecast]:
     """Yield the part of each phase that goes through a share of the data: the line has the cost of its epoch."""
     for (begin, end), phase in zip(spans(plan.phases), plan.phases, strict=True):
         part = replace(plan, epochs=phase.length, phases=(phase,))
-        seconds = total_of(line, observations.noise, part, observations.mean_epoch_of(part))
+        seconds = estimate_about(line.total(part, observations.mean_epoch_of(part)), level, "s")
         n_evaluations = pauses_between(plan.phases, begin, end, "eval")
-        yield PhaseForecast(
-            phase, seconds.estimate(level, "s", Kind.PREDICTION), _told_eval_s(phase, level), n_evaluations
-        )
+        yield PhaseForecast(phase, seconds, _told_eval_s(phase, level), n_evaluations)
 
 
 def _told_eval_s(phase: Phase, level: float) -> Estimate | None:
@@ -245,8 +217,8 @@ def _told_eval_s(phase: Phase, level: float) -> Estimate | None:
 
 
 def _phases(
-    trials: Sequence[Trial], plan: TrainingPlan, epochs: Mixture, level: float
-) -> tuple[Mixture | None, tuple[PhaseForecast, ...], list[ForecastWarning]]:
+    trials: Sequence[Trial], plan: TrainingPlan, epochs_s: Array, level: float
+) -> tuple[Array, tuple[PhaseForecast, ...], list[ForecastWarning]]:
     """Return the mean cost of a unit of the phases, in one as it was timed, the part of each, and what is assumed."""
     phases = plan.phases
     measure, first = next((p.measure for p in phases if p.measure is not None), None), trials[0]
@@ -260,15 +232,15 @@ def _phases(
     elif measure is not None:
         note = ", and the trials are taken to be of the first phase's"
     share, deviation, levels, deviations = planned_costs(phases, trial_work)
-    work = Mixture.of([(1.0, share, deviation, math.inf)])
-    unit = epochs.times(1 / sum(phase.length for phase in phases)).estimate(level, "s", Kind.PREDICTION)
-    z = float(stats.norm.ppf((1 + level) / 2))
-    noise = unit.relative_width / 2 / z if unit.point > 0 else 0.0
+    rng = np.random.default_rng(_SEED)
+
+    def about(point: float, spread: float) -> Array:
+        return np.maximum(0.0, point + spread * with_point(NORMAL, 0.0, rng))
+
+    work, unit_s = about(share, deviation), epochs_s / sum(phase.length for phase in phases)
     found = []
     for (begin, end), phase, cost, spread in zip(spans(phases), phases, levels, deviations, strict=True):
-        point = phase.length * float(cost) * unit.point
-        reach = z * point * math.hypot(spread, noise)
-        seconds = Estimate(point, max(0.0, point - reach), point + reach, level, "s", Kind.PREDICTION)
+        seconds = estimate_about(phase.length * float(cost) * unit_s * about(1.0, spread), level, "s")
         n_evaluations = pauses_between(phases, begin, end, "eval")
         found.append(PhaseForecast(phase, seconds, _told_eval_s(phase, level), n_evaluations))
     if max(deviations) < _SURE_OF_WORK:
@@ -283,13 +255,6 @@ def _widened(total: Estimate, factor: float) -> Estimate:
     return replace(total, lower=min(total.lower, total.point / factor), upper=max(total.upper, total.point * factor))
 
 
-def _with_possible_fixed_cost(total: Mixture, observations: Observations, plan: TrainingPlan) -> Mixture:
-    """Return the total with a fixed share of 0 to 30%: one size cannot tell a cost per epoch from one per batch."""
-    ratio = observations.epoch_of(plan) / float(observations.m.max())
-    less = [share * (1 - 1 / ratio) for share in np.linspace(0.0, _POSSIBLE_FIXED_SHARE, 13)]
-    return Mixture.of([(w, (1 - x) * mean, (1 - x) * s, f) for x in less for w, mean, s, f in total.parts()])
-
-
 def _one_off(observations: Observations, level: float) -> Estimate:
     """Return the mean excess of the trials that began cold, with the least and the greatest of them as ends.
 
@@ -301,12 +266,12 @@ def _one_off(observations: Observations, level: float) -> Estimate:
 
 
 def _forecast_power_law(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, between: Mixture | None, cold_start_s: float
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, between: Array | None, cold_start_s: float
 ) -> Forecast:
     """Forecast by a power law; its energy is the trials' mean power times the time."""
     observations = observe(trials, plan)
     law = power_law.power_law(observations, plan, level)
-    between_s = None if between is None else between.estimate(level, "s", Kind.PREDICTION)
+    between_s = None if between is None else estimate_about(between, level, "s")
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead_s = one_off.point + (0.0 if between_s is None else between_s.point)
     duration = law.duration_s.plus(overhead_s)
@@ -366,8 +331,8 @@ def _forecast_green_love(
 
 def time_between_epochs(
     plan: TrainingPlan, eval_durations_s: Sequence[float], save_durations_s: Sequence[float]
-) -> tuple[Mixture | None, list[ForecastWarning]]:
-    """Return the time in s of all evaluations and checkpoints of the plan together.
+) -> tuple[Array | None, list[ForecastWarning]]:
+    """Return the time in s of all evaluations and checkpoints of the plan together, as draws behind their point.
 
     Args:
         plan: says how many there are.
@@ -380,7 +345,8 @@ def time_between_epochs(
     Raises:
         UsageError: where a time cannot be one, or the plan does not say how often.
     """
-    total, warnings = None, []
+    parts, warnings = list[Array](), []
+    rng = np.random.default_rng(_SEED)
     for code, every, count, durations_s in (
         (WarningCode.EVALUATION, "eval_every", plan.n_evaluations, eval_durations_s),
         (WarningCode.CHECKPOINT, "save_every", plan.n_checkpoints, save_durations_s),
@@ -395,8 +361,7 @@ def time_between_epochs(
             continue
         told_s = _told_s(plan) if code is WarningCode.EVALUATION and n_timed == 0 else None
         if told_s is not None:
-            told = Mixture.of([(1.0, told_s, told_s * TOLD_SPREAD, math.inf)])
-            total = told if total is None else total.plus(told)
+            parts.append(told_s * (1.0 + TOLD_SPREAD * with_point(NORMAL, 0.0, rng)))
             continue
         if n_timed == 0:
             message = f"the plan's {count:,} {name}s were not timed: their time is not in this forecast"
@@ -405,9 +370,8 @@ def time_between_epochs(
         if n_timed == 1:
             message = f"one {name} was timed: how they vary is not known, ±{1.96 * _ONE_TIMING:.0%} is assumed"
             warnings.append(code.warning(message, "time two and more"))
-        several = _sum_of(count, durations_s)
-        total = several if total is None else total.plus(several)
-    return total, warnings
+        parts.append(_sum_of(count, durations_s, rng))
+    return np.maximum(0.0, np.sum(parts, axis=0)) if parts else None, warnings
 
 
 def _told_s(plan: TrainingPlan) -> float | None:
@@ -421,16 +385,16 @@ def _told_s(plan: TrainingPlan) -> float | None:
     return total_s if phases and plan.eval_every is None else None
 
 
-def _sum_of(count: int, durations_s: Sequence[float]) -> Mixture:
+def _sum_of(count: int, durations_s: Sequence[float], rng: np.random.Generator) -> Array:
     """Return the sum of ``count`` future ones after n were timed: Student's t with n - 1 degrees of freedom.
 
     Its variance is s²(count²/n + count): the error of the mean, and the scatter to come.
     """
     n, mean_s = len(durations_s), float(np.mean(durations_s))
     if n == 1:
-        return Mixture.of([(1.0, count * mean_s, count * mean_s * _ONE_TIMING, math.inf)])
-    error_of_mean_s = float(stats.sem(durations_s))
-    return Mixture.of([(1.0, count * mean_s, error_of_mean_s * math.sqrt(count**2 + n * count), float(n - 1))])
+        return count * mean_s * (1.0 + _ONE_TIMING * with_point(NORMAL, 0.0, rng))
+    error_s = float(stats.sem(durations_s)) * math.sqrt(count**2 + n * count)
+    return count * mean_s + error_s * with_point(special.stdtrit(n - 1, SPREAD), 0.0, rng)
 
 
 def forecast_exploration(
@@ -525,8 +489,8 @@ def fitted_band(
     if is_power:
         means = power_law.fitted_means(observations, m, level)
     else:
-        line, noise = fit_line(observations.m, observations.mean_s, observations.variance_of_means), observations.noise
-        means = [mean_of(line, float(x), noise).estimate(level, "s", Kind.CONFIDENCE) for x in m]
+        line = fit_line(observations.m, observations.mean_s, observations.mean_variance)
+        means = [estimate_about(line.mean(float(x)), level, "s", Kind.CONFIDENCE) for x in m]
     return tuple((float(x) * trials[0].batch_size, mean_s) for x, mean_s in zip(m, means, strict=True))
 
 

@@ -89,16 +89,18 @@ def scale(
     if options.divides_by_n:
         margin_s /= math.sqrt(len(steady))
     total_s = math.fsum(firsts) + max(0, epochs - len(firsts)) * epoch_s
-    return ScaledTotal(total_s, margin_s, epoch_s, sigma_s, math.fsum(firsts), _spearman(trials), len(steady))
+    return ScaledTotal(total_s, margin_s, epoch_s, sigma_s, math.fsum(firsts), spearman_rho(trials), len(steady))
 
 
-def _spearman(trials: Sequence[Trial]) -> float | None:
-    """Return Spearman's ρ between sample sizes and total times; it tests that cost grows, not that it grows linearly.
+def spearman_rho(trials: Sequence[Trial]) -> float | None:
+    """Correlate sizes and median epochs by rank: whether cost grows with size, not whether it does so linearly.
 
-    Where all took the same time it is not defined; nothing grows, and it is taken as 0.
+    Returns:
+        None for one size. Where all took the same it is not defined; nothing grows, and it is 0.
     """
+    medians_s = [statistics.median(t.epoch_durations_s) for t in trials]
     if len({t.sample_size for t in trials}) < 2:
         return None
-    if len({t.total_s for t in trials}) == 1:
+    if len(set(medians_s)) == 1:
         return 0.0
-    return float(stats.spearmanr([t.sample_size for t in trials], [t.total_s for t in trials]).statistic)
+    return float(stats.spearmanr([t.sample_size for t in trials], medians_s).statistic)

@@ -1,4 +1,4 @@
-"""The trials as a fit takes them: cold epochs cut off, a mean of each, and the noise within them."""
+"""The trials as a fit takes them: cold epochs cut off, a mean of each, and how well it is known."""
 
 from __future__ import annotations
 
@@ -17,35 +17,6 @@ _LEAST_EPOCHS = 4  # fewer cannot be told apart into cold and warm
 _P_VALUE = 0.01  # that an epoch as slow as this one is warm
 _CLEARLY_SLOWER = 1.5  # times the excess of any warm epoch of all trials
 
-_MOST_PHI = 0.95
-_LEAST_VARIANCE = 1e-18  # below it, rounding of floating-point numbers
-_LEAST_KURTOSIS = 1.8  # of the uniform distribution
-_LEAST_FREEDOM = 3.0  # below it Student's t has no variance to speak of
-
-
-@dataclass(frozen=True, slots=True)
-class WithinNoise:
-    """Relative variance of one epoch within a trial, and the correlation of neighbours (an AR(1) process).
-
-    ``degrees_of_freedom`` says how well the variance itself is known: 2n / (κ - 1) with the kurtosis κ of n epochs
-    (Box, Annals of Mathematical Statistics 25, 1954), which is n for normal noise and far less where spikes make it.
-    """
-
-    variance: float
-    phi: float
-    degrees_of_freedom: float = math.inf
-
-    def variance_of_mean(self, n: int) -> float:
-        """Return the relative variance of the mean of ``n`` epochs in a row.
-
-        For an AR(1) process: σ²/n · [(1+φ)/(1-φ) - 2φ(1-φⁿ)/(n(1-φ)²)] (Priestley, Spectral Analysis and Time
-        Series, 1981, §5.3.2); σ²/n where φ is 0.
-        """
-        if self.phi == 0.0:
-            return self.variance / n
-        phi = self.phi
-        return self.variance / n * ((1 + phi) / (1 - phi) - 2 * phi * (1 - phi**n) / (n * (1 - phi) ** 2))
-
 
 @dataclass(frozen=True, slots=True)
 class Observations:
@@ -56,7 +27,7 @@ class Observations:
         warm_s: times of the warm epochs.
         mean_s: their mean; shape (n,).
         cold_excess_s: time beyond that of warm epochs, of each trial that has cold ones.
-        noise: of epochs within a trial, pooled.
+        mean_variance: relative variance of a trial's mean by the scatter of its epochs; the mean of all trials.
         goes_by_tokens: whether ``m`` counts tokens.
     """
 
@@ -64,18 +35,13 @@ class Observations:
     warm_s: tuple[tuple[float, ...], ...]
     mean_s: Array
     cold_excess_s: tuple[float, ...]
-    noise: WithinNoise
+    mean_variance: float
     goes_by_tokens: bool
 
     @property
     def n_sizes(self) -> int:
         """Different sizes."""
         return len(np.unique(self.m))
-
-    @property
-    def variance_of_means(self) -> Array:
-        """Relative variance of each trial's mean by the noise within it; shape (n,)."""
-        return np.array([self.noise.variance_of_mean(len(epochs)) for epochs in self.warm_s])
 
     def epoch_of(self, plan: TrainingPlan) -> float:
         """Return the batches, or tokens, of one epoch of the plan.
@@ -135,7 +101,7 @@ def observe(trials: Sequence[Trial], plan: TrainingPlan, warmup_epochs: int | No
         warm_s=tuple(warm_s),
         mean_s=np.array([float(np.mean(epochs)) for epochs in warm_s]),
         cold_excess_s=tuple(cold_excess_s),
-        noise=within_noise(warm_s),
+        mean_variance=float(np.mean([variance_of_mean(epochs) for epochs in warm_s])),
         goes_by_tokens=goes_by_tokens,
     )
 
@@ -192,28 +158,7 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
     return int(np.argmin(np.append(is_slower, False)))  # where the first False is
 
 
-def within_noise(trials: Sequence[Sequence[float]]) -> WithinNoise:
-    """Return how warm epochs scatter within one trial, pooled over trials, each relative to its own mean.
-
-    Epochs of one run are not independent. The lag-1 correlation of short series is biased by about -1/n (Kendall,
-    Biometrika 41, 1954), which is added back; a negative correlation is taken as none, since it would narrow the
-    interval on thin evidence.
-
-    Args:
-        trials: the warm epochs of each trial in s.
-    """
-    deviations = [np.asarray(t, dtype=float) / np.mean(t) - 1.0 for t in trials if len(t) > 1]
-    freedom = sum(len(d) - 1 for d in deviations)
-    if freedom == 0:
-        return WithinNoise(0.0, 0.0)
-    squares = float(sum(np.dot(d, d) for d in deviations))
-    if squares < freedom * _LEAST_VARIANCE:
-        return WithinNoise(0.0, 0.0)  # a clock that was set by hand, or one that cannot tell the epochs apart
-    products = float(sum(np.dot(d[1:], d[:-1]) for d in deviations))
-    mean_length = float(np.mean([len(d) for d in deviations]))
-    phi = products / squares + 1.0 / mean_length
-    phi = min(max(phi, 0.0), _MOST_PHI)
-    together = np.concatenate(deviations)
-    kurtosis = max(float(stats.kurtosis(together, fisher=False)), _LEAST_KURTOSIS)
-    independent = freedom * (1 - phi**2) / (1 + phi**2)
-    return WithinNoise(squares / freedom, phi, max(_LEAST_FREEDOM, 2 * independent / (kurtosis - 1)))
+def variance_of_mean(epochs_s: Sequence[float]) -> float:
+    """Return the relative variance of the mean of a trial's epochs, or of a run's; 0 where there is a single one."""
+    n = len(epochs_s)
+    return 0.0 if n < 2 else float(np.var(epochs_s, ddof=1) / np.mean(epochs_s) ** 2 / n)

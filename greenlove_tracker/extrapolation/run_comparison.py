@@ -16,13 +16,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import geometric_mean
 
+import numpy as np
+from scipy import special
+
 from greenlove_tracker import format as fmt
 from greenlove_tracker.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.distributions import Mixture
-from greenlove_tracker.extrapolation.preprocess import cold_epochs_of, within_noise
+from greenlove_tracker.extrapolation.draws import SPREAD
+from greenlove_tracker.extrapolation.preprocess import cold_epochs_of, variance_of_mean
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
-from greenlove_tracker.extrapolation.regression import run_to_run_prior
 from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
 from greenlove_tracker.logs.run import Run
@@ -33,7 +35,7 @@ _LEAST_REPEATS = 3  # that are paired: a block for each of two would leave one d
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
 _MOST_RUNS = 1000  # that anybody would run of each
-_LEAST_VARIANCE = 1e-12  # identical epochs have no noise at all
+_TAU, _MOST_TAU = 0.02, 0.5  # an assumption: median of how much runs of one code differ, relative, and the most
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
 _UNITS = ("samples", "tokens", "epochs", "steps")  # of a length: what a technique changes least comes first
 _BYTES_PER_GIB = 1024.0**3
@@ -278,12 +280,13 @@ def _assumed_ratios(
     """Yield the ratios of one run each, with an assumed variation from run to run beside the noise of their epochs.
 
     The difference of logarithms of two runs has the variance v₁ + v₂ + 2τ²: v is that of a run's mean epoch, by the
-    noise of its warm epochs, and τ the run-to-run variation, over which the prior of forecasts is integrated
-    (``regression.py``). One run each says nothing of τ, so that the prior is all that is known of it. That prior is of
-    times and energies: the ratio of two peaks of memory has no interval.
+    noise of its warm epochs, and τ the run-to-run variation. One run each says nothing of that: its prior is a
+    half-Cauchy distribution (Gelman, Bayesian Analysis 1(3), 2006). It is of times and energies: the ratio of two peaks
+    of memory has no interval.
     """
     baseline = groups[0].runs[0]
-    taus, weights = run_to_run_prior()
+    some = SPREAD[8::16]
+    taus, normal = _TAU * np.tan(math.atan(_MOST_TAU / _TAU) * some)[:, None], special.ndtri(some)
     for group in groups[1:]:
         run = group.runs[0]
         before, after = value(baseline), value(run)
@@ -294,12 +297,11 @@ def _assumed_ratios(
         within = [_variance_within(r, quantity) for r in (baseline, run)]
         if not before or not after or None in within:
             continue
-        variance = math.fsum(v for v in within if v is not None) + _LEAST_VARIANCE
+        variance = math.fsum(v for v in within if v is not None)
         difference = math.log(after / before)
-        mixture = Mixture.of(
-            [(w, difference, math.sqrt(variance + 2 * tau**2), math.inf) for tau, w in zip(taus, weights, strict=True)]
-        )
-        lower, point, upper = (math.exp(mixture.quantile(p)) for p in ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2))
+        differences = difference + np.sqrt(variance + 2 * taus**2) * normal
+        lower, upper = np.exp(np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])).tolist()
+        point = math.exp(difference)
         yield group.name, Estimate(point, lower, upper, LEVEL, "1", Kind.ASSUMPTION)
 
 
@@ -310,7 +312,7 @@ def _variance_within(run: Run, quantity: _Quantity) -> float | None:
     if len(known) < max(_LEAST_WARM_EPOCHS, _LEAST_KNOWN_SHARE * len(epochs)):
         return None
     warm = known[cold_epochs_of([known])[0] :]
-    return within_noise([warm]).variance_of_mean(len(known)) if len(warm) >= _LEAST_WARM_EPOCHS else None
+    return variance_of_mean(warm) if len(warm) >= _LEAST_WARM_EPOCHS else None
 
 
 # -- What is said --

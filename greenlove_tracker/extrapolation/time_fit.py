@@ -6,15 +6,13 @@ A running tracker asks this each second, so that nothing is loaded for it, and n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import FITS, Estimate, Forecast, PhaseForecast, Position, TimeFit, TrainingPlan
 from greenlove_tracker.phases import pauses_between, spans
 
-_NEAR = 1000  # the greatest length is found to a thousandth; more of its digits are no knowledge
-_MOST_TRIES, _TRIES_IN_PROPORTION = 40, 4
+_MOST_TIMES = 1e6  # the planned length: what would fit beyond is not worth a word
 
 
 def time_fit(
@@ -22,36 +20,32 @@ def time_fit(
     limit_s: float,
     *,
     passed_s: float = 0.0,
-    forecast_of: Callable[[TrainingPlan], Forecast] | None = None,
 ) -> TimeFit:
-    """Return the prospect of a training under a time limit.
+    """Return the prospect of a training under a time limit; one that does not run yet is lengthened in proportion.
 
     Args:
         forecast: of the whole training.
         limit_s: from its start.
         passed_s: since its start: it takes more.
-        forecast_of: forecasts the same training at another length, for the greatest one that fits; default: in
-            proportion, as far as the training gets of what is planned.
     """
     duration, position, plan = forecast.duration_s, forecast.position, forecast.plan
     if forecast.without_stop is not None:  # the greatest length is one of a training that no rule ends
-        fit = time_fit(forecast.without_stop, limit_s, passed_s=passed_s, forecast_of=forecast_of)
+        fit = time_fit(forecast.without_stop, limit_s, passed_s=passed_s)
         return fit if fit.is_over else replace(fit, probability=_probability(duration, limit_s, passed_s))
     if position is not None:
         parts = forecast.phases
         return run_time_fit(duration, limit_s, position, parts=parts, passed_s=passed_s)
-    if limit_s <= passed_s or plan is None:
-        return _without_length(duration, limit_s, passed_s)
-    unit, planned = _length_of(plan)
+    if limit_s <= passed_s:
+        return TimeFit(limit_s, 0.0, is_over=True)
     probability = _probability(duration, limit_s, passed_s)
-    longest = None
-    if forecast_of is not None:
-        longest = _longest(forecast, limit_s, forecast_of)
-    elif probability < FITS:
-        longest = _in_proportion(planned, forecast.one_off_s.point, duration.quantile(FITS), limit_s)
-    if longest is not None:
-        longest = _rounded(longest, planned)
-    return TimeFit(limit_s, probability, longest=longest, unit=unit.removesuffix("s"))
+    if plan is None:
+        return TimeFit(limit_s, probability)
+    unit, planned = _length_of(plan)
+    once_s, needed_s = forecast.one_off_s.point, duration.quantile(FITS)
+    share = max(0.0, limit_s - once_s) / (needed_s - once_s) if needed_s > once_s else math.inf
+    if share > _MOST_TIMES:
+        return TimeFit(limit_s, probability, unit=unit)
+    return TimeFit(limit_s, probability, longest=_rounded(math.floor(planned * share), planned), unit=unit)
 
 
 def run_time_fit(
@@ -82,12 +76,6 @@ def run_time_fit(
     return TimeFit(limit_s, probability, longest=longest, unit=unit, done=done)
 
 
-def _without_length(duration: Estimate, limit_s: float, passed_s: float) -> TimeFit:
-    if limit_s <= passed_s:
-        return TimeFit(limit_s, 0.0, is_over=True)
-    return TimeFit(limit_s, _probability(duration, limit_s, passed_s))
-
-
 def _probability(duration: Estimate, limit_s: float, passed_s: float) -> float:
     return 1.0 - duration.given_more_than(passed_s).probability_above(limit_s)
 
@@ -95,10 +83,10 @@ def _probability(duration: Estimate, limit_s: float, passed_s: float) -> float:
 def _length_of(plan: TrainingPlan) -> tuple[str, int]:
     """Return the unit that a plan is lengthened in, and its length; a call over so many items has items alone."""
     if plan.steps is not None:
-        return "steps", plan.steps
+        return "step", plan.steps
     if (plan.batch_size, plan.epochs) == (1, 1):
-        return "samples", plan.samples or 1
-    return "epochs", plan.epochs or 1
+        return "sample", plan.samples or 1
+    return "epoch", plan.epochs or 1
 
 
 def _rounded(length: int, least: int) -> int:
@@ -106,44 +94,6 @@ def _rounded(length: int, least: int) -> int:
     unit = 10 ** max(0, len(str(length)) - 3)
     down = length // unit * unit
     return length if down < least <= length else down
-
-
-def _in_proportion(length: int, once_s: float, needed_s: float, limit_s: float) -> int | None:
-    """Return the length that takes ``limit_s`` where ``length`` takes ``needed_s``, of which some is paid once."""
-    if limit_s <= once_s:
-        return 0
-    return math.floor(length * (limit_s - once_s) / (needed_s - once_s)) if needed_s > once_s else None
-
-
-def _longest(forecast: Forecast, limit_s: float, forecast_of: Callable[[TrainingPlan], Forecast]) -> int | None:
-    """Return the greatest length that fits with 95%, by forecasts of other lengths.
-
-    They are near proportion, so that each try is in proportion to the last, and tries halve what is left where that
-    does not end. A plan that is too long to be one has no greatest length that is worth a word; of one that is too
-    short for its trials, proportion must do.
-    """
-    plan, once_s = forecast.plan, forecast.one_off_s.point
-    if plan is None:
-        return None
-    unit, planned = _length_of(plan)
-    fits, misses = 0, math.inf
-    length, needed_s = planned, forecast.duration_s.quantile(FITS)
-    for n_tries in range(_MOST_TRIES):
-        fits, misses = (length, misses) if needed_s <= limit_s else (fits, length)
-        step = max(1, fits // _NEAR)
-        if misses - fits <= step:
-            break
-        guess = _in_proportion(length, once_s, needed_s, limit_s)
-        if guess is None:
-            return None
-        if n_tries >= _TRIES_IN_PROPORTION and math.isfinite(misses):
-            guess = (fits + int(misses)) // 2
-        length = int(min(max(guess, fits + step), misses - 1))
-        try:
-            needed_s = forecast_of(plan.with_length(**{unit: length})).duration_s.quantile(FITS)
-        except UsageError:
-            return guess if length < planned else None
-    return fits
 
 
 def _reached(position: Position, parts: Sequence[PhaseForecast], share: float) -> int:

@@ -425,7 +425,7 @@ def _check_lines(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
     names = {w.name for w in forecast.warnings}
     linear = "cost is not linear" if WarningCode.NONLINEAR in names else "no curvature found"
     backtest = "not predicted by the others" if WarningCode.BACKTEST in names else "forecast from the others"
-    from greenlove_tracker.extrapolation.diagnostics import spearman_rho  # SciPy, which other screens do not need
+    from greenlove_tracker.extrapolation.green_love import spearman_rho  # SciPy, which other screens do not need
 
     rho = spearman_rho(trials)
     grows = "" if rho is None else f" · Spearman's ρ {rho:.2f}"

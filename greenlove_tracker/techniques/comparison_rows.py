@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from greenlove_tracker.comparisons import BASELINE, ArmTrial, ComparisonRow, Verdict, WholeRun, is_modelled
-from greenlove_tracker.extrapolation.distributions import student_quantile
+from greenlove_tracker.extrapolation.draws import student_quantile
 from greenlove_tracker.extrapolation.ratios import RatioFit, budget_needed_s, fit_ratios, rounded_budget_s, verdict_of
 from greenlove_tracker.forecasting import LEVEL, Estimate, Kind, TrainingPlan
 from greenlove_tracker.format import significant

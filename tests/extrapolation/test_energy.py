@@ -50,7 +50,7 @@ def test_the_energys_95_percent_interval_keeps_its_word():
         energy = extrapolate(trials(rng), PLAN).energy_kwh
         hits += energy.lower <= run(rng, 938, 100)[1] <= energy.upper
     assert hits / replicates >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / replicates)
-    assert energy.relative_width < 0.12
+    assert energy.relative_width < 0.2  # 1% from run to run, and a run that comes later by 1.5 times that
 
 
 def test_cold_epochs_are_in_a_trials_energy_but_not_in_its_steady_epochs():

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from greenlove_tracker import Estimate, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import green_love
-from greenlove_tracker.extrapolation.diagnostics import backtest_error, curvature
-from greenlove_tracker.extrapolation.distributions import Mixture
-from greenlove_tracker.extrapolation.preprocess import cold_epochs, within_noise
+from greenlove_tracker.extrapolation.diagnostics import curvature
+from greenlove_tracker.extrapolation.preprocess import cold_epochs, variance_of_mean
 
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)
@@ -43,7 +41,7 @@ def test_without_noise_every_part_is_exact():
     assert forecast.per_epoch_s.point == pytest.approx(0.005, rel=1e-6)
     assert forecast.per_batch_s.point == pytest.approx(0.001, rel=1e-6)
     assert forecast.duration_s.point == pytest.approx(100 * (0.005 + 0.001 * 938), rel=1e-6)
-    assert forecast.duration_s.relative_width < 0.06
+    assert forecast.duration_s.relative_width < 0.09  # 1% between trials is expected, and 1.5% for the run on top
     assert forecast.duration_s.upper < forecast.duration_p99_s < 1.1 * forecast.duration_s.point
     assert forecast.backtest_error == pytest.approx(0.0, abs=1e-9)
     assert forecast.is_reliable and forecast.one_off_s.point == 0.0
@@ -54,8 +52,6 @@ def test_a_cold_start_is_paid_once_and_not_scaled():
     forecast = extrapolate(cold, PLAN)
     assert forecast.one_off_s.point == pytest.approx(2.0, rel=1e-6)
     assert forecast.duration_s.point == pytest.approx(2.0 + 100 * 0.943, rel=1e-6)
-    kept = extrapolate(cold, PLAN, warmup_epochs=0)
-    assert kept.duration_s.point > 1.2 * forecast.duration_s.point
 
 
 def test_a_partial_batch_runs_as_a_batch():
@@ -127,7 +123,6 @@ def test_extrapolating_far_is_said():
         (lambda: extrapolate(exact(), PLAN, cold_start_s=1e300), "cold_start_s must"),
         (lambda: extrapolate(exact(), EVALUATED, eval_durations_s=(1e300,)), "eval_durations_s must"),
         (lambda: extrapolate(exact(), EVALUATED, eval_durations_s=(1e-300,)), "eval_durations_s must"),
-        (lambda: extrapolate(exact(), PLAN, warmup_epochs=-1), "warmup_epochs must"),
         (lambda: green_love.GreenLoveOptions(warmup_epochs=-1), "warmup_epochs must"),
         (lambda: extrapolate(in_s((10, 11, 12), (1e-3, 1e3, 1.0)), PLAN, method="power"), "differ too much"),
         (lambda: extrapolate(by_tokens(), TrainingPlan(steps=1000, tokens_per_step=1)), "1,000 tokens an epoch, less"),
@@ -179,20 +174,16 @@ def test_curvature_is_flagged_and_a_line_is_not():
     def is_curved(square_share: float) -> bool:
         square_s = square_share * 1e-3 * 62 / (1 - square_share) / 62**2
         seen = trials(rng, run_noise=0.005, noise=0.01, square_s=square_s)
-        found = curvature(
-            np.array([float(t.batches) for t in seen]), np.array([np.mean(t.epoch_durations_s) for t in seen])
-        )
-        assert found.exponent is not None
-        return found.is_curved
+        m, mean_s = zip(*((float(t.batches), np.mean(t.epoch_durations_s)) for t in seen), strict=True)
+        return curvature(np.array(m), np.array(mean_s)) is not None
 
     assert sum(is_curved(0.2) for _ in range(100)) >= 95
     assert sum(is_curved(0.0) for _ in range(300)) <= 300 * 0.03 + 3 * math.sqrt(300 * 0.02 * 0.98)
 
 
 def test_the_largest_size_is_forecast_from_the_others():
-    m = np.array([4.0, 8.0, 16.0, 16.0])
-    assert backtest_error(m, np.array([4.0, 8.0, 20.0, 20.0])) == pytest.approx(-0.2)
-    assert backtest_error(m[:2], np.array([4.0, 8.0])) is None
+    assert extrapolate(in_s((4, 8, 16, 16), (4.0, 8.0, 20.0, 20.0)), PLAN).backtest_error == pytest.approx(-0.2)
+    assert extrapolate(in_s((4, 16), (4.0, 16.0)), PLAN).backtest_error is None
 
 
 def in_s(batches, durations_s) -> list[Trial]:
@@ -206,15 +197,15 @@ def in_s(batches, durations_s) -> list[Trial]:
 @pytest.mark.parametrize(
     ("batches", "durations_s", "foreseen_s"),
     [
-        ((10, 20, 40), (2.0, 1.0, 3.0), 1.5),
-        ((10, 20, 30), (2.0, 1.0, 5.0), 1.5),
-        ((4, 8, 80), (3.0, 1.0, 32.0), 2.0),
+        ((10, 20, 40), (2.0, 1.0, 3.0), 1.2),
+        ((10, 20, 30), (2.0, 1.0, 5.0), 1.2),
+        ((4, 8, 80), (3.0, 1.0, 32.0), 1.2),
     ],
 )
 def test_where_larger_samples_took_less_the_largest_is_still_forecast_as_more_than_nothing(
     batches, durations_s, foreseen_s
 ):
-    # a batch costs nothing there, and every epoch the mean of both
+    # a batch costs nothing there, and every epoch the mean of both, each weighed by its own variance
     forecast = extrapolate(in_s(batches, durations_s), PLAN, carbon_intensity=400.0, electricity_price=0.3)
     assert forecast.backtest_error == pytest.approx(foreseen_s / durations_s[-1] - 1)
     assert not forecast.is_reliable
@@ -247,14 +238,13 @@ def any_trials(draw) -> list[Trial]:
     times=st.sampled_from([1, 3, 100, 100_000]),
     epochs=st.sampled_from([1, 3, 1000]),
     method=st.sampled_from(["wls", "wls", "power", "green-love"]),
-    warmup_epochs=st.sampled_from([None, None, 0, 3]),
 )
-def test_whatever_the_trials_no_estimate_is_nonsense(trials, times, epochs, method, warmup_epochs):
+def test_whatever_the_trials_no_estimate_is_nonsense(trials, times, epochs, method):
     plan = TrainingPlan(
         samples=max(t.sample_size for t in trials) * times, batch_size=BATCH, epochs=epochs, eval_every=1
     )
     rates = {"carbon_intensity": Estimate(400.0, 300.0, 500.0, 0.95, "gCO2e/kWh"), "electricity_price": 0.3}
-    more = {"eval_durations_s": (1.0, 1.5), "cold_start_s": 2.0, "warmup_epochs": warmup_epochs}
+    more = {"eval_durations_s": (1.0, 1.5), "cold_start_s": 2.0}
     try:
         forecast = extrapolate(trials, plan, method=method, **rates, **more)
     except UsageError as error:
@@ -318,50 +308,9 @@ def test_warm_up_is_found_not_assumed():
     assert all(cold_epochs([2.0, row[0], 1.3, *row[1:]]) <= 1 for row in warm[:50])
 
 
-def test_ar1_noise_is_recognised():
-    rng = np.random.default_rng(1)
-
-    def series(phi: float) -> list[list[float]]:
-        runs = []
-        for _ in range(200):
-            x = [rng.standard_normal()]
-            for _ in range(39):
-                x.append(phi * x[-1] + math.sqrt(1 - phi**2) * rng.standard_normal())
-            runs.append([1 + 0.01 * v for v in x])
-        return runs
-
-    noise = within_noise(series(0.7))
-    assert noise.phi == pytest.approx(0.7, abs=0.08) and noise.variance == pytest.approx(1e-4, rel=0.25)
-    assert within_noise(series(0.0)).phi < 0.05
-    assert noise.degrees_of_freedom == pytest.approx(7800 * 0.51 / 1.49, rel=0.15)  # normal: n, less for AR(1)
-    spiky = within_noise([[1.0 + 0.3 * (rng.random() < 0.05) for _ in range(40)] for _ in range(50)])
-    assert spiky.degrees_of_freedom < 2000 / 5
-    # the exact variance of the mean of 2 of AR(1): σ²(1 + φ)/2
-    assert noise.variance_of_mean(2) == pytest.approx(noise.variance * (1 + noise.phi) / 2)
-    assert within_noise([[1.0]]).variance == 0.0
-
-
-def test_a_mixture_of_one_is_the_normal_distribution():
-    mixture = Mixture.of([(2.0, 10.0, 3.0, math.inf)])
-    assert mixture.quantile(0.975) == pytest.approx(10 + 1.959963984540054 * 3, rel=1e-9)
-    assert mixture.cdf(10.0) == pytest.approx(0.5)
-    # Student's t with 5 degrees of freedom: t(0.975) = 2.570582
-    assert Mixture.of([(1.0, 0.0, 2.0, 5.0)]).quantile(0.975) == pytest.approx(2 * 2.570581835636314, rel=1e-6)
-    two = Mixture.of([(1.0, 0.0, 1.0, math.inf), (1.0, 100.0, 1.0, math.inf)])
-    assert two.quantile(0.25) == pytest.approx(0.0, abs=1e-6)
-    assert Mixture.of([(1.0, 5.0, 0.0, math.inf)]).quantile(0.1) == 5.0
-
-
-def test_a_sum_has_the_variance_and_the_freedom_of_welch():
-    first, second = [10.0, 11.0, 13.0, 12.0], [4.0, 4.1, 4.5]
-    parts = [Mixture.of([(1.0, np.mean(x), stats.sem(x), len(x) - 1)]) for x in (first, second)]
-    ((_, mean, deviation, freedom),) = parts[0].plus(parts[1]).parts()
-    welch = stats.ttest_ind(first, second, equal_var=False)
-    assert freedom == pytest.approx(welch.df)
-    assert (np.mean(first) - np.mean(second)) / deviation == pytest.approx(welch.statistic)
-    assert mean == pytest.approx(np.mean(first) + np.mean(second))
-    ((_, mean, deviation, freedom),) = parts[0].plus(Mixture.exactly(5.0)).times(2.0).parts()
-    assert (mean, deviation, freedom) == pytest.approx((33.0, 2 * stats.sem(first), 3))
+def test_the_variance_of_a_mean_is_relative():
+    assert variance_of_mean([9.0, 10.0, 11.0]) == pytest.approx(1.0 / 100 / 3)
+    assert variance_of_mean([1.0]) == 0.0
 
 
 GREEN_LOVE = [Trial(1000, 100, (3.0, 2.0, 1.5, 1.0, 1.2)), Trial(2000, 100, (4.0, 3.0, 2.5, 2.0, 2.4))]

@@ -14,7 +14,6 @@ from greenlove_tracker.extrapolation.ratios import (
     RatioFit,
     budget_needed_s,
     fit_ratios,
-    power_of,
     verdict_of,
 )
 from greenlove_tracker.forecasting import Estimate
@@ -144,18 +143,6 @@ def test_a_stall_of_the_machine_is_noted_and_counts_for_no_arm() -> None:
     assert ratio.relative_width < 0.05
 
 
-def test_an_arm_that_scatters_more_is_named() -> None:
-    rng = np.random.default_rng(3)
-    trials = simulated(rng, 0.0, 0.01, 3, 10)
-    noisy = [
-        ArmTrial(t.arm, t.block, t.position, 0.0, 5.0, 1, energy_kwh=(t.energy_kwh or 0.0) * math.exp(noise))
-        for t, noise in zip(trials, rng.normal(0, 0.1, len(trials)), strict=True)
-    ]
-    trials = [b if b.arm == "arm2" else a for a, b in zip(trials, noisy, strict=True)]
-    (note,) = fitted(trials).notes
-    assert note.startswith("The trials of arm2 scatter more")
-
-
 @pytest.mark.slow_cases
 @pytest.mark.parametrize("n_arms", [1, 4])
 @pytest.mark.parametrize("drift", [0.0, 0.3])
@@ -166,15 +153,6 @@ def test_intervals_of_equal_arms_contain_1_as_often_as_they_say(n_arms: int, dri
     fits = [fitted(simulated(rng, 0.0, 0.03, n_arms, n_blocks, drift)) for _ in range(n)]
     held = sum(fit.ratios["arm1"].lower <= 1 <= fit.ratios["arm1"].upper for fit in fits)
     assert stats.binom(n, 0.95).ppf(0.001) <= held <= stats.binom(n, 0.95).ppf(0.999)
-
-
-def test_power_in_simulation_is_that_of_the_noncentral_t() -> None:
-    rng = np.random.default_rng(4)
-    n, effect = 500, -0.05
-    fits = [fitted(simulated(rng, effect, 0.03, 1, 8)) for _ in range(n)]
-    found = sum(fit.ratios["arm1"].upper < 1 for fit in fits)
-    error = 0.03 * math.sqrt(2 / 8)
-    assert found / n == pytest.approx(power_of(effect, error, 16 - 8 - 1 - 1), abs=0.05)
 
 
 def ratio(lower: float, upper: float) -> Estimate:
@@ -208,7 +186,8 @@ def test_the_advised_budget_finds_the_difference_in_nine_of_ten() -> None:
 
     def power(budget_s: float) -> float:
         n_blocks = int(budget_s / 15.0)  # of two trials, 7.5 s each
-        return power_of(effect, fit.residual_cv * math.sqrt(2 / n_blocks), n_blocks - 2)
+        t, shift = stats.t.ppf(0.975, n_blocks - 2), effect / (fit.residual_cv * math.sqrt(2 / n_blocks))
+        return float(stats.nct.sf(t, n_blocks - 2, shift))
 
     assert power(budget_s) >= 0.9
     assert power(budget_s / 2.5) < 0.9  # rounding up is a factor of 2 at most

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from greenlove_tracker.extrapolation.diagnostics import spearman_rho
+from greenlove_tracker.extrapolation.green_love import spearman_rho
 from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.logs.run import Run
