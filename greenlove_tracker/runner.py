@@ -248,9 +248,7 @@ class _WatchedLoops:
         self._detector = LoopDetector(session)
         self._detector.on_epoch = self._plan
         warn_once = session.state.warn_once
-        self._hooks = PyTorchHooks(
-            self._detector, lambda error: warn_once.internal_error("loops", error), session.note_step_of
-        )
+        self._hooks = PyTorchHooks(self._detector, lambda error: warn_once.internal_error("loops", error))
         self._callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
 
     def __enter__(self) -> None:

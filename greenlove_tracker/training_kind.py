@@ -6,18 +6,15 @@ that the training has done so imports this.
 
 from __future__ import annotations
 
-import gc
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from greenlove_tracker.format import plural
@@ -29,7 +26,6 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTra
 _IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
 _FROM_TORCHAO = "Float8Linear"
 _FSDP = "torch.distributed.fsdp"  # which casts what layers compute in, behind their backs
-_MOST_STEPS = 10  # of other optimizers, that the second step of the first one is waited for
 _GRAPH_LIBRARIES = ("torch_geometric", "dgl")
 _ATTENTION = re.compile(r"attention|attn", re.IGNORECASE)
 _SPEECH = re.compile(r"whisper|wav2vec|hubert|speech|conformer|transducer|rnnt|audio")
@@ -282,104 +278,3 @@ def _n_attention(model: nn.Module) -> int:
         return 1
     within = sum(_n_attention(part) for part in model.children())
     return within or int(_ATTENTION.search(type(model).__name__) is not None)
-
-
-class StepWatch:
-    """Sees what a loop trains whose model nobody names, from its first optimizer steps.
-
-    After the first step it looks for the modules that hold what the optimizer trains. Where their weights do not tell
-    the precision, it logs the calls of their layers until that optimizer's second step. Then it has seen all it will.
-
-    Args:
-        on_seen: called once with precision and workload, where a model was found.
-        on_error: called with an error of ours, which is the end of it.
-    """
-
-    def __init__(self, on_seen: Callable[[Seen, Seen], None], on_error: Callable[[Exception], None]) -> None:
-        self._on_seen, self._on_error = on_seen, on_error
-        self._is_over = False
-        self._optimizer = 0  # the first that stepped, by id()
-        self._n_others = 0  # steps of other optimizers since
-        self._model: nn.Module | None = None
-        self._log = AutocastLog()
-        self._hooks = ExitStack()
-        self._stop_listening: Callable[[], None] = lambda: None
-
-    # Torch goes through its hooks in a step, and would raise where one came or went meanwhile.
-
-    def listen(self) -> None:
-        """Have torch tell of each step from now on; not to be called in a step."""
-        self._stop_listening = register_optimizer_step_post_hook(self.stepped).remove
-
-    def end(self) -> None:
-        """Leave model and torch as they were; not to be called in a step that torch tells of."""
-        self._leave_model()
-        self._stop_listening()
-
-    def _leave_model(self) -> None:
-        self._is_over, self._model = True, None
-        self._hooks.close()
-
-    def stepped(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """Look at the model after a step of an optimizer; once all is seen, do nothing."""
-        if self._is_over or torch.compiler.is_compiling():
-            return
-        try:
-            if self._model is None:
-                self._see_model(optimizer)
-            else:
-                self._see_calls(self._model, optimizer)
-        except Exception as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        self._is_over = True
-        with suppress(Exception):
-            self._leave_model()
-        self._on_error(error)
-
-    def _see_model(self, optimizer: torch.optim.Optimizer) -> None:
-        model = _trained_by(optimizer)
-        if model is None:  # as of a library that gives the optimizer copies of the weights
-            self._leave_model()
-            return
-        precision = precision_of(model)
-        if precision.value or (_has_compiled() and not hasattr(model, "_orig_mod")):
-            self._tell(model, precision)  # a hook in what is compiled would have it compiled anew
-            return
-        self._model, self._optimizer = model, id(optimizer)
-        self._log = self._hooks.enter_context(autocast_logged(model))
-
-    def _see_calls(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        if id(optimizer) != self._optimizer:
-            self._n_others += 1
-            if self._n_others < _MOST_STEPS:
-                return
-        self._tell(model, precision_of(model, is_under_autocast=self._log.is_under_autocast))
-
-    def _tell(self, model: nn.Module, precision: Seen) -> None:
-        workload = workload_of(model)
-        self._leave_model()
-        self._on_seen(precision, workload)
-
-
-def _trained_by(optimizer: torch.optim.Optimizer) -> nn.Module | None:
-    """Return the outermost module that holds parameters of an optimizer; several side by side as one."""
-    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    kinds = {nn.Module, *_subclasses(nn.Module)}
-    modules = [found for found in gc.get_objects() if type(found) in kinds and "_modules" in found.__dict__]
-    inner = {id(part) for module in modules for part in module.children()}
-    outermost = [m for m in modules if id(m) not in inner and any(id(p) in trained for p in m.parameters())]
-    return outermost[0] if len(outermost) == 1 else nn.ModuleList(outermost) if outermost else None
-
-
-def _subclasses(of: type[nn.Module]) -> Iterator[type[nn.Module]]:
-    for subclass in of.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)
-
-
-def _has_compiled() -> bool:
-    """Return True where ``torch.compile`` has compiled anything."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    return bool(counters.get("frames"))

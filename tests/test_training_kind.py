@@ -14,7 +14,6 @@ from torch import nn  # noqa: E402
 from greenlove_tracker import training_kind  # noqa: E402
 from greenlove_tracker.exploration.random_state import switches  # noqa: E402
 from greenlove_tracker.training_kind import (  # noqa: E402
-    StepWatch,
     autocast_logged,
     precision_of,
     workload_of,
@@ -250,99 +249,3 @@ def test_a_compiled_model_is_seen_from_outside_and_compiled_once():
     assert is_seen_under_autocast(compiled, call) is True
     call(compiled)
     assert len(graphs) == 1
-
-
-# -- in a loop whose model nobody names --------------------------------------------------------------------------
-
-
-class Watched:
-    """A watch of the steps of a loop, and what it has seen and failed with."""
-
-    def __init__(self):
-        self.seen, self.errors = [], []
-        self.watch = StepWatch(lambda *kind: self.seen.append(kind), self.errors.append)
-        self.watch.listen()
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled():
-    torch._dynamo.utils.counters.clear()
-
-
-@pytest.fixture
-def watched():
-    watched = Watched()
-    yield watched
-    watched.watch.end()
-    assert not watched.errors
-
-
-def step(model, optimizer, inputs=None, autocast=False):
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        loss = model(torch.randn(2, 3, 8, 8) if inputs is None else inputs).sum()
-    loss.backward()
-    optimizer.step()
-
-
-def small_net():
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2))
-
-
-@pytest.mark.parametrize(
-    ("autocast", "precision"), [(True, Seen("bf16", "autocast")), (False, Seen("fp32", "32 bits, without autocast"))]
-)
-def test_two_steps_of_a_loop_tell_precision_and_workload(watched, autocast, precision):
-    wrapper = nn.ModuleDict({"net": small_net()})  # the outermost that is trained, whatever is called
-    net, other = wrapper["net"], small_net()
-    optimizer = torch.optim.SGD(wrapper.parameters(), 0.1)
-    step(net, optimizer, autocast=autocast)
-    assert not watched.seen and n_hooks(net) == 2 and n_hooks(other) == 0
-    saved, inputs = pickle.dumps(net), torch.randn(1, 3, 8, 8)
-    assert b"greenlove" not in saved
-    with torch.no_grad():  # calls that are no training, and do not count
-        for copied in (pickle.loads(saved), copy.deepcopy(net)):
-            assert torch.equal(copied(inputs), net(inputs))
-    step(net, optimizer, autocast=autocast)
-    assert watched.seen == [(precision, Seen("vision", "1 image convolution"))] and n_hooks(net) == 0
-    step(net, optimizer, autocast=not autocast)
-    assert len(watched.seen) == 1
-
-
-def test_weights_tell_at_once(watched):
-    net = mlp().bfloat16()
-    step(net, torch.optim.SGD(net.parameters(), 0.1), torch.randn(2, 8).bfloat16())
-    assert watched.seen == [(Seen("bf16", "weights in bfloat16"), Seen())]
-
-
-def test_a_watch_that_ends_early_leaves_the_model_as_it_was():
-    watched, net = Watched(), small_net()
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    step(net, optimizer)
-    watched.watch.end()
-    assert n_hooks(net) == 0
-    step(net, optimizer)
-    assert not watched.seen
-
-
-def test_an_error_of_ours_ends_the_watch_and_not_the_step(monkeypatch):
-    watched, net = Watched(), small_net()
-    monkeypatch.setattr(training_kind, "workload_of", lambda model: 1 / 0)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    for _ in range(3):
-        step(net, optimizer)
-    watched.watch.end()
-    assert [type(error) for error in watched.errors] == [ZeroDivisionError] and n_hooks(net) == 0
-
-
-def test_a_compiled_model_is_watched_from_outside_and_not_compiled_anew(watched):
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    net = torch.compile(small_net(), backend=backend)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    for _ in range(3):
-        step(net, optimizer, autocast=True)
-    assert len(graphs) == 1 and watched.seen == [(Seen("bf16", "autocast"), Seen("vision", "1 image convolution"))]

@@ -37,20 +37,14 @@ class PyTorchHooks:
 
     Args:
         detector: is told what happens.
-        on_step: called after each step with its optimizer.
         on_error: called once with an error of ours; nothing is heard any more then.
 
     Attributes:
         has_torch: torch was imported.
     """
 
-    def __init__(
-        self,
-        detector: LoopDetector,
-        on_error: Callable[[Exception], None],
-        on_step: Callable[[Any], None] | None = None,
-    ) -> None:
-        self._detector, self._on_error, self._on_step = detector, on_error, on_step
+    def __init__(self, detector: LoopDetector, on_error: Callable[[Exception], None]) -> None:
+        self._detector, self._on_error = detector, on_error
         self._is_on = False
         self._inside = threading.local()  # depth: how many loaders of subclasses are fetching on this thread
         self._n_inside = 0  # iterators of such loaders, of all threads
@@ -88,15 +82,13 @@ class PyTorchHooks:
     def _hook_optimizers(self, module: types.ModuleType) -> None:
         self.has_torch = True
 
-        detector, on_step = self._detector, self._on_step
+        detector = self._detector
         detector.is_within_itself = _steps_within_itself
 
         def ended(optimizer: object, args: object, kwargs: object) -> None:
             if self._is_on:
                 try:
                     detector.step_ended(optimizer)
-                    if on_step is not None:
-                        on_step(optimizer)
                 except BudgetExceeded:
                     raise
                 except Exception as error:  # ours

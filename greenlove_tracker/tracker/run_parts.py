@@ -9,7 +9,6 @@ from greenlove_tracker.tracker.budgets import BudgetMonitor
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.intensity_watch import IntensityWatch
-from greenlove_tracker.tracker.kind_of_training import KindOfTraining
 from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.metric_log import MetricLog
 from greenlove_tracker.tracker.part import RunPart, RunParts
@@ -23,7 +22,6 @@ PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
     LogKeeper,
     SpanRecorder,
     MetricLog,
-    KindOfTraining,
     RunForecaster,
     BudgetMonitor,
     StatusPrinter,

@@ -45,7 +45,6 @@ from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_export
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.intensity_watch import IntensityWatch
-from greenlove_tracker.tracker.kind_of_training import KindOfTraining
 from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields, wait_before
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
@@ -554,12 +553,12 @@ class Session:
             precision: that it computes in.
             workload: its class.
         """
+        settings = self.state.settings
+        kinds = (("precision", settings.precision, precision), ("workload", settings.workload, workload))
         with self.tracked_call:
-            self.run_parts.get(KindOfTraining).note(precision, workload)
-
-    def note_step_of(self, optimizer: Any) -> None:
-        """Take notice of a step of one of torch's optimizers, which an observer tells of."""
-        self.run_parts.get(KindOfTraining).stepped(optimizer)
+            for name, given, found in kinds:
+                if found.value and not given and not self.state.is_finished:
+                    self.writer.write_fields([Field(name, found.value), Field(f"{name}_basis", found.basis)])
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log what became of a checkpoint; from any thread."""
@@ -675,7 +674,7 @@ class Session:
             known = self._known_fields(plan)
             gone = {field.name for field in said} - {field.name for field in known}
             self.writer.write_fields([*known, *(Field(name, "") for name in gone)])
-            for kind in (IntensityWatch, RunForecaster, KindOfTraining, RunExporters):
+            for kind in (IntensityWatch, RunForecaster, RunExporters):
                 self.run_parts.renew(kind, rows)
             if meter is not None:
                 state.take_meter(_watched(meter, settings) if state.in_background else meter)

@@ -648,27 +648,6 @@ def test_a_precision_that_there_is_not_is_refused_at_once():
         Tracker(precision="int4")
 
 
-def test_a_loop_shows_its_precision_and_its_class_of_workload_and_keeps_no_hook(clock):
-    torch = pytest.importorskip("torch")
-    hooks = torch.optim.Optimizer.step.__globals__["_global_optimizer_post_hooks"]
-    before, net = len(hooks), torch.nn.Sequential(torch.nn.EmbeddingBag(5, 4), torch.nn.Linear(4, 2))
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    with make(clock, epochs=2, precision="tf32") as tracker:
-        for _ in range(2):
-            tracker.epoch_start()
-            net(torch.zeros(2, 3, dtype=torch.long)).sum().backward()
-            optimizer.step()
-            tracker.epoch_end()
-    run = only_run()
-    assert (run.text("precision"), run.text("precision_basis")) == ("tf32", "given")
-    assert (run.text("workload"), run.text("workload_basis")) == ("recommendation", "1 embedding bag")
-    shutil.rmtree("greenlove_logs")
-    assert len(hooks) == before and not net[1]._forward_pre_hooks
-    with make(clock, epochs=1) as tracker:  # without a step of torch's there is nothing to see
-        train(tracker, clock, 1)
-    assert len(hooks) == before and "precision" not in only_run().fields
-
-
 def test_rows_are_on_the_disk_with_the_next_tick(clock, monkeypatch):
     synced, fsync = set(), os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.add(os.fstat(handle).st_ino), fsync(handle)))
