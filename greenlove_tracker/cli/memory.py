@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from greenlove_tracker.cli.base import changed_task, cli, csv_option, json_option, technique_names
+from greenlove_tracker.cli.base import (
+    changed_task,
+    cli,
+    csv_option,
+    json_option,
+    show,
+    show_json,
+    technique_names,
+    verbose_option,
+)
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
 
@@ -19,6 +26,7 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 @click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
 @json_option
 @csv_option
+@verbose_option
 def memory(
     task: str,
     script_arguments: tuple[str, ...],
@@ -26,6 +34,7 @@ def memory(
     batch_size: int | None,
     as_json: bool,
     as_csv: bool,
+    is_verbose: bool,
 ) -> None:
     """Estimate a PyTorch training's GPU memory, by part and by technique, and list the GPUs that hold it.
 
@@ -43,7 +52,8 @@ def memory(
     if find_spec("torch") is None:
         raise MissingExtraError('memory needs torch: pip install "greenlove-tracker[torch]"')
     from greenlove_tracker.exploration.task import load_task_function
-    from greenlove_tracker.report.memory_screen import memory_csv, memory_record, memory_screen
+    from greenlove_tracker.logs.csvio import csv_text
+    from greenlove_tracker.report.memory_report import memory_document, memory_record, memory_values
     from greenlove_tracker.techniques.memory import estimate_memory
 
     if batch_size is not None and batch_size < 1:
@@ -54,8 +64,9 @@ def memory(
     sizes = {row.batch_size for row in rows if row.batch_size is not None}
     about = f"{task}, batches of {min(sizes):,}" if len(sizes) == 1 else task
     if as_json:
-        click.echo(json.dumps(memory_record(rows, about), indent=2))
+        show_json(memory_record(rows, about))
     elif as_csv:
-        click.echo(memory_csv(rows), nl=False)
+        values = list(map(memory_values, rows))
+        click.echo(csv_text(list(values[0]), values), nl=False)
     else:
-        click.echo(memory_screen(rows, about))
+        show(memory_document(rows, about), is_verbose=is_verbose)

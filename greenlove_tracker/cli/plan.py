@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker import format as fmt
-from greenlove_tracker.cli.base import CommandVerb, cli, json_option, show_screen
+from greenlove_tracker.cli.base import CommandVerb, cli, json_option, show, show_json, verbose_option
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import P99, Estimate, Forecast
@@ -84,6 +83,7 @@ _OPTIONS = {
     "--checkpoints", metavar="DIR", help="with --chain: treat a job that leaves no newer checkpoint in DIR as failed"
 )
 @json_option
+@verbose_option
 def plan(
     log_dir: str | None,
     hours: float | None,
@@ -102,6 +102,7 @@ def plan(
     replay: str | None,
     checkpoints: str | None,
     as_json: bool,
+    is_verbose: bool,
     **sources: Any,
 ) -> None:
     """Find when and where a training emits or costs least, what that saves, and whether waiting is worth it.
@@ -116,9 +117,9 @@ def plan(
     greenlove plan --deadline +24h --intensity live --emit slurm -- python train.py
     greenlove plan --chain --time 24:00:00 -- python train.py > chain.sh
     """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.build import checked_suffix, write_document
-    from greenlove_tracker.report.plan_report import plan_document
-    from greenlove_tracker.report.plan_screen import plan_record, plan_screen
+    from greenlove_tracker.report.plan_report import plan_document, plan_record
     from greenlove_tracker.scheduling.windows import LEAST_SAVING, best_start
 
     command = click.get_current_context().meta["command"]
@@ -146,17 +147,17 @@ def plan(
         price_usd_per_kwh=asked.price(by),
         least_saving=LEAST_SAVING if least_saving is None else parse_share(least_saving),
     )
+    document = plan_document(advice, job.about)
     if output is not None:
-        click.echo(f"wrote {write_document(plan_document(advice, job.about), output)}", err=True)
+        click.echo(f"wrote {write_document(document, output)}", err=True)
     if as_json:
-        click.echo(json.dumps(plan_record(advice, job.about), indent=2))
+        show_json(plan_record(advice, job.about))
         return
-    screen = plan_screen(advice, job.about)
     if emit is None:
-        show_screen(screen)
+        show(document, is_verbose=is_verbose)
         return
     file = _job_file(emit, every, image, command, advice, job, now)  # before the screen: a refusal comes alone
-    console.say(screen)
+    console.say(terminal.render(document, brief=not is_verbose))
     click.echo(file, nl=not file.endswith("\n"))
 
 
@@ -230,7 +231,8 @@ def _plan_chain(
     as_json: bool,
 ) -> None:
     """Say how many jobs the training takes, and print the script that submits them."""
-    from greenlove_tracker.report.plan_screen import chain_record, chain_screen
+    from greenlove_tracker.rendering import terminal
+    from greenlove_tracker.report.plan_report import chain_document, chain_record
     from greenlove_tracker.scheduling.job_chain import job_chain, job_times, parse_time_limit_s
     from greenlove_tracker.scheduling.times import parse_span_s
 
@@ -251,9 +253,9 @@ def _plan_chain(
         checkpoints=checkpoints,
     )
     if as_json:
-        click.echo(json.dumps(chain_record(planned, job.about), indent=2))
+        show_json(chain_record(planned, job.about))
         return
-    console.say(chain_screen(planned, job.about, is_longest=job.longest_s is not None))
+    console.say(terminal.render(chain_document(planned, job.about, is_longest=job.longest_s is not None)))
     click.echo(planned.script(), nl=False)
 
 
@@ -435,7 +437,7 @@ def _job_file(
     now: datetime,
 ) -> str:
     """Return the file that starts the command when it is advised to."""
-    from greenlove_tracker.report.plan_screen import headline
+    from greenlove_tracker.report.plan_report import headline
     from greenlove_tracker.scheduling.job_files import job_file
 
     return job_file(

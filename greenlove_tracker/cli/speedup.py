@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from greenlove_tracker.cli.base import cli, json_option
+from greenlove_tracker.cli.base import cli, json_option, show, show_json, verbose_option
 from greenlove_tracker.errors import UsageError
 
 _OPTIONS = {"custom_speedup": "greenlove project --speedup", "local_memory_gb": "greenlove project --gpu-memory"}
@@ -18,7 +16,10 @@ _OPTIONS = {"custom_speedup": "greenlove project --speedup", "local_memory_gb": 
 @click.option("--workload", help="kind of model: language, vision, speech, recommendation, graph or other")
 @click.option("--precision", default="bf16", show_default=True, help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8")
 @json_option
-def speedup(local: str, targets: tuple[str, ...], workload: str | None, precision: str, as_json: bool) -> None:
+@verbose_option
+def speedup(
+    local: str, targets: tuple[str, ...], workload: str | None, precision: str, as_json: bool, is_verbose: bool
+) -> None:
     """Show how many times faster GPU B trains than GPU A, with its 90% range; of several, name the fastest.
 
     \b
@@ -27,7 +28,7 @@ def speedup(local: str, targets: tuple[str, ...], workload: str | None, precisio
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.projection.catalogue import recognise
     from greenlove_tracker.projection.speedup import speedups
-    from greenlove_tracker.report.speedup_screen import speedup_record, speedup_screen
+    from greenlove_tracker.report.speedup_report import speedup_document, speedup_record
     from greenlove_tracker.workloads import precision_named, workload_named
 
     precision = precision_named(precision)
@@ -36,9 +37,9 @@ def speedup(local: str, targets: tuple[str, ...], workload: str | None, precisio
     found = speedups(here, there, workload=workload, precision=precision)
     compared = list(zip(there, found, strict=True))
     if as_json:
-        click.echo(json.dumps(speedup_record(here, compared, workload, precision), indent=2))
+        show_json(speedup_record(here, compared, workload, precision))
     else:
-        click.echo(speedup_screen(here, compared, workload, precision))
+        show(speedup_document(here, compared, workload, precision), is_verbose=is_verbose)
 
 
 @cli.command(short_help="List the GPUs that can be compared, and what they cost to rent.")
@@ -55,7 +56,7 @@ def gpus(text: str, is_for_rent: bool, provider: str | None, prices: str | None,
     greenlove gpus --rent
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.projection.listings import known_gpus, offers_of
-    from greenlove_tracker.report.speedup_screen import gpus_record, gpus_screen
+    from greenlove_tracker.report.speedup_report import gpus_document, gpus_record
 
     known = known_gpus(text, offers_of(provider, prices))
     if is_for_rent:
@@ -63,6 +64,6 @@ def gpus(text: str, is_for_rent: bool, provider: str | None, prices: str | None,
         if not known:
             raise UsageError(f"no GPU called {text!r} has an offer with a price: leave --rent out")
     if as_json:
-        click.echo(json.dumps(gpus_record(known), indent=2))
+        show_json(gpus_record(known))
     else:
-        click.echo(gpus_screen(known))
+        show(gpus_document(known), is_verbose=True)  # the list is what is asked for

@@ -19,7 +19,6 @@ from greenlove_tracker.report.method import agrees, number
 from greenlove_tracker.report.projection_report import projection_blocks
 
 _MOST_DOTS = 300  # of single epochs in a chart
-_MOST_LINES = 6  # of sample sizes in a chart
 
 
 def exploration_document(
@@ -168,7 +167,6 @@ def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...
     blocks: list[doc.Block] = [doc.Heading(f"Time of {_AN_EPOCH[_is_of_fits(forecast, trials)]}, for each sample size")]
     if len(medians) > 1:
         blocks += _chart(forecast, trials, medians)
-    blocks += _epoch_chart(by_size, of_fits=_is_of_fits(forecast, trials))
     return (*blocks, _sizes(forecast, trials, by_size, medians))
 
 
@@ -228,47 +226,6 @@ def _chart(forecast: Forecast, trials: Sequence[Trial], medians: Mapping[int, fl
     title, axis = f"Single {circles} and {what}", f"samples of {_AN_EPOCH[is_of_fits]}"
     chart = doc.LineChart(title, axis, scale.unit, line, dots, edges)
     return doc.ChartRow((chart,)), doc.Paragraph(note, is_note=True)
-
-
-def _epoch_chart(by_size: Mapping[int, Sequence[Trial]], *, of_fits: bool) -> tuple[doc.Block, ...]:
-    """Draw the time of each epoch within its trial, a line a sample size; nothing where no trial had two epochs.
-
-    The first epochs of a trial are cold. Of several trials of a size, the median of those that had such an epoch.
-    """
-    medians_s = {size: _medians_by_epoch(group) for size, group in sorted(by_size.items())}
-    longest = max(map(len, medians_s.values()))
-    if longest < 2:
-        return ()
-    scale = time_scale(max(s for durations_s in medians_s.values() for s in durations_s))
-    step = -(-len(medians_s) // _MOST_LINES)
-    sizes = [size for i, size in enumerate(reversed(medians_s)) if i % step == 0]  # the largest first, as they lie
-    lines = [
-        doc.Line(
-            fmt.plural(size, "sample"), thinned([(float(i), scale.value(s)) for i, s in enumerate(medians_s[size], 1)])
-        )
-        for size in sizes
-    ]
-    what = "fit" if of_fits else "epoch"
-    chart = doc.LineChart(
-        f"Each {what} of a trial, by sample size",
-        f"{what} of the trial",
-        scale.unit,
-        lines[0].points,
-        name=lines[0].name,
-        others=tuple(lines[1:]),
-    )
-    several = " Several trials of a size are shown by their median." if max(map(len, by_size.values())) > 1 else ""
-    left_out = f" {len(lines)} of {len(medians_s)} sizes are drawn." if len(lines) < len(medians_s) else ""
-    note = f"The first {what}s of a trial are cold: they load, compile and warm up.{several}{left_out}"
-    return doc.ChartRow((chart,)), doc.Paragraph(note, is_note=True)
-
-
-def _medians_by_epoch(trials: Sequence[Trial]) -> list[float]:
-    longest = max(len(trial.epoch_durations_s) for trial in trials)
-    return [
-        statistics.median(t.epoch_durations_s[i] for t in trials if len(t.epoch_durations_s) > i)
-        for i in range(longest)
-    ]
 
 
 def _band(

@@ -1,46 +1,40 @@
-"""The advice on a start, as a document: the figures now and then, the curve of the hours, the regions, all sources."""
+"""The advice on a start, and a chain of jobs, as documents and as plain values for JSON."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import (
     Block,
     ChartRow,
     Column,
     Document,
     Heading,
-    KeyFigure,
-    KeyFigures,
     Line,
     LineChart,
     Paragraph,
     Table,
 )
-from greenlove_tracker.report.plan_screen import (
-    MOCK_WARNING,
-    REGION_COLUMNS,
-    figures,
-    headline,
-    region_cells,
-    remarks,
-    source_text,
-    start_title,
-    when_text,
-)
-from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
+    from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
+    from greenlove_tracker.scheduling.intensity_series import IntensityBasis
+    from greenlove_tracker.scheduling.job_chain import JobChain, TimeTaken
 
+_MOCK = "The intensities are invented, of no grid: for trying things out alone."
+_OFFLINE = ("csv", "table", "mock")  # providers that ask no network
+_HOURS_SAID_H = 72  # beyond, a wait is told in days
 _MOST_LINES = 5  # regions of a chart; the table holds them all
 
 
 def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> Document:
-    """Return the advice as a report of its own.
+    """Return when and where to start, and what that saves.
 
     Args:
         advice: of ``best_start``.
@@ -48,41 +42,209 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
         zone: of the clock; default: the machine's.
     """
     deadline = "" if advice.deadline_utc is None else f"by {_dated(advice.deadline_utc, zone)}"
-    given = f"given {_dated(advice.now_utc or advice.start_utc, zone)}"
-    blocks: list[Block] = [Paragraph(f"{headline(advice, zone)}.")]
-    if advice.is_mock:
-        blocks.append(Paragraph(f"{MOCK_WARNING.replace('  ', ': ')}."))
-    blocks.append(KeyFigures(tuple(_key_figures(advice, zone))))
-    if said := remarks(advice, zone):
-        blocks.append(Table((Column("", 1), Column("", 6)), tuple(said)))
-    if advice.hours:
-        blocks += [Heading("The hours until the deadline"), *_curve(advice, zone)]
-    if len(advice.alternatives) > 1:
-        columns = tuple(Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS)
-        rows = tuple(region_cells(row, advice, zone) for row in advice.alternatives)
-        blocks += [Heading("The regions"), Table(columns, rows)]
-    blocks += [Heading("What this rests on"), _sources(advice)]
+    rows = figures(advice, zone)
+    titles = ("", f"now, {when_text(_now(advice), _now(advice), zone)}", start_title(advice, zone))
+    n = 3 if titles[2] else 2
+    now_and_then = Table(tuple(Column(title, 1, bool(title)) for title in titles[:n]), tuple(row[:n] for row in rows))
+    regions = Table(
+        tuple(Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS),
+        tuple(region_cells(row, advice, zone) for row in advice.alternatives),
+    )
+    is_choice = len(advice.alternatives) > 1
+    blocks: list[Block] = [regions if is_choice else now_and_then]
+    said = [_MOCK] if advice.is_mock else []
+    said += [f"The run: {about}."] if about else []
+    if advice.wait_s > 0 and advice.duration_s is not None:
+        said.append(_waiting_text(advice, _now(advice), zone))
+    blocks += [Paragraph(text) for text in said]
+    blocks += [Heading("Now and then"), now_and_then] if is_choice else []
+    blocks += [Heading("The hours until the deadline"), *_curve(advice, zone)] if advice.hours else []
+    sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
+    blocks += [Heading("How we know"), Table((Column("region", 1), Column("source", 5)), tuple(sources))]
+    if advice.probability_of_saving is not None and n == 3:
+        blocks.append(Paragraph(f"Any saving at all is {fmt.chance(advice.probability_of_saving)} likely."))
     blocks += [Paragraph(f"{note}.", is_note=True) for note in advice.notes]
     return Document(
         title="When to start",
-        subtitle=" · ".join(filter(None, (about, deadline, given))),
+        subtitle=" · ".join(filter(None, (about, deadline, f"given {_dated(_now(advice), zone)}"))),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        verdict=f"{headline(advice, zone)}.",
+        stamp="MOCK" if advice.is_mock else "",
         blocks=tuple(blocks),
     )
+
+
+def plan_text(advice: StartAdvice, about: str = "") -> str:
+    """Return the answer for a terminal."""
+    return terminal.render(plan_document(advice, about))
+
+
+def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
+    """Return the advice in one sentence: when and where to start, and what that saves; or why not to wait."""
+    if not advice.is_worth_waiting or advice.saving is None:
+        return advice.reason.removesuffix(".")
+    start = "Start now"
+    if advice.wait_s > 0:
+        start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {span_text(advice.wait_s)})"
+    elsewhere = f" in {advice.region}" if len(advice.alternatives) > 1 and advice.region is not None else ""
+    saved = saving_text(advice.saving, "cost" if advice.by == "cost" else "CO2e")
+    return f"{start}{elsewhere}: {saved}"
+
+
+def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
+    """Write a time by the local clock: ``21:00``, ``03:00 tomorrow``, ``Wed 06:00``, or with its date.
+
+    Where the clocks go back, an hour is there twice, and its time in UTC stands beside it.
+
+    Args:
+        when: aware.
+        now: aware.
+        zone: of the clock; default: the machine's.
+    """
+    local = when.astimezone(zone)
+    clock = f"{local:%H:%M}"
+    shown = [(when + hours).astimezone(zone) for hours in (timedelta(hours=-1), timedelta(0), timedelta(hours=1))]
+    if len({f"{moment:%d %H:%M}" for moment in shown}) < len(shown):
+        clock += f" ({when.astimezone(UTC):%H:%M} UTC)"
+    days = (local.date() - now.astimezone(zone).date()).days
+    if days == 0:
+        return clock
+    if days == 1:
+        return f"{clock} tomorrow"
+    return f"{local:%a} {clock}" if 1 < days < 7 else f"{local:%Y-%m-%d} {clock}"
+
+
+def span_text(seconds: float) -> str:
+    """Write a length of time in words' company: ``40 min``, ``11 h``, ``4.2 d``."""
+    if round(seconds / 60) < 60:
+        return f"{round(seconds / 60)} min"
+    hours = seconds / SECONDS_PER_HOUR
+    if hours > _HOURS_SAID_H:
+        return f"{seconds / SECONDS_PER_DAY:.1f} d"
+    return f"{hours:.1f} h" if abs(hours - round(hours)) >= 0.05 and hours < 10 else f"{hours:.0f} h"
+
+
+def saving_text(saving: Estimate, quantity: str) -> str:
+    """Write a saving with its interval: ``47% less CO2e (46% to 48%)``; a tariff is known, and has none."""
+    if quantity == "cost" and saving.lower == saving.upper:
+        return f"{saving.point:z.0%} less {quantity}"
+    return f"{saving.point:z.0%} less {quantity} ({saving.lower:z.0%} to {saving.upper:z.0%})"
+
+
+def intensity_text(value: float | None) -> str:
+    """Write a carbon intensity in gCO2e/kWh."""
+    return fmt.UNKNOWN if value is None else f"{fmt.significant(value)} g/kWh"
+
+
+def figures(advice: StartAdvice, zone: tzinfo | None = None) -> list[tuple[str, str, str]]:
+    """Return what a run emits, costs and meets when started now, and then: label, now, then.
+
+    Where the start is now the third text is empty.
+    """
+    now = _now(advice)
+    is_later = advice.wait_s > 0 or _is_elsewhere(advice)
+    rows = [
+        ("CO2e", fmt.mass(advice.emissions_now_kgco2e), fmt.mass(advice.emissions_kgco2e)),
+        ("cost", fmt.money(advice.cost_now_usd), fmt.money(advice.cost_usd)),
+        (
+            "intensity",
+            intensity_text(advice.intensity_now_gco2e_per_kwh),
+            intensity_text(advice.intensity_gco2e_per_kwh),
+        ),
+    ]
+    if advice.duration_s is not None:
+        duration = timedelta(seconds=advice.duration_s)
+        rows.append(("ends", when_text(now + duration, now, zone), when_text(advice.start_utc + duration, now, zone)))
+    known = (row for row in rows if row[1:] != (fmt.UNKNOWN, fmt.UNKNOWN))
+    return [(label, here, there if is_later else "") for label, here, there in known]
+
+
+def start_title(advice: StartAdvice, zone: tzinfo | None = None) -> str:
+    """Return the title of the figures of the start: ``at 03:00 tomorrow``; empty where it is now and here."""
+    if advice.wait_s > 0:
+        title = f"at {when_text(advice.start_utc, _now(advice), zone)}"
+        return f"{title}, {advice.region}" if _is_elsewhere(advice) else title
+    return f"now, {advice.region}" if _is_elsewhere(advice) else ""
+
+
+def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> str:
+    duration = timedelta(seconds=advice.duration_s or 0.0)
+    end, end_now = advice.start_utc + duration, now + duration
+    text = f"It ends at {when_text(end, now, zone)} instead of {when_text(end_now, now, zone)}"
+    if advice.deadline_utc is not None:
+        left_s = (advice.deadline_utc - end).total_seconds()
+        text += ", at the deadline" if left_s < 60 else f", {span_text(left_s)} before the deadline"
+    if advice.cost_usd is not None and advice.cost_now_usd is not None:
+        more = advice.cost_usd - advice.cost_now_usd
+        alike = abs(more) < 0.005 * max(advice.cost_now_usd, 1e-9)  # half a percent is not told
+        text += "; electricity costs the same" if alike else f"; electricity costs {_signed(more)}"
+    return f"{text}."
+
+
+def _signed(more_usd: float) -> str:
+    return f"{fmt.money(abs(more_usd))} {'more' if more_usd > 0 else 'less'}"
+
+
+def region_cells(row: RegionAdvice, advice: StartAdvice, zone: tzinfo | None = None) -> tuple[str, ...]:
+    """Return a region's row: its name, start, intensity, CO2e, cost and saving."""
+    start = fmt.UNKNOWN
+    if row.start_utc is not None:
+        is_now = row.start_utc <= _now(advice)
+        start = "now" if is_now else when_text(row.start_utc, _now(advice), zone)
+    saving = "" if row.problem or advice.by == "cost" else fmt.UNKNOWN
+    if row.saving is not None:
+        saving = f"{row.saving.point:z.0%} ({row.saving.lower:z.0%} to {row.saving.upper:z.0%})"
+    return (
+        row.region or "",
+        start,
+        intensity_text(row.intensity_gco2e_per_kwh),
+        fmt.mass(row.emissions_kgco2e),
+        fmt.money(row.cost_usd),
+        saving,
+    )
+
+
+REGION_COLUMNS = ("region", "best start", "intensity", "CO2e", "cost", "saved against now")
+
+
+def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
+    """Return where the figures of a region are from, how old the newest is, and who failed before.
+
+    Args:
+        source: of a region.
+        is_left_out: whether a region with a problem is left out among others; else the advice itself says why.
+    """
+    parts = [source.source or "no service answered"]
+    if source.provider in _OFFLINE and not source.failures:
+        parts.append("no network used")
+    if source.basis:
+        parts.append(source.basis)
+    if source.age_s is not None:
+        parts.append(f"newest figure {span_text(source.age_s)} old")
+    if source.forecast:
+        parts.append(source.forecast)
+    if source.yearly_gco2e_per_kwh is not None:
+        parts.append(f"{intensity_text(source.yearly_gco2e_per_kwh)}, of a year")
+    if source.problem and is_left_out:
+        parts.append(f"left out: {source.problem}")
+    elif source.failures and not source.problem:
+        parts.append(f"asked in vain: {'; '.join(source.failures)}")
+    return " · ".join(parts)
+
+
+def _now(advice: StartAdvice) -> datetime:
+    return advice.now_utc or advice.start_utc - timedelta(seconds=advice.wait_s)
+
+
+def _is_elsewhere(advice: StartAdvice) -> bool:
+    """Return True where the run starts in another region than it would now."""
+    here = next((s.region for s in advice.sources if not s.problem), advice.region)
+    return advice.region != here
 
 
 def _dated(when: datetime, zone: tzinfo | None) -> str:
     """Write a time with its date and zone: a page is read on another day."""
     return f"{when.astimezone(zone):%Y-%m-%d %H:%M %Z}"
-
-
-def _key_figures(advice: StartAdvice, zone: tzinfo | None) -> list[KeyFigure]:
-    title = start_title(advice, zone)
-    found = []
-    for label, now, then in figures(advice, zone):
-        how = (f"{title}; {now} if started now",) if then else ("started now",)
-        found.append(KeyFigure(label, then or now, how))
-    return found
 
 
 def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
@@ -94,39 +256,176 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
     run = tuple((x, y) for x, y in known if begin - 1 < x < end)
-    when = when_text(advice.start_utc, advice.now_utc or advice.start_utc, zone)
-    others = [Line(f"the run, started {'now' if advice.wait_s <= 0 else f'at {when}'}", run)] if run else []
+    others = [Line("the run", run)] if run else []
     for row in advice.alternatives:
         points = _points(row.hours, first)
         if row.region != advice.region and points and len(others) < _MOST_LINES:
             others.append(Line(row.region or "", points))
-    band = tuple(
-        (x, hour.lower, hour.upper)
-        for x, hour in enumerate(advice.hours)
-        if hour.lower is not None and hour.upper is not None
-    )
+    bounds = ((x, hour.lower, hour.upper) for x, hour in enumerate(advice.hours))
     chart = LineChart(
-        title="Carbon intensity of each hour, as expected, with its 90% interval",
+        title="Carbon intensity as expected, with its 90% interval",
         x_label=f"hours from {first.astimezone(zone):%a %H:%M} local time",
         y_label="gCO2e/kWh",
         points=known,
-        band=band,
+        band=tuple((x, low, high) for x, low, high in bounds if low is not None and high is not None),
         name=advice.region or "expected",
         others=tuple(others),
     )
-    blocks: list[Block] = [ChartRow((chart,))]
     n_unknown = sum(hour.expected is None for hour in advice.hours)
-    if n_unknown:
-        text = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown: a week is forecast at most."
-        blocks.append(Paragraph(text, is_note=True))
-    return blocks
+    text = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown: a week is forecast at most."
+    return [ChartRow((chart,)), *([Paragraph(text, is_note=True)] if n_unknown else [])]
 
 
 def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[float, float], ...]:
     return tuple(((hour.utc - first) / timedelta(hours=1), h) for hour in hours if (h := hour.expected) is not None)
 
 
-def _sources(advice: StartAdvice) -> Table:
-    is_left_out = bool(advice.hours)
-    rows = tuple((s.region or "here", source_text(s, is_left_out=is_left_out)) for s in advice.sources)
-    return Table((Column("region", 1), Column("source, age and forecast", 5)), rows)
+# -- A chain of jobs --
+
+
+def chain_document(chain: JobChain, about: str = "", *, is_longest: bool = True) -> Document:
+    """Return how many jobs a training takes, why, and what to know of them.
+
+    Args:
+        chain: of ``job_chain``.
+        about: the training in words.
+        is_longest: whether its time is the longest expected; False: a time as given.
+    """
+    longest = span_text(chain.training_s)
+    how = f"at most {longest} with a probability of 99%" if is_longest else f"{longest} (no margin is added)"
+    said = "One job is enough" if chain.n_jobs == 1 else f"{chain.n_jobs} jobs, one after the other"
+    times = chain.times
+    each = (
+        f"Each job trains for {fmt.duration(chain.usable_s)}; the rest: restart {_taken(times.restart)}, replay of an "
+        f"epoch's batches up to {_taken(times.replay)}; {fmt.duration(chain.notice_s)} before its end it gets a signal "
+        f"to save (save {_taken(times.save)}), by Slurm up to a minute earlier."
+    )
+    return Document(
+        title="A chain of jobs",
+        subtitle=about,
+        footer="",
+        verdict=f"{said}: the training takes {how}, and a job may take {span_text(chain.limit_s)}.",
+        blocks=(Paragraph(each), *(Paragraph(f"{text[:1].upper()}{text[1:]}.") for text in chain_notes(chain))),
+    )
+
+
+def chain_notes(chain: JobChain) -> list[str]:
+    """Return what to know of a chain before it is submitted, in sentences."""
+    notes = [
+        "the training must go on from its checkpoints by itself, as with greenlove_tracker.Checkpointer; once it ends "
+        "with exit code 0, the jobs after it end at once",
+    ]
+    if chain.n_jobs > 1:
+        notes.append(
+            f"two jobs in a row that fail stop the chain. A job that Slurm preempts is used up, as one of the "
+            f"{chain.n_jobs}; submitted again, the chain goes on from the last checkpoint"
+        )
+    if chain.checkpoints is None:
+        notes.append(
+            "without --checkpoints DIR only exit codes tell failures: a training that saves nothing is not noticed"
+        )
+    if chain.is_launched:
+        notes.append(
+            f"{chain.command[0]} starts the training in processes of its own and hands SIGTERM on, not SIGUSR1: they "
+            "then have 30 s to save. One task of srun for each rank has the whole time"
+        )
+    return notes
+
+
+def _taken(time: TimeTaken) -> str:
+    return f"{fmt.duration(time.seconds)} ({time.basis})"
+
+
+def chain_record(chain: JobChain, about: str = "") -> dict[str, Any]:
+    """Return all of a chain as one object for JSON."""
+    parts = {"save": chain.times.save, "restart": chain.times.restart, "replay": chain.times.replay}
+    return {
+        "about": about or None,
+        "jobs": chain.n_jobs,
+        "limit_s": chain.limit_s,
+        "training_s": chain.training_s,
+        "usable_s": chain.usable_s,
+        "notice_s": chain.notice_s,
+        "signal": f"SIG{chain.signal}",
+        "times": {name: {"seconds": part.seconds, "basis": part.basis} for name, part in parts.items()},
+        "command": list(chain.command),
+        "checkpoints": chain.checkpoints,
+        "notes": chain_notes(chain),
+        "script": chain.script(),
+    }
+
+
+# -- Plain values --
+
+
+def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
+    """Return all of an advice as one object for JSON; what is not known is null, not zero."""
+    return {
+        "says": headline(advice),
+        "about": about or None,
+        "is_worth_waiting": advice.is_worth_waiting,
+        "reason": advice.reason,
+        "by": advice.by,
+        "now_utc": _time(advice.now_utc),
+        "start_utc": _time(advice.start_utc),
+        "wait_s": advice.wait_s,
+        "deadline_utc": _time(advice.deadline_utc),
+        "duration_s": advice.duration_s,
+        "energy_kwh": advice.energy_kwh,
+        "region": advice.region or None,
+        "saving": _estimate(advice.saving),
+        "probability_of_saving": advice.probability_of_saving,
+        "emissions_kgco2e": advice.emissions_kgco2e,
+        "emissions_now_kgco2e": advice.emissions_now_kgco2e,
+        "cost_usd": advice.cost_usd,
+        "cost_now_usd": advice.cost_now_usd,
+        "intensity_gco2e_per_kwh": advice.intensity_gco2e_per_kwh,
+        "intensity_now_gco2e_per_kwh": advice.intensity_now_gco2e_per_kwh,
+        "is_mock": advice.is_mock,
+        "hours": [_hour(hour) for hour in advice.hours],
+        "regions": [
+            {
+                "region": row.region or None,
+                "start_utc": _time(row.start_utc),
+                "intensity_gco2e_per_kwh": row.intensity_gco2e_per_kwh,
+                "emissions_kgco2e": row.emissions_kgco2e,
+                "cost_usd": row.cost_usd,
+                "saving": _estimate(row.saving),
+                "left_out": row.problem or None,
+                "hours": [_hour(hour) for hour in row.hours],
+            }
+            for row in advice.alternatives
+        ],
+        "sources": [
+            {
+                "region": source.region or None,
+                "provider": source.provider or None,
+                "source": source.source or None,
+                "basis": source.basis or None,
+                "is_mock": source.is_mock,
+                "known_hours": source.n_hours,
+                "newest_utc": _time(source.newest_utc),
+                "age_s": source.age_s,
+                "forecast": source.forecast or None,
+                "yearly_gco2e_per_kwh": source.yearly_gco2e_per_kwh,
+                "failures": list(source.failures),
+                "left_out": source.problem or None,
+            }
+            for source in advice.sources
+        ],
+        "notes": list(advice.notes),
+    }
+
+
+def _time(when: datetime | None) -> str | None:
+    return None if when is None else when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, float] | None:
+    if estimate is None:
+        return None
+    return {"point": estimate.point, "lower": estimate.lower, "upper": estimate.upper, "level": estimate.level}
+
+
+def _hour(hour: IntensityHour) -> dict[str, Any]:
+    return {"utc": _time(hour.utc), "expected": hour.expected, "lower": hour.lower, "upper": hour.upper}

@@ -82,9 +82,9 @@ class BestStart:
 
     def plan_text(self) -> str:
         """Return when it would begin."""
-        from greenlove_tracker.report.plan_screen import plan_screen
+        from greenlove_tracker.report.plan_report import plan_text
 
-        return plan_screen(self.planned(datetime.now(UTC))[0], self.about)
+        return plan_text(self.planned(datetime.now(UTC))[0], self.about)
 
     def wait(self, *, quiet: bool) -> None:
         """Wait for it."""
@@ -96,9 +96,9 @@ class BestStart:
             return found
 
         def opening() -> str:
-            from greenlove_tracker.report.plan_screen import plan_screen
+            from greenlove_tracker.report.plan_report import plan_text
 
-            return plan_screen(advised[0], self.about) if advised else ""
+            return plan_text(advised[0], self.about) if advised else ""
 
         # One that is past is no reason to begin without a plan, which says that the deadline cannot be met.
         latest_utc_s = None if self.latest <= datetime.now(UTC) else self.latest.timestamp()

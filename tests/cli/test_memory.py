@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.comparisons import MemoryRow
-from greenlove_tracker.report.memory_screen import memory_csv, memory_record, memory_screen
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.report.memory_report import memory_document, memory_record, memory_values
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -82,15 +83,14 @@ def row(name, peak_gb, reason=""):
 
 def test_what_is_too_large_or_unknown_is_said_and_never_zero():
     rows = [row("baseline", 60.0), row("half+as-much", 21.0), row("huge", 900.0), row("amp-bf16", None, "not here")]
-    text = memory_screen(rows, "train.py:task")
+    text = terminal.render(memory_document(rows, "train.py:task"))
     assert "80 GB or more: " in text and "A100" in text and "32 GB or more: " in text
     assert "none: more than any GPU in the table holds, of which the largest has 288 GB" in text
-    assert "! amp-bf16: not here" in text and max(map(len, text.splitlines())) <= 100
+    assert "amp-bf16: not here." in text and max(map(len, text.splitlines())) <= 100
     baseline, half, huge, unknown = memory_record(rows, "")["rows"]
     assert "A100 SXM4 80GB" in baseline["fits_on"] and "L40S" in baseline["too_large_for"]
     assert "L4" in half["may_fit_on"] and "L4" not in half["fits_on"]  # 21 of 21.8 GiB: within the error
     assert huge["fits_on"] == [] and huge["fits_from_gb"] is None
     assert unknown["peak_bytes"] is None and unknown["fits_on"] == unknown["too_large_for"] == []
-    last = list(csv.DictReader(memory_csv(rows).splitlines()))[-1]
-    assert last["peak_gb"] == "" and last["reason"] == "not here"
-    assert memory_screen(rows[3:], "x").splitlines()[-1] == "! amp-bf16: not here"
+    assert memory_values(rows[-1])["peak_gb"] is None and memory_values(rows[-1])["reason"] == "not here"
+    assert terminal.render(memory_document(rows[3:], "x")).splitlines()[-1] == "  amp-bf16: not here."

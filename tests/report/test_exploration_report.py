@@ -74,12 +74,3 @@ def epoch_chart(logs: Path, trials: list[Trial]) -> tuple[LineChart, str] | None
         if isinstance(block, ChartRow) and block.charts[0].x_label == "epoch of the trial":
             return block.charts[0], after.text
     return None
-
-
-def test_the_epochs_of_each_sample_size_are_drawn(tmp_path: Path) -> None:
-    trials = [Trial(128 * b, 128, (0.8 * b, 0.5 * b, 0.4 * b)) for b in (10, 20, 40)]
-    chart, note = epoch_chart(tmp_path, [*trials, Trial(1280, 128, (10.0, 7.0)), Trial(1280, 128, (12.0, 6.0))])
-    assert [line.name for line in chart.lines] == ["5,120 samples", "2,560 samples", "1,280 samples"]
-    assert chart.y_label == "s" and chart.points == ((1.0, 32.0), (2.0, 20.0), (3.0, 16.0))
-    assert chart.others[1].points == ((1.0, 10.0), (2.0, 6.0), (3.0, 4.0))  # medians of 8, 10, 12 and of 5, 7, 6
-    assert "Several trials of a size are shown by their median." in note

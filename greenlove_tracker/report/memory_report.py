@@ -1,4 +1,4 @@
-"""The memory of a training by technique: on the terminal, and as plain values for JSON and CSV."""
+"""The memory of a training by technique, as a document and as plain values for JSON and CSV."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.comparisons import MEASURED_STEP, MemoryRow
-from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.rendering import terminal
+from greenlove_tracker.rendering.document import Column, Document, Heading, Paragraph, Table
 from greenlove_tracker.tables.gpus import CUDA_CONTEXT_GB, ESTIMATE_ERROR, USABLE_MEMORY, GpuSpec, gpus
 from greenlove_tracker.units import BYTES_PER_GB
 
@@ -23,49 +22,49 @@ _RULE = (
 )
 
 
-def memory_screen(rows: Sequence[MemoryRow], about: str) -> str:
-    """Return the table, the GPUs of each size in it, and what could not be told, within 100 columns.
+def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
+    """Return what the training takes, the GPUs of each size that hold it, and what could not be told.
 
     Args:
         rows: the training as it is first.
         about: the training in words.
     """
     known = [row for row in rows if row.peak_bytes is not None]
-    lines = terminal.wrap(f"greenlove memory: {about}", breaks_hyphens=False)
-    if known:
-        lines += ["", *_table(known), "", *_gpus_text(known)]
-    if stepped := [row.name for row in known if row.method == MEASURED_STEP]:
-        text = f"{', '.join(stepped)}: measured by a real step, since tensors without data could not be followed"
-        lines += terminal.wrap(text, "* ", "  ", breaks_hyphens=False)
-    for row in rows:
-        if row.reason:
-            lines += terminal.wrap(f"{row.name}: {row.reason}", "! ", "  ", breaks_hyphens=False)
-    if known:
-        lines += ["", *terminal.wrap(_RULE)]
-        peak_gib = known[0].peak_bytes / 2**30 if known[0].peak_bytes else 0.0
-        lines += ["", f"next    greenlove project --hours 20 --peak-memory {peak_gib:.3g}    which GPU to rent for it"]
-    return "\n".join(lines)
-
-
-def _table(known: Sequence[MemoryRow]) -> list[str]:
-    """Lay out the rows; a long name is cut, so that the figures stay within the screen."""
-    marks = {row.name: " *" if row.method == MEASURED_STEP else "" for row in known}
-    cells = [(row.name + marks[row.name], *_parts_text(row), _size_text(_least_memory_gb(row))) for row in known]
-    columns = list(zip(_HEAD, *cells, strict=True))
-    left = terminal.WIDTH - sum(max(map(len, column)) + 2 for column in columns[1:])
-    width = min(max(map(terminal.display_width, columns[0])), left)
-    return terminal.table([_HEAD, *cells], "<" + ">" * (len(_HEAD) - 1), widths=[width], rules_below=[0])
+    columns = tuple(Column(head, is_number=bool(head)) for head in _HEAD)
+    cells = tuple((row.name, *_parts_text(row), _size_text(_least_memory_gb(row))) for row in known)
+    stepped = ", ".join(row.name for row in known if row.method == MEASURED_STEP)
+    told = [f"{row.name}: {row.reason}." for row in rows if row.reason]
+    if stepped:
+        told.append(f"{stepped}: measured by a real step, since tensors without data could not be followed.")
+    verdict, next_steps = "What it takes of a GPU's memory is not known.", list[str]()
+    if known and (peak_bytes := known[0].peak_bytes) is not None:
+        size = _least_memory_gb(known[0])
+        fits = "no GPU holds it" if size is None else f"a GPU of {size:g} GB holds it"
+        verdict = f"{about} takes {fmt.memory(peak_bytes)} of a GPU's memory: {fits}."
+        peak = f"greenlove project --hours 20 --peak-memory {peak_bytes / BYTES_PER_GB:.3g}"
+        next_steps.append(f"{peak}    which GPU to rent for it")
+    basis = (Heading("How we know"), Paragraph(_RULE, is_note=True)) if known else ()
+    return Document(
+        title="GPU memory",
+        subtitle=about,
+        footer="",
+        verdict=verdict,
+        blocks=(
+            *([Table(columns, cells)] if known else []),
+            *map(Paragraph, (*_gpus_text(known), *told)),
+            *basis,
+        ),
+        next_steps=tuple(next_steps),
+    )
 
 
 def _gpus_text(known: Sequence[MemoryRow]) -> list[str]:
     """Return the GPUs that hold the rows, by the memory from which on they do."""
     sizes = {_least_memory_gb(row) for row in known}
-    lines = []
-    for size in sorted(size for size in sizes if size is not None):
-        lines += terminal.wrap(f"{size:g} GB or more: {_named(size)}", "", "  ", breaks_hyphens=False)
+    lines = [f"{size:g} GB or more: {_named(size)}." for size in sorted(size for size in sizes if size is not None)]
     if None in sizes:
         largest = max(gpu.memory_gb or 0.0 for gpu in gpus().values())
-        lines.append(f"none: more than any GPU in the table holds, of which the largest has {largest:g} GB")
+        lines.append(f"none: more than any GPU in the table holds, of which the largest has {largest:g} GB.")
     return lines
 
 
@@ -118,7 +117,7 @@ def memory_record(rows: Sequence[MemoryRow], about: str) -> dict[str, Any]:
     ]
     return {
         "about": about,
-        "rows": [{**_values(row), **more} for row, more in zip(rows, lists, strict=True)],
+        "rows": [{**memory_values(row), **more} for row, more in zip(rows, lists, strict=True)],
         "assumptions": {
             "usable_share": USABLE_MEMORY,
             "cuda_context_gb": CUDA_CONTEXT_GB,
@@ -127,13 +126,8 @@ def memory_record(rows: Sequence[MemoryRow], about: str) -> dict[str, Any]:
     }
 
 
-def memory_csv(rows: Sequence[MemoryRow]) -> str:
-    """Return one row a technique; what is not known is empty, not zero."""
-    values = [_values(row) for row in rows]
-    return csv_text(list(values[0]), values)
-
-
-def _values(row: MemoryRow) -> dict[str, Any]:
+def memory_values(row: MemoryRow) -> dict[str, Any]:
+    """Return one row a technique; what is not known is None, not zero."""
     return {
         "name": row.name,
         "batch_size": row.batch_size,
