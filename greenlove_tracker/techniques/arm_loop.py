@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.exploration.trials import BatchSource, loss_of
+from greenlove_tracker.exploration.trials import loss_of
 from greenlove_tracker.techniques.arm import Arm, TrainingLength
 from greenlove_tracker.techniques.arm_training import samples_in
 from greenlove_tracker.techniques.early_stopping import evaluated
@@ -27,39 +28,6 @@ LEARNING_RATE = "learning_rate"  # of the first optimizer, and of its groups the
 ACCURACY = "accuracy"  # the name of what an ``eval_fn`` returns that gives a number without one
 _LOSSES_OF_STEPS = 100  # logged over a training that counts in steps, at most
 _MOST_WITHOUT_STEP = 10_000  # batches in a row; a training in steps whose optimizer never steps would not end
-
-
-class UnsavedEpochs:
-    """The epochs of a training that is not saved, in the place of a ``Checkpointer``."""
-
-    def __init__(self) -> None:
-        self._tracker: Tracker | None = None
-        self._is_timed = self._is_stopped = False
-
-    def epochs(self, n: int | None, *, tracker: Tracker) -> Iterator[int]:
-        """Yield the epochs, counted from 0, until the last one or ``stop()``."""
-        self._tracker = tracker
-        for epoch in itertools.count() if n is None else range(n):
-            tracker.epoch_start()
-            self._is_timed = True
-            yield epoch
-            self.epoch_end()
-            if self._is_stopped:
-                return
-
-    def batches(self, source: BatchSource) -> Iterable[Any]:
-        """Return the batches of an epoch."""
-        return source
-
-    def epoch_end(self) -> None:
-        """End the epoch for its tracker here: what follows in the loop's body is a gap after it."""
-        if self._is_timed and self._tracker is not None:
-            self._is_timed = False
-            self._tracker.epoch_end()
-
-    def stop(self) -> None:
-        """End the training after this epoch."""
-        self._is_stopped = True
 
 
 @dataclass(slots=True)
@@ -109,6 +77,7 @@ class ArmLoop:
         self._n_without_step = 0
         self._n_steps: Callable[[], int]
         self._tracker: Tracker
+        self._saved: Checkpointer | None
         self._schedulers: _EpochSchedulers
 
     @property
@@ -135,30 +104,45 @@ class ArmLoop:
         self._progress = _Progress(**state["progress"])
         self._loss.sum, self._loss.n = state["loss"]
 
-    def run(self, tracker: Tracker, epochs: Checkpointer | UnsavedEpochs) -> None:
+    def run(self, tracker: Tracker, saved: Checkpointer | None = None) -> None:
         """Train to the end.
 
         Args:
             tracker: that is told.
-            epochs: that are left.
+            saved: yields the epochs and the batches that are left, and saves it.
         """
-        self._tracker = tracker
+        self._tracker, self._saved = tracker, saved
         self._schedulers = _EpochSchedulers(self._arm.parts)  # as they are now, after a resume
         if self._stopping is not None and self._length.epochs is not None:  # a rule counts epochs
             tracker.expect_stop(self._stopping.rule)
         if not self.is_over:
             self._model.train()
             with _counted_steps(self._arm.parts["optimizer"]) as self._n_steps:
-                for epoch in epochs.epochs(self._length.epochs, tracker=tracker):
-                    if self._train_epoch(epoch, epochs):
-                        epochs.stop()
+                for epoch in self._epochs():
+                    if self._train_epoch(epoch):
+                        if saved is None:
+                            break
+                        saved.stop()
         if self._stopping is not None and self._stopping.has_stopped:
             best_at = self._stopping.best_at
             if best_at:
                 self._stopping.restore_best()
             tracker.log_early_stop(self._progress.valued_epochs[best_at - 1] if best_at else None)
 
-    def _train_epoch(self, epoch: int, epochs: Checkpointer | UnsavedEpochs) -> bool:
+    def _epochs(self) -> Iterator[int]:
+        """Yield the epochs that are left, counted from 0."""
+        if self._saved is not None:
+            yield from self._saved.epochs(self._length.epochs, tracker=self._tracker)
+            return
+        for epoch in itertools.count():
+            self._tracker.epoch_start()
+            yield epoch
+
+    def _end_epoch(self) -> None:
+        """End the epoch for the tracker: what follows is a gap after it."""
+        (self._tracker if self._saved is None else self._saved).epoch_end()
+
+    def _train_epoch(self, epoch: int) -> bool:
         """Train on all batches, or until a training in steps is over; then log and evaluate.
 
         Returns:
@@ -169,18 +153,20 @@ class ArmLoop:
         """
         if self._curriculum is not None:
             self._curriculum.set_epoch(epoch)
-        for batch in epochs.batches(self._arm.source):
+        source = self._arm.source
+        for batch in source if self._saved is None else self._saved.batches(source):
             self._step(batch)
             if self._length.steps is not None:
-                self._after_step(epoch, epochs)
+                self._after_step(epoch)
                 if self.is_over:
                     break
         if not self._progress.batches_of_epoch:
             raise UsageError("the training data gave no batch")
         self._progress.batches_of_epoch = 0
+        if not self.is_over:  # else it ended before the last evaluation
+            self._end_epoch()
         if self._length.epochs is None:
             return self.is_over
-        epochs.epoch_end()
         self._log_loss()
         is_last = epoch + 1 == self._length.epochs
         if is_last or (epoch + 1) % (self._eval_every or 1) == 0:
@@ -189,7 +175,7 @@ class ArmLoop:
             self._schedulers.step()
         return self.is_over
 
-    def _after_step(self, epoch: int, epochs: Checkpointer | UnsavedEpochs) -> None:
+    def _after_step(self, epoch: int) -> None:
         """Log and evaluate within a training in steps, where it is time."""
         progress, steps = self._progress, self._length.steps or 0
         is_last = progress.steps >= steps
@@ -199,7 +185,7 @@ class ArmLoop:
         if is_last or (self._eval_every is not None and progress.steps >= progress.evaluated_at + self._eval_every):
             progress.evaluated_at = progress.steps
             if is_last:
-                epochs.epoch_end()
+                self._end_epoch()
             else:
                 self._tracker.pause()
             progress.is_over = self._evaluate(epoch) or is_last
@@ -313,18 +299,11 @@ class _EpochSchedulers:
 def _counted_steps(optimizers: Any) -> Iterator[Callable[[], int]]:
     """Count optimizer steps; of several optimizers those of the one with the most. Without hooks, a batch is a step."""
     hooked = [o for o in each_of(optimizers) if hasattr(o, "register_step_post_hook")]
-    counts = [0] * len(hooked)
-
-    def counter(index: int) -> Callable[..., None]:
-        def count(*_: Any) -> None:
-            counts[index] += 1
-
-        return count
-
+    counts: Counter[int] = Counter()
     batches = itertools.count(1)
-    handles = [optimizer.register_step_post_hook(counter(i)) for i, optimizer in enumerate(hooked)]
+    handles = [o.register_step_post_hook(lambda optimizer, *_: counts.update([id(optimizer)])) for o in hooked]
     try:
-        yield (lambda: max(counts)) if hooked else (lambda: next(batches))
+        yield (lambda: max(counts.values(), default=0)) if hooked else (lambda: next(batches))
     finally:
         for handle in handles:
             handle.remove()

@@ -27,7 +27,7 @@ from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import Clock, Method, RunStatus, SystemClock
 from greenlove_tracker.techniques.arm import Arm, Task, arm_of, check_is_new, is_out_of_memory, parts_of
 from greenlove_tracker.techniques.arm_training import ArmTraining, CutOffError, process_states
-from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Spending, rows_of
+from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, rows_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
 from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
 
@@ -56,11 +56,11 @@ class ComparisonRun(TrialSession):
         """The directory that it is written to."""
         return self._session.run_dir
 
-    @property
-    def accounting(self) -> Accounting:
-        """The accounting of its energy and time."""
+    def accounting(self, prepared_s: float, advised_s: float | None) -> Accounting:
+        """Return the accounting of its energy and time."""
         state = self._session.state
-        return Accounting(state.factors.rates, state.energy_factor, state.gpu_count)
+        factors = state.factors.rates, state.energy_factor, state.gpu_count
+        return Accounting(*factors, self.spent_s, prepared_s, advised_s)
 
 
 def compare(
@@ -186,8 +186,8 @@ class _Comparing:
     def _found(self, run: ComparisonRun) -> Comparison:
         costs = list(self._costs.values())
         advised_s = budget_for(costs, self._prepared_s) if costs else None
-        spending = Spending(run.spent_s, self._prepared_s, advised_s)
-        rows = rows_of(self._trials, self._records, self._plan, run.accounting, spending)
+        accounting = run.accounting(self._prepared_s, advised_s)
+        rows = rows_of(self._trials, self._records, self._plan, accounting)
         n_blocks = len({trial.block for trial in self._trials})
         notes = list(rows.notes)
         if n_blocks < LEAST_BLOCKS and set(self._costs) - {BASELINE}:

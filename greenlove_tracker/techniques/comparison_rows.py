@@ -46,32 +46,23 @@ class ArmRecord:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """The prices and intensities that a comparison is counted with.
+    """The prices and intensities that a comparison is counted with, and the time that it took.
 
     Attributes:
         rates: of the run.
         energy_factor: the energy that is counted, in that of the trials: PUE, and the rest of the node.
         gpu_count: GPUs that the machine's price is paid for.
-    """
-
-    rates: Rates
-    energy_factor: float
-    gpu_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """The time, energy and cost that the comparison took.
-
-    Attributes:
         spent_s: all of it.
         prepared_s: before the first block.
         advised_s: a budget that holds enough blocks; None where that is not known.
     """
 
-    spent_s: float
-    prepared_s: float
-    advised_s: float | None
+    rates: Rates
+    energy_factor: float = 1.0
+    gpu_count: int = 1
+    spent_s: float = 0.0
+    prepared_s: float = 0.0
+    advised_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +87,6 @@ def rows_of(
     records: Mapping[str, ArmRecord],
     plan: TrainingPlan | None,
     accounting: Accounting,
-    spending: Spending,
 ) -> Rows:
     """Return the rows.
 
@@ -104,11 +94,10 @@ def rows_of(
         trials: of whole blocks.
         records: of the arms, the baseline first.
         plan: the whole training; None where the task does not say it.
-        accounting: factors of energy and time.
-        spending: what it took.
+        accounting: factors of energy and time, and what it took.
     """
     fits = _RatioFits(trials)
-    writer = _RowWriter(trials, records, plan, accounting, spending, fits)
+    writer = _RowWriter(trials, records, plan, accounting, fits)
     others = [writer.row(name) for name in records if name != BASELINE]
     notes = dict.fromkeys(n for fit in (fits.time, fits.energy) if fit is not None for n in fit.notes)
     return Rows(
@@ -150,11 +139,10 @@ class _RowWriter:
         records: Mapping[str, ArmRecord],
         plan: TrainingPlan | None,
         accounting: Accounting,
-        spending: Spending,
         fits: _RatioFits,
     ) -> None:
         self._trials = {name: [t for t in trials if t.arm == name] for name in records}
-        self._records, self._plan, self._accounting, self._spending = records, plan, accounting, spending
+        self._records, self._plan, self._accounting = records, plan, accounting
         self._fits, self._n_trials = fits, len(trials)
 
     def row(self, name: str) -> ComparisonRow:
@@ -190,11 +178,10 @@ class _RowWriter:
         return self._records[name].is_alike and self._records[BASELINE].is_alike
 
     def _needed_s(self, name: str, fit: RatioFit | None) -> float | None:
-        spending = self._spending
+        took = self._accounting
         if fit is None or name not in fit.ratios:
-            return None if spending.advised_s is None else rounded_budget_s(spending.advised_s)
-        n_trials, prepared_s = self._n_trials, spending.prepared_s
-        needed_s = budget_needed_s(fit, name, n_trials, spending.spent_s, prepared_s=prepared_s)
+            return None if took.advised_s is None else rounded_budget_s(took.advised_s)
+        needed_s = budget_needed_s(fit, name, self._n_trials, took.spent_s, prepared_s=took.prepared_s)
         return needed_s if math.isfinite(needed_s) else None
 
     def _cost_ratio(self, time_ratio: Estimate | None, energy_ratio: Estimate | None) -> Estimate | None:

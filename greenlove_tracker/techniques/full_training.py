@@ -43,7 +43,7 @@ from greenlove_tracker.techniques.arm import (
     parts_of,
     seed_all,
 )
-from greenlove_tracker.techniques.arm_loop import LEARNING_RATE, ArmLoop, UnsavedEpochs
+from greenlove_tracker.techniques.arm_loop import LEARNING_RATE, ArmLoop
 from greenlove_tracker.techniques.arm_training import process_states
 from greenlove_tracker.techniques.batch_size import with_batch_size
 from greenlove_tracker.techniques.compare import free_memory, reason_of, techniques_of
@@ -237,7 +237,7 @@ def train_one(
                 if not training.is_over:
                     tracker.wait_ready(_METER_S)
                 try:
-                    training.run(tracker, saved or UnsavedEpochs())
+                    training.run(tracker, saved)
                 except BudgetExceeded:
                     raise
                 except Exception as error:

@@ -1,4 +1,4 @@
-"""Fewer bits: automatic mixed precision in bf16 and fp16, TF32 matrix products, and linear layers in 8 bits."""
+"""Fewer bits by the hardware: TF32 matrix products, and linear layers in 8 bits."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from torch import nn
 
 from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.random_state import switches
-from greenlove_tracker.techniques.step import check_own_step, with_step
+from greenlove_tracker.techniques.step import check_own_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
 
-_BF16_BITS = "most of the model computes in bf16, with 8 bits of precision; weights and optimizer keep 24"
-_FP16_BITS = "most of the model computes in fp16, with 11 bits of precision and a scaled loss; weights keep 24"
 _TF32_BITS = "products of matrices take 11 bits of precision of each number, and add up in 24"
 _FP8_BITS = "products of linear layers take 3 to 4 bits of precision of each number, scaled by the tensor"
 _MULTIPLE = 16  # of the features of a linear layer, which products in 8 bits need
 
 
 def technique(name: str, value: str | None) -> Technique:
-    """Return ``amp-bf16``, ``amp-fp16``, ``fp8`` or ``tf32``.
+    """Return ``fp8`` or ``tf32``.
 
     Raises:
         UsageError: where a value is given.
@@ -31,21 +29,7 @@ def technique(name: str, value: str | None) -> Technique:
     check_no_value(name, value)
     if name == "tf32":
         return Technique(name, _with_tf32, Stage.PROCESS, active=_tf32_switched_on, note=_TF32_BITS)
-    if name == "fp8":
-        return Technique(name, _with_fp8, Stage.MODEL, "precision", note=_FP8_BITS)
-    dtype, note = (torch.bfloat16, _BF16_BITS) if name == "amp-bf16" else (torch.float16, _FP16_BITS)
-    return Technique(name, lambda parts: _autocast(parts, dtype), Stage.STEP, "precision", note=note)
-
-
-def _autocast(parts: Parts, dtype: torch.dtype) -> Parts:
-    """Compute the loss under ``torch.autocast``; in fp16 it is scaled by a ``GradScaler``.
-
-    Raises:
-        NotApplicableError: where the step is the task's own, or the model has few bits already.
-    """
-    if any(p.dtype in (torch.float16, torch.bfloat16) for p in parts["model"].parameters()):
-        raise NotApplicableError("weights of the model have 16 bits already: mixed precision is for float32")
-    return with_step(parts, dtype=dtype)
+    return Technique(name, _with_fp8, Stage.MODEL, "precision", note=_FP8_BITS)
 
 
 def _with_fp8(parts: Parts) -> Parts:

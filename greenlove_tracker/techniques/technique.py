@@ -83,11 +83,11 @@ TECHNIQUES: dict[str, ListedTechnique] = {
         "optimizers", "an optimizer that keeps a row and a column of each matrix instead of two copies"
     ),
     "adam-8bit": ListedTechnique("optimizers", "Adam with its state in 8 bits"),
-    "amp-bf16": ListedTechnique("precision", "matrix products in bfloat16"),
-    "amp-fp16": ListedTechnique("precision", "matrix products in float16, with the loss scaled"),
+    "amp-bf16": ListedTechnique("step_settings", "matrix products in bfloat16"),
+    "amp-fp16": ListedTechnique("step_settings", "matrix products in float16, with the loss scaled"),
     "batch-size": ListedTechnique("batch_size", "another batch size: it learns otherwise", value_hint="=128"),
     "channels-last": ListedTechnique("channels_last", "images with their channels last in memory"),
-    "compile": ListedTechnique("compiling", "torch.compile; its one-off compile time is shown apart"),
+    "compile": ListedTechnique("step_settings", "torch.compile; its one-off compile time is shown apart"),
     "curriculum": ListedTechnique(
         "curriculum", "easy samples first, and a growing share of the data: cheaper epochs", value_hint="=linear"
     ),
@@ -99,7 +99,7 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "fused-optimizer": ListedTechnique("optimizers", "the optimizer's step in one kernel"),
     "fp8": ListedTechnique("precision", "matrix products of linear layers in 8 bits, by torchao", needs_gpu=True),
     "grad-accumulation": ListedTechnique(
-        "grad_accumulation",
+        "step_settings",
         "splits each batch into this many parts, with one optimizer step for all: less memory",
         value_hint="=4",
     ),

@@ -130,7 +130,6 @@ def test_what_cannot_be_is_said_before_the_first_step():
     for task, name, reason in (
         (two, "grad-accumulation=2", "2 optimizers"),
         (second_order, "grad-accumulation=2", "LBFGS"),
-        (digits_task, "grad-accumulation=65", "hold 64 samples, which cannot be split in 65"),
     ):
         with pytest.raises(UsageError, match=reason):
             build_arm(task, technique_named(name))

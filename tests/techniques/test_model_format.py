@@ -42,9 +42,6 @@ def test_a_compiled_model_gives_the_same_training_with_the_last_batch_smaller():
         losses = [float(arm.step((images[:n_samples], labels[:n_samples])).detach()) for arm in arms]
         assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # of an nn.Sequential too
-    assert arms[1].counted() == [
-        "the last batch of an epoch has 29 samples instead of 64: at the first of them, compile works once more"
-    ]
     assert set(arms[1].parts["model"].state_dict()) == set(arms[0].parts["model"].state_dict())
 
 
