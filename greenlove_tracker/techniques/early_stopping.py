@@ -55,7 +55,7 @@ class EarlyStopping:
         every: epochs (or steps, of a training in steps) from one value to the next, for forecasts and what it says.
         unit: that it says: ``epoch`` or ``step``.
         restore: what gets its best state back: an object with ``state_dict`` and ``load_state_dict``, such as a module
-            of torch; a Keras model; or functions ``(save, restore)``. Several in a mapping, by name.
+            of torch; or functions ``(save, restore)``, such as a Keras model's ``get_weights`` and ``set_weights``.
         tracker: a ``Tracker``, which is told the rule, each value and the end.
 
     Attributes:
@@ -91,9 +91,8 @@ class EarlyStopping:
                 argument="higher_is_better",
             )
         self.rule = StoppingRule(metric, patience, min_delta, is_larger_better, smoothing, least_values, every)
-        things = {} if restore is None else restore if isinstance(restore, Mapping) else {"model": restore}
-        self._things = {str(name): _pair(str(name), thing) for name, thing in things.items()}
-        self._best: dict[str, Any] | None = None  # the state of the things, as ``_copied`` made it
+        self._pair = None if restore is None else _pair(restore)
+        self._best: Any = None  # the state of what is restored, as ``_copied`` made it
         self._ranks: Any = None  # made with the first value: all ranks are there then
         self._tracker, self._unit = tracker, unit
         self._is_restored = False
@@ -134,7 +133,7 @@ class EarlyStopping:
         if self._tracker is not None:
             self._tracker.log_metric(self.rule.metric, number, higher_is_better=self.rule.higher_is_better)
         if self._is_best(number):  # copied first: an error or Ctrl-C here leaves what was the best until now
-            self._best = {name: save() for name, (save, _) in self._things.items()} or None
+            self._best = None if self._pair is None else _copied(self._pair[0]())
         self.has_stopped = self._add(number)
         if self.has_stopped and self._tracker is not None:
             self._tracker.log_early_stop(self.best_epoch)
@@ -176,14 +175,13 @@ class EarlyStopping:
         Raises:
             UsageError: where no weights are kept.
         """
-        if not self._things:
+        if self._pair is None:
             raise UsageError("nothing can be put back: say what with {argument=}model", argument="restore")
         if self._best is None:
             no_value = f"no value of {self.rule.metric} so far was a number"
             reason = no_value if self.best_value is None else "there was no restore= at the best value"
             raise UsageError(f"no weights are kept: {reason}")
-        for name, (_, restore) in self._things.items():
-            restore(self._best[name])
+        self._pair[1](_copied(self._best))
         self._is_restored = True
         return self.best_at != len(self._values)
 
@@ -211,59 +209,47 @@ class EarlyStopping:
             state: of ``state_dict``.
 
         Raises:
-            UsageError: where it is of another metric, or holds the weights of other things.
+            UsageError: where it is of another metric.
         """
         there, here = (state["metric"], state["higher_is_better"]), (self.rule.metric, self.rule.higher_is_better)
         if there != here:
             raise UsageError(f"the state is of {there[0]}, and early stopping follows {here[0]} (or in its direction)")
-        best = state["best"]
-        if best is not None and self._things and best.keys() != self._things.keys():
-            raise UsageError(
-                f"the state holds the weights of {', '.join(best)}, and {', '.join(self._things)} would be restored: "
-                "give {argument=} what it was given before",
-                argument="restore",
-            )
         self._begin()
         for value in state["values"]:
             self.has_stopped = self._add(value)
-        self._best = copy.deepcopy(best)
+        self._best = copy.deepcopy(state["best"])
 
 
 # -- what is restored --
 
-_PROTOCOLS = (("state_dict", "load_state_dict"), ("get_weights", "set_weights"))  # of torch and of Keras
 
-
-def _pair(name: str, thing: Any) -> Pair:
-    """Return functions that copy the state of a thing, and put a copy back, which stays as it is.
+def _pair(thing: Any) -> Pair:
+    """Return functions that give the state of a thing, and put one back.
 
     Raises:
         UsageError: where it has none that is known.
     """
-    if isinstance(thing, tuple) and len(thing) == len(_PROTOCOLS) and all(map(callable, thing)):
-        save, restore = thing
-        return lambda: _copied(save()), lambda state: restore(_copied(state))
-    for getter, setter in _PROTOCOLS:
-        if not inspect.isclass(thing) and callable(getattr(thing, getter, None)) and hasattr(thing, setter):
-            return partial(_state_of, name, thing, getter), lambda state, s=setter: getattr(thing, s)(_copied(state))
+    if isinstance(thing, tuple) and len(thing) == 2 and all(map(callable, thing)):
+        return thing
+    if not inspect.isclass(thing) and hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
+        return partial(_state_of, thing), thing.load_state_dict
     raise UsageError(
-        f"{{argument}}: {name} is {thing!r}, whose state is not known: give a module, a Keras model, or functions "
-        "(save, restore)",
+        f"{{argument}} is {thing!r}, whose state is not known: give a module, or functions (save, restore)",
         argument="restore",
     )
 
 
-def _state_of(name: str, thing: Any, getter: str) -> Any:
+def _state_of(thing: Any) -> Any:
     if hasattr(thing, "modules") and "torch" in sys.modules:
         from greenlove_tracker.checkpointing.sharded_states import is_sharded
 
         if is_sharded(thing):
             raise UsageError(
-                f"{name} is sharded (FSDP), so no rank has all of it to copy: leave {{argument}} out, and take the "
+                "the model is sharded (FSDP), so no rank has all of it to copy: leave {argument} out, and take the "
                 "best weights from a checkpoint",
                 argument="restore",
             )
-    return _copied(getattr(thing, getter)())
+    return thing.state_dict()
 
 
 def _copied(state: Any) -> Any:

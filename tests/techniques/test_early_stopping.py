@@ -151,7 +151,7 @@ class WeightsOnly:
 def test_weights_as_keras_gives_them_are_restored():
     model = WeightsOnly()
     before = [array.tobytes() for array in model.arrays]
-    stopping = EarlyStopping(restore=model)
+    stopping = EarlyStopping(restore=(model.get_weights, model.set_weights))
     stopping.step(1.0)
     for array in model.arrays:
         array += 1
@@ -286,10 +286,6 @@ def test_the_state_of_another_training_is_refused():
         EarlyStopping().load_state_dict(state)
     with pytest.raises(UsageError, match="in its direction"):
         EarlyStopping("accuracy", higher_is_better=False).load_state_dict(state)
-    one = EarlyStopping(restore=nn.Linear(1, 1))
-    one.step(1.0)
-    with pytest.raises(UsageError, match="holds the weights of model, and a, b would be restored"):
-        EarlyStopping(restore={"a": nn.Linear(1, 1), "b": nn.Linear(1, 1)}).load_state_dict(one.state_dict())
 
 
 # -- several ranks --
