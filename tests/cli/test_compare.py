@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from comparison_samples import four_arms, one_arm
+from comparison_samples import four_arms
 from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.comparisons import Comparison
-from greenlove_tracker.records import RunStatus
 from greenlove_tracker.techniques.technique import TECHNIQUES
 
 TASK = """
@@ -172,15 +171,6 @@ def test_json_and_csv_have_stdout_to_themselves(asked):
     assert "training" in done.stderr and "wrote greenlove_logs/one/comparison.html" in done.stderr
     done = call("train.py:task", "--techniques", "tf32", "--csv")
     assert [row["name"] for row in csv.DictReader(io.StringIO(done.stdout))][:2] == ["baseline", "amp-bf16"]
-
-
-def test_ctrl_c_after_some_blocks_shows_them_and_its_code(monkeypatch, folder: Path, asked):
-    from greenlove_tracker.techniques import compare as home
-
-    run = write_run(folder / "greenlove_logs", [epoch_row(1, 5.0)], "two", status=RunStatus.INTERRUPTED)
-    monkeypatch.setattr(home, "compare", lambda *_, **__: one_arm(run_dir=run.path))
-    done = call("train.py:task", "--techniques", "tf32")
-    assert done.exit_code == 130 and "fused-optimizer makes no measurable difference" in done.stdout
 
 
 @pytest.mark.slow
