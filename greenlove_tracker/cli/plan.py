@@ -51,7 +51,13 @@ _OPTIONS = {
 @click.option("--hours", type=float, help="hours the training takes, instead of a log")
 @click.option("--kwh", type=float, help="its energy; default: the log's")
 @click.option("--deadline", metavar="TIME", help='when it must be done: "tomorrow 08:00", "monday 06:00", +12h, or ISO')
-@click.option("--regions", metavar="A,B", help="where it can run, here first: DE,GB,US-CA; default: the log's")
+@click.option(
+    "--regions",
+    "--country",
+    "regions",
+    metavar="A,B",
+    help="where it can run, here first: DE,GB,US-CA; default: the log's",
+)
 @click.option(
     "--intensity",
     metavar="NAME|FILE",
