@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -195,3 +195,17 @@ def run_interval(run: Run, quantity: str = "energy_kwh") -> Estimate | None:
     at, deviations = 2 * list(QUANTITIES).index(quantity), run_deviations(run, run.values, run.emissions_kgco2e)
     sides = [(each[at], each[at + 1]) for each in (deviations or {}).values()]
     return interval(getattr(run.summary, quantity), QUANTITIES[quantity], sides) if any(map(any, sides)) else None
+
+
+def with_meter_error(forecast: Estimate, run: Run, quantity: str) -> Estimate:
+    """Return a forecast of what a run will have used with the error that its meters have had so far, in proportion.
+
+    Not where it is compared with what the same meters then say: they are off by as much in both.
+    """
+    measured = run_interval(run, quantity)
+    if measured is None or measured.point <= 0:
+        return forecast
+    scale, point = forecast.point / measured.point, forecast.point
+    below = math.hypot(point - forecast.lower, scale * (measured.point - measured.lower))
+    above = math.hypot(forecast.upper - point, scale * (measured.upper - measured.point))
+    return replace(forecast, lower=max(0.0, point - below), upper=point + above)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
@@ -16,7 +17,8 @@ from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.totals import LEAST_METERED_S, mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
-from greenlove_tracker.logs.uncertainty import run_interval
+from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
+from greenlove_tracker.logs.uncertainty import run_interval, with_meter_error
 from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord, Flag, Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
@@ -451,6 +453,11 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
         text = f"{text} It said: {stop}."
     if run.calibration is not None:
         text = f"{text} Both sides are as metered, before calibration."
+    if not of_time.scores:
+        lines |= {
+            q: replace(lines[q], estimate=with_meter_error(lines[q].estimate, run, q)) for q in MEASURED if q in lines
+        }
+        text = f"{text} The intervals of energy and what follows it hold the meters' error too."
     return (
         doc.Heading("Forecast and outcome"),
         doc.Paragraph(text),

@@ -192,7 +192,7 @@ def test_a_running_training_is_forecast_until_its_stop():
     progress = running(stop=certain(20))
     forecast, short = forecast_run(progress), forecast_run(replace(progress, total_units=20, stop=None))
     assert forecast.duration_s.point == pytest.approx(short.duration_s.point)
-    assert forecast.duration_s.upper == pytest.approx(short.duration_s.upper, rel=1e-3)
+    assert forecast.duration_s.upper == pytest.approx(short.duration_s.upper, rel=1e-5)
     assert forecast.without_stop == forecast_run(replace(progress, stop=None))
     passed = forecast_run(running(stop=certain(8)))
     assert passed.duration_s.point == pytest.approx(running().elapsed_s, rel=0.01)  # it is over, or about to be

@@ -67,7 +67,7 @@ def test_thousands_of_epochs_are_joined_and_say_the_same():
 def test_energy_is_what_was_used_and_the_rest_at_the_power_seen():
     metered = tuple((10.0, 360.0) for _ in range(10))
     forecast = forecast_run(progress([10.0] * 10, 40, metered=metered, used_kwh=0.0102, startup_s=2.0))
-    assert forecast.energy_kwh.point == pytest.approx(0.0402, rel=5e-3)  # the time and the power may each grow
+    assert forecast.energy_kwh.point == pytest.approx(0.0402, rel=3e-3)  # both time and power are more likely to grow
     assert forecast.energy_kwh.lower < 0.0402 < forecast.energy_kwh.upper
 
 

@@ -58,6 +58,13 @@ def test_a_batch_that_grows_by_plan_is_foreseen_from_its_first_phase():
     assert without.duration_s.upper < times.sum()  # as nobody could foresee
 
 
+# The prior of the share that does not grow is normal, 18% ± 11%. At 40% and more, intervals hold less often until the
+# second level is seen (42% and 8% of those at 150 and 450 steps, below), and then the point errs by 2 to 4%, since an
+# effect of the phase's own explains it as well. A wider prior (10% instead of 2% at ±35%) would mend that, and make the
+# interval score of the 63 recorded trainings with phases 16% worse, in record directories of even number as of odd. A
+# trend that the noise suggests adds up to 1%: before, trends were not weighed against phases.
+
+
 def test_the_second_level_of_work_tells_the_share_that_does_not_grow():
     for share in (0.02, 0.2, 0.3):
         times = times_of(PHASES, share=share)

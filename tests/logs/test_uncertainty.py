@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from report_samples import cpu_energy, epoch_row, write_run
 
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import aggregate, flat_totals
 from greenlove_tracker.logs.uncertainty import (
     LEVEL,
@@ -13,6 +14,7 @@ from greenlove_tracker.logs.uncertainty import (
     errors_of,
     measurement_errors,
     run_interval,
+    with_meter_error,
 )
 from greenlove_tracker.records import Energy, Factor, Method
 
@@ -50,6 +52,18 @@ def test_independent_errors_are_added_in_quadrature_each_side_for_itself(tmp_pat
         other = run_interval(run, quantity)
         assert other.upper / other.point == pytest.approx(estimate.upper / estimate.point)
         assert other.lower / other.point == pytest.approx(estimate.lower / estimate.point)
+
+
+def test_a_forecast_of_energy_is_off_by_as_much_as_what_was_metered(tmp_path) -> None:
+    run = run_of(tmp_path, Energy(gpu_kwh=0.1, gpu_method=Method.TDP_MODEL), fields=GPU)
+    measured = run_interval(run)
+    sure = with_meter_error(Estimate(0.3, 0.3, 0.3, 0.95, "kWh"), run, "energy_kwh")
+    assert (sure.lower / 0.3, sure.upper / 0.3) == pytest.approx((measured.lower / 0.1, measured.upper / 0.1))
+    unsure = with_meter_error(Estimate(0.3, 0.2, 0.4, 0.95, "kWh"), run, "energy_kwh")
+    assert unsure.upper - 0.3 == pytest.approx(math.hypot(0.1, sure.upper - 0.3)) and unsure.lower < sure.lower
+    seconds = Estimate(9.0, 8.0, 10.0, 0.95, "s")
+    unknown = run_of(tmp_path, Energy(), "20260921T034044-7f3b")
+    assert with_meter_error(seconds, unknown, "energy_kwh") == seconds  # nothing was metered
 
 
 def test_the_same_method_is_off_together_in_all_runs_and_others_are_not(tmp_path) -> None:
