@@ -205,24 +205,7 @@ def software_notes(local_vendor: str, target_vendor: str) -> tuple[str, ...]:
     )
 
 
-_OTHER_HARDWARE = (
-    (re.compile(r"\bapple\b|\bm[1-9]\b( (pro|max|ultra))?$|^mps$|\bmetal\b", re.IGNORECASE), "Apple's GPUs"),
-    (
-        re.compile(r"\bintel\b|\barc\b|\bgaudi|\bponte vecchio\b|\bmax 1[15]\d0\b|^xpu$", re.IGNORECASE),
-        "Intel's accelerators",
-    ),
-    (re.compile(r"\btpu\b|^v[2-6][ep]?$|\btrillium\b|\bironwood\b", re.IGNORECASE), "Google's TPUs"),
-    (re.compile(r"\btrainium|\btrn\d|\binferentia", re.IGNORECASE), "Amazon's Trainium"),
-)
-
-
 def _unknown(name: str) -> str:
-    for pattern, whose in _OTHER_HARDWARE:
-        if pattern.search(name.strip()):
-            return (
-                f"no speeds of {whose} are known: explore the training there and give its log with --measured, or give "
-                "{argument}"
-            )
     if _A_PART.search(name.strip()):
         return (
             f"{name!r} is a part of a GPU (MIG or vGPU), whose speed is in no table: give {{argument}}, "
@@ -231,7 +214,8 @@ def _unknown(name: str) -> str:
     near = nearest_names(name)
     hint = f"; the nearest names are {', '.join(near)}: write one of them where it is meant, or" if near else ":"
     return (
-        f"no GPU of the table is called {name!r}{hint} give your own figure by {{argument}} (greenlove gpus lists all)"
+        f"no GPU of the table is called {name!r}{hint} give your own figure by {{argument}}, or the log of an "
+        "exploration there with --measured (greenlove gpus lists all)"
     )
 
 
@@ -240,7 +224,5 @@ def nearest_names(name: str, n: int = 4) -> tuple[str, ...]:
     folded = _key(name).casefold()
     words = set(folded.split())
     holding = [gpu.name for gpu in gpus().values() if words and words <= set(_key(gpu.name).casefold().split())]
-    if not holding:
-        keys = difflib.get_close_matches(folded, _by_folded_key(), n=n, cutoff=0.6)
-        holding = [gpu.name for key in keys for gpu in _by_folded_key()[key]]
-    return tuple(dict.fromkeys(holding))[:n]
+    near = holding or difflib.get_close_matches(folded, _by_folded_key(), n=n, cutoff=0.6)
+    return tuple(dict.fromkeys(name if holding else _by_folded_key()[name][0].name for name in near))[:n]

@@ -131,35 +131,26 @@ def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Listing
         UsageError: in our own columns, for a name that is no GPU's, or for an implausible price.
     """
     best: dict[tuple[str, str, str], Listing] = {}
-    unknown: set[str] = set()
-    implausible: list[str] = []
-    n_without_price = 0
+    left_out: dict[str, list[str]] = {}
     for offer in offers:
-        if offer.status == NOT_OFFERED:
-            n_without_price += 1
-            continue
-        gpu, note = _gpu_of(offer)
+        gpu, note = (None, "") if offer.status == NOT_OFFERED else _gpu_of(offer)
         if gpu is None:
-            unknown.add(offer.gpu)
+            why = "a price of 0, which is no offer" if offer.status == NOT_OFFERED else "a name that no table knows"
+            left_out.setdefault(why, []).append(offer.gpu)
             continue
         if problem := _implausible(gpu, offer):
             if offer.hint is None:
                 raise UsageError(problem)
-            implausible.append(problem)
+            left_out.setdefault("an implausible price", []).append(problem)
             continue
         listing = Listing(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus), note)
         key = (offer.provider, gpu.name, offer.access)
         if key not in best or _price_order(listing) < _price_order(best[key]):
             best[key] = listing
-    notes = []
-    if unknown:
-        some = ", ".join(sorted(unknown)[:5]) + (", …" if len(unknown) > 5 else "")
-        notes.append(f"left out of the prices: {plural(len(unknown), 'name')} that no table knows ({some})")
-    if n_without_price:
-        notes.append(f"left out of the prices: {plural(n_without_price, 'row')} at a price of 0, which is no offer")
-    if implausible:
-        left_out = plural(len(implausible), "row") + (", the first of them is" if len(implausible) > 1 else ":")
-        notes.append(f"left out of the prices: {left_out} {implausible[0]}")
+    notes = [
+        f"left out of the prices: {plural(len(rows), 'row')} of {why}, such as {rows[0]}"
+        for why, rows in left_out.items()
+    ]
     return list(best.values()), notes
 
 

@@ -41,13 +41,12 @@ class Ranking:
     """The chances of each machine to be the best, the most probable first; empty where fewer than two are known.
 
     Attributes:
-        cheapest: of all that is to be had at a price and keeps the limits: this machine, for rent, or reserved.
-        cheapest_rented: of what can be rented at once, as many GPUs as are wanted; without any, of whole machines.
+        cheapest_rented: of what keeps the limits and can be rented at once, as many GPUs as are wanted; without any, of
+            whole machines.
         fastest: of all that is compared.
         greenest: likewise, by location-based CO2e.
     """
 
-    cheapest: tuple[Chance, ...]
     cheapest_rented: tuple[Chance, ...]
     fastest: tuple[Chance, ...]
     greenest: tuple[Chance, ...]
@@ -144,7 +143,6 @@ def rank(projections: Sequence[Projection], limits: Limits = Limits(), drawn: Jo
     compared = without_spot([row for row in projections if row.is_compared])
     drawn = drawn or JointDraws(compared)
     keeping = [row for row in compared if (limits.kept(row, drawn) or 0.0) >= WINNER]
-    to_have = [row for row in keeping if row.is_to_be_had]
     whole = [row for row in keeping if row.is_without_term]
     now = [row for row in whole if row.is_for_rent_now]
 
@@ -153,7 +151,6 @@ def rank(projections: Sequence[Projection], limits: Limits = Limits(), drawn: Jo
         return found if len(found) > 1 else ()
 
     return Ranking(
-        chances("cost", to_have),
         chances("cost", now or whole),
         chances("time", _one_offer_of_each(compared, drawn)),
         chances("co2e", compared),

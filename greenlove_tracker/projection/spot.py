@@ -163,8 +163,7 @@ def spot_advice(
     Raises:
         UsageError: where a number cannot be meant.
     """
-    duration = _known(training) if isinstance(training, int | float) else _time_of(training)
-    energy = None if isinstance(training, int | float) else training.energy_kwh
+    duration, energy = _known(training)
     if carbon_intensity is not None and not (math.isfinite(carbon_intensity) and carbon_intensity > 0):
         raise UsageError(
             f"{{argument}} must be a positive number, not {carbon_intensity!r}", argument="carbon_intensity"
@@ -191,22 +190,22 @@ def spot_advice(
     n = int(min(_DRAWS, max(_LEAST_DRAWS, _MOST_EVENTS / expected)))
     z = rng.standard_normal(n)  # of the time and of the energy: a longer training takes more
     work_s = _values(duration, z)
-    drawn = simulate(rng, of, _drawn_rates(rng, rate, n), work_s, np.minimum(interval_s, work_s))
+    ran_s, preemptions = simulate(rng, of, _drawn_rates(rng, rate, n), work_s, np.minimum(interval_s, work_s))
     parts = _parts(of, duration.point, interval_s)
-    longer, times_as_long = parts.running_s / duration.point, drawn.running_s / work_s
-    running_s = _interval(drawn.running_s, parts.running_s, "s")
+    longer, times_as_long = parts.running_s / duration.point, ran_s / work_s
+    running_s = _interval(ran_s, parts.running_s, "s")
     if not math.isfinite(running_s.upper):
         return advice
     kwh = None
     if energy is not None:
         kwh = _interval(_values(energy, z) * times_as_long, energy.point * longer, energy.unit)
-    wall_s = _interval(drawn.running_s + drawn.preemptions * of.wait_s, parts.running_s + parts.waiting_s, "s")
+    wall_s = _interval(ran_s + preemptions * of.wait_s, parts.running_s + parts.waiting_s, "s")
     advice = replace(
         advice,
         verdict=SpotVerdict.UNKNOWN,
         spot=totals(wall_s, running_s, of.spot_price, kwh),
         parts=parts,
-        preemptions=_interval(drawn.preemptions, of.per_s * parts.running_s, "preemptions"),
+        preemptions=_interval(preemptions, of.per_s * parts.running_s, "preemptions"),
         break_even_usd_per_gpu_hour=of.on_demand_price and of.on_demand_price / longer,
     )
     if of.spot_price is None or of.on_demand_price is None:
@@ -252,15 +251,9 @@ def break_even_rate(terms: SpotTerms, training_s: float, price_share: float) -> 
 # -- The simulation --
 
 
-@dataclass(frozen=True, slots=True)
-class SpotDraws:
-    """Simulated trainings: the time that a machine ran, for ever where it does not get on, and how often lost."""
-
-    running_s: Draws
-    preemptions: Draws
-
-
-def simulate(rng: np.random.Generator, terms: SpotTerms, per_s: Draws, work_s: Draws, interval_s: Draws) -> SpotDraws:
+def simulate(
+    rng: np.random.Generator, terms: SpotTerms, per_s: Draws, work_s: Draws, interval_s: Draws
+) -> tuple[Draws, Draws]:
     """Simulate trainings, from one preemption to the next.
 
     Args:
@@ -269,6 +262,9 @@ def simulate(rng: np.random.Generator, terms: SpotTerms, per_s: Draws, work_s: D
         per_s: rate of preemptions of each training.
         work_s: work of each.
         interval_s: between checkpoints of each.
+
+    Returns:
+        The time that a machine ran, for ever where a training does not get on; and how often it was taken away.
     """
     left_s, running_s, preemptions = work_s.copy(), np.zeros(len(work_s)), np.zeros(len(work_s))
     gets_on = [
@@ -296,7 +292,7 @@ def simulate(rng: np.random.Generator, terms: SpotTerms, per_s: Draws, work_s: D
         running_s[active[is_lost]] = math.inf
         active = active[~is_done & ~is_lost]
         restart_s = terms.restart_s
-    return SpotDraws(running_s, preemptions)
+    return running_s, preemptions
 
 
 def _gets_on(terms: SpotTerms, training_s: float, interval_s: float) -> bool:
@@ -343,16 +339,15 @@ def _parts(terms: SpotTerms, training_s: float, interval_s: float) -> TimeParts:
     return TimeParts(training_s, lost_s, saving_s, restarting_s, terms.per_s * running_s * terms.wait_s)
 
 
-def _time_of(training: Forecast | Projection) -> Estimate:
-    if training.duration_s is None:
-        raise UsageError("the training does not fit this machine, so there is nothing to say of it")
-    return at_level(training.duration_s)
-
-
-def _known(training_s: float) -> Estimate:
-    if not (math.isfinite(training_s) and training_s > 0):
-        raise UsageError(f"{{argument}} must be a positive time in seconds, not {training_s!r}", argument="training")
-    return Estimate(training_s, training_s, training_s, PROJECTION_LEVEL, "s", Kind.ASSUMPTION)
+def _known(training: Forecast | Projection | float) -> tuple[Estimate, Estimate | None]:
+    """Return the time of a training, and its energy where that is known."""
+    if not isinstance(training, int | float):
+        if training.duration_s is None:
+            raise UsageError("the training does not fit this machine, so there is nothing to say of it")
+        return at_level(training.duration_s), training.energy_kwh
+    if not (math.isfinite(training) and training > 0):
+        raise UsageError(f"{{argument}} must be a positive time in seconds, not {training!r}", argument="training")
+    return Estimate(training, training, training, PROJECTION_LEVEL, "s", Kind.ASSUMPTION), None
 
 
 # -- What a log and a projection know of the terms --

@@ -146,7 +146,10 @@ def _blocks(
         ),
         (
             Heading("How we know"),
-            *(Paragraph(sentence(f"{_names(names)}: {text}")) for text, names in of_machines.items()),
+            *(
+                Paragraph(sentence(text if text.startswith(names[0]) else f"{_names(names)}: {text}"))
+                for text, names in of_machines.items()
+            ),
             *(Paragraph(note, is_note=True) for note in words.notes(shown)),
             *_grouped("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
             *_grouped("Sources of the comparison", "source", shown, lambda row: row.sources),
@@ -364,8 +367,7 @@ def projection_record(
         },
         "projections": [{**projection_values(row), **more} for row, more in zip(projections, lists, strict=True)],
         "chances": {
-            name: _chance_values(getattr(made.ranking, name))
-            for name in ("cheapest", "cheapest_rented", "fastest", "greenest")
+            name: _chance_values(getattr(made.ranking, name)) for name in ("cheapest_rented", "fastest", "greenest")
         },
     }
 

@@ -129,7 +129,7 @@ def test_names_that_no_table_knows_are_left_out_and_said(file):
     rows = "a,x,1.00,8,64,1,v5litepod-8,0.1,False,\nb,x,1.00,8,64,1,L4,24,False,\n"
     found, notes = listings_of(offers_of("acme", file(GPUHUNT + rows, "acme.csv")), 1)
     assert [listing.gpu.name for listing in found] == ["L4"]
-    assert notes == ["left out of the prices: 1 name that no table knows (v5litepod-8)"]
+    assert notes == ["left out of the prices: 1 row of a name that no table knows, such as v5litepod-8"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""Questions of every day, answered as one would by hand from the same prices; the working stands beside each.
+
+The speedups are given, so that time there = hours here / speedup, and cost = time × price × GPUs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from projection_samples import TODAY, forecast
+
+from greenlove_tracker.projection.decision import Decision, decide
+from greenlove_tracker.projection.options import ProjectionOptions
+from greenlove_tracker.projection.project import project_forecast
+from greenlove_tracker.projection.spot import spot_advice
+
+PRICES = """provider,gpu,access,price,unit,gpus_per_instance,country,date_read
+acme,L40S,on demand,1.00,USD/GPU-hour,1,DE,2026-11-01
+acme,A100 SXM4 80GB,on demand,1.50,USD/GPU-hour,1;2,DE,2026-11-01
+bolt,H100 SXM5 80GB,on demand,2.50,USD/GPU-hour,1;8,DE,2026-11-01
+cove,H100 SXM5 80GB,on demand,3.00,USD/GPU-hour,1;8,DE,2026-11-01
+dune,H200 SXM,reserved,3.50,USD/GPU-hour,8,DE,2026-11-01
+"""
+A100, H100 = "A100 SXM4 80GB", "H100 SXM5 80GB"
+SPEEDUPS = {"L40S": 1.25, A100: 2.0, H100: 4.0, "H200 SXM": 5.0, "GeForce RTX 5090": 1.6}
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.csv"
+    path.write_text(PRICES)
+    return path
+
+
+def answered(prices: Path, hours: float = 20.0, **options) -> Decision:
+    """20 h on an RTX 4090 at 450 W and 0.40 USD/kWh: 9 kWh are $3.60 of electricity."""
+    given = {"local_gpu": "RTX 4090", "provider": "all", "electricity_price": 0.4, "utilization": 0.8, "today": TODAY}
+    chosen = ProjectionOptions(prices=prices, custom_speedup=SPEEDUPS, **{**given, **options})
+    rows = project_forecast(forecast(hours, kwh=0.45 * hours, half_width=0.0), chosen)
+    mine = [row for row in rows if row.is_local or row.offer is None or row.offer.provider in "acme bolt cove dune"]
+    return decide(mine, chosen)
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "machine", "hours", "usd"),
+    [
+        # Rent or stay? $3.60 here; an L40S is 20 / 1.25 = 16 h × $1 = $16: stay.
+        ("rent or stay", {}, "here", 20.0, 3.6),
+        # A machine here that costs $2 an hour is $40: an H100 at bolt is 20 / 4 = 5 h × $2.50 = $12.50.
+        ("rent or stay, of a machine with a price", {"price_usd_per_gpu_hour": 2.0}, H100, 5.0, 12.5),
+        # Within 8 h: L40S 16 h and A100 10 h are too slow; H100 5 h is $12.50 at bolt, $15 at cove.
+        ("within 8 h", {"within_s": 8 * 3600.0}, H100, 5.0, 12.5),
+        # Within 12 h: A100 10 h × $1.50 = $15 is dearer than the H100's $12.50.
+        ("within 12 h", {"within_s": 12 * 3600.0}, H100, 5.0, 12.5),
+        # Under $50, 100 h: here it is 45 kWh × $0.40 = $18.
+        ("under $50", {"hours": 100.0, "max_cost_usd": 50.0}, "here", 100.0, 18.0),
+        # Under $70 and within 48 h, 100 h: an H100 is 25 h × $2.50 = $62.50.
+        ("under $70 within 48 h", {"hours": 100.0, "max_cost_usd": 70.0, "within_s": 48 * 3600.0}, H100, 25.0, 62.5),
+    ],
+)
+def test_the_answer_is_the_one_by_hand(
+    prices: Path, question: str, options: dict, machine: str, hours: float, usd: float
+) -> None:
+    made = answered(prices, **options)
+    row = made.recommended
+    assert ("here" if row.is_local else row.name, row.duration_s.point / 3600) == (machine, pytest.approx(hours))
+    assert row.cost_usd.point == pytest.approx(usd)
+
+
+def test_which_is_faster_and_at_which_price(prices: Path) -> None:
+    """An H100 at bolt saves 15 h for 12.50 - 3.60 = $8.90 more, $0.59 an hour; an A100 10 h for $11.40, $1.14 each."""
+    faster = answered(prices).faster
+    assert (faster.machine.name, faster.machine.offer.provider) == (H100, "bolt")
+    assert (faster.saved_s / 3600, faster.more_usd) == (pytest.approx(15.0), pytest.approx(8.9))
+
+
+def test_two_gpus_or_one(prices: Path) -> None:
+    """Two of efficiency e take 1 / 2e of the time and cost 1 / e: never less money, here where eight are 85% so."""
+    one, two = (
+        next(
+            c for c in answered(prices, gpus=[f"{n} × {A100}"], scaling=0.85).ranking.fastest if c.machine.name == A100
+        )
+        for n in (1, 2)
+    )
+    gain = 2 * 0.85 ** (1 / 3)  # eight are 2³
+    assert one.machine.duration_s.point / two.machine.duration_s.point == pytest.approx(gain)
+    assert two.machine.cost_usd.point / one.machine.cost_usd.point == pytest.approx(2 / gain)
+
+
+def test_eight_h100_of_several_providers(prices: Path) -> None:
+    """The same machine at two prices takes the same time: the cheaper one; within 1 h, of what takes 20 / 4 / 6.8 h."""
+    made = answered(prices, target_gpus=8, scaling=0.85, within_s=3600.0)
+    row = made.recommended
+    assert (row.name, row.billed_gpus, row.offer.provider) == (H100, 8, "bolt")
+    assert row.cost_usd.point == pytest.approx(20 / 4 / 6.8 * 8 * 2.5)
+
+
+def test_a_card_that_nobody_rents_out_is_counted_as_if_it_stood_here(prices: Path) -> None:
+    """An RTX 5090: 20 / 1.6 = 12.5 h, of electricity here; it is no machine to be had, so never recommended."""
+    made = answered(prices, gpus=["RTX 5090"], provider="acme", within_s=13 * 3600.0)
+    card = next(c.machine for c in made.ranking.fastest if c.machine.name == "GeForce RTX 5090")
+    assert (card.duration_s.point / 3600, card.obtained, card.cost_basis) == (12.5, "no offer", "electricity")
+    assert made.recommended.name == A100
+
+
+def test_spot_or_not() -> None:
+    """Lost once in 10 h, it saves every √(2 × 30 s × 36,000 s) = 1,470 s.
+
+    So 2% of the time goes into saving, as much into lost work, and 1 / 120 into restarts of 300 s: at a third of the
+    price it costs some 35% of on demand.
+    """
+    terms = {"preemptions_per_hour": 0.1, "checkpoint_s": 30.0, "restart_s": 300.0}
+    cheap = spot_advice(100 * 3600.0, spot_price=1.0, on_demand_price=3.0, **terms)
+    assert cheap.young_s == pytest.approx(1470, abs=1) and cheap.verdict == "worth it"
+    assert cheap.saving.point == pytest.approx(1 - 1.05 / 3, abs=0.005)
+    assert spot_advice(100 * 3600.0, spot_price=2.95, on_demand_price=3.0, **terms).verdict == "not worth it"
