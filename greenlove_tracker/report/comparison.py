@@ -277,11 +277,13 @@ def _changes(comparisons: Sequence[Comparison]) -> list[doc.Block]:
         cells = tuple(change_text(getattr(row, field_name)) for _, row in ran)
         if set(cells) != {fmt.UNKNOWN}:
             alike.setdefault(cells, []).append(f"{name}{star if name == 'energy' else ''}")
+    if not alike:  # the budget held too few trials for any ratio
+        return []
     heads = [doc.Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
     columns = (doc.Column(f"against {_listed([c.baseline.name for c in comparisons])}", 1.5), doc.Column("", 1), *heads)
     names = [(row.name, _SHORT_VERDICTS.get(row.verdict, str(row.verdict))) for _, row in ran]
     rows = tuple((*name, *cells) for name, cells in zip(names, zip(*alike, strict=True), strict=True))
-    return [doc.Table(columns, rows[:_MOST_ROWS])] if alike else []
+    return [doc.Table(columns, rows[:_MOST_ROWS])]
 
 
 def _took_whole(comparisons: Sequence[Comparison]) -> list[doc.Block]:

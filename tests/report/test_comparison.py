@@ -19,7 +19,7 @@ from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli.base import plain
-from greenlove_tracker.comparisons import Comparison, ComparisonRow
+from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict
 from greenlove_tracker.extrapolation.run_comparison import compare_runs
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.comparisons import read_comparison, write_comparison
@@ -73,6 +73,12 @@ def test_it_fits_the_terminal_and_loses_nothing(width):
 def test_what_could_not_be_put_back_is_on_the_brief_screen():
     text = terminal.render(comparison_document(four_arms(left_changed=("the power limit of GPU 0: no permission",))))
     assert "! Not put back: the power limit of GPU 0: no permission." in text
+
+
+def test_arms_without_any_ratio_are_told_without_a_table():
+    rows = (ComparisonRow("amp-bf16", Verdict.TOO_SHORT, budget_s=300.0),)
+    text = terminal.render(comparison_document(Comparison(ComparisonRow("baseline", Verdict.NO_DIFFERENCE), rows)))
+    assert "amp-bf16" in text and "too short to tell" in text
 
 
 def test_json_holds_all_of_it():
