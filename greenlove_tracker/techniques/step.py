@@ -81,12 +81,11 @@ class OwnStep:
         n_skipped: steps of the optimizer that were left out, as their gradients were infinite.
 
     Raises:
-        UsageError: where there are several optimizers.
+        UsageError: where there are several optimizers, or one that calls the model itself.
     """
 
     def __init__(self, parts: Mapping[str, Any], device: torch.device) -> None:
         self._settings, self._device, self.model = settings_of(parts), device, parts["model"]
-        self._plain_model = self.model
         optimizers = each_of(parts["optimizer"])
         if len(optimizers) > 1:
             raise UsageError(f"{len(optimizers)} optimizers: only a train_step of the task knows which steps when")
@@ -106,18 +105,20 @@ class OwnStep:
         """Make one step of the optimizer, and return the loss of the batch.
 
         Raises:
-            NotApplicableError: where the batch cannot be split.
+            NotApplicableError: where the batch cannot be split, or nothing was compiled.
         """
         batch = map_tensors(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
         self._optimizer.zero_grad()
         total: Any = 0.0
         for part, share in self._parts_of(batch):
             with self._autocast():
-                loss = self._loss(self.model, part) * share if share != 1 else self._loss(self.model, part)
+                loss = self._loss(self.model, part)
+            if share != 1:
+                loss = loss * share
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
             total = total + loss.detach()
         self._update()
-        if self._n_steps == 1 and self.model is not self._plain_model and not _has_compiled():
+        if self._n_steps == 1 and self._settings.compile_mode is not None and not _has_compiled():
             raise NotApplicableError("torch.compile compiled nothing of what the loss calls")
         return total
 
