@@ -71,33 +71,47 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-class LiveStorages(TorchDispatchMode):  # type: ignore[misc]  # torch has no type for it
-    """Follows which storages come to life and which are let go, operation by operation.
+class _StorageLog(TorchDispatchMode):  # type: ignore[misc]  # torch has no type for it
+    """Follows operation by operation which storages come to life and are let go, and logs it with what each one is.
 
-    What an operation takes and gives back within itself is not seen, nor what compiled code allocates.
+    What compiled code allocates is not seen.
 
     Args:
         block_bytes: to which each storage is rounded up.
         canonical: gives the tensor whose storage stands for that of a tensor; fake tensors stand for real ones.
+        is_late: asked behind each operation whether to give up.
+        has_data: whether the tensors hold any.
 
     Attributes:
-        failure: what ``followed`` or ``changed`` raised, and why nothing is known; raised by the next operation that
-            may.
+        failure: why nothing is known; raised by the next operation that may.
+        events: the number of a storage, and how many bytes more or less it takes from then on.
+        kinds: of storages, by number.
     """
 
-    def __init__(self, block_bytes: int = 1, canonical: Callable[[torch.Tensor], torch.Tensor] = _itself) -> None:
+    def __init__(
+        self,
+        block_bytes: int,
+        canonical: Callable[[torch.Tensor], torch.Tensor],
+        is_late: Callable[[], bool],
+        *,
+        has_data: bool,
+    ) -> None:
         super().__init__()
         self.failure: Exception | None = None
-        self._block_bytes, self._canonical = block_bytes, canonical
+        self.events: list[tuple[int, int]] = []
+        self.kinds: dict[int, _Kind] = {}
+        self._block_bytes, self._canonical, self._is_late, self._has_data = block_bytes, canonical, is_late, has_data
         self._numbers: dict[int, int] = {}  # by address
         self._sizes: dict[int, int] = {}
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._n_storages = 0
 
-    def add(self, tensor: torch.Tensor) -> list[int]:
-        """Follow a tensor's storages, where they are not known yet, and return their numbers."""
-        numbers = [self._add(self._canonical(part)) for part in plain_parts(tensor)]
-        return [number for number in numbers if number is not None]
+    def add(self, tensor: torch.Tensor, kind: _Kind | None = None) -> None:
+        """Follow a tensor's storages, and say what they are: of several kinds the first in their order counts."""
+        for part in plain_parts(tensor):
+            number = self._add(self._canonical(part))
+            if number is not None and kind is not None:
+                self.kinds[number] = min(kind, self.kinds.get(number, kind))
 
     def _add(self, tensor: torch.Tensor) -> int | None:
         storage = storage_of(tensor)
@@ -112,29 +126,18 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]  # torch has no typ
             self._watches[address] = weakref.ref(storage, partial(self._forget, address))
         if size > (known := self._sizes[number]):  # new, or enlarged
             self._sizes[number] = size
-            self.changed(number, size - known)
+            self.events.append((number, size - known))
         return number
 
     def _forget(self, address: int, _: object) -> None:
         self._watches.pop(address, None)
         number = self._numbers.pop(address, None)
         if number is not None and (size := self._sizes.pop(number)):
-            self.changed(number, -size)
+            self.events.append((number, -size))
 
     def close(self) -> None:
         """Follow no storage any more."""
         self._watches.clear()
-
-    def changed(self, number: int, change_bytes: int) -> None:
-        """Take note that a storage takes so much more, or less."""
-        raise NotImplementedError
-
-    def followed(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Follow the storages of an operation that was made: what it found, such as a table of positions, first."""
-        for tensor in _tensors_in((args, kwargs)):
-            self.add(tensor)
-        for tensor in _tensors_in(result):
-            self.add(tensor)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -144,7 +147,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]  # torch has no typ
         result = func(*args, **(kwargs or {}))
         if self.failure is None:
             try:
-                self.followed(func, args, kwargs, result)
+                self._follow(_name(func), args, kwargs, result)
             except Exception as error:
                 self.failure = error
         may_raise = func.namespace == "aten" and _name(func) != "detach"
@@ -152,50 +155,17 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]  # torch has no typ
             raise self.failure
         return result
 
-
-class _StorageLog(LiveStorages):
-    """Logs what changes, in the order in which that happens, and what each storage is.
-
-    Args:
-        block_bytes: as of ``LiveStorages``.
-        canonical: as there.
-        is_late: asked behind each operation whether to give up.
-        has_data: whether the tensors hold any.
-    """
-
-    def __init__(
-        self,
-        block_bytes: int,
-        canonical: Callable[[torch.Tensor], torch.Tensor],
-        is_late: Callable[[], bool],
-        *,
-        has_data: bool,
-    ) -> None:
-        super().__init__(block_bytes, canonical)
-        self.events: list[tuple[int, int]] = []  # (number of the storage, bytes more or less)
-        self.kinds: dict[int, _Kind] = {}
-        self._is_late, self._has_data = is_late, has_data
-
-    def mark(self, tensor: torch.Tensor, kind: _Kind) -> None:
-        """Follow a tensor, and say what it is; of several that are said, the first in the order of kinds counts."""
-        for number in self.add(tensor):
-            self.kinds[number] = min(kind, self.kinds.get(number, kind))
-
-    def changed(self, number: int, change_bytes: int) -> None:
-        """Log it."""
-        self.events.append((number, change_bytes))
-
-    def followed(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Log what an operation made, and what it took and gave back within itself.
+    def _follow(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        """Follow what an operation found, such as a table of positions, then what it made, took and gave back.
 
         Raises:
             NotImplementedError: where nobody knows what it takes.
             TimeoutError: where it is late.
         """
-        name = _name(func)
         if name in _RECURRENT and not self._has_data:
             raise NotImplementedError("how much a recurrent layer keeps is only known where it runs")
-        super().followed(func, args, kwargs, result)
+        for tensor in (*_tensors_in((args, kwargs)), *_tensors_in(result)):
+            self.add(tensor)
         if within := _temporaries_bytes(name, args, result):
             self.events += [(_WITHIN_KERNEL, within), (_WITHIN_KERNEL, -within)]
         if self._is_late():
@@ -430,9 +400,9 @@ def _marked(log: _StorageLog, training: TrainingStep) -> Iterator[Callable[[], b
     def mark(*_: Any) -> None:
         for parameter in training.parameters():
             if parameter.grad is not None:
-                log.mark(parameter.grad, _Kind.GRADIENT)
+                log.add(parameter.grad, _Kind.GRADIENT)
         for state in training.states():
-            log.mark(state, _Kind.OPTIMIZER)
+            log.add(state, _Kind.OPTIMIZER)
 
     def count(*_: Any) -> None:
         nonlocal n_updates
@@ -445,7 +415,7 @@ def _marked(log: _StorageLog, training: TrainingStep) -> Iterator[Callable[[], b
 
     with ExitStack() as stack:
         for tensor in (*training.parameters(), *training.buffers()):
-            log.mark(tensor, _Kind.PARAMETER)
+            log.add(tensor, _Kind.PARAMETER)
         mark()
         for optimizer in hooked:
             stack.callback(optimizer.register_step_pre_hook(mark).remove)  # before gradients are let go

@@ -139,7 +139,7 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
             *([] if has_repeats else [_ONE_RUN_EACH]),
             *length_note,
             *notes,
-            *_fit_notes((time, energy), runs),
+            *_stall_notes((time, energy), runs),
             *([_OF_PROCESS] if of_process == {True} and memory.ratios else []),
             *_differences(kept),
             *_beside_each_other(runs),
@@ -364,18 +364,11 @@ def saving_order(row: ComparisonRow) -> tuple[bool, float]:
     return (ratio is None, 0.0 if ratio is None else ratio.point)
 
 
-def _fit_notes(fitted: Sequence[_Fitted], runs: Sequence[Run]) -> Iterator[str]:
-    """Yield what the fits noted; a stall of a run is named by the run."""
-    said = set[str]()
-    for fit in (f.fit for f in fitted if f.fit):
-        stalled = [
-            f"The run {runs[at].run_id} took far more, or less, than the others, and is not counted: look into it"
-            for at in fit.stalls
-        ]
-        for note in (*stalled, *fit.notes[len(fit.stalls) :]):
-            if note not in said:
-                said.add(note)
-                yield note
+def _stall_notes(fitted: Sequence[_Fitted], runs: Sequence[Run]) -> list[str]:
+    """Name the runs that the fits took for stalls."""
+    stalls = dict.fromkeys(at for f in fitted if f.fit is not None for at in f.fit.stalls)
+    said = "took far more, or less, than the others, and is not counted: look into it"
+    return [f"The run {runs[at].run_id} {said}" for at in stalls]
 
 
 def _differences(groups: Sequence[_Group]) -> Iterator[str]:
