@@ -107,14 +107,14 @@ def _measured(training: from_log.Training, path: str) -> tuple[str, Speedup]:
     if other is None or training.exploration is None:
         which = path if other is None else "the log here"
         raise UsageError(f"--measured compares two explorations of one training, and {which} holds none")
-    gpus = from_log.logged_gpus(other, ProjectionOptions())
-    if gpus.name is None:
+    there, _ = from_log.logged_gpus(other, ProjectionOptions())
+    if there.local_gpu is None:
         raise UsageError(f"--measured {path}: no GPU is named in its log")
     plan = explored_plan(training.exploration)
     if not _is_same_training(plan, explored_plan(other)):
         raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
-    gpu = recognise(gpus.name, gpus.memory_gb)
-    gain = gain_of_number(training.options, local_gpu(training.options), gpu, gpus.n_gpus).point
+    gpu = recognise(there.local_gpu, there.local_memory_gb)
+    gain = gain_of_number(training.options, local_gpu(training.options), gpu, there.n_gpus or 1).point
     here_s, there_s = training.forecast.duration_s, forecast_from_log(other, plan).duration_s
     found = measured_speedup(at_level(here_s), at_level(there_s))
     of_one = found.ratio.times(1 / gain)

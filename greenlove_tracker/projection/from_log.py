@@ -120,10 +120,10 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
         UsageError: where it tells too little.
     """
     exploration = run if has_trials(run) else None
-    gpus = logged_gpus(run, options)
+    options, problem = logged_gpus(run, options)
     forecast, basis = forecast_of(run, forecast)
     knows_work = exploration is not None or forecast.plan is not None
-    if gpus.name is None and not knows_work and options.custom_speedup is None:
+    if options.local_gpu is None and not knows_work and options.custom_speedup is None:
         # From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for work.
         raise UsageError(
             f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
@@ -132,19 +132,18 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
     if options.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
         energy = forecast.energy_kwh
         forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
-    if gpus.energy_problem:  # nor is what was made of it
+    if problem:  # nor is what was made of it
         forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
     name = run.title() if exploration is None else f"{run.run_id}: {fmt.plan(forecast.plan)}"
-    options, kind = _with_kind_of(run, _with_place_of(run, options, gpus))
-    about = (name, *filter(None, (basis, gpus.energy_problem, kind)))
-    return Training(forecast, about, gpus.added_to(options), exploration)
+    options, kind = _with_kind_of(run, _with_place_of(run, options))
+    return Training(forecast, (name, *filter(None, (basis, problem, kind))), options, exploration)
 
 
-def _with_place_of(run: Run, options: ProjectionOptions, gpus: TrainingGpus) -> ProjectionOptions:
+def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
     """Return the options with the place of a run, as its log says, unless another country is given."""
     rates, is_elsewhere = run.terms, options.country is not None
     intensity = run.carbon_intensity if run.knows_carbon_intensity and not is_elsewhere else None
-    price = rates.price_usd_per_gpu_hour if gpus.has_price else None
+    price = None if options.local_gpu is None else rates.price_usd_per_gpu_hour
     return replace(
         options,
         country=options.country or run.text("country") or None,
@@ -216,52 +215,17 @@ def _exact(value: float, unit: str) -> Estimate:
 _SIMULATED = "simulated"  # the meter whose GPUs are the user's word for those of the training
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingGpus:
-    """The GPUs that a training ran on: those that its model was on, of all that were metered beside it.
+def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
+    """Return the options with the GPUs that a run's model was on, of all that were metered beside it.
 
-    Attributes:
-        name: as their driver or the user calls them; None where there are none.
-        n_gpus: that the training is on; 1 where there is none.
-        has_price: True where a price per GPU-hour is one of this machine.
-        memory_gb: of one, as its driver shows it.
-        draw: share of their enforced power limit that they were measured to draw.
-        limit_w: that limit, of one.
-        peak_memory_gb: of one GPU.
-        energy_problem: why the measured energy is not the training's, in words; empty where it is.
-        memory_estimate_gb: of one GPU, estimated while exploring on a CPU.
-    """
-
-    name: str | None
-    n_gpus: int = 1
-    has_price: bool = False
-    memory_gb: float | None = None
-    draw: float | None = None
-    limit_w: float | None = None
-    peak_memory_gb: float | None = None
-    energy_problem: str = ""
-    memory_estimate_gb: float | None = None
-
-    def added_to(self, options: ProjectionOptions) -> ProjectionOptions:
-        """Return the options with these GPUs; a power and a memory that the user gives go first."""
-        return replace(
-            options,
-            local_gpu=self.name,
-            n_gpus=self.n_gpus,
-            local_memory_gb=self.memory_gb,
-            utilization=_first(options.utilization, self.draw),
-            manual_tdp_watts=_first(options.manual_tdp_watts, self.limit_w),
-            peak_memory_gb=_first(options.peak_memory_gb, self.peak_memory_gb),
-            memory_estimate_gb=_first(options.memory_estimate_gb, self.memory_estimate_gb),
-        )
-
-
-def logged_gpus(run: Run, options: ProjectionOptions) -> TrainingGpus:
-    """Return the GPUs of a run.
+    What the user gives goes first.
 
     Args:
         run: whose log tells them.
-        options: the user's name for its GPU, with or without their number, and the memory of one.
+        options: with the user's name for its GPU, with or without their number, and the memory of one.
+
+    Returns:
+        The options, and why the measured energy is not the training's; empty where it is.
 
     Raises:
         UsageError: where its log names no GPU, or several, or where one is given for a run that used none.
@@ -288,17 +252,20 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> TrainingGpus:
         problem = f"{fmt.plural(n_metered - n_used, 'metered GPU')} idle, so the energy is not compared"
     elif n_metered < n_used or (name is not None and n_logged is not None and not n_metered):
         problem = "not all its GPUs were metered, so the energy is not compared"
-    return TrainingGpus(
-        name=name,
+    draw = _draw(run, limit_w) if is_as_logged and limit_w else None
+    limit_of_one_w = limit_w / n_metered if limit_w and n_metered else None
+    peak_gb = None if n_logged == 0 else _peak_memory_gb(run, is_on_gpu=name is not None)
+    found = replace(
+        options,
+        local_gpu=name,
         n_gpus=n_gpus,
-        has_price=name is not None or n_used > 0,
-        memory_gb=options.local_memory_gb or (_number(run, "gpu_memory_gb") if given is None else None),
-        draw=_draw(run, limit_w) if is_as_logged and limit_w else None,
-        limit_w=limit_w / n_metered if limit_w and n_metered else None,
-        peak_memory_gb=None if n_logged == 0 else _peak_memory_gb(run, is_on_gpu=name is not None),
-        energy_problem=problem,
-        memory_estimate_gb=_number(run, "gpu_memory_estimate_gb"),
+        local_memory_gb=options.local_memory_gb or (_number(run, "gpu_memory_gb") if given is None else None),
+        utilization=_first(options.utilization, draw),
+        manual_tdp_watts=_first(options.manual_tdp_watts, limit_of_one_w),
+        peak_memory_gb=_first(options.peak_memory_gb, peak_gb),
+        memory_estimate_gb=_first(options.memory_estimate_gb, _number(run, "gpu_memory_estimate_gb")),
     )
+    return found, problem
 
 
 def _used_gpus(run: Run) -> int | None:

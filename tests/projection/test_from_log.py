@@ -22,7 +22,7 @@ from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
 from greenlove_tracker.projection.comparison import compare_hours
-from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, training_of_hours
+from greenlove_tracker.projection.from_log import logged_gpus, training_of_hours
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import power_table
 from greenlove_tracker.projection.uncertain import at_level
@@ -112,7 +112,8 @@ def test_the_latest_exploration_goes_before_later_runs(logs: Path) -> None:
 def test_a_run_without_a_gpu_has_none_and_no_peak_of_one(logs: Path) -> None:
     run = demo_run(logs)
     training = logged(logs)
-    assert logged_gpus(run, ProjectionOptions()) == TrainingGpus(None) and training.options.local_gpu is None
+    found, problem = logged_gpus(run, ProjectionOptions())
+    assert found.local_gpu is training.options.local_gpu is None and problem == ""
     explored(logs, gpu_count="0", gpu_models="", peak_gpu_memory_gb="", peak_memory_gb="3.3")
     assert logged(logs).options.peak_memory_gb is None  # that of the process is no GPU's
 
@@ -137,7 +138,7 @@ def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> N
     run = explored(logs, used_gpus="0", gpu_models="1 × NVIDIA L40S", price_usd_per_gpu_hour="2.0", trials_kwh="0.001")
     training = logged(logs)
     problem = "1 metered GPU idle, so the energy is not compared"
-    assert logged_gpus(run, ProjectionOptions()) == TrainingGpus(None, energy_problem=problem)
+    assert logged_gpus(run, ProjectionOptions())[1] == problem
     assert training.options.local_gpu is None and training.about[-1] == problem
     assert training.forecast.energy_kwh is None and training.options.price_usd_per_gpu_hour is None
     comparison = compared(logs)
