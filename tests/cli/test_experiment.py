@@ -43,7 +43,7 @@ def call(monkeypatch):
 def test_a_run_shows_the_result_and_writes_the_report(tmp_path, call):
     result = call(make_experiment(tmp_path, seeds=(0,)), "run")
     assert result.exit_code == 0
-    assert "wrote    outputs/report.html" in result.stdout
+    assert "wrote outputs/report.html" in result.stderr
     page = (tmp_path / "outputs" / "report.html").read_text()
     assert "Experiment digits" in page
     assert "name: digits  # as it was written" in page
@@ -52,7 +52,8 @@ def test_a_run_shows_the_result_and_writes_the_report(tmp_path, call):
 def test_a_failure_is_exit_code_1_and_is_in_the_report(tmp_path, call):
     result = call(make_experiment(tmp_path, seeds=(0,)), "run", **{"optimised-0": "fail:ValueError: nonsense"})
     assert result.exit_code == 1
-    assert "optimised, seed 0: failed, ValueError: nonsense" in result.stdout
+    assert "optimised, seed 0 did not finish: ValueError: nonsense" in result.output
+    assert "ValueError: nonsense" in (tmp_path / "outputs" / "report.html").read_text()
     assert "ValueError: nonsense" in (tmp_path / "outputs" / "report.html").read_text()
 
 
@@ -233,7 +234,7 @@ def test_one_command_makes_the_report(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     outputs = tmp_path / "greenlove_experiments" / "lines"
     assert {path.name for path in outputs.glob("report.*")} == {"report.html", "report.md"}
-    assert "2 of 2 trainings finished" in result.stdout
+    assert "2 of 2 trainings finished" in (outputs / "report.md").read_text()
     again = CliRunner().invoke(cli, ["experiment", "run", str(tmp_path / "lines.yaml")])
     assert (again.exit_code, "2 of them finished before" in again.stderr) == (0, True)
     assert len(list((outputs / "runs").iterdir())) == 2

@@ -94,7 +94,7 @@ def test_the_verbs_flag_what_carbontracker_predicted(monitored_in_part):
     assert "(carbontracker's)" in forecasts and "158 kWh" in forecasts and "no interval" in forecasts
     (row,) = json.loads(text("forecast", str(monitored_in_part), "--json"))["forecasts"]
     assert (row["forecast"], row["lower"], row["level"], row["has_held"]) == (200 * 3600.0, None, None, None)
-    projected = " ".join(text("project", str(monitored_in_part)).split())
+    projected = " ".join(text("project", str(monitored_in_part), "--verbose").split())
     assert "as carbontracker predicted, which gives no interval" in projected
     report = markdown.render(document(monitored_in_part))
     assert "Not all epochs were monitored" in report and "predicted by carbontracker" in report
