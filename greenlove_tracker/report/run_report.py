@@ -82,7 +82,6 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
         issued: the date of issue, ISO 8601.
     """
     # Not with the module: the screen at a training's end takes the key figures from here, and needs no more.
-    from greenlove_tracker.report.comparison import compared_blocks
     from greenlove_tracker.report.exploration_report import explored_blocks
     from greenlove_tracker.report.learning_curves import learning_blocks
     from greenlove_tracker.report.projection_report import elsewhere_blocks
@@ -90,6 +89,8 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
     verdict = run_verdict(run)
     result: tuple[doc.Block, ...] = ()
     if run.is_comparison:
+        from greenlove_tracker.report.comparison import compared_blocks  # statsmodels: over a second
+
         verdict, result = compared_blocks(run)
     elif run.is_exploration:
         verdict, result = "", explored_blocks(run)  # which begins with its own
