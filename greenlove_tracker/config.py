@@ -131,8 +131,7 @@ class Settings:
     )
     verbose: int = _setting(
         1,
-        "0 says nothing but warnings; 1 the status line and the final screen; 2 warnings of the libraries beside the "
-        "training, too.",
+        "0 says nothing but warnings; 1 the status line and the final screen too.",
     )
     phases: tuple[Phase, ...] = _setting(
         (),

@@ -125,7 +125,7 @@ class TrialSession:
         with self._session.tracked_call as recorder:
             number = recorder.epoch
             recorder.end_epoch()
-        rows = [row.energy for row in self._session.epoch_rows if row.epoch == number]
+        rows = [row.energy for row in self._session.writer.rows() if row.epoch == number]
         has_all = bool(rows) and all(energy.is_known for energy in rows)
         whole = sum_energies(rows)
         return TrialEnergy(whole.total_kwh if has_all else None, _method(whole) if has_all else "")

@@ -191,7 +191,6 @@ class RowTotals:
 
     Attributes:
         n_rows: that were added.
-        n_given: that were to be; more, where a signal's handler raised meanwhile, and the rows must be read again.
         epochs_done: that ended.
         counts: of all rows.
         flags: of any row.
@@ -201,7 +200,7 @@ class RowTotals:
 
     def __init__(self, mean: MeanRates) -> None:
         self.mean = mean
-        self.n_rows = self.n_given = self.epochs_done = 0
+        self.n_rows = self.epochs_done = 0
         self.counts, self.is_metered = Counts(), False
         self.flags, self.sources = set[str](), dict[str, None]()
         self.terms: defaultdict[str, list[float]] = defaultdict(list)

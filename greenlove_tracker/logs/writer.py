@@ -268,7 +268,8 @@ class RunWriter:
         return _field_cells(new.values())
 
     def _append(self, name: str, lines: bytes, record: object = None) -> None:
-        file = self._files.setdefault(name, AppendFile(self.run_dir / name))
+        if (file := self._files.get(name)) is None:
+            file = self._files[name] = AppendFile(self.run_dir / name)
         self._guarded(name, lambda: file.append(lines, record))
 
     def sync(self) -> None:

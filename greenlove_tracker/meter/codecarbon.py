@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -380,6 +381,7 @@ def _name_no_country(tracker: Any) -> None:
 
 def _import_without_slurm() -> str:
     """Import CodeCarbon without its calls of ``scontrol``; return its version."""
+    warnings.filterwarnings("ignore", module="codecarbon")  # nothing that the training's user could mend
     try:
         import codecarbon
         import codecarbon.core.util

@@ -67,6 +67,7 @@ class BackgroundWorker:
             self.tick()
 
     def tick(self) -> None:
-        """Tick each part."""
+        """Tell of the rows so far, and tick each part."""
         if not self._parts.state.is_finished:
+            self._parts.tell_rows()
             self._parts.tell(RunPart.tick)

@@ -28,7 +28,6 @@ from greenlove_tracker.tracker.exporters import (
     RowWritten,
     RunEnded,
 )
-from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunMode, RunState
@@ -99,7 +98,7 @@ class RunExporters(RunPart):
     def row(self, row: Row) -> None:
         """Tell of a row."""
         if self._deliveries:
-            event = self._totals.add(row, self._recorder, self._position)
+            event = self._totals.add(row, self._position)
             self._position = event.position
             self._put(event, is_underway=row.epoch is not None)
 
@@ -212,13 +211,16 @@ class _Totals:
 
     def __init__(self, state: RunState) -> None:
         self._state, self._epoch = state, 0
+        self._n_epochs = self._n_steps = 0
         self._of_run, self._of_epoch = _Sums(state), _Sums(state)
 
-    def add(self, row: Row, recorder: Recorder, last_position: int) -> RowWritten:
+    def add(self, row: Row, last_position: int) -> RowWritten:
         """Add a row, and return the event of it."""
         of_row = _Sums(self._state)
         of_row.add(row, has_gap=False)
         self._of_run.add(row, has_gap=True)
+        self._n_epochs += row.kind is RowKind.EPOCH
+        self._n_steps += row.counts.steps or 0
         position, of_epoch = last_position, None
         if row.epoch is not None:
             if row.epoch != self._epoch:
@@ -228,12 +230,12 @@ class _Totals:
         return RowWritten(
             row.kind,
             row.epoch,
-            recorder.steps_done if _is_in_steps(self._state) else position,
+            self._n_steps if _is_in_steps(self._state) else position,
             self._state.clock.utc_s(),
             of_row.consumption(is_whole=True),
             of_epoch,
             self._of_run.consumption(is_whole=False),
-            recorder.epochs_done + (row.kind is RowKind.EPOCH),  # it is counted behind its row
+            self._n_epochs,
         )
 
 
@@ -313,13 +315,12 @@ class _Delivery:
         is_closed = self._is_closed.is_set()  # read first: what is closed has its end
         ending, events = self._ending, self._taken()
         try:
-            with without_foreign_warnings(self._state.settings.verbose):
-                if events or ending is not None:
-                    self._start()
-                if self._is_started:
-                    self._exporter.export(events)
-                if ending is not None:
-                    self._exporter.end(ending)
+            if events or ending is not None:
+                self._start()
+            if self._is_started:
+                self._exporter.export(events)
+            if ending is not None:
+                self._exporter.end(ending)
         except Exception as error:  # of somebody else's service, which is no reason to end a training
             self._leave_out(error)
         if is_closed:

@@ -7,6 +7,7 @@ import math
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -22,9 +23,8 @@ from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast, MetricRecor
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Field, Row
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule
-from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
+from greenlove_tracker.tracker.progress_log import ProgressLog
 from greenlove_tracker.tracker.state import Plan
 
 _log = logging.getLogger("greenlove_tracker")
@@ -81,7 +81,7 @@ class RunForecaster(RunPart):
         """Add it to what forecasts are made from."""
         plan = self._state.plan
         is_in_epochs = plan is not None and plan.is_in_epochs
-        self._progress.add_row(row, step_marks(self._recorder, self._state.started_s) if is_in_epochs else None)
+        self._progress.add_row(row, self._run.marks if is_in_epochs else None)
 
     def metric_logged(self, record: MetricRecord) -> None:
         """Note a value of the rule's metric; the same one again, as where the loop logs it too, counts once."""
@@ -133,11 +133,11 @@ class RunForecaster(RunPart):
             self._load()
             with state.lock:
                 is_over = state.is_finished or self._cannot_load
+                self._run.tell_rows()  # what is done is told of, and nothing beyond
                 snapshot = None if is_over else self._snapshot(is_asked=is_asked)
             if snapshot is None:
                 return
-            with without_foreign_warnings(state.settings.verbose):
-                forecast = self._forecast(snapshot)  # without the run's lock: it takes a while
+            forecast = self._forecast(snapshot)  # without the run's lock: it takes a while
             with state.lock:
                 if state.is_finished:
                     return
@@ -167,8 +167,7 @@ class RunForecaster(RunPart):
         with self._state.lock:
             self._recorder.begin_loading()
         try:
-            with without_foreign_warnings(self._state.settings.verbose):
-                _load_live()
+            _load_live()
         except ImportError as error:
             self._cannot_load = True
             self._state.warn_once.warn("forecast", f"nothing is forecast: {error}")
@@ -220,8 +219,7 @@ class RunForecaster(RunPart):
 
     def _add_marks(self) -> None:
         """Add the steps since the last call to the run's progress."""
-        state, recorder, progress = self._state, self._recorder, self._progress
-        marks = step_marks(recorder, state.started_s)
+        state, recorder, progress, marks = self._state, self._recorder, self._progress, self._recorder.step_marks
         if state.plan is not None and state.plan.is_in_epochs:
             if recorder.epoch is not None:
                 progress.add_epoch_steps(marks, recorder.gap_before_open_s)
@@ -341,6 +339,7 @@ def _load_live() -> ModuleType:
     if _is_live_loaded():
         return sys.modules[_LIVE]
     with _loading, forks_wait:
+        warnings.filterwarnings("ignore", module="statsmodels")  # nothing that the training's user could mend
         return import_module(_LIVE)
 
 

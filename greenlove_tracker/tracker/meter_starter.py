@@ -19,7 +19,6 @@ from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
 from greenlove_tracker.records import Clock, Factor, Field, Flag
 from greenlove_tracker.tracker.exporters import RunEnded
-from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.part import RunPart, RunParts
 
 _log = logging.getLogger("greenlove_tracker")
@@ -55,8 +54,7 @@ class MeterStarter(RunPart):
     def _start(self) -> None:
         info = MeterInfo(())
         try:
-            with without_foreign_warnings(self._state.settings.verbose):
-                info = self._meter.start()
+            info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._fail(error)
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
@@ -167,8 +165,7 @@ class MeterStarter(RunPart):
 
     def _stop(self) -> None:
         try:
-            with without_foreign_warnings(self._state.settings.verbose):
-                self._meter.stop()
+            self._meter.stop()
         except Exception as error:
             pass_on_from_handler(error)
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}")

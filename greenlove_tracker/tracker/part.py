@@ -6,6 +6,7 @@ Their list stands in ``run_parts.py``.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -14,7 +15,7 @@ from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Row
 from greenlove_tracker.tracker.exporters import RunEnded
-from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.recorder import Recorder, StepMark
 from greenlove_tracker.tracker.state import RunState
 
 _P = ParamSpec("_P")
@@ -41,7 +42,7 @@ class RunPart:
         """Note that an epoch is open; locked."""
 
     def row(self, row: Row) -> None:
-        """Take a row, which is in the log already; locked."""
+        """Take a row, which is in the log already: at the next tick, or before anybody asks about the run; locked."""
 
     def metric_logged(self, record: MetricRecord) -> None:
         """Take a metric that the training has logged; locked."""
@@ -76,6 +77,11 @@ class RunParts:
         state: of the run.
         recorder: of the run.
         writer: of the run.
+
+    Attributes:
+        rows: that nobody was told of yet, each with the marks of that time: the training's thread adds them, and waits
+            for nobody.
+        marks: the first and the last step by the end of the row that is told of; None where none was counted.
     """
 
     def __init__(
@@ -85,6 +91,16 @@ class RunParts:
         self._parts = [kind(self) for kind in kinds]
         self._dropped: set[RunPart] = set()
         self._hearers: dict[str, list[RunPart]] = {}
+        self.marks: tuple[StepMark, StepMark] | None = None
+        self.rows: deque[tuple[Row, tuple[StepMark, StepMark] | None]] = deque()
+
+    def tell_rows(self) -> None:
+        """Tell of the rows so far: at each tick, and wherever somebody asks what is known of the run."""
+        with self.state.lock:
+            while self.rows:
+                row, self.marks = self.rows.popleft()
+                self.state.add_row(row)
+                self.tell(RunPart.row, row)
 
     def get(self, kind: type[_Kind]) -> _Kind:
         """Return the part of this kind, for a question to it."""
@@ -96,6 +112,7 @@ class RunParts:
         old.replaced()
         new = self._parts[self._parts.index(old)] = kind(self)
         self._hearers.clear()
+        self.marks = None
         for row in rows:
             new.row(row)
         new.started()

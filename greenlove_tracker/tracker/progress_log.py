@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import TypeVar
 
 from greenlove_tracker.forecasting import Block, Progress
 from greenlove_tracker.records import Counts, Energy, Flag, Row, RowKind
-from greenlove_tracker.tracker.recorder import LOADING_SHARE, Recorder
+from greenlove_tracker.tracker.recorder import LOADING_SHARE, StepMark, work_in
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
 _FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
@@ -40,47 +39,14 @@ def _joined(items: list[_Item], size: Callable[[_Item], float], join: Callable[[
     items[:] = result
 
 
-@dataclass(frozen=True, slots=True)
-class StepMark:
-    """The work of a loop at the end of one of its steps.
-
-    Attributes:
-        steps: all that are done.
-        at_s: when that was, since the run began.
-        paused_s: pauses until then.
-        loading_s: for how long we have been loading beside them.
-        work: tokens or samples of all of them; None where that is not known.
-    """
-
-    steps: int
-    at_s: float
-    paused_s: float = 0.0
-    loading_s: float = 0.0
-    work: float | None = None
-
-    @property
-    def active_s(self) -> float:
-        """The time until then, without pauses."""
-        return self.at_s - self.paused_s
-
-    def block_since(self, before: StepMark) -> Block | None:
-        """Return the steps since an earlier mark; None where there are none, or they took no time."""
-        taken_s = self.active_s - before.active_s
-        if self.steps <= before.steps or taken_s <= 0:
-            return None
-        is_cold = self.loading_s - before.loading_s > LOADING_SHARE * taken_s
-        work = None if self.work is None or before.work is None else self.work - before.work
-        return Block(self.steps - before.steps, taken_s, self.paused_s - before.paused_s, 0.0, is_cold, work)
-
-
-def step_marks(recorder: Recorder, started_s: float) -> tuple[StepMark, StepMark] | None:
-    """Return the first mark, behind the steps of the loop's first call, and the last one; None before any."""
-    if recorder.first_step is None or recorder.stepped_at_s is None:
+def _block_between(before: StepMark, mark: StepMark) -> Block | None:
+    """Return the steps from one mark to a later one; None where there are none, or they took no time."""
+    taken_s = mark.active_s - before.active_s
+    if mark.steps <= before.steps or taken_s <= 0:
         return None
-    steps, ended_s, loading_s = recorder.first_step
-    first = StepMark(steps, ended_s - started_s, 0.0, loading_s, work_in(recorder.first_counts))
-    stepped_s, work = recorder.stepped_at_s - started_s, work_in(recorder.counts_done)
-    return first, StepMark(recorder.steps_done, stepped_s, recorder.paused_before_step_s, recorder.loading_s, work)
+    is_cold = mark.loading_s - before.loading_s > LOADING_SHARE * taken_s
+    work = None if mark.work is None or before.work is None else mark.work - before.work
+    return Block(mark.steps - before.steps, taken_s, mark.paused_s - before.paused_s, 0.0, is_cold, work)
 
 
 def _joined_blocks(a: Block, b: Block) -> Block | None:
@@ -89,17 +55,6 @@ def _joined_blocks(a: Block, b: Block) -> Block | None:
     paused_s, between_s = a.paused_s + b.paused_s, a.between_s + b.between_s
     work = None if a.work is None or b.work is None else a.work + b.work
     return Block(a.units + b.units, a.active_s + b.active_s, paused_s, between_s, a.is_cold, work)
-
-
-def work_in(counts: Counts) -> float | None:
-    """Return the tokens that a loop told of, else its samples; None where it told of neither, or in a tensor.
-
-    To read a tensor would wait for the device.
-    """
-    for count in (counts.tokens, counts.samples):
-        if isinstance(count, int | float | Real) and 0 < count < math.inf:
-            return float(count)
-    return None
 
 
 class _PowerLog:
@@ -178,7 +133,7 @@ class _EpochSteps:
         elif not self._is_open and mark.steps > self.last.steps:
             self.last = replace(self.last, at_s=began_s, paused_s=self._paused_s)
             self._is_open = True
-        if (block := mark.block_since(self.last)) is not None:
+        if (block := _block_between(self.last, mark)) is not None:
             self.blocks.append(block)
             _joined(self.blocks, lambda block: block.units, _joined_blocks)
             self.last = mark
@@ -348,7 +303,7 @@ class ProgressLog:
         """
         if self._first_step is None or self._last_step is None:
             self._first_step = self._last_step = mark
-        elif (block := mark.block_since(self._last_step)) is not None:
+        elif (block := _block_between(self._last_step, mark)) is not None:
             self._steps.append(block)
             _joined(self._steps, lambda block: block.units, _joined_blocks)
             self._last_step = mark

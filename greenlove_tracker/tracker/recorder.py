@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from greenlove_tracker.errors import MeterError, TrackerStateError, is_from_handler, pass_on_from_handler
@@ -59,6 +60,30 @@ class _MeteredSpan:
     ended_utc_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """The work of a loop at the end of one of its steps.
+
+    Attributes:
+        steps: all that are done.
+        at_s: when that was, since the run began.
+        paused_s: pauses until then.
+        loading_s: for how long we have been loading beside them.
+        work: tokens or samples of all of them; None where that is not known.
+    """
+
+    steps: int
+    at_s: float
+    paused_s: float = 0.0
+    loading_s: float = 0.0
+    work: float | None = None
+
+    @property
+    def active_s(self) -> float:
+        """The time until then, without pauses."""
+        return self.at_s - self.paused_s
+
+
 @dataclass(slots=True)
 class _ReadingsWithinRow:
     """The readings of the meter since the row began, where there were any before its end.
@@ -105,8 +130,7 @@ class Recorder:
         is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
-        first_step: steps counted by the first call, its time by the steady clock, and ``loading_s`` at that time.
-        first_counts: what that call told of.
+        first_step: the mark behind the first call that counts steps; None before it.
         stepped_at_s: the time of the last step, by the steady clock.
         paused_s: pauses that are over.
         paused_before_step_s: those until the last step.
@@ -141,6 +165,7 @@ class Recorder:
         self._n_loading = 0  # threads of ours that load something
         self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
         self._boundary = _Boundary(*started) if started else self._now()
+        self._started_s = self._boundary.perf_s
         self.read_at_s = self._boundary.perf_s
         self._on_reading: Callable[[float, float, Energy], None] | None = None
         self._within = _ReadingsWithinRow()
@@ -155,8 +180,7 @@ class Recorder:
         self.is_paused = False
         self.epochs_begun = 0
         self.epochs_done = 0
-        self.first_step: tuple[int, float, float] | None = None
-        self.first_counts = Counts()
+        self.first_step: StepMark | None = None
         self.stepped_at_s: float | None = None
         self.paused_s = self.paused_before_step_s = 0.0
         self.is_opened_by_step = False
@@ -303,8 +327,9 @@ class Recorder:
         self._counter.add(done)
         self.stepped_at_s, self.paused_before_step_s = self._clock.perf_s(), self.paused_s
         if self.first_step is None:
-            self.first_step = self.steps_done, self.stepped_at_s, self._loading_until(self.stepped_at_s)
-            self.first_counts = self.counts_done
+            loading_s = self._loading_until(self.stepped_at_s)
+            since_start_s = self.stepped_at_s - self._started_s
+            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s, work_in(self.counts_done))
 
     @property
     def last_epoch(self) -> int | None:
@@ -320,6 +345,15 @@ class Recorder:
     def counts_done(self) -> Counts:
         """All that the loop told of so far; None for what it counts on a device, which is known in rows alone."""
         return self._counter.known(self._counts_in_rows + self._counter.so_far)
+
+    @property
+    def step_marks(self) -> tuple[StepMark, StepMark] | None:
+        """The marks behind the first call that counted steps, and the last one; None before any."""
+        first, stepped_at_s = self.first_step, self.stepped_at_s
+        if first is None or stepped_at_s is None:
+            return None
+        since_start_s, work = stepped_at_s - self._started_s, work_in(self.counts_done)
+        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s, work)
 
     def write_segment(self, *, keeps_mark: bool = False) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own.
@@ -702,6 +736,17 @@ class WorkCounter:
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
             pass_on_from_handler(error)
             self._warn(f"step(n_{name}=…) could not be read from the device: it is left out ({error})")
+
+
+def work_in(counts: Counts) -> float | None:
+    """Return the tokens that a loop told of, else its samples; None where it told of neither, or in a tensor.
+
+    To read a tensor would wait for the device.
+    """
+    for count in (counts.tokens, counts.samples):
+        if isinstance(count, int | float | Real) and 0 < count < math.inf:
+            return float(count)
+    return None
 
 
 def _is_on_device(count: object) -> bool:

@@ -43,7 +43,6 @@ from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
-from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.intensity_watch import IntensityWatch
 from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields, wait_before
@@ -121,7 +120,6 @@ class Session:
         state: of the run.
         recorder: of the run.
         writer: of the run's files.
-        epoch_rows: the rows of the epoch that was written last.
         summary: the totals of this rank, once the run is closed.
         shows_final_screen: it is printed once the run is closed.
         is_monitoring_over: the run was closed after ``monitor_epochs``, while the training goes on.
@@ -184,7 +182,7 @@ class Session:
             started_s=started_s,
             started_utc_s=started_utc_s,
             run_dir=run_dir,
-            meter=_watched(meter, settings) if in_background else meter,
+            meter=_watched(meter) if in_background else meter,
             exporters=exporters,
             in_background=in_background,
             is_part_of_other=join_dir is not None,
@@ -205,7 +203,7 @@ class Session:
         self.writer = writer.RunWriter(
             run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=has_rates
         )
-        self.epoch_rows: list[Row] = []
+        self._n_rows = 0
         self.recorder = Recorder(
             clock,
             self._emit,
@@ -252,12 +250,9 @@ class Session:
         self.writer.write_row(row)  # before anything else can go wrong
         if row is self._told_of:  # given again, because a handler of the training's raised behind this line
             return
-        self.state.row_totals.n_given += 1
         self._told_of = row
-        if row.epoch is not None:
-            self.epoch_rows = [*(r for r in self.epoch_rows if r.epoch == row.epoch), row]
-        self.state.add_row(row)
-        self.run_parts.tell(RunPart.row, row)
+        self._n_rows += 1
+        self.run_parts.rows.append((row, self.recorder.step_marks))
 
     def _synchronise(self) -> None:
         try:
@@ -353,6 +348,7 @@ class Session:
 
     def status_text(self) -> str:
         """Return the status line."""
+        self.run_parts.tell_rows()
         return self.run_parts.get(StatusPrinter).text()
 
     # -- the training's thread -----------------------------------------------------------------------------------
@@ -396,8 +392,10 @@ class Session:
         Raises:
             BudgetExceeded: then.
         """
-        for part in self.run_parts.hearers(RunPart.between_epochs):
-            part.between_epochs()
+        if self.state.limits:
+            self.run_parts.tell_rows()  # the last epoch's counts
+            for part in self.run_parts.hearers(RunPart.between_epochs):
+                part.between_epochs()
 
     def plan_job(self, plan: Plan, source: str) -> None:
         """Note how long the training is that this job turns out to be.
@@ -667,6 +665,7 @@ class Session:
         with self.tracked_call as recorder:
             self.run_parts.get(MeterStarter).tick()  # a reading is of the GPUs that are named by now
             recorder.write_segment()  # with the rates of before
+            self.run_parts.tell_rows()
             said, rows = self._known_fields(Plan()), self.writer.rows()
             actions = budget_actions or BudgetActions()
             state.adopt(settings, plan, factors, rates, actions, prior, exporters, rows)
@@ -677,7 +676,7 @@ class Session:
             for kind in (IntensityWatch, RunForecaster, RunExporters):
                 self.run_parts.renew(kind, rows)
             if meter is not None:
-                state.take_meter(_watched(meter, settings) if state.in_background else meter)
+                state.take_meter(_watched(meter) if state.in_background else meter)
                 self.run_parts.renew(MeterStarter, rows)
         self._check_continued()
 
@@ -701,6 +700,7 @@ class Session:
         with self.tracked_call as recorder:
             self._close_epoch(status)
             recorder.write_segment()
+            self.run_parts.tell_rows()
             self.state.end_training(status)
             self.writer.write_fields([Field("training_status", status)])
             self.summary = self._summarise(status, None)
@@ -771,6 +771,7 @@ class Session:
         state = self.state
         self._close_epoch(status)
         self.recorder.finish()
+        self.run_parts.tell_rows()
         self.run_parts.tell(RunPart.ending)
         state.close()
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
@@ -806,7 +807,7 @@ class Session:
     def _row_totals(self) -> totals.RowTotals:
         """Return what all rows come to; read again, where a signal's handler raised while one was added."""
         found = self.state.row_totals
-        if found.n_rows == found.n_given:
+        if found.n_rows == self._n_rows:
             return found
         return totals.RowTotals.of(self.writer.rows(), totals.MeanRates(self.state.factors.rates))
 
@@ -909,9 +910,9 @@ def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]
         return ()
 
 
-def _watched(meter: Meter, settings: Settings) -> Meter:
+def _watched(meter: Meter) -> Meter:
     """Return the meter for a run in the background, which must not hang with it."""
-    return meter if meter.starts_at_once else WatchedMeter(meter, without_foreign_warnings(settings.verbose))
+    return meter if meter.starts_at_once else WatchedMeter(meter)
 
 
 def open_run() -> Session | None:

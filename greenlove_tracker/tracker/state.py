@@ -81,6 +81,7 @@ class RunState:
         row_totals: of the rows so far.
         stopped_early_after: the number of the epoch with which a rule ended the training; None where it has not.
         is_finished: nothing of it is touched any more.
+        is_training_over: nothing more of the training is to come.
     """
 
     settings: Settings
@@ -113,6 +114,7 @@ class RunState:
     stopped_early_after: int | None = None
     plan_source: str = ""
     is_finished: bool = False
+    is_training_over: bool = False
     _metered: Energy = UNKNOWN_ENERGY
     _are_gpus_measured: bool = True
 
@@ -147,7 +149,7 @@ class RunState:
 
     def end_training(self, status: RunStatus) -> None:
         """Note that its tracker has ended, while its script goes on."""
-        self.training_status = status
+        self.training_status, self.is_training_over = status, True
 
     def move(self, run_dir: Path) -> None:
         """Take another directory, which the run is in by now."""
@@ -156,11 +158,6 @@ class RunState:
     def take_meter(self, meter: Meter) -> None:
         """Take another meter."""
         self.meter = meter
-
-    @property
-    def is_training_over(self) -> bool:
-        """True once nothing more of the training is to come."""
-        return self.is_finished or self.training_status is not None
 
     def take_plan(self, plan: Plan | None, source: str = "") -> None:
         """Take the length of the training, once that is known; None: it is not known any more."""
@@ -190,7 +187,7 @@ class RunState:
 
     def close(self) -> None:
         """Let nothing of the run be touched any more."""
-        self.is_finished = True
+        self.is_finished = self.is_training_over = True
 
     @property
     def has_price(self) -> bool:

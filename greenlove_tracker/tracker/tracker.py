@@ -73,8 +73,7 @@ class Tracker:
         project: a name that runs are grouped by.
         country: ISO 3166 code or English name, ``US-CA``, or a cloud's region (``us-east-1``); without it the world's
             average is counted with.
-        verbose: 0 says nothing but warnings; 1 the status line and the final screen; 2 warnings of the libraries beside
-            the training, too.
+        verbose: 0 says nothing but warnings; 1 the status line and the final screen too.
         prior: an exploration of this training, as ``estimate()`` gives it, or a forecast of as many epochs or steps; it
             is what is expected until the run says more.
         on_overrun: what to do where a budget (``max_energy_kwh=``, ``max_cost_usd=``, ``max_kgco2e=``,

@@ -163,22 +163,3 @@ def test_a_meter_that_hangs_when_it_is_stopped_is_released_as_soon_as_it_answers
     meter.go.set()
     wait_until(lambda: not set(reader_threads()) - set(before))
     assert meter.is_stopped
-
-
-def test_each_call_on_the_readers_thread_runs_in_the_given_context():
-    seen = []
-
-    class Around:
-        def __enter__(self):
-            seen.append(threading.current_thread().name)
-
-        def __exit__(self, *error):
-            seen.append("left")
-
-    reader = WatchedMeter(ScriptedMeter([gpu_energy(1.0), ValueError("odd")]), Around())
-    reader.start()
-    reader.read()
-    with pytest.raises(ValueError, match="odd"):
-        reader.read()
-    reader.stop()
-    assert seen == ["greenlove-meter-reader", "left"] * 4

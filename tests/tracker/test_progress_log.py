@@ -11,8 +11,8 @@ from fakes import FakeClock
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Counts, Flag, RowKind
-from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark, step_marks
-from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.progress_log import ProgressLog
+from greenlove_tracker.tracker.recorder import Recorder, StepMark
 
 
 class Bench:
@@ -22,7 +22,7 @@ class Bench:
         self.clock, self.log = FakeClock(), ProgressLog()
         self.recorder = Recorder(
             self.clock,
-            lambda row: self.log.add_row(row, step_marks(self.recorder, 0.0)),
+            lambda row: self.log.add_row(row, self.recorder.step_marks),
             before_reading=lambda: None,
             grams_per_kwh=1.0,
             on_meter_failure=lambda error: None,
@@ -64,7 +64,7 @@ def test_steps_are_timed_to_their_ends_and_without_pauses():
     first = recorder.first_step
     steps(2)
     clock.pass_s(1.9)  # a step is under way when the thread looks
-    log.add_steps(StepMark(first[0], first[1], 0.0, 0.0))
+    log.add_steps(first)
     log.add_steps(StepMark(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0))
     clock.pass_s(0.1)
     recorder.count(Counts(1, 1, None, None))
