@@ -16,8 +16,8 @@ from dataclasses import replace
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.forks import forks_wait, start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
-from greenlove_tracker.logs.totals import MeanRates
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Row, RowKind, sum_energies
+from greenlove_tracker.logs.totals import MeanRates, RowTotals
+from greenlove_tracker.records import UNKNOWN_ENERGY, Row
 from greenlove_tracker.tracker.exporters import (
     ExportedConsumption,
     ExportedRun,
@@ -171,71 +171,54 @@ def _is_in_steps(state: RunState) -> bool:
     return plan is not None and not plan.is_in_epochs and plan.length is not None
 
 
-class _Sums:
-    """What some rows of a run come to."""
-
-    def __init__(self, state: RunState) -> None:
-        self._state = state
-        self._rates = MeanRates(state.factors.rates)
-        self._duration_s, self._energy, self._counts = 0.0, UNKNOWN_ENERGY, Counts()
-        self._is_wholly_metered = True
-
-    def add(self, row: Row, *, has_gap: bool) -> None:
-        """Add a row, with the gap before it or without."""
-        gap_s, gap = (row.gap_before_s, row.gap_before) if has_gap else (0.0, UNKNOWN_ENERGY)
-        self._rates.add(replace(row, gap_before_s=gap_s, gap_before=gap))
-        self._duration_s += gap_s + row.duration_s
-        self._energy = sum_energies((self._energy, gap, row.energy))
-        self._counts = self._counts + row.counts
-        self._is_wholly_metered = self._is_wholly_metered and row.energy.is_known
-
-    def consumption(self, *, is_whole: bool) -> ExportedConsumption:
-        """Return it; where that is asked for, without an energy that is a part of the whole."""
-        state, energy = self._state, self._energy if self._is_wholly_metered or not is_whole else UNKNOWN_ENERGY
-        rates, metered_kwh = state.rates_of(self._rates), energy.total_kwh
-        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
-        emissions_kgco2e = rates.emissions(energy_kwh)
-        return ExportedConsumption(
-            self._duration_s,
-            energy,
-            self._counts,
-            energy_kwh,
-            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
-            rates.cost(self._duration_s, energy_kwh, state.gpu_count)[0],
-            None if metered_kwh is None else w_from_kwh_s(metered_kwh, self._duration_s),
-        )
-
-
 class _Totals:
     """The consumption of a run and its open epoch so far."""
 
     def __init__(self, state: RunState) -> None:
         self._state, self._epoch = state, 0
-        self._n_epochs = self._n_steps = 0
-        self._of_run, self._of_epoch = _Sums(state), _Sums(state)
+        self._of_run, self._of_epoch = self._none(), self._none()
 
     def add(self, row: Row, last_position: int) -> RowWritten:
         """Add a row, and return the event of it."""
-        of_row = _Sums(self._state)
-        of_row.add(row, has_gap=False)
-        self._of_run.add(row, has_gap=True)
-        self._n_epochs += row.kind is RowKind.EPOCH
-        self._n_steps += row.counts.steps or 0
+        alone, of_row = replace(row, gap_before_s=0.0, gap_before=UNKNOWN_ENERGY), self._none()
+        of_row.add(alone)
+        self._of_run.add(row)
         position, of_epoch = last_position, None
         if row.epoch is not None:
             if row.epoch != self._epoch:
-                self._epoch, self._of_epoch = row.epoch, _Sums(self._state)
-            self._of_epoch.add(row, has_gap=False)
-            position, of_epoch = row.epoch, self._of_epoch.consumption(is_whole=True)
+                self._epoch, self._of_epoch = row.epoch, self._none()
+            self._of_epoch.add(alone)
+            position, of_epoch = row.epoch, self._consumption(self._of_epoch, is_whole=True)
         return RowWritten(
             row.kind,
             row.epoch,
-            self._n_steps if _is_in_steps(self._state) else position,
+            self._of_run.counts.steps or 0 if _is_in_steps(self._state) else position,
             self._state.clock.utc_s(),
-            of_row.consumption(is_whole=True),
+            self._consumption(of_row, is_whole=True),
             of_epoch,
-            self._of_run.consumption(is_whole=False),
-            self._n_epochs,
+            self._consumption(self._of_run, is_whole=False),
+            self._of_run.epochs_done,
+        )
+
+    def _none(self) -> RowTotals:
+        return RowTotals(MeanRates(self._state.factors.rates))
+
+    def _consumption(self, totals: RowTotals, *, is_whole: bool) -> ExportedConsumption:
+        """Return what rows come to; where that is asked for, without an energy that is a part of the whole."""
+        state, duration_s, energy = self._state, totals.sum("total_s"), totals.node.metered
+        if is_whole and totals.sum("known_s") < duration_s:
+            energy = UNKNOWN_ENERGY
+        rates, metered_kwh = state.rates_of(totals.mean), energy.total_kwh
+        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
+        emissions_kgco2e = rates.emissions(energy_kwh)
+        return ExportedConsumption(
+            duration_s,
+            energy,
+            totals.counts,
+            energy_kwh,
+            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
+            rates.cost(duration_s, energy_kwh, state.gpu_count)[0],
+            None if metered_kwh is None else w_from_kwh_s(metered_kwh, duration_s),
         )
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, Progress, TrainingPlan, stop_within
+from greenlove_tracker.forecasting import Forecast, Progress, TrainingPlan, stop_within
 from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.metrics import metric_name
@@ -35,7 +35,6 @@ _MOST_REST_S = 5.0  # and rests no longer than this: budgets stand on forecasts
 # 600 in a run. The second is for the beginning, when a forecast may be many times too long.
 _MIN_PROGRESS_SHARE, _MIN_GROWTH = 0.002, 0.1
 _FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
-_LEAST_EPOCHS = 2  # before the next one is forecast where nobody says how many there are: the first may be cold
 _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait for it no more
 
 
@@ -141,9 +140,6 @@ class RunForecaster(RunPart):
             with state.lock:
                 if state.is_finished:
                     return
-                if state.plan is None:  # nobody says how many epochs there are
-                    state.expect(state.forecast, forecast.per_epoch_s)
-                    return
                 state.expect(forecast)
                 issued = self._issued(forecast, snapshot)
                 self._writer.write(FORECASTS, issued)
@@ -157,8 +153,7 @@ class RunForecaster(RunPart):
         now_in = self._recorder.epoch or self._recorder.last_epoch or 0
         has_ended = state.stopped_early_after is not None and now_in <= state.stopped_early_after
         has_length = state.plan is not None and bool(state.plan.length) and not has_ended
-        is_epoch_wanted = state.plan is None and self._recorder.epochs_done >= max(n_before, _LEAST_EPOCHS)
-        return (has_length or is_epoch_wanted) and n_before > 0 and not (self._cannot_load or state.is_training_over)
+        return has_length and n_before > 0 and not (self._cannot_load or state.is_training_over)
 
     def _load(self) -> None:
         """Load what forecasts need, before the first one is due; the rows that it slows down are flagged."""
@@ -178,10 +173,8 @@ class RunForecaster(RunPart):
 
     def _snapshot(self, *, is_asked: bool) -> _ProgressSnapshot | None:
         state, recorder, plan, now_s = self._state, self._recorder, self._state.plan, self._state.clock.perf_s()
-        if plan is None:
-            return self._snapshot_for_next_epoch(now_s, is_asked=is_asked)
-        total = plan.length
-        if total is None:
+        total = None if plan is None else plan.length
+        if plan is None or total is None:
             return None
         done = recorder.epochs_done if plan.is_in_epochs else recorder.steps_done
         if done > total:
@@ -208,14 +201,6 @@ class RunForecaster(RunPart):
         elapsed_s = now_s - state.started_s
         has_several = self._has_several_values
         return _ProgressSnapshot(progress, elapsed_s, recorder.epochs_done, recorder.steps_done, values, has_several)
-
-    def _snapshot_for_next_epoch(self, now_s: float, *, is_asked: bool) -> _ProgressSnapshot | None:
-        state, recorder, done = self._state, self._recorder, self._recorder.epochs_done
-        is_time = is_asked or now_s >= self._next_s
-        if (done, 0, 0) <= self._position_forecast_at or not is_time:
-            return None
-        self._position_forecast_at = (done, 0, 0)
-        return _ProgressSnapshot(self._in_epochs(done + 1), now_s - state.started_s, done, recorder.steps_done, {})
 
     def _add_marks(self) -> None:
         """Add the steps since the last call to the run's progress."""
@@ -359,7 +344,7 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     """Return the forecast of a run of this plan, from an exploration or an earlier forecast.
 
     An exploration for another number of epochs or steps is forecast again from its trials. A plan that is not known,
-    on either side, is taken to be the other's. A run that resumes takes the rest of a forecast of the whole training.
+    on either side, is taken to be the other's.
 
     Raises:
         UsageError: where the prior is none, or a forecast alone is of another number.
@@ -372,8 +357,6 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     prior = forecast if isinstance(prior, Forecast) else prior
     if forecast.plan is None or not plan.length:
         return forecast
-    if isinstance(prior, Forecast) and (rest := _rest_of(prior, plan)) is not None:
-        return rest
     is_in_epochs = plan.is_in_epochs
     wanted = forecast.plan.with_length(
         epochs=plan.length if is_in_epochs else None, steps=None if is_in_epochs else plan.length
@@ -402,36 +385,6 @@ def _of_run(forecast: Forecast, plan: Plan) -> Forecast:
     """Return the forecast of all epochs where an early end says nothing of the run: in steps, or of the rest alone."""
     is_of_all = not plan.is_in_epochs or plan.is_resumed
     return forecast.without_stop if forecast.without_stop is not None and is_of_all else forecast
-
-
-def _rest_of(forecast: Forecast, plan: Plan) -> Forecast | None:
-    """Return the part of a forecast of the whole training that a run which resumes has before it, with a start.
-
-    The error is taken to be that of the speed, so that it shrinks with the time. None where the forecast is of another
-    length, or of phases.
-    """
-    if not plan.is_resumed or plan.length is None or forecast.plan is None or plan.phases or forecast.plan.phases:
-        return None
-    unit, done = ("epochs", plan.first_epoch) if plan.is_in_epochs else ("steps", plan.first_step)
-    whole = forecast.plan.with_length(**{unit: done + plan.length})
-    if not math.isclose(_all_batches(whole), _all_batches(forecast.plan)):
-        return None
-    share, one_off_s = plan.length / (done + plan.length), forecast.one_off_s.point
-
-    def part(estimate: Estimate | None) -> Estimate | None:
-        return None if estimate is None else estimate.times(share, estimate.unit)
-
-    p99_s = forecast.duration_p99_s
-    return replace(
-        forecast,
-        duration_s=forecast.duration_s.plus(-one_off_s).times(share, "s").plus(one_off_s),
-        energy_kwh=part(forecast.energy_kwh),
-        emissions_kgco2e=part(forecast.emissions_kgco2e),
-        cost_usd=part(forecast.cost_usd),
-        between_s=part(forecast.between_s),
-        duration_p99_s=None if p99_s is None else one_off_s + (p99_s - one_off_s) * share,
-        plan=whole.with_length(**{unit: plan.length}),
-    )
 
 
 def _all_batches(plan: TrainingPlan) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 from greenlove_tracker import console
 from greenlove_tracker.config import Settings, TimeLimit, time_limit
 from greenlove_tracker.errors import LogDirError, UsageError, whole_number
-from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.job import Ranks, ranks_of_process
@@ -72,7 +72,6 @@ class RunState:
         time_limit: the earliest of its deadline, its longest time and the end of its Slurm job.
         limits: budgets by quantity.
         forecast: the latest.
-        next_epoch_s: forecast of the time of the next epoch, where nobody says how many there are.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
         node_factor: the energy of the node, in that of its metered components; 1 where nothing is assumed.
         has_tracker: a tracker of the script's says what is in it; else an observer, or nobody.
@@ -105,7 +104,6 @@ class RunState:
     time_limit: TimeLimit | None = field(init=False)
     limits: Mapping[str, float] = field(init=False)
     forecast: Forecast | None = field(init=False)
-    next_epoch_s: Estimate | None = None
     gpu_count: int = 0
     node_factor: float = 1.0
     training_status: RunStatus | None = None
@@ -164,9 +162,9 @@ class RunState:
         self.plan, self.plan_source = plan, source
         self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
-    def expect(self, forecast: Forecast | None, next_epoch_s: Estimate | None = None) -> None:
+    def expect(self, forecast: Forecast | None) -> None:
         """Take the latest forecast."""
-        self.forecast, self.next_epoch_s = forecast, next_epoch_s
+        self.forecast = forecast
 
     def add_row(self, row: Row) -> None:
         """Add a row to what holds for the whole run."""

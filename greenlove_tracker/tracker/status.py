@@ -65,8 +65,6 @@ class StatusPrinter(RunPart):
         elif forecast is not None:
             left_s = forecast.duration_s.given_more_than(elapsed_s).plus(-elapsed_s)
             parts.append(f"ends {fmt.end_time(left_s, state.clock.utc_s())}")
-        elif state.next_epoch_s is not None:
-            parts.append(f"next epoch {fmt.interval(state.next_epoch_s, fmt.brief_duration)}")
         fit, verdicts = time_fit_of(state), dict(self._verdicts())
         if fit is not None and not fit.is_over:
             verdicts.pop("duration_s", None)

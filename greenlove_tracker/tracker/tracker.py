@@ -207,12 +207,9 @@ class Tracker:
 
     def step(
         self,
-        samples: Any = None,
-        tokens: Any = None,
-        /,
-        *,
         n_samples: Any = None,
         n_tokens: Any = None,
+        *,
         n_batches: Any = 1,
         n_steps: Any = 1,
     ) -> None:
@@ -222,8 +219,6 @@ class Tracker:
         there, and read at the end of the epoch. What is none (negative, a fraction, NaN) is left out, with a warning.
 
         Args:
-            samples: the same as ``n_samples``.
-            tokens: the same as ``n_tokens``.
             n_samples: samples that it was computed from, on this rank.
             n_tokens: tokens that it was computed from, on this rank.
             n_batches: batches that it was accumulated over.
@@ -233,14 +228,8 @@ class Tracker:
             BudgetExceeded: where only ``total_steps`` is planned, and as ``epoch_start()`` else.
         """
         session = self._own_session("step")
-        if session is None:
-            return
-        if samples is not None:
-            session.state.warn_once.warn(
-                "step", f"step({samples}) counts {samples} samples of one step; n_samples={samples} says so"
-            )
-        n_samples, n_tokens = samples if n_samples is None else n_samples, tokens if n_tokens is None else n_tokens
-        session.step(Counts(n_steps, n_batches, n_samples, n_tokens))
+        if session is not None:
+            session.step(Counts(n_steps, n_batches, n_samples, n_tokens))
 
     def pause(self) -> None:
         """Interrupt the open epoch for an evaluation or a checkpoint, whose time and energy are a gap within it."""

@@ -102,7 +102,7 @@ def test_a_stuck_epoch_is_overdue(clock, tmp_path, capsys):
         assert "overdue" in session().status_text()
 
 
-def test_where_nobody_says_how_many_epochs_there_are_the_next_one_is_forecast(clock, tmp_path, capsys):
+def test_where_nobody_says_how_many_epochs_there_are_the_line_says_so_and_nothing_is_forecast(clock, tmp_path, capsys):
     settings = load_settings({"log_dir": str(tmp_path), "verbose": 1})
     meter = SimulatedMeter(clock, gpu_w=360.0)
     job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
@@ -115,10 +115,7 @@ def test_where_nobody_says_how_many_epochs_there_are_the_next_one_is_forecast(cl
         texts.append(job.status_text())
     told = lines(capsys)
     job.finish(RunStatus.FINISHED, 0)
-    assert "next epoch" not in texts[0] and job.state.forecast is None
-    expected = job.state.next_epoch_s
-    assert expected.point == pytest.approx(10.0, rel=0.03) and expected.lower <= 9.9 <= 10.1 <= expected.upper < 30
-    assert "epoch 6 · 1 min 20 s · next epoch 10.0 s [" in texts[-1]
+    assert job.state.forecast is None and "epoch 6 · 1 min 20 s · " in texts[-1]
     assert len(told) == 1 and "without the number of epochs" in told[0]  # the next is due in a minute
     assert not list(tmp_path.glob("*/forecasts.csv"))
 
