@@ -15,7 +15,7 @@ from greenlove_tracker.records import Energy, sum_energies
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
 
 
-class _Call:
+class _MeterCall:
     """A call of the meter, which one thread makes and another waits for: a future, in a tenth of its time."""
 
     __slots__ = ("_action", "_lock", "answer", "error", "is_answered")
@@ -57,8 +57,8 @@ class WatchedMeter:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self.resolution_s = meter.resolution_s
-        self._asked: SimpleQueue[_Call | None] = SimpleQueue()  # None ends the thread
-        self._open: _Call | None = None  # the call whose answer was not taken yet
+        self._asked: SimpleQueue[_MeterCall | None] = SimpleQueue()  # None ends the thread
+        self._open: _MeterCall | None = None  # the call whose answer was not taken yet
         self._hangs = self._is_stopped = False
         self._left_behind: list[Energy] = []  # readings whose answers a handler of the training's kept us from taking
 
@@ -113,7 +113,7 @@ class WatchedMeter:
                 self._asked.put(None)
 
     def _ask(self, action: Callable[[], Any], *, may_take_long: bool = False) -> Any:
-        call = _Call(action)
+        call = _MeterCall(action)
         if self._open is not None:
             late, has_hung = self._open, self._hangs
             try:
@@ -133,7 +133,7 @@ class WatchedMeter:
             )
         return call.answer
 
-    def _wait(self, call: _Call, timeout_s: float) -> None:
+    def _wait(self, call: _MeterCall, timeout_s: float) -> None:
         if not call.wait(timeout_s):
             self._hangs = True
             raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s")
