@@ -40,8 +40,8 @@ def test_naming_exporters_loads_none_of_their_packages_in_the_training_thread(tm
     code = f"""
 import threading
 from greenlove_tracker import Tracker
-from greenlove_tracker.tracker import exporter_threads
-exporter_threads._END_S = 0.0
+from greenlove_tracker.tracker import session
+session._END_S = 0.0
 from greenlove_tracker.integrations.exporters import mlflow, prometheus, tensorboard, wandb
 threading.Thread.start = lambda self: None
 Tracker(3, country='DE', verbose=0, log_dir={str(tmp_path)!r}, export='mlflow,wandb,tensorboard,prometheus')

@@ -1,7 +1,7 @@
 """Hands what happens in a run to its exporters: each has a thread of its own, and nothing waits for one that hangs.
 
-The training's thread only appends to a list. Rows that an exporter is too slow for are left out, the oldest first; what
-the run consumed so far stands in each of those that follow.
+Rows that an exporter is too slow for are left out, the oldest first; what the run consumed so far stands in each of
+those that follow.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.forks import forks_wait, start_thread
@@ -81,7 +81,7 @@ class RunExporters(RunPart):
         state = run.state
         # Nothing is told before an epoch is under way: by then the script has begun its own run of the service, where
         # it has one, and the run of a script that makes trackers is known to be around theirs. A command has none.
-        self._is_held = state.mode is not RunMode.COMMAND
+        self._held: list[ExportEvent] | None = None if state.mode is RunMode.COMMAND else []
         self._has_ended = False
         self._totals = _Totals(state)
         self._position = 0
@@ -89,11 +89,8 @@ class RunExporters(RunPart):
 
     def started(self) -> None:
         """Give each a thread; without a background ``tick()`` delivers."""
-        for delivery in self._deliveries:
-            if not self._is_held:
-                delivery.begin()
-            if self._state.in_background:
-                delivery.start_thread()
+        for delivery in self._deliveries if self._state.in_background else ():
+            delivery.start_thread()
 
     def row(self, row: Row) -> None:
         """Tell of a row."""
@@ -115,37 +112,42 @@ class RunExporters(RunPart):
 
     def tick(self) -> None:
         """Hand over what there is where that is not done in the background."""
-        if not self._state.in_background and not self._is_held:
-            for delivery in self._deliveries:
-                delivery.deliver()
+        for delivery in () if self._state.in_background else self._deliveries:
+            delivery.deliver([])
 
     def ended(self, ending: RunEnded) -> None:
         """Tell of the end, without waiting."""
         if not self._has_ended:  # with the training, and its script went on
             self._has_ended = True
+            self._release()
             for delivery in self._deliveries:
-                delivery.close(ending)
+                delivery.put(ending)
 
     def replaced(self) -> None:
         """Tell nothing: the script has exporters of its own."""
         for delivery in self._deliveries:
-            delivery.close(None)
+            delivery.put(None)
 
     def wait(self, limit_s: float) -> None:
         """Wait until everything has been handed over."""
         until_s = time.monotonic() + limit_s
+        self.tick()
         for delivery in self._deliveries:
-            if not self._state.in_background:
-                delivery.deliver()
             delivery.wait(until_s, limit_s)
 
     def _put(self, event: ExportEvent, *, is_underway: bool = True) -> None:
-        is_first = self._is_held and is_underway
-        self._is_held = self._is_held and not is_underway
+        if self._held is not None:
+            self._held.append(event)
+            if is_underway:
+                self._release()
+            return
         for delivery in self._deliveries:
             delivery.put(event)
-            if is_first:
-                delivery.begin()
+
+    def _release(self) -> None:
+        held, self._held = self._held or (), None
+        for event in held:
+            self._put(event)
 
     def _describe(self) -> ExportedRun:
         state = self._state
@@ -237,88 +239,58 @@ class _Delivery:
     ) -> None:
         self._exporter, self._describe, self._state, self._recorder = exporter, describe, state, recorder
         self.name = type(exporter).__name__.removesuffix("Exporter")
-        self._pending: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
-        self._n_lost = 0
-        self._is_begun = self._is_started = self._is_left_out = self._is_waited_for = False
-        self._ending: RunEnded | None = None
-        self._is_woken, self._is_closed = threading.Event(), threading.Event()
-        self._is_done = threading.Event()
+        self._told: SimpleQueue[ExportEvent | RunEnded | None] = SimpleQueue()  # None: it is told nothing more
+        self._is_started = self._is_left_out = False
+        self._is_closed, self._is_done = threading.Event(), threading.Event()
 
     def start_thread(self) -> None:
         """Hand over in the background from now on."""
         if (error := start_thread(f"greenlove-{self.name}", self._work)) is not None:
             self._leave_out(error)
-            self._is_done.set()
 
-    def begin(self) -> None:
-        """Hand over from now on, and at once: what the script has made active may be gone soon."""
-        self._is_begun = True
-        self._is_woken.set()
-
-    def put(self, event: ExportEvent) -> None:
-        """Note an event; it costs the training next to nothing."""
-        if not self._is_left_out:
-            self._n_lost += len(self._pending) == _MOST_PENDING
-            self._pending.append(event)
-
-    def close(self, ending: RunEnded | None) -> None:
-        """Let the exporter end the run; None: it is told nothing at all."""
-        if ending is None:
-            self._pending.clear()
-        self._ending = ending
-        self._is_closed.set()
-        self._is_woken.set()
+    def put(self, event: ExportEvent | RunEnded | None) -> None:
+        """Note an event; it costs the run next to nothing."""
+        if self._told.qsize() >= _MOST_PENDING:
+            with contextlib.suppress(Empty):  # it has been faster after all
+                self._told.get_nowait()
+            self._warn(
+                "slow", "is slower than the run: rows are left out there, the oldest first; the log has them all"
+            )
+        self._told.put(event)
+        if event is None or isinstance(event, RunEnded):
+            self._is_closed.set()
 
     def wait(self, until_s: float, limit_s: float) -> None:
         """Wait until all is handed over, or until that time by ``time.monotonic()``; only once."""
-        if self._is_waited_for:
-            return
-        self._is_waited_for = True
-        if not self._is_done.wait(max(0.0, until_s - time.monotonic())):
+        if not self._is_left_out and not self._is_done.wait(max(0.0, until_s - time.monotonic())):
             self._is_left_out = True
             self._warn(
                 "end", f"did not finish within {limit_s:g} s of the run's end, and may lack a part; the log is complete"
             )
 
     def _work(self) -> None:
-        try:
-            while not (self._is_closed.is_set() or self._is_left_out):
-                self._is_woken.wait(_DELIVER_S)
-                self._is_woken.clear()
-                if self._is_begun:
-                    self.deliver()
-            self.deliver()
-        finally:
-            self._is_done.set()
+        while not self._is_done.is_set():
+            self.deliver([self._told.get()])  # the first at once: what the script has made active may be gone soon
+            self._is_closed.wait(_DELIVER_S)
 
-    def deliver(self) -> None:
-        """Hand over what there is, and the end behind it."""
-        if self._is_left_out or self._is_done.is_set():
+    def deliver(self, told: list[ExportEvent | RunEnded | None]) -> None:
+        """Hand over these and all that are noted by now."""
+        with contextlib.suppress(Empty):
+            while True:
+                told.append(self._told.get_nowait())
+        if not told or self._is_done.is_set():
             return
-        is_closed = self._is_closed.is_set()  # read first: what is closed has its end
-        ending, events = self._ending, self._taken()
+        events = [event for event in told if not (event is None or isinstance(event, RunEnded))]
         try:
-            if events or ending is not None:
+            if told[-1] is not None and not self._is_left_out:
                 self._start()
-            if self._is_started:
                 self._exporter.export(events)
-            if ending is not None:
-                self._exporter.end(ending)
+            if isinstance(told[-1], RunEnded) and not self._is_left_out:
+                self._exporter.end(told[-1])
         except Exception as error:  # of somebody else's service, which is no reason to end a training
             self._leave_out(error)
-        if is_closed:
+        if self._is_closed.is_set() and len(events) < len(told):
             self._is_done.set()
-
-    def _taken(self) -> list[ExportEvent]:
-        events = list[ExportEvent]()
-        with contextlib.suppress(IndexError):
-            while len(events) < _MOST_PENDING:
-                events.append(self._pending.popleft())
-        if self._n_lost:
-            self._warn(
-                "slow", "is slower than the run: rows are left out there, the oldest first; the log has them all"
-            )
-        return events
 
     def _start(self) -> None:
         if self._is_started:
@@ -335,7 +307,7 @@ class _Delivery:
 
     def _leave_out(self, error: Exception) -> None:
         self._is_left_out = True
-        self._pending.clear()
+        self._is_done.set()
         reason = str(error) if isinstance(error, GreenloveError) else repr(error)
         self._warn("failed", f"failed, and is left out from now on; the log is complete without it: {reason}")
 

@@ -19,8 +19,8 @@ import mlflow
 from fakes import FakeClock, make_tracker, session, tick, train
 from greenlove_tracker import Tracker
 from greenlove_tracker.integrations.exporters.mlflow import MLflowExporter
-from greenlove_tracker.tracker import exporter_threads
-exporter_threads._END_S = 200.0  # MLflow loads for as long as it takes
+from greenlove_tracker.tracker import session
+session._END_S = 200.0  # MLflow loads for as long as it takes
 clock = FakeClock()
 
 def runs():
@@ -143,8 +143,8 @@ print(json.dumps(runs()))
 def test_under_the_runner_the_run_that_the_script_makes_active_is_found(tmp_path):
     (tmp_path / "train.py").write_text(
         "import mlflow, time, torch\n"
-        "from greenlove_tracker.tracker import exporter_threads\n"
-        "exporter_threads._END_S = 200.0\n"
+        "from greenlove_tracker.tracker import session\n"
+        "session._END_S = 200.0\n"
         "net = torch.nn.Linear(2, 1)\n"
         "opt = torch.optim.SGD(net.parameters(), 0.01)\n"
         "loader = torch.utils.data.DataLoader(torch.ones(8, 2), 2)\n"
@@ -191,8 +191,8 @@ import subprocess
 code = '''
 import sys, time
 from greenlove_tracker import Tracker
-from greenlove_tracker.tracker import exporter_threads
-exporter_threads._END_S = 200.0
+from greenlove_tracker.tracker import session
+session._END_S = 200.0
 tracker = Tracker(3, log_dir="logs", verbose=0, sim_gpu_w=100.0, export="mlflow")
 tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()
 with tracker:
