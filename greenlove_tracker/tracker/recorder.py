@@ -52,12 +52,16 @@ class _Boundary:
 class _MeteredSpan:
     """The time and energy between two boundaries."""
 
-    started_at: str
-    duration_s: float
-    energy: Energy
-    flags: frozenset[str]
-    started_utc_s: float = 0.0
-    ended_utc_s: float = 0.0
+    started_utc_s: float
+    ended_utc_s: float
+    duration_s: float = 0.0
+    energy: Energy = UNKNOWN_ENERGY
+    flags: frozenset[str] = frozenset()
+
+    @property
+    def started_at(self) -> str:
+        """The start as the log has it."""
+        return timestamp(self.started_utc_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ class Recorder:
         self._on_reading: Callable[[float, float, Energy], None] | None = None
         self._within = _ReadingsWithinRow()
         self._reading: Energy | None = None  # until the row has it
-        self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
+        self._gap = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
         self._before_mark: _MeteredSpan | None = None
         self._counter, self._counts_in_rows = WorkCounter(on_bad_count), Counts()
         self._gpu_was_read = self._is_finished = False
@@ -372,7 +376,7 @@ class Recorder:
                 self._emit_gap(RowKind.GAP)
             elif self._before_mark.duration_s > 0:
                 self._write_gap(RowKind.GAP, self._before_mark)
-            self._before_mark = _MeteredSpan(timestamp(self._boundary.utc_s), 0.0, UNKNOWN_ENERGY, frozenset())
+            self._before_mark = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
 
     def read_within_row(self) -> None:
         """Read the meter before the open row ends, whose energy is the sum of its readings."""
@@ -564,7 +568,7 @@ class Recorder:
         flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
         energy = sum_energies((before.energy, span.energy))
         duration_s = before.duration_s + span.duration_s
-        whole = _MeteredSpan(before.started_at, duration_s, energy, flags, before.started_utc_s, span.ended_utc_s)
+        whole = _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
         return whole, boundary
 
     def _measure_span(self) -> tuple[_MeteredSpan, _Boundary]:
@@ -596,8 +600,7 @@ class Recorder:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
-        started_at = timestamp(before.utc_s)
-        return _MeteredSpan(started_at, duration_s, energy, frozenset(flags), before.utc_s, now.utc_s), now
+        return _MeteredSpan(before.utc_s, now.utc_s, duration_s, energy, frozenset(flags)), now
 
     def _hole_s(self) -> float:
         """Return the longest time without a reading of power behind the last one; 0 where power is not integrated."""
