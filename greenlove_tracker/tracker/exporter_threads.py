@@ -270,26 +270,34 @@ class _Delivery:
 
     def _work(self) -> None:
         while not self._is_done.is_set():
-            self.deliver([self._told.get()])  # the first at once: what the script has made active may be gone soon
-            self._is_closed.wait(_DELIVER_S)
+            told = list[ExportEvent | RunEnded | None]()
+            with contextlib.suppress(Empty):  # the first at once: what the script has made active may be gone soon
+                told.append(self._told.get(timeout=_DELIVER_S))
+            self.deliver(told)
+            if told:
+                self._is_closed.wait(_DELIVER_S)
 
     def deliver(self, told: list[ExportEvent | RunEnded | None]) -> None:
-        """Hand over these and all that are noted by now."""
+        """Hand over these and all that are noted by now; nothing too, since exporters count on being called."""
+        if self._is_done.is_set():
+            return
         with contextlib.suppress(Empty):
             while True:
                 told.append(self._told.get_nowait())
-        if not told or self._is_done.is_set():
-            return
         events = [event for event in told if not (event is None or isinstance(event, RunEnded))]
+        ending = next((event for event in told if isinstance(event, RunEnded)), None)
+        is_cancelled = None in told
         try:
-            if told[-1] is not None and not self._is_left_out:
-                self._start()
-                self._exporter.export(events)
-            if isinstance(told[-1], RunEnded) and not self._is_left_out:
-                self._exporter.end(told[-1])
+            if not (is_cancelled or self._is_left_out):
+                if told:
+                    self._start()
+                if self._is_started:
+                    self._exporter.export(events)
+                if ending is not None:
+                    self._exporter.end(ending)
         except Exception as error:  # of somebody else's service, which is no reason to end a training
             self._leave_out(error)
-        if self._is_closed.is_set() and len(events) < len(told):
+        if is_cancelled or ending is not None:
             self._is_done.set()
 
     def _start(self) -> None:
