@@ -38,9 +38,6 @@ class RunPart:
     def started(self) -> None:
         """Begin: the run has."""
 
-    def epoch_began(self) -> None:
-        """Note that an epoch is open; locked."""
-
     def row(self, row: Row) -> None:
         """Take a row, which is in the log already: at the next tick, or before anybody asks about the run; locked."""
 

@@ -366,7 +366,7 @@ class Session:
             if recorder.epoch is not None:
                 self._close_open_epoch(recorder)
             recorder.start_epoch()
-            self._began_epoch()
+            self._warn_of_surplus()
 
     # An observer tells that an epoch has begun once it has seen a step of it, and what looked like one may be none.
 
@@ -379,7 +379,7 @@ class Session:
         """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
         with self.tracked_call as recorder:
             recorder.start_epoch(at_mark=True)
-            self._began_epoch()
+            self._warn_of_surplus()
 
     def abandon_epoch(self) -> None:
         """Close the open epoch as unfinished: it counts as none."""
@@ -439,7 +439,7 @@ class Session:
         )
         recorder.end_epoch(Flag.NOT_ENDED)
 
-    def _began_epoch(self) -> None:
+    def _warn_of_surplus(self) -> None:
         plan, number = self.state.plan, self.recorder.epochs_done + 1
         if plan is not None and plan.epochs is not None and number > plan.epochs:
             self.state.warn_once.warn(
@@ -447,7 +447,6 @@ class Session:
                 f"epoch {plan.first_epoch + number} begins, and {plan.first_epoch + plan.epochs} were planned: it is "
                 f"tracked, but there is no forecast any more; give {self.state.length_option} the number of all",
             )
-        self.run_parts.tell(RunPart.epoch_began)
 
     def end_epoch(self) -> None:
         """End the open epoch, ask whether to go on after those before the first forecast, and close after the last.
@@ -500,12 +499,9 @@ class Session:
         recorder, plan = self.recorder, self.state.plan
         with self.state.lock:  # as in ``tracked_call``, without its 3 µs
             try:
-                is_first = recorder.epoch is None and plan is not None and plan.total_steps is not None
-                if is_first:
+                if recorder.epoch is None and plan is not None and plan.total_steps is not None:
                     recorder.open_epoch_from_last_row()
                 recorder.count(done)
-                if is_first:
-                    self.run_parts.tell(RunPart.epoch_began)
             except Exception as error:
                 self._warn_of(error)
             finally:
