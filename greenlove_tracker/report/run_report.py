@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scale, time_scale
-from greenlove_tracker.logs.continued_runs import restored_from
+from greenlove_tracker.format import Scale, energy_scale, power_scale, time_scale
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.forecasts import headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.totals import LEAST_METERED_S, mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval, with_meter_error
-from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord, Flag, Row, RunStatus, sum_energies
+from greenlove_tracker.records import COMPONENTS, Flag, Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.checkpoint_report import checkpoint_blocks
+from greenlove_tracker.report.checkpoint_report import checkpoint_blocks, checkpoints_sentence
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks
-from greenlove_tracker.report.metric_report import metric_blocks
+from greenlove_tracker.report.metric_report import metric_blocks, number_text
 from greenlove_tracker.report.ranks import rank_blocks
 from greenlove_tracker.report.run_progress import progress_blocks
 from greenlove_tracker.report.verdict import run_scope, run_title, run_verdict, stamp
@@ -95,30 +97,21 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
     elif run.is_exploration:
         verdict, result = "", explored_blocks(run)  # which begins with its own
     kind = "comparison" if run.is_comparison else "exploration"
-    own: tuple[doc.Block, ...] = (
+    own = (
         *progress_blocks(run),
         doc.KeyFigures(key_figures(run)),
-        doc.Paragraph(run_scope(run, issued), is_note=True),
-        doc.Paragraph(wording.measured_sentence(run) + "."),
-        *(
-            doc.Paragraph(f"{text[0].upper()}{text[1:]}.")
-            for text in (
-                wording.kind_sentence(run),
-                wording.early_stop_sentence(run),
-                wording.wait_sentence(run),
-            )
-            if text
-        ),
-        *(doc.Paragraph(text) for text in wording.warnings(run)),
+        *(doc.Paragraph(_sentence(text)) for text in _said_of(run) if text),
+        *(() if run.summary.measured_share else (doc.Paragraph(_sentence(wording.measured_sentence(run))),)),
+        *(doc.Paragraph(f"! {text}") for text in wording.warnings(run)),
     )
     if run.is_exploration:
         parts = (*result, doc.Heading(f"What the {kind} itself took"), *own, *_energy_blocks(run))
     else:
         parts = (
             *own,
-            *forecast_blocks(run),
+            *_power_blocks(run),
             *_energy_blocks(run),
-            *_chart_blocks(run),
+            *forecast_blocks(run),
             *learning_blocks(run),
             *metric_blocks(run),
             *checkpoint_blocks(run),
@@ -135,7 +128,74 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
         verdict=verdict,
         stamp=stamp(int(run.is_simulated), 1),
         footer=" ".join(filter(None, ("greenlove_tracker", version, "·", run.run_id))),
-        blocks=(*parts, *elsewhere, *_settings_blocks(run), *method_blocks(run), *basis),
+        blocks=(
+            *parts,
+            *elsewhere,
+            *_settings_blocks(run),
+            *method_blocks(run),
+            *basis,
+            doc.Paragraph(run_scope(run, issued), is_note=True),
+        ),
+    )
+
+
+def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), next_command: str = "") -> str:
+    """Return the screen that a tracked run ends with.
+
+    Args:
+        run: the run, from its directory.
+        exit_code: of the script; None where there is none.
+        wrote: the paths written, never shortened.
+        next_command: what to type next.
+    """
+    code = f"exit {exit_code}" if exit_code else ""
+    ending = " · ".join(filter(None, (fmt.shortened(run.summary.status, 16), wording.progress(run), code)))
+    room = terminal.WIDTH - len(ending) - len("greenlove   · ")
+    texts = [wording.loops_sentence(run), *_said_of(run), checkpoints_sentence(run), wording.measured_sentence(run)]
+    screen = doc.Document(
+        title=f"greenlove  {run.title(room)} · {ending}",
+        subtitle="",
+        footer="",
+        blocks=(
+            doc.KeyFigures(key_figures(run)),
+            *(doc.Paragraph(_sentence(text)) for text in texts if text),
+            *(doc.Paragraph(f"! {text}") for text in wording.warnings(run)),
+        ),
+    )
+    lines = [f"{terminal.MARGIN}wrote {path}" for path in wrote]
+    lines += [f"{terminal.MARGIN}next  {next_command}"] if next_command else []
+    return "\n".join([terminal.render(screen), *([""] if lines else []), *lines])
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
+
+
+def _said_of(run: Run) -> tuple[str, ...]:
+    """Return what a run came to beside its figures; of what is not known, nothing."""
+    metrics = [f"{fmt.shortened(m.name, 30)} {number_text(m.last)}" for m in run.summary.metrics[:_MOST_METRICS]]
+    return (
+        f"at its end: {', '.join(metrics)}" if metrics else "",
+        wording.early_stop_sentence(run),
+        _outcome_sentence(run),
+        wording.time_limit_sentence(run),
+        wording.wait_sentence(run),
+        wording.kind_sentence(run),
+    )
+
+
+_MOST_METRICS = 3
+
+
+def _outcome_sentence(run: Run) -> str:
+    """Return the run's own forecast and its error; empty where it made none, or did not do what was forecast."""
+    scored = headline(scored_forecasts(run))
+    if scored is None:
+        return ""
+    how = "over" if scored.error > 0 else "short"
+    return (
+        f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, "
+        f"{fmt.percent(abs(scored.error), 1)} {how}"
     )
 
 
@@ -190,26 +250,12 @@ def _energy_blocks(run: Run) -> tuple[doc.Block, ...]:
             doc.Heading("Energy by component"),
             doc.Paragraph(f"The energy is unknown: {wording.why_no_energy(run)}."),
         )
-    bars = energy_bars(
-        summary.energy,
-        whole_kwh,
-        (summary.unmetered_estimate_kwh or 0.0, unmetered_text(run)),
-        (summary.node_assumed_kwh or 0.0, wording.node_text(run)),
-        f"PUE {summary.pue}",
-    )
-    return (doc.Heading("Energy by component"), doc.BarChart(bars))
-
-
-def energy_bars(
-    energy: Energy, whole_kwh: float, estimate: tuple[float, str], assumed: tuple[float, str], pue_text: str
-) -> tuple[doc.Bar, ...]:
-    """Draw the parts of ``whole_kwh``: metered components, estimate and assumption in kWh, and the overhead of PUE."""
-    scale = energy_scale(whole_kwh)
+    scale, energy = energy_scale(whole_kwh), summary.energy
 
     def bar(label: str, value_kwh: float, how: str, look: doc.BarStyle) -> doc.Bar:
         share = fmt.percent(value_kwh / whole_kwh) if whole_kwh > 0 else ""
-        parts = (f"{scale.text(value_kwh)} {scale.unit}", share, how)
-        return doc.Bar(label, value_kwh, " · ".join(part for part in parts if part), look)
+        text = " · ".join(filter(None, (f"{scale.text(value_kwh)} {scale.unit}", share, how)))
+        return doc.Bar(label, value_kwh, text, look)
 
     bars = []
     for component in ("gpu", "cpu", "ram"):
@@ -217,27 +263,36 @@ def energy_bars(
         if value_kwh is not None:
             look = doc.BarStyle.MEASURED if wording.is_measured(joined) else doc.BarStyle.MODELLED
             bars.append(bar(component.upper(), value_kwh, wording.method(joined), look))
-    for label, (value_kwh, stands_for) in (("unmetered", estimate), ("node", assumed)):
-        if value_kwh:
-            bars.append(bar(label, value_kwh, stands_for, doc.BarStyle.ESTIMATED))
-    overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate[0] - assumed[0]
+    estimate_kwh, node_kwh = summary.unmetered_estimate_kwh or 0.0, summary.node_assumed_kwh or 0.0
+    for label, value_kwh, how in (
+        ("unmetered", estimate_kwh, unmetered_text(run)),
+        ("node", node_kwh, wording.node_text(run)),
+    ):
+        bars += [bar(label, value_kwh, how, doc.BarStyle.ESTIMATED)] if value_kwh else []
+    overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate_kwh - node_kwh
     if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
-        bars.append(bar("overhead", overhead_kwh, pue_text, doc.BarStyle.OVERHEAD))
-    return tuple(bars)
+        bars.append(bar("overhead", overhead_kwh, f"PUE {summary.pue}", doc.BarStyle.OVERHEAD))
+    return (doc.Heading("Energy by component"), doc.BarChart(tuple(bars)))
 
 
-def _chart_blocks(run: Run) -> tuple[doc.Block, ...]:
-    power = _epoch_chart("Mean power of each epoch, before PUE", power_by_epoch_w(run), power_scale)
-    duration = _epoch_chart("Duration of each epoch", duration_by_epoch_s(run), time_scale)
-    energy = _epoch_chart("Energy of each epoch, before PUE", energy_by_epoch_kwh(run), energy_scale)
-    charts = [chart for chart in (duration, power, energy, _emissions_chart(run)) if chart]
-    by_time = _intensity_charts(run)
-    rows = [doc.ChartRow(tuple(pair[i : i + 2])) for pair in (by_time, charts) for i in range(0, len(pair), 2)]
-    texts = (_chart_note(run), _intensity_note(run) if by_time else "")
-    notes = tuple(doc.Paragraph(text, is_note=True) for text in texts if text)
-    if not rows and not notes:
+def _power_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return the power over time beside the carbon intensity where that changed, else the power by epoch."""
+    notes = [f"The chart shows the first of {run.summary.n_nodes} nodes."] if run.summary.n_nodes > 1 else []
+    notes += ["Power is as metered, before calibration."] if run.calibration else []
+    charts = _intensity_charts(run)
+    if charts:
+        notes.append(_intensity_note(run))
+    elif len(points := power_by_epoch_w(run)) > 1:
+        scale = power_scale(max(power_w for _, power_w in points))
+        shown = tuple((epoch, scale.value(power_w)) for epoch, power_w in thinned(points))
+        charts = [doc.LineChart("Mean power of each epoch, before PUE", "epoch", scale.unit, shown)]
+    if not charts:
         return ()
-    return (doc.Heading("Over the run"), *notes, *rows)
+    return (
+        doc.Heading("Power"),
+        doc.ChartRow(tuple(charts)),
+        *(doc.Paragraph(note, is_note=True) for note in notes),
+    )
 
 
 def _intensity_charts(run: Run) -> list[doc.LineChart]:
@@ -301,32 +356,6 @@ def _intensity_note(run: Run) -> str:
     texts = [f"{source.described}{f', up to {source.age_min} min old' if source.age_min else ''}" for source in sources]
     dots = " Dots mark the rows that used a stand-in." if any(s.is_fallback for s in sources) else ""
     return f"Carbon intensity: {'; '.join(dict.fromkeys(texts))}.{dots}"
-
-
-def _chart_note(run: Run) -> str:
-    n_done = run.summary.epochs_done
-    if n_done < 2:
-        return f"{'One epoch was' if n_done == 1 else 'No epoch was'} finished: there is nothing to plot over epochs."
-    nodes = f"The charts show the first of {run.summary.n_nodes} nodes." if run.summary.n_nodes > 1 else ""
-    metered = "Power and energy of the epochs are as metered, before calibration." if run.calibration else ""
-    return " ".join(filter(None, (nodes, metered)))
-
-
-def _epoch_chart(title: str, points: Points, scale_for: Callable[[float], Scale]) -> doc.LineChart | None:
-    if len(points) < 2:
-        return None
-    scale = scale_for(max(value for _, value in points))
-    shown = tuple((epoch, scale.value(value)) for epoch, value in thinned(points))
-    return doc.LineChart(title, "epoch", scale.unit, shown)
-
-
-def _emissions_chart(run: Run) -> doc.LineChart | None:
-    points = cumulative_emissions_gco2e(run)
-    if len(points) < 3:
-        return None
-    time, mass = time_scale(points[-1][0]), mass_scale(points[-1][1] / GRAMS_PER_KG)
-    shown = tuple((time.value(s), mass.value(g / GRAMS_PER_KG)) for s, g in thinned(points))
-    return doc.LineChart("CO2e so far", f"time since the start, {time.unit}", f"{mass.unit} CO2e", shown)
 
 
 _MAX_SPANS = 40
@@ -510,59 +539,40 @@ _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × durat
 
 
 def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
-    """Return time, energy, CO2e, cost and GPU-hours of a run."""
-    return (_time_figure(run), _energy_figure(run), _emissions_figure(run), _cost_figure(run), _compute_figure(run))
+    """Return time, energy, CO2e and cost of a run; a tilde stands before what no hardware measured."""
+    return (_time_figure(run), _energy_figure(run), _emissions_figure(run), _cost_figure(run))
 
 
 def _time_figure(run: Run) -> doc.KeyFigure:
     summary = run.summary
     if not summary.duration_s:
         return doc.KeyFigure("time", fmt.UNKNOWN, (wording.NOTHING_RECORDED,))
-    if run.is_exploration:
-        return doc.KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
-    if not run.epochs and summary.epochs_planned is None:
-        covered = "all that was tracked; no epochs were marked in it"
-        return doc.KeyFigure("time", fmt.duration(summary.duration_s), (covered,))
-    if run.text("loops_seen") == "steps":
-        counted = f"{fmt.duration(sum(epoch.duration_s for epoch in run.epochs))} of optimizer steps"
-        return doc.KeyFigure("time", fmt.duration(summary.duration_s), (f"{counted}, and the rest of the script",))
-    rest = _rest_of_an_epoch(run)
-    own = run.epochs if rest is None else run.epochs[1:]
-    durations_s = [epoch.duration_s for epoch in own if epoch.is_complete]
+    durations_s = [epoch.duration_s for epoch in run.epochs if epoch.is_complete]
+    rest_s = summary.duration_s - math.fsum(durations_s)
     parts = [_epochs_text(durations_s)]
-    if rest is not None:
-        whole = parts[0] if durations_s else "no whole epoch"
-        parts[0] = f"{whole}, {fmt.duration(rest.duration_s)} of one that an earlier run began"
-    cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
-    if cut_off:
-        parts[0] += f", {fmt.duration(sum(epoch.duration_s for epoch in cut_off))} of an unfinished one"
-    if Flag.PREDICTED in summary.flags:
-        rest_s = summary.duration_s - summary.epochs_duration_s
-        parts[0] += f", and {fmt.duration(rest_s)} predicted by carbontracker for epochs that it did not monitor"
-    elif summary.between_s > 0:
-        parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (setup, validation, saving)"
-    if summary.n_ranks > 1:
-        parts.append(f"the slowest of {summary.n_ranks:,} ranks")
+    if run.is_exploration:
+        parts = ["trials, and preparations between them"]
+    elif not run.epochs:
+        parts = ["all that was tracked; no epochs were marked in it"]
+    elif Flag.PREDICTED in summary.flags:
+        parts.append(f"{fmt.duration(rest_s)} predicted by carbontracker")
+    elif rest_s > 0 and summary.n_ranks <= 1:
+        parts.append(f"{fmt.duration(rest_s)} outside finished epochs")
+    parts += [f"the slowest of {summary.n_ranks:,} ranks"] if summary.n_ranks > 1 else []
+    if summary.gpu_count:
+        mean_w = "" if run.gpu_mean_w is None else f", mean {fmt.power(run.gpu_mean_w)}"
+        parts.append(f"{gpu_hours(summary.gpu_hours)}{mean_w}")
     return doc.KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
-
-
-def _rest_of_an_epoch(run: Run) -> EpochRecord | None:
-    """Return the first epoch of a run that went on within it, where it has ended; None of another run."""
-    event = restored_from(run)
-    if event is None or not event.replayed_batches or not run.epochs:
-        return None
-    first = run.epochs[0]
-    return first if first.is_complete and first.epoch == event.position.epoch + 1 else None
 
 
 def _epochs_text(durations_s: list[float]) -> str:
     if not durations_s:
         return "no epoch was finished"
-    mean_s = sum(durations_s) / len(durations_s)
+    mean = fmt.duration(math.fsum(durations_s) / len(durations_s))
     if max(durations_s) <= _ALIKE * min(durations_s):
-        return f"{len(durations_s):,} × {fmt.duration(mean_s)}"
+        return f"{len(durations_s):,} × {mean}"
     span = f"{fmt.duration(min(durations_s))} to {fmt.duration(max(durations_s))}"
-    return f"{len(durations_s):,} epochs of {span}, mean {fmt.duration(mean_s)}"
+    return f"{fmt.plural(len(durations_s), 'epoch')} of {span}, mean {mean}"
 
 
 def _energy_figure(run: Run) -> doc.KeyFigure:
@@ -570,31 +580,37 @@ def _energy_figure(run: Run) -> doc.KeyFigure:
     if summary.energy_kwh is None:
         return doc.KeyFigure("energy", fmt.UNKNOWN, (wording.why_no_energy(run),))
     scale = energy_scale(summary.energy_kwh)
+    watts = {"ram": wording.field_text(run, "ram_w", 12), "cpu": wording.field_text(run, "cpu_tdp_w", 12)}
     parts = []
-    for component in sorted(COMPONENTS, key=("gpu", "cpu", "ram").index):
-        energy_kwh = summary.energy.component_kwh(component)
-        if energy_kwh is not None:
-            constant_w = wording.field_text(run, "ram_w", 12) if component == "ram" else ""
-            tdp_w = wording.field_text(run, "cpu_tdp_w", 12) if component == "cpu" else ""
+    for component in ("gpu", "cpu", "ram"):
+        if (energy_kwh := summary.energy.component_kwh(component)) is not None:
+            constant_w, tdp_w = (watts["ram"], "") if component == "ram" else ("", watts["cpu"])
             method = wording.method(summary.energy.component_method(component), constant_w, tdp_w)
             parts.append(f"{component} {scale.text(energy_kwh)} {method}")
     if summary.unmetered_estimate_kwh:
         parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
     if summary.node_assumed_kwh:
         parts.append(f"{scale.text(summary.node_assumed_kwh)} {wording.node_text(run)}")
-    bounds = wording.measured_bounds("energy_kwh", run_interval(run))
-    calibrated = filter(None, (wording.calibration_text(run),))
-    pue = "PUE 1.0" if summary.pue == 1 else f"all × PUE {summary.pue}"
-    return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*bounds, *parts, pue, *calibrated))
+    parts.append("PUE 1.0" if summary.pue == 1 else f"all × PUE {summary.pue}")
+    parts += filter(None, (wording.calibration_text(run),))
+    estimate = run_interval(run)
+    ends = "" if estimate is None else fmt.bounds(estimate, fmt.energy)
+    return doc.KeyFigure("energy", f"{_tilde(run)}{fmt.energy(summary.energy_kwh)}", tuple(parts), ends)
+
+
+def _tilde(run: Run) -> str:
+    return "" if run.summary.measured_share or run.calibration else "~"
 
 
 def _emissions_figure(run: Run) -> doc.KeyFigure:
     if not run.knows_carbon_intensity:
         return doc.KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
     value = run.emissions_kgco2e
-    how = () if value is not None else ("the energy is unknown",)
+    if value is None:
+        return doc.KeyFigure("CO2e", fmt.UNKNOWN, ("the energy is unknown",))
     bounds = wording.measured_bounds("emissions_kgco2e", run_interval(run, "emissions_kgco2e"))
-    return doc.KeyFigure("CO2e", fmt.mass(value), (*bounds, *how, wording.intensity(run.carbon_intensity)))
+    how = (*bounds, wording.intensity(run.carbon_intensity))
+    return doc.KeyFigure("CO2e", f"{_tilde(run)}{fmt.mass(value)}", how)
 
 
 def _cost_figure(run: Run) -> doc.KeyFigure:
@@ -602,32 +618,14 @@ def _cost_figure(run: Run) -> doc.KeyFigure:
     if summary.cost_usd is None:
         return doc.KeyFigure("cost", fmt.UNKNOWN, (wording.why_no_cost(run),))
     if summary.cost_basis == "machine":
-        per_hour = run.terms.price_usd_per_gpu_hour
-        how = f"machine at {fmt.significant(per_hour or 0.0)} $ per GPU-hour, as set; electricity not added"
+        per_hour = fmt.significant(run.terms.price_usd_per_gpu_hour or 0.0)
+        how = f"machine at {per_hour} $ per GPU-hour, as set; electricity not added"
     else:
         details = (price.basis, price.year) if price else ()
-        what = ", ".join(t for t in (fmt.shortened(d, 30) for d in details) if t)
-        no_machine = (
-            "no machine price set" if run.terms.price_usd_per_gpu_hour is None else "the GPU-hour price found no GPU"
-        )
-        how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; {no_machine}"
+        what = ", ".join(filter(None, (fmt.shortened(detail, 30) for detail in details)))
+        how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}"
     bounds = wording.measured_bounds("cost_usd", run_interval(run, "cost_usd"))
     return doc.KeyFigure("cost", fmt.money(summary.cost_usd), (*bounds, how))
-
-
-def _compute_figure(run: Run) -> doc.KeyFigure:
-    if not run.text("gpu_count"):
-        return doc.KeyFigure("compute", fmt.UNKNOWN, ("the log does not say how many GPUs there were",))
-    if not run.summary.gpu_count:
-        return doc.KeyFigure("compute", "no GPU", ("none was found or read",))
-    parts = [wording.field_text(run, "gpu_models", 60) or fmt.plural(run.summary.gpu_count, "GPU")]
-    mean_w = run.gpu_mean_w
-    limit = wording.field_text(run, "gpu_power_limit_w", 12)
-    if mean_w is not None:
-        parts.append(f"mean {fmt.power(mean_w)}" + (f" of {limit} W" if limit else ""))
-    if peak := wording.field_text(run, "peak_gpu_memory_gb", 12):
-        parts.append(f"peak memory {peak} GB")
-    return doc.KeyFigure("compute", gpu_hours(run.summary.gpu_hours), (", ".join(parts),))
 
 
 def gpu_hours(value_h: float | None) -> str:
@@ -637,35 +635,11 @@ def gpu_hours(value_h: float | None) -> str:
     return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
 
 
-def duration_by_epoch_s(run: Run) -> Points:
-    """Return (epoch, duration in s) of the finished epochs of the first rank."""
-    return tuple((float(e.epoch), e.duration_s) for e in run.epochs if e.is_complete)
-
-
-def energy_by_epoch_kwh(run: Run) -> Points:
-    """Return (epoch, energy in kWh before PUE) of the finished epochs that were metered throughout."""
-    energies = ((epoch.epoch, epoch.energy.total_kwh) for epoch in run.epochs if epoch.is_complete)
-    return tuple((float(number), kwh) for number, kwh in energies if kwh is not None)
-
-
 def power_by_epoch_w(run: Run) -> Points:
     """Return (epoch, mean power in W before PUE) of the finished epochs that were metered throughout."""
-    durations_s = {float(epoch.epoch): epoch.duration_s for epoch in run.epochs}
-    powers = ((number, w_from_kwh_s(kwh, durations_s[number])) for number, kwh in energy_by_epoch_kwh(run))
+    known = [(epoch, epoch.energy.total_kwh) for epoch in run.epochs if epoch.is_complete]
+    powers = ((float(e.epoch), w_from_kwh_s(kwh, e.duration_s)) for e, kwh in known if kwh is not None)
     return tuple((number, power_w) for number, power_w in powers if power_w is not None)
-
-
-def cumulative_emissions_gco2e(run: Run) -> Points:
-    """Return (elapsed s, gCO2e so far) with PUE; unmetered time at the mean power, as in the total."""
-    if not run.carbon_intensity.unit:
-        return ()
-    mean = run.carbon_intensity.value
-    return _cumulative(run, lambda kwh, own: gco2e_from_kwh(kwh, mean if own is None else own))
-
-
-def cumulative_energy_kwh(run: Run) -> Points:
-    """Return (elapsed s, kWh so far) with PUE; unmetered time at the mean power, as in the total."""
-    return _cumulative(run, lambda kwh, own: kwh)
 
 
 def _overhead(run: Run) -> float:
@@ -676,25 +650,17 @@ def _overhead(run: Run) -> float:
     return run.terms.node_factor(summary.energy) * summary.pue * calibration
 
 
-def _cumulative(run: Run, amount_of: Callable[[float, float | None], float]) -> Points:
-    """Add up what an energy stands for, over the rows of a run."""
+def cumulative_energy_kwh(run: Run) -> Points:
+    """Return (elapsed s, kWh so far) with PUE; unmetered time at the mean power, as in the total."""
     rows = run.metered_rows
     means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
-    if not means_w:
-        return ()
-    overhead = _overhead(run)
-    elapsed_s, so_far = 0.0, 0.0
+    overhead, elapsed_s, so_far_kwh = _overhead(run), 0.0, 0.0
     points = [(0.0, 0.0)]
-    of_rows = (row.carbon_intensity_gco2e_per_kwh for row in rows for _ in range(2))  # of a gap and of its row
-    for (duration_s, energy), own in zip(metered_intervals(rows), of_rows, strict=True):
-        if duration_s <= 0:
-            continue
-        elapsed_s += duration_s
-        for component, power_w in means_w.items():
-            known_kwh = energy.component_kwh(component)
-            if known_kwh is None:
-                so_far += amount_of(kwh_from_w_s(power_w, duration_s), None)
-            else:
-                so_far += amount_of(known_kwh, own)
-        points.append((elapsed_s, so_far * overhead))
-    return tuple(points)
+    for duration_s, energy in metered_intervals(rows) if means_w else ():
+        if duration_s > 0:
+            elapsed_s += duration_s
+            for component, power_w in means_w.items():
+                known_kwh = energy.component_kwh(component)
+                so_far_kwh += kwh_from_w_s(power_w, duration_s) if known_kwh is None else known_kwh
+            points.append((elapsed_s, so_far_kwh * overhead))
+    return tuple(points) if means_w else ()

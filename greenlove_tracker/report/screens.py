@@ -11,15 +11,10 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode, stop_estimate
 from greenlove_tracker.logs.forecasts import headline
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.tables import QUANTITIES
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
+from greenlove_tracker.rendering.terminal import MARGIN, wrap
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.checkpoint_report import checkpoints_sentence
-from greenlove_tracker.report.metric_report import number_text
-from greenlove_tracker.report.run_report import key_figures
 from greenlove_tracker.report.wording import ForecastOutcome
 from greenlove_tracker.workloads import GIVEN, Seen
 
@@ -32,84 +27,6 @@ _MAX_RUN_NAME = 34  # characters, in the table of forecasts
 _MAX_PHASES, _MAX_PHASE_NAME = 8, 20
 _NOT_SEEN = Seen()
 _AS_BEFORE = " · model and random state as before"
-
-
-def end_screen(
-    run: Run,
-    *,
-    exit_code: int | None,
-    wrote: Sequence[str] = (),
-    next_command: str = "",
-) -> str:
-    """Return the screen that a tracked run ends with.
-
-    Args:
-        run: the run, from its directory.
-        exit_code: of the script; None where there is none.
-        wrote: the paths written, never shortened.
-        next_command: what to type next, never shortened.
-    """
-    code = f"exit {exit_code}" if exit_code is not None else ""
-    ending = "   ".join(filter(None, (fmt.shortened(run.summary.status, 16), wording.progress(run), code)))
-    lines = [f"greenlove  {run.title(WIDTH - len('greenlove  ') - len(ending) - 3)}   {ending}", ""]
-    for figure in key_figures(run):
-        if figure.label != "compute" or run.summary.gpu_count:
-            lines += terminal.figure(figure.label, figure.value, figure.how_text)
-    lines.append("")
-    sentences = (
-        wording.early_stop_sentence(run),
-        _metrics_sentence(run),
-        outcome_sentence(run),
-        wording.time_limit_sentence(run),
-        wording.wait_sentence(run),
-        checkpoints_sentence(run),
-    )
-    for text in (wording.loops_sentence(run), *sentences, wording.measured_sentence(run), *wording.warnings(run)):
-        lines += wrap(text, MARGIN, MARGIN)
-    return "\n".join([*lines, *next_steps(wrote, next_command)])
-
-
-def next_steps(wrote: Sequence[str], next_command: str) -> list[str]:
-    """Return the lines below a screen: what was written, and what to type next; none where there is neither."""
-    lines = _wrote_lines(wrote) + ([f"{MARGIN}next    {next_command}"] if next_command else [])
-    return ["", *lines] if lines else []
-
-
-_MAX_METRICS = 3
-
-
-def _metrics_sentence(run: Run) -> str:
-    """Return the best of the first metrics, or the last value where no best is known; empty without any."""
-    texts = []
-    for metric in run.summary.metrics[:_MAX_METRICS]:
-        best = metric.best
-        value = f"last {number_text(metric.last)}" if best is None else f"best {number_text(best)}"
-        texts.append(f"{fmt.shortened(metric.name, 30)} {value}")
-    n_more = len(run.summary.metrics) - len(texts)
-    return ", ".join(texts) + (f" and {fmt.plural(n_more, 'more metric')}" if n_more else "")
-
-
-def _wrote_lines(wrote: Sequence[str]) -> list[str]:
-    """Return the paths in one line where they fit; else one below the other, whole, because they are copied."""
-    line = f"{MARGIN}wrote   " + "   ".join(wrote)
-    if wrote and len(line) <= WIDTH:
-        return [line]
-    return [f"{MARGIN}{'wrote' if i == 0 else '     '}   {path}" for i, path in enumerate(wrote)]
-
-
-def outcome_sentence(run: Run) -> str:
-    """Return the run's own forecast and its outcome; empty where it made none, or did not do what was forecast."""
-    scores = scored_forecasts(run)
-    scored = headline(scores)
-    if scored is None:
-        return ""
-    n_held, of_all = sum(s.has_held for s in scores), fmt.plural(len(scores), "forecast")
-    held = f"{'held' if scored.has_held else 'missed'} ({n_held} of {of_all} held)"
-    return (
-        f"forecast {wording.issued_after(scored.issued)}  {fmt.interval(scored.estimate, fmt.duration)}   "
-        f"took {fmt.duration(scored.outcome)}   error {fmt.error(scored.error)}"
-        + (f", range {held}" if scored.estimate.has_interval else "")
-    )
 
 
 def forecast_table(

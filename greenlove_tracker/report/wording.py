@@ -152,7 +152,7 @@ def measured_bounds(quantity: str, estimate: Estimate | None) -> tuple[str, ...]
     """
     if estimate is None:
         return ()
-    of_energy = "" if quantity == "energy_kwh" else ", from the energy alone"
+    of_energy = "" if quantity == "energy_kwh" else " (energy uncertainty only)"
     return (f"{estimate.level:.0%} range {fmt.bounds(estimate, fmt.QUANTITIES[quantity][1])}{of_energy}",)
 
 
@@ -323,45 +323,23 @@ def amount_in(run: Run, field: str) -> float | None:
 
 
 def measured_sentence(run: Run) -> str:
-    """Say how much of the energy hardware measured, and what is not in it at all."""
-    share = run.summary.measured_share
+    """Say how much of the energy hardware measured, and what of the machine could not be; without a full stop."""
+    share, note = run.summary.measured_share, field_text(run, "meter_note")
+    doctor = "" if run.text("meter") in SIMULATED_METERS else ". See greenlove doctor"
     if share is None and run.summary.energy_kwh is not None:
-        why = field_text(run, "meter_note") or "its log does not say"
-        return f"How much of this energy was measured is not known: {why}"
+        return f"how much of this energy was measured is not known: {note or 'its log does not say'}"
     if share is None and _ended_too_soon(run) and run.summary.status == RunStatus.RUNNING:
-        return f"No energy is known yet: {METER_STARTING}"
+        return f"no energy is known yet: {METER_STARTING}"
     if share is None and _ended_too_soon(run):
-        advice = "call tracker.wait_ready(30) before the first epoch, or run longer"
-        if not _has_own_tracker(run):
-            advice = "a longer run would be measured"
-        return f"No energy was measured: {why_no_energy(run)}; {advice}"
+        return f"no energy was measured: {why_no_energy(run)}; call tracker.wait_ready(30), or run longer"
     if share is None:
-        return f"No energy was measured: {why_no_energy(run)} (greenlove doctor)"
+        return f"no energy was measured: {why_no_energy(run)}{doctor}"
     if share == 0:
-        why = field_text(run, "meter_note") or "all of it is modelled"
-        doctor = "" if run.text("meter") in SIMULATED_METERS else " (greenlove doctor)"
-        return f"0% of this energy was measured: {why}{doctor}"
-    there = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
-    missing = ", ".join((*(f"{c} (could not be measured)" for c in there), *NOT_COUNTED))
-    return f"{_shares(run.summary, share)}. Not counted: {missing}"
-
-
-def _has_own_tracker(run: Run) -> bool:
-    """Return True where the script made a tracker, which marks epochs or steps: it can be told what to call."""
-    is_planned = run.summary.epochs_planned is not None or run.total_steps_planned is not None
-    return is_planned or bool(run.epochs)
-
-
-def _shares(summary: RunSummary, share: float) -> str:
-    whose = "" if summary.pue == 1 else "Before PUE "
-    if share >= 1:
-        return f"{whose}100% measured"
-    rest = ["modelled"]
-    if summary.unmetered_estimate_kwh:
-        rest.append("estimated")
-    if summary.node_assumed_kwh:
-        rest.append("assumed")
-    return f"{whose}{fmt.percent(share)} measured, {fmt.percent(1 - share)} {joined(rest, 'or')}"
+        return f"~ Energy is modelled{f': {note}' if note else ''}{doctor}"
+    missing = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
+    left_out = f"; {joined(missing)} could not be measured" if missing else ""
+    whose = "" if run.summary.pue == 1 else " before PUE"
+    return f"{fmt.percent(share)} of the energy{whose} was measured{left_out}"
 
 
 def joined(words: Sequence[str], conjunction: str = "and") -> str:

@@ -861,7 +861,7 @@ class Session:
         """Return the screen from the log; what the disk did not take of that, from memory."""
         from greenlove_tracker.logs.run import Run
         from greenlove_tracker.rendering import terminal
-        from greenlove_tracker.report.screens import end_screen
+        from greenlove_tracker.report.run_report import end_screen
 
         unwritten = self.writer.unwritten
         run = Run(self.run_dir, self.writer.held() if unwritten else None)

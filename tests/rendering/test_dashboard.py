@@ -130,7 +130,7 @@ def test_what_is_folded_is_printed(show, tmp_path):
 def test_a_point_shows_its_numbers_to_pointer_and_keys(show, tmp_path):
     gpu_run(tmp_path)
     page = show(html.render(document(tmp_path)), java_script_enabled=False)
-    group = page.get_by_role("radiogroup", name="Duration of each epoch")
+    group = page.get_by_role("radiogroup", name="Mean power of each epoch, before PUE")
     assert group.get_by_role("radio").count() == 30
     shown = "all => all.filter(e => getComputedStyle(e).opacity === '1').map(e => e.textContent)"
 
@@ -139,15 +139,15 @@ def test_a_point_shows_its_numbers_to_pointer_and_keys(show, tmp_path):
 
     assert said() == []
     group.get_by_role("radio").nth(8).hover()
-    assert said() == ["epoch: 9 · 78.2 s"]
-    assert group.get_by_role("radio", name="epoch: 9 · 78.2 s", exact=True).count() == 1
+    assert said() == ["epoch: 9 · 128 W"]
+    assert group.get_by_role("radio", name="epoch: 9 · 128 W", exact=True).count() == 1
     group.get_by_role("radio").nth(4).focus()
     page.mouse.move(0, 0)
-    assert said() == ["epoch: 5 · 74.4 s"]
+    assert said() == ["epoch: 5 · 115 W"]
     page.keyboard.press("ArrowRight")
-    assert said() == ["epoch: 6 · 76.9 s"]
+    assert said() == ["epoch: 6 · 123 W"]
     group.get_by_role("radio").nth(20).hover()
-    assert said() == ["epoch: 21 · 76.9 s"]  # one at a time
+    assert said() == ["epoch: 21 · 112 W"]  # one at a time
 
 
 @pytest.mark.parametrize("width", [320, 1000])

@@ -12,7 +12,7 @@ from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.method import run_calculations
-from greenlove_tracker.report.run_report import cumulative_emissions_gco2e, run_document
+from greenlove_tracker.report.run_report import cumulative_energy_kwh, run_document
 
 GPU = {"gpu_models": "H100", "gpu_count": "1", "host": "node1", "pue": "1.2", "pue.source": "the landlord"}
 BOTH = Energy(0.2, 0.8, None, Method.TDP_MODEL, Method.COUNTER, None)
@@ -62,7 +62,7 @@ def test_a_calibrated_energy_is_recomputed_step_by_step(tmp_path, wall_kwh, line
 
 def test_the_curve_of_a_calibrated_run_ends_at_its_total(tmp_path) -> None:
     run = calibrated(gpu_run(tmp_path), 2.7)
-    assert cumulative_emissions_gco2e(run)[-1][1] / 1e3 == pytest.approx(run.emissions_kgco2e)
+    assert cumulative_energy_kwh(run)[-1][1] == pytest.approx(run.summary.energy_kwh)
 
 
 def test_the_factors_are_complete_and_each_has_its_source(tmp_path) -> None:

@@ -12,7 +12,7 @@ from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.phases import phases_after
-from greenlove_tracker.report.screens import end_screen
+from greenlove_tracker.report.run_report import end_screen
 from greenlove_tracker.tracker.state import Plan
 
 EPOCH_S, BATCHES = 10.0, 20
@@ -56,7 +56,7 @@ def test_a_run_that_resumes_at_the_start_is_any_run(clock, tmp_path):
     run = last_run(tmp_path)
     assert [e.epoch for e in run.epochs] == [1, 2, 3]
     assert "first_epoch" not in run.fields and "first_step" not in run.fields
-    assert "3 of 3 epochs   " in end_screen(run, exit_code=0)
+    assert "3 of 3 epochs" in end_screen(run, exit_code=0)
 
 
 def test_the_rest_of_a_training_in_steps(clock, tmp_path):
