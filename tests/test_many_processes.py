@@ -101,7 +101,7 @@ def test_four_ranks_see_their_epochs_and_count_the_nodes_energy_once():
     assert float(written["energy_kwh"]) == pytest.approx(summary.energy_kwh)
     assert float(written["duration_s"]) == pytest.approx(summary.duration_s)
     assert [(times.rank, times.n_epochs) for times in rank_times(run)] == [(rank, 3) for rank in range(4)]
-    assert "found 3 epochs" in done.stderr
+    assert "Found 3 epochs" in done.stderr
 
 
 RANK = """
@@ -195,7 +195,7 @@ def test_a_launcher_as_a_command_gives_time_and_energy_and_says_how_epochs_are_s
         check=True,
     )
     said = " ".join(done.stderr.split())
-    assert "no epochs are looked for in a command after --" in said
+    assert "No epochs are looked for in a command after --" in said
     assert "torchrun … -m greenlove_tracker train.py" in said
     assert only_run().summary.duration_s > 0
 

@@ -70,7 +70,7 @@ def test_stdout_is_the_scripts_own_and_the_screen_goes_to_stderr():
     write("train.py", "print('only this')\n")
     done = greenlove("run", "--project", "thesis", "train.py")
     assert done.stdout == "only this\n"
-    assert "thesis/" in done.stderr and "finished" in done.stderr and "exit 0" in done.stderr
+    assert "thesis/" in done.stderr and " · finished" in done.stderr
     assert max(map(len, done.stderr.splitlines())) <= 100
 
 
@@ -191,7 +191,7 @@ def test_each_tracker_of_a_script_is_a_run_of_its_own():
     script = [datetime.fromisoformat(t) for t in (summaries[0].started_at, summaries[-1].ended_at)]
     assert float(script_s) < whole_s < (script[1] - script[0]).total_seconds() + 0.1  # each second is in one run
     assert sum(s.energy_kwh for s in summaries) == pytest.approx(360.0 * whole_s / 3_600_000, rel=0.05)
-    assert done.stderr.count("   finished   4 of 4 epochs") == 3
+    assert done.stderr.count(" · finished · 4 of 4 epochs") == 3
     by_job = greenlove("summary", "--by", "job", "--csv").stdout.splitlines()
     assert len(by_job) == 2 and parts[0].run_id in by_job[1] and ",3," in by_job[1]
 

@@ -544,10 +544,10 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
         blocks=(
             *_answer(comparisons, sides),
             *_not_run(dict(record.not_run)),
+            *(doc.Paragraph(f"! {note}.") for note in record.notes),
             *(doc.Paragraph(text) for text in budget),
             *_trainings(record, shared_metrics(sides)[:_MOST_METRICS]),
             *_details(comparisons, sides),
-            *(doc.Paragraph(f"{note}.", is_note=True) for note in record.notes),
             *(_method(comparisons[0]) if comparisons else ()),
             doc.Heading("The file of the experiment"),
             doc.Paragraph(f"SHA-256 of its bytes: {record.sha256}.", is_note=True),

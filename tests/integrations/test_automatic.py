@@ -197,7 +197,7 @@ def test_a_lightning_trainer_is_tracked_unless_the_script_does_so():
     assert {part.text("country") for part in parts} == {"DE"} and {part.summary.status for part in parts} == {
         "finished"
     }
-    assert done.stderr.count("   finished   ") == 2, done.stderr  # the others are told to be silent
+    assert done.stderr.count(" · finished · ") == 2, done.stderr  # the others are told to be silent
 
 
 @pytest.mark.slow

@@ -46,7 +46,8 @@ def test_a_run_that_a_rule_ended_is_complete_and_its_forecasts_are_scored(clock,
     assert all(scored.outcome == 90.0 for scored in scores) and scores[-2].has_held
     assert wording.progress(run) == "9 of 50 epochs, stopped early"
     sentence = "stopped early after 9 of 50 epochs; best: epoch 6 (val_loss, patience 3)"
-    assert wording.early_stop_sentence(run) == sentence and "Stopped early after 9 of 50 epochs" in end_screen(run, exit_code=None)
+    assert wording.early_stop_sentence(run) == sentence
+    assert "Stopped early after 9 of 50 epochs" in end_screen(run, exit_code=None)
     assert "It said: " in str(forecast_blocks(run))
 
 

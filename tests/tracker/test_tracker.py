@@ -440,8 +440,8 @@ def test_a_disk_that_stays_full_leaves_the_final_screen_as_it_would_have_been(
             patch.setattr(writer_module, "write_atomically", full)
             train(tracker, clock, epochs=3 - epochs_before)
     screen = " ".join(capsys.readouterr().err.split())
-    assert f"greenlove thesis/{tracker.run_dir.name} finished 3 of 3 epochs exit 0" in screen
-    assert "time 33.0 s 3 × 10.0 s" in screen and f"energy {fmt.energy(tracker.summary.energy_kwh)}" in screen
+    assert f"greenlove thesis/{tracker.run_dir.name} · finished · 3 of 3 epochs" in screen
+    assert f"33.0 s ~{fmt.energy(tracker.summary.energy_kwh)}" in screen
     names = "epochs-0.csv, summary.csv" if epochs_before else "epochs-0.csv, run.csv, summary.csv"
     assert f"is not complete: {names} could not be written (No space left on device); the figures are" in screen
     assert "wrote" not in screen and "could not be read" not in screen
