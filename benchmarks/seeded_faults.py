@@ -392,9 +392,9 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/training_state.py",
-        'restore(unpacked(state["optimizers"][name]))',
+        "restore(copied(saved))",
         "pass",
-        "a resume has another optimizer's state",
+        "a resume has none of the states that were saved",
         golden("checkpointer"),
     ),
     Fault(
@@ -408,8 +408,8 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/checkpoint_files.py",
-        "kept_last < self._keep_last",
-        "kept_last <= self._keep_last",
+        "kept_last >= self._keep_last",
+        "kept_last > self._keep_last",
         "old checkpoints fill the disk",
         golden("checkpointer"),
     ),

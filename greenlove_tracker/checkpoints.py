@@ -21,19 +21,17 @@ class CheckpointKind(StrEnum):
 class NotIdentical(StrEnum):
     """A reason why a resume is not bit-identical to a training that was never interrupted: a code and a sentence."""
 
-    OWN_ORDER = "own-order: only a DataLoader with torch's own samplers is known to give the same order again"
-    PERSISTENT_WORKERS = (
-        "persistent-workers: the loader keeps its workers from epoch to epoch, with random "
-        "states that are not known (persistent_workers)"
+    OWN_ORDER = (
+        "own-order: only a DataLoader with torch's own samplers, in order and without persistent workers, is known to "
+        "give the same batches again"
     )
-    OUT_OF_ORDER = "out-of-order: the loader yields batches in whatever order its workers end (in_order=False)"
     DATA_CHANGES = "data-changes: the data set changes during the training, and is not saved"
-    GENERATOR = "generator: nobody can know yet whether the loop seeds a random generator of the data in each epoch"
+    GENERATOR = "generator: nobody can know whether the loop seeds a random generator of the data in the next epoch"
     SHARED_GENERATOR = "shared-generator: the training draws from a random generator of the data"
     LOOP_DRAWS = "loop-draws: the loop draws random numbers outside of its batches, which may order or change the data"
     ANOTHER_ITERATOR = "another-iterator: another loader or iterator is open beside these batches, and begins anew"
     NO_STEP = "no-step: a batch of this epoch was followed by no optimizer step: fetched ahead, accumulated or skipped"
-    GRADIENTS = "gradients: gradients wait for the step of an optimizer"
+    GRADIENTS = "gradients: gradients wait for the step of an optimizer, and are not saved"
     STEPS_UNSEEN = "steps-unseen: the steps of the optimizers are not seen; give all of them to the Checkpointer"
     OTHER_LOADER = "other-loader: the loader or its data is another than it was"
     RANDOM_STATES = "random-states: some random states could not be put back"

@@ -7,22 +7,28 @@ import gc
 import math
 import os
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from greenlove_tracker import console
-from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
-from greenlove_tracker.checkpointing.checkpoint_writer import CheckpointWriter, saved_now
+from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, CheckpointStore
+from greenlove_tracker.checkpointing.checkpoint_writer import MODEL_FILE, RANK_FILE, CheckpointWriter, versions
 from greenlove_tracker.checkpointing.data_position import PositionedBatches, drawn_since
-from greenlove_tracker.checkpointing.distributed import RankAgreement, RanksLostError, check_shared_directory
-from greenlove_tracker.checkpointing.heartbeat import Heartbeat
-from greenlove_tracker.checkpointing.resuming import Resumed, newest_checkpoint, put_back
-from greenlove_tracker.checkpointing.sharded_states import check_supported, rank_buffers, why_not_identical
+from greenlove_tracker.checkpointing.distributed import RankAgreement, RanksLostError
+from greenlove_tracker.checkpointing.live_mark import LiveMark
+from greenlove_tracker.checkpointing.sharded_states import (
+    has_shards,
+    load_sharded,
+    put_back_rank_buffers,
+    rank_buffers,
+    sharded_state,
+    why_not_identical,
+)
 from greenlove_tracker.checkpointing.termination import Notice, TerminationNotices
-from greenlove_tracker.checkpointing.training_state import TrainingState, named, plain_copy
+from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named, read_plain
 from greenlove_tracker.checkpoints import (
     CheckpointAction,
     CheckpointEvent,
@@ -33,8 +39,8 @@ from greenlove_tracker.checkpoints import (
 )
 from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
-from greenlove_tracker.format import plural
 from greenlove_tracker.logs.metrics import direction_of, number_of
+from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.shutdown import TerminatedExit
@@ -63,21 +69,27 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
         return f"the training was interrupted by {self.reason}; {saved}"
 
 
-@dataclass(frozen=True)
-class _Due:
-    """The time or number of steps after which a regular checkpoint is due."""
+@dataclass
+class _Resumed:
+    """A checkpoint that a training goes on from.
 
-    every_s: float | None
-    every_steps: int | None
-    every_epochs: int | None
+    Attributes:
+        checkpoint: that was read.
+        state: content of ``model.pt``.
+        of_rank: content of the file of this rank; of the first rank's, where this one has none.
+        not_identical: why going on from it is not bit-identical; empty where it is.
+        is_of_this_rank: random states and the position in the data are those of this rank.
+        passed_over: newer ones that are damaged, in sentences; on the first rank.
+        read_s: that reading it took.
+    """
 
-    def __post_init__(self) -> None:
-        every_s = math.inf if self.every_s is None else number_of(self.every_s)
-        if every_s is None or not every_s > 0:
-            raise UsageError(f"every_s must be a number of seconds above 0, or None, not {self.every_s!r}")
-        for name, value in (("every_steps", self.every_steps), ("every_epochs", self.every_epochs)):
-            if value is not None:
-                whole_number(name, value)
+    checkpoint: Checkpoint
+    state: dict[str, Any]
+    of_rank: dict[str, Any]
+    not_identical: tuple[str, ...]
+    is_of_this_rank: bool
+    passed_over: tuple[str, ...]
+    read_s: float = 0.0
 
 
 class Checkpointer:
@@ -155,32 +167,32 @@ class Checkpointer:
     ) -> None:
         if after_notice not in ("stop", "go-on"):
             raise UsageError(f'after_notice must be "stop" or "go-on", not {after_notice!r}')
-        self._due = _Due(every_s, every_steps, every_epochs)
+        if every_s is not None and not (number_of(every_s) or 0.0) > 0:
+            raise UsageError(f"every_s must be a number of seconds above 0, or None, not {every_s!r}")
+        for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs)):
+            if value is not None:
+                whole_number(name, value)
+        self._every_s, self._every_steps, self._every_epochs = every_s, every_steps, every_epochs
         self._best = None if best is None else _Best(best, higher_is_better)
         self._stops = after_notice == "stop"
-        clouds, names = ((text,) if isinstance(text, str) else tuple(text) for text in (notices, signals))
         self._clock = SystemClock() if clock is None else clock
+        clouds, names = ((text,) if isinstance(text, str) else tuple(text) for text in (notices, signals))
         self._make_notices = partial(TerminationNotices, clouds=clouds, signals=names, grace_s=grace_s)
         self._notices = self._make_notices()  # which checks what it is given
         self._trust_pickles = trust_pickles
         self._warn_once = WarnOnce()
-        models, optimizers = named("model", model), named("optimizer", optimizer)
-        self._models, self._optimizers = models, optimizers
-        self._state = TrainingState(models, optimizers, named("scheduler", scheduler), scaler, named("other", others))
-        check_supported(models, optimizers)
-        self._ranks, writing_ranks = RankAgreement(), RankAgreement()
+        self._models, self._optimizers = named("model", model), named("optimizer", optimizer)
+        of_user = named("other", others)
+        beside = {**named("scheduler", scheduler), **named("scaler", scaler), **of_user}
+        self._state = TrainingState(self._models, self._optimizers, beside, has_others=bool(of_user))
+        self._ranks = RankAgreement()
         store = CheckpointStore(directory, keep_last=keep_last)
         self.directory = store.path
-        self._heartbeat: Heartbeat | None = None
-        if isinstance(store.path, Path):
-            check_shared_directory(store.path, self._ranks)
-            self._heartbeat = Heartbeat(store.path, self._clock) if self._ranks.rank == 0 else None
+        is_marked = self._ranks.rank == 0 and isinstance(store.path, Path)
+        self._mark = LiveMark(Path(str(store.path))) if is_marked else None
         self._writer = CheckpointWriter(
             store,
-            self._state,
-            models,
-            optimizers,
-            writing_ranks,
+            RankAgreement(),
             in_background=in_background,
             clock=self._clock,
             log=self._log,
@@ -190,8 +202,8 @@ class Checkpointer:
         self.tracker: Tracker | None = None
         self._position = TrainingPosition()
         self._n_epochs: int | None = None
-        self._is_looping = self._is_in_epoch = self._is_pass_begun = self._is_stopped = self._is_asked = False
-        self._is_left = False  # the loop, before its end
+        self._is_looping = False  # or the loop was left before its end
+        self._is_in_epoch = self._is_pass_begun = self._is_stopped = self._is_asked = False
         self._is_timed = False  # the epoch is open for its tracker
         self._is_batch_open = False  # it is with the loop's body
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
@@ -206,12 +218,11 @@ class Checkpointer:
         self._counts_steps = False  # a tracker of the user's own is told by their loop
         self._seen_notice: Notice | None = None
         self._at_epoch_start: dict[str, Any] = {}  # random states
-        self._saved_s, self._saved_steps, self._saved_epochs = self._clock.perf_s(), 0, 0
+        self._note_saved()
         self._resumed_from: Manifest | None = None
         self._first_step = 0  # of the optimizer's, after those that were done before
-        self._left: Resumed | None = None  # what is still to be put back in the loop
+        self._left: _Resumed | None = None  # what is still to be put back in the loop
         self._resume_reasons: tuple[str, ...] = ()  # why the training is not identical any more, whatever comes
-        self._read_s = 0.0
         self._read(store)
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -246,17 +257,15 @@ class Checkpointer:
         if n is not None:
             n = whole_number("n", n, 0)
         if self._is_looping:
-            raise UsageError("epochs() can be looped over only once")
-        if self._is_left:
             raise UsageError(
-                "the loop over epochs() was left before its end: make the Checkpointer anew (in a notebook, run its "
-                "cell again), which goes on from the newest checkpoint"
+                "epochs() is being looped over, or that loop was left before its end: make the Checkpointer anew (in a "
+                "notebook, run its cell again), which goes on from the newest checkpoint"
             )
         if not isinstance(tracker, Tracker | Mapping | bool):
             raise UsageError(f"tracker must be a Tracker, a dict of its arguments, True or False, not {tracker!r}")
         return self._epochs(n, tracker)
 
-    def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of a loader; of the first loop of an epoch those that are left, saving where it is due.
 
         A further loop of the epoch, such as a validation, passes its batches through.
@@ -267,7 +276,10 @@ class Checkpointer:
         """
         if not self._is_in_epoch:
             raise UsageError("call batches() inside a loop over epochs(): for epoch in checkpointer.epochs(30): …")
-        return _Batches(self, loader)
+        batches = self._pass_over(loader)
+        if not self._is_pass_begun:
+            self._batches = weakref.ref(batches)
+        return batches
 
     def log_metric(self, name: str, value: Any, *, higher_is_better: bool | None = None) -> None:
         """Log a value of a metric to the tracker; the best checkpoint is kept by that of ``best=``.
@@ -311,14 +323,16 @@ class Checkpointer:
     # -- within the loop -----------------------------------------------------------------------------------------
 
     def _epochs(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Generator[int]:
-        if self._is_finished(n):
+        manifest = self._resumed_from
+        is_final = manifest is not None and manifest.kind is CheckpointKind.FINAL and manifest.epochs == n
+        if is_final or (n is not None and self._position.epoch >= n):
             if self._ranks.rank == 0:
                 console.say(f"greenlove: the training in {self.directory} has finished: nothing is left to do")
             if self._left is not None:  # what follows the loop may draw
                 self._put_back_random(self._left, "random")
                 self._left = None
             return
-        problem = self._ranks.gathered("" if self._heartbeat is None else self._heartbeat.begin())[0]
+        problem = self._ranks.gathered("" if self._mark is None else self._mark.begin())[0]
         if problem:
             raise UsageError(problem)
         self._is_looping, self._n_epochs = True, n
@@ -326,24 +340,17 @@ class Checkpointer:
         with self._notices, self._tracking(n, tracker):
             self._note_saved()
             try:
-                self._is_left = True  # unless it comes to its end
                 while (n is None or self._position.epoch < n) and not self._is_stopped:
                     self._begin_epoch()
                     yield self._position.epoch
                     self._end_epoch()
                 self._save(CheckpointKind.FINAL, is_waited_for=True)
-                self._is_left = False
+                self._is_looping = False
             finally:
-                self._is_in_epoch = self._is_looping = False
+                self._is_in_epoch = False
                 self._writer.wait()
-                if self._heartbeat is not None:
-                    self._heartbeat.end()
-
-    def _is_finished(self, n: int | None) -> bool:
-        if n is not None and self._position.epoch >= n:
-            return True
-        manifest = self._resumed_from
-        return manifest is not None and manifest.kind is CheckpointKind.FINAL and manifest.epochs == n
+                if self._mark is not None:
+                    self._mark.end()
 
     @contextlib.contextmanager
     def _tracking(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Iterator[None]:
@@ -366,11 +373,11 @@ class Checkpointer:
     def _begin_epoch(self) -> None:
         self._is_pass_begun = self._has_missed_step = False
         self._after_pass = None
-        left = self._left
+        left, is_within = self._left, self._position.batches > 0
         if left is not None:
-            if not self._position.batches:
-                self._put_back_state(left)  # as it was between two epochs, whatever the script did since it was loaded
-            self._put_back_random(left, "at_epoch_start" if self._position.batches else "random")
+            if not is_within:
+                self._put_back(left)  # as it was between two epochs, whatever the script did since it was loaded
+            self._put_back_random(left, "at_epoch_start" if is_within else "random")
         self._at_epoch_start = random_state_values()
         with self._saved_if_it_ends():
             if self.tracker is not None:
@@ -383,8 +390,7 @@ class Checkpointer:
         if self._is_batch_open:  # the loop was left by break: its last batch is done all the same
             self._batch_done()
         self._is_in_epoch, self._left = False, None
-        if self._after_pass is not None:  # torch's state is another: each evaluation that begins a loader draws from it
-            self._loop_draws = self._loop_draws or drawn_since(self._after_pass, with_torch=False)
+        self._note_draws()
         position = self._position
         self._position = TrainingPosition(position.epoch + 1, 0, position.steps)
         with self._saved_if_it_ends():
@@ -404,23 +410,26 @@ class Checkpointer:
             yield
         except (BudgetExceeded, SystemExit) as error:
             ended = error
-        if not self._is_true_on_any_rank(ended is not None):
-            return
-        if self._position.batches == 0:
+        is_ended = ended is not None
+        with contextlib.suppress(RanksLostError):  # then each rank is for itself
+            is_ended = any(self._ranks.gathered(is_ended))
+        if is_ended and self._position.batches == 0:
             self._save(CheckpointKind.REGULAR, is_waited_for=True)
         if ended is not None:
             raise ended
-        self._end(NOTICE_EXIT_CODE)
+        if is_ended:
+            self._end(NOTICE_EXIT_CODE)
 
-    def _is_true_on_any_rank(self, is_true: bool) -> bool:
-        """Return whether something holds on any rank; where the ranks lost each other, on this one."""
-        try:
-            return any(self._ranks.gathered(is_true))
-        except RanksLostError:
-            return is_true
-
-    def _positioned(self, loader: Iterable[Any]) -> Generator[Any]:
-        """Yield what is left of the epoch's first pass, with a saving point after each batch."""
+    def _pass_over(self, loader: Iterable[Any]) -> Generator[Any]:
+        """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
+        if self._is_pass_begun:
+            self._n_beside += 1
+            try:
+                yield from loader
+            finally:
+                self._n_beside -= 1
+            return
+        self._is_pass_begun = True
         iterator, epoch = self._begin_pass(loader), self._position.epoch
         try:
             while True:
@@ -429,64 +438,59 @@ class Checkpointer:
                 except StopIteration:
                     return
                 except Exception:
-                    self._save_if_noticed()
+                    # A notice's signal has ended the workers too. With more ranks others may be a step ahead; and a
+                    # pass that has only begun is no position of its own.
+                    if self._ranks.world_size == 1 and self._position.batches and self._is_noticed:
+                        self._act(self._code())
                     raise
                 self._is_batch_open, self._n_steps_before = True, self._state.n_steps
                 yield batch
                 if not self._is_in_epoch or self._position.epoch != epoch:
                     raise UsageError("these batches() are of an epoch that is over: call batches() in each epoch")
                 self._batch_done()
-                code = self._ranks.exchange(self._code(), self._position.steps)
-                if code:
-                    self._act(code)
+                if not self._state.waits_for_step:  # else no saving point
+                    self._act(self._ranks.exchange(self._code(), self._position.steps))
         finally:
             self._after_pass = random_state_values() if self._position.epoch == epoch else None
-
-    def _beside(self, loader: Iterable[Any]) -> Generator[Any]:
-        """Yield the batches of a further pass, and know that it is open."""
-        self._n_beside += 1
-        try:
-            for batch in loader:
-                self._beat()
-                yield batch
-        finally:
-            self._n_beside -= 1
-
-    def _beat(self) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.beat()
 
     def _begin_pass(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
         left, self._left = self._left, None
         self._loop_draws = self._loop_draws or drawn_since(self._at_epoch_start)
         resume = left.of_rank["data"] if left is not None and left.is_of_this_rank else None
+
+        def after_replay() -> None:  # what the loop did before its batches, and the replay, have changed it
+            if left is not None:
+                self._put_back(left)
+                self._put_back_random(left, "random")
+
         positioned = PositionedBatches(
-            loader,
-            resume=resume,
-            before=self._pass,
-            after_replay=lambda: self._put_back_after_replay(left),
-            perf_s=self._clock.perf_s,
+            loader, resume=resume, before=self._pass, after_replay=after_replay, perf_s=self._clock.perf_s
         )
-        is_within = left is not None and self._position.batches > 0
-        if is_within and self.tracker is not None:
-            self.tracker.pause()
-        iterator = iter(positioned)
-        if left is not None and is_within:
-            if resume is None or positioned.starts_epoch_anew:
-                self._put_back_state(left)
+        with self._gap(is_one=left is not None and self._position.batches > 0):
+            iterator = iter(positioned)
+            if left is not None and self._position.batches and (resume is None or positioned.starts_epoch_anew):
+                self._put_back(left)
                 self._position = replace(self._position, batches=0)
-            if self.tracker is not None:
-                self.tracker.resume()
         if left is not None:
             self._tell_restored(left, positioned)
         left = resume = None  # a copy of the training's state, which is needed no more, and the function above holds
         self._pass = positioned
         return iterator
 
+    @contextlib.contextmanager
+    def _gap(self, *, is_one: bool) -> Iterator[None]:
+        """Have the time of the block counted as none of the epoch's."""
+        if is_one and self.tracker is not None:
+            self.tracker.pause()
+        try:
+            yield
+        finally:
+            if is_one and self.tracker is not None:
+                self.tracker.resume()
+
     def _batch_done(self) -> None:
         """Count a batch; and the optimizer's steps, with the batches each was accumulated over, for our tracker."""
-        self._beat()
         self._is_batch_open = False
         position = self._position
         self._position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
@@ -498,25 +502,19 @@ class Checkpointer:
             if self._counts_steps and self.tracker is not None:
                 self.tracker.step(n_batches=n_batches)
 
-    def _save_if_noticed(self) -> None:
-        """Save, and end, where a batch cannot be fetched after a notice: the signal has ended the workers too.
-
-        Other ranks may have got theirs, and be a step ahead; and a pass that has only begun is no position of its own.
-
-        Raises:
-            TrainingInterrupted: where the training is to end.
-        """
+    @property
+    def _is_noticed(self) -> bool:
         notice = self._notices.notice
-        is_told = notice is not None and notice is not self._seen_notice
-        if is_told and self._ranks.world_size == 1 and self._position.batches:
-            self._act(self._code())
+        return notice is not None and notice is not self._seen_notice
 
     def _code(self, *, is_epoch_end: bool = False) -> int:
         """Return what this rank asks for at a saving point."""
-        notice = self._notices.notice
-        if notice is not None and notice is not self._seen_notice:
-            self._note(notice)
-            if not self._stops or notice.is_hint:
+        if self._is_noticed and (notice := self._notices.notice) is not None:
+            self._seen_notice = notice
+            self._log(
+                CheckpointEvent(CheckpointAction.NOTICED, self._now(), position=self._position, note=notice.source)
+            )
+            if not self._stops:
                 return _GO_ON
             return _STOP + (NOTICE_EXIT_CODE if notice.signal is None else 128 + notice.signal)
         if self._ranks.rank != 0:
@@ -524,25 +522,15 @@ class Checkpointer:
         if is_epoch_end and self._best is not None and self._best.is_pending:
             return _BEST
         is_last = is_epoch_end and self._position.epoch == self._n_epochs  # the final one follows
-        if is_last or not self._is_due(is_epoch_end=is_epoch_end):
-            return _NOTHING
-        if self._writer.is_busy:
-            self._skip()
-            return _NOTHING
-        return _REGULAR
+        is_due = not is_last and not self._writer.is_busy and self._is_due(is_epoch_end=is_epoch_end)
+        return _REGULAR if is_due else _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
-        due, position = self._due, self._position
-        return (
-            self._is_asked
-            or (due.every_s is not None and self._clock.perf_s() - self._saved_s >= due.every_s)
-            or (due.every_steps is not None and position.steps - self._saved_steps >= due.every_steps)
-            or (
-                is_epoch_end
-                and due.every_epochs is not None
-                and position.epoch - self._saved_epochs >= due.every_epochs
-            )
-        )
+        position, saved = self._position, self._saved_at
+        by_time = self._every_s is not None and self._clock.perf_s() - self._saved_s >= self._every_s
+        by_steps = self._every_steps is not None and position.steps - saved.steps >= self._every_steps
+        by_epochs = self._every_epochs is not None and position.epoch - saved.epoch >= self._every_epochs
+        return self._is_asked or by_time or by_steps or (is_epoch_end and by_epochs)
 
     def _act(self, code: int) -> None:
         """Do what the ranks agreed on.
@@ -579,169 +567,146 @@ class Checkpointer:
 
     def _save(self, kind: CheckpointKind, *, is_waited_for: bool = False) -> None:
         """Write a checkpoint of the training as it is now."""
-        is_best = kind is CheckpointKind.BEST and self._best is not None
         manifest = Manifest(
             kind,
             self._position,
-            saved_now(self._clock),
+            self._now(),
             self._ranks.world_size,
-            run_id=self._run_id(),
+            run_id="" if self.tracker is None or self.tracker.run_dir is None else self.tracker.run_dir.name,
             epochs=self._n_epochs,
             not_identical=self._not_identical(),
-            metric=self._best.metric if is_best and self._best is not None else "",
-            metric_value=self._best.value if is_best and self._best is not None else None,
         )
-        is_within = self._is_in_epoch and self.tracker is not None
-        if is_within and self.tracker is not None:
-            self.tracker.pause()
-        try:
-            self._writer.save(
-                manifest,
-                lambda: {"best": None if self._best is None else self._best.state(is_written=is_best)},
-                self._of_rank,
-                is_waited_for=is_waited_for,
-                when_done=None if self._best is None or not is_best else self._best.taken(),
-            )
-        finally:
-            if is_within and self.tracker is not None:
-                self.tracker.resume()
+        if kind is CheckpointKind.BEST and self._best is not None:
+            self._best.is_pending = False
+            manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
+        take_shards = partial(sharded_state, self._models, self._optimizers) if self._state.is_sharded else None
+        with self._gap(is_one=self._is_in_epoch):
+            self._writer.save(manifest, self._files, take_shards, is_waited_for=is_waited_for)
         self._note_saved()
 
-    def _of_rank(self) -> dict[str, Any]:
-        """Return what is this rank's own."""
+    def _files(self) -> dict[str, Any]:
+        """Return what this rank writes, by the name of the file."""
         is_epoch_end = self._position.batches == 0
-        return {
+        left = self._left
+        data = left.of_rank["data"] if left is not None and left.is_of_this_rank else None  # no pass has begun since
+        of_rank = {
             "random": random_state_values(),
             "at_epoch_start": self._at_epoch_start,
-            "data": self._pass.state(is_epoch_end=is_epoch_end) if self._pass is not None else self._data_before(),
-            "values": plain_copy(self.values),
-            "gradients": self._state.gradients(),
+            "data": data if self._pass is None else self._pass.state(is_epoch_end=is_epoch_end),
+            "values": self.values,
             "steps": (self._optimizer_steps, self._batches_of_step),
             "buffers": rank_buffers(self._models),
         }
-
-    def _data_before(self) -> Any:
-        """Return the position in the data that was resumed, where no pass has begun since."""
-        left = self._left
-        return left.of_rank["data"] if left is not None and left.is_of_this_rank else None
+        files = {RANK_FILE.format(self._ranks.rank): of_rank}
+        if self._ranks.rank == 0:
+            best = None if self._best is None else (self._best.metric, self._best.value)
+            files[MODEL_FILE] = self._state.capture() | {"best": best}
+        return files
 
     def _not_identical(self) -> tuple[str, ...]:
         """Return why the training may not go on bit for bit from now; claimed is only what is known."""
         reasons = [*self._resume_reasons, *self._state.why_not_identical]
         reasons += why_not_identical(self._models, self._ranks.world_size)
-        if self._pass is not None:
-            reasons += self._pass.why_not_identical(is_epoch_end=self._position.batches == 0)
-            reasons += [NotIdentical.ANOTHER_ITERATOR] if self._is_another_open(self._pass) else []
-        if self._after_pass is not None and drawn_since(
-            self._after_pass, with_torch=False
-        ):  # evaluations begin loaders
-            self._loop_draws = True
-        if self._loop_draws:
-            reasons.append(NotIdentical.LOOP_DRAWS)
-        if self._has_missed_step:
-            reasons.append(NotIdentical.NO_STEP)
+        current, own = self._pass, None if self._batches is None else self._batches()
+        if current is not None:
+            reasons += current.why_not_identical(is_epoch_end=self._position.batches == 0)
+            if not self._has_beside and (self._n_beside or current.is_another_open(own)):
+                gc.collect()  # what an error has left may hold some
+                self._has_beside = bool(self._n_beside) or current.is_another_open(own)
+        self._note_draws()
+        told = {
+            NotIdentical.ANOTHER_ITERATOR: self._has_beside,
+            NotIdentical.LOOP_DRAWS: self._loop_draws,
+            NotIdentical.NO_STEP: self._has_missed_step,
+        }
+        reasons += [reason for reason, is_so in told.items() if is_so]
         return tuple(dict.fromkeys(reasons))
 
-    def _is_another_open(self, current: PositionedBatches) -> bool:
-        """Return whether an iterator beside the batches is open, or was at a save before."""
-        own = None if self._batches is None else self._batches()
-        if not self._has_beside and (self._n_beside or current.is_another_open(own)):
-            gc.collect()  # what an error has left may hold some
-            self._has_beside = bool(self._n_beside) or current.is_another_open(own)
-        return self._has_beside
+    def _note_draws(self) -> None:
+        """Note whether the loop has drawn behind its batches; not from torch's state: evaluations begin loaders."""
+        if self._after_pass is not None:
+            self._loop_draws = self._loop_draws or drawn_since(self._after_pass, with_torch=False)
 
     def _note_saved(self) -> None:
-        self._saved_s, self._is_asked = self._clock.perf_s(), False
-        self._saved_steps, self._saved_epochs = self._position.steps, self._position.epoch
-
-    def _skip(self) -> None:
-        """Tell the log that a checkpoint was due while the one before was still being written."""
-        self._log(
-            CheckpointEvent(
-                CheckpointAction.SKIPPED,
-                saved_now(self._clock),
-                CheckpointKind.REGULAR,
-                self._position,
-                note="the checkpoint before was still being written",
-            )
-        )
-        self._note_saved()
-
-    def _note(self, notice: Notice) -> None:
-        self._seen_notice = notice
-        self._log(
-            CheckpointEvent(
-                CheckpointAction.NOTICED, saved_now(self._clock), position=self._position, note=notice.source
-            )
-        )
+        self._saved_s, self._saved_at, self._is_asked = self._clock.perf_s(), self._position, False
 
     def _log(self, event: CheckpointEvent) -> None:
         """Tell the tracker, from any thread."""
         if self.tracker is not None:
             self.tracker.log_checkpoint(event)
 
-    def _run_id(self) -> str:
-        run_dir = None if self.tracker is None else self.tracker.run_dir
-        return "" if run_dir is None else run_dir.name
+    def _now(self) -> str:
+        return timestamp(self._clock.utc_s())
 
     # -- resuming ------------------------------------------------------------------------------------------------
 
     def _read(self, store: CheckpointStore) -> None:
-        """Load the newest whole checkpoint, where there is one."""
+        """Load the newest whole checkpoint, where there is one; damaged ones are said and passed over."""
         began_s = self._clock.perf_s()
-        found = newest_checkpoint(store, self._ranks, trust_pickles=self._trust_pickles, warn_once=self._warn_once)
+        found, damaged = store.newest_whole() if self._ranks.rank == 0 else (None, ())
+        for sentence in damaged:
+            self._warn_once.warn(sentence, f"{sentence} The newest whole checkpoint before it is used")
+        name = self._ranks.gathered("" if found is None else found.name)[0]
+        if not name:
+            return
+        found = found or next((one for one in store.checkpoints() if one.name == name), None)
         if found is None:
-            return
-        self._put_back_state(found, with_shards=True)
-        self._left, self._resumed_from = found, found.checkpoint.manifest
-        self._position = found.checkpoint.manifest.position
-        self._optimizer_steps, self._batches_of_step = found.of_rank["steps"]
+            raise OSError(f"rank {self._ranks.rank} does not see {name}: do all ranks share the directory?")
+        manifest, here = found.manifest, versions()["torch"]
+        reasons = list(manifest.not_identical)
+        is_of_this_rank = manifest.world_size == self._ranks.world_size
+        if not is_of_this_rank:
+            detail = f"{manifest.world_size} wrote it, and {self._ranks.world_size} go on"
+            reasons.append(NotIdentical.OTHER_RANKS.with_detail(detail))
+        if (wrote := manifest.versions.get("torch")) != here:
+            reasons.append(NotIdentical.OTHER_VERSION.with_detail(f"{wrote} wrote it, and {here} goes on"))
+        rank = self._ranks.rank if self._ranks.rank < manifest.world_size else 0
+        with found.local_directory() as directory:
+            state = read_plain(directory / MODEL_FILE, trust_pickles=self._trust_pickles)
+            of_rank = read_plain(directory / RANK_FILE.format(rank), trust_pickles=self._trust_pickles)
+        left = _Resumed(found, state, of_rank, tuple(dict.fromkeys(reasons)), is_of_this_rank, damaged)
+        self._put_back(left, with_shards=True)
+        self._left, self._resumed_from, self._position = left, manifest, manifest.position
+        self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self._first_step = self._optimizer_steps
-        if self._best is not None:
-            self._best.resume(found.state["best"])
-        self._read_s = self._clock.perf_s() - began_s
+        if self._best is not None and state["best"] is not None and state["best"][0] == self._best.metric:
+            self._best.value = state["best"][1]
+        left.read_s = self._clock.perf_s() - began_s
         if self._ranks.rank == 0:
-            console.say(f"greenlove: resuming from {found.checkpoint.name} ({self._where()})")
+            console.say(f"greenlove: resuming from {found.name}")
 
-    def _where(self) -> str:
-        """Return the position in words."""
-        position = self._position
-        within = f" and {plural(position.batches, 'batch')} of the next" if position.batches else ""
-        return f"{plural(position.epoch, 'epoch')}{within} done"
+    def _put_back(self, left: _Resumed, *, with_shards: bool = False) -> None:
+        """Put back models, optimizers and all else but random states.
 
-    def _put_back_state(self, left: Resumed, *, with_shards: bool = False) -> None:
-        """Put back models, optimizers and all else but random states."""
-        put_back(
-            left,
-            self._state,
-            self._models,
-            self._optimizers,
-            self.values,
-            self._ranks,
-            trust_pickles=self._trust_pickles,
-            with_shards=with_shards,
-        )
+        Raises:
+            UsageError: where it is of another training.
+            OSError: where it cannot be read.
+        """
+        is_sharded = has_shards(left.checkpoint)
+        if self._state.is_sharded and not is_sharded:
+            raise UsageError(
+                f"the checkpoint {left.checkpoint.name} is of models that were not sharded: load it without FSDP, or "
+                "begin anew in another directory"
+            )
+        if is_sharded and with_shards:
+            ranks, trust = self._ranks, self._trust_pickles
+            load_sharded(left.checkpoint, self._models, self._optimizers, ranks, trust_pickles=trust)
+        self._state.load(left.state, has_shards=is_sharded)
+        if left.is_of_this_rank:
+            put_back_rank_buffers(self._models, left.of_rank["buffers"])
+        self.values.clear()
+        self.values.update(copied(left.of_rank["values"]))
 
-    def _put_back_after_replay(self, left: Resumed | None) -> None:
-        """Put back the checkpoint's state: what the loop did before its batches, and the replay, have changed it."""
-        if left is not None:
-            self._put_back_state(left)
-            self._put_back_random(left, "random")
-
-    def _put_back_random(self, left: Resumed, key: str) -> None:
+    def _put_back_random(self, left: _Resumed, key: str) -> None:
         """Put back the random states of this rank; another's would make the ranks draw alike."""
-        if not left.is_of_this_rank:
-            return
-        missing = put_back_random_state_values(left.of_rank[key])
-        if missing:
+        if left.is_of_this_rank and (missing := put_back_random_state_values(left.of_rank[key])):
             reason = NotIdentical.RANDOM_STATES.with_detail(", ".join(missing))
             left.not_identical = tuple(dict.fromkeys((*left.not_identical, reason)))
 
-    def _tell_restored(self, left: Resumed, replayed: PositionedBatches | None = None) -> None:
+    def _tell_restored(self, left: _Resumed, replayed: PositionedBatches | None = None) -> None:
         """Tell the log of the resume, once the training is where it was."""
         of_replay = () if replayed is None else replayed.why_not_identical(is_epoch_end=False)
-        reasons = (*left.not_identical, *of_replay)
-        self._resume_reasons = tuple(dict.fromkeys(reasons))
+        self._resume_reasons = tuple(dict.fromkeys((*left.not_identical, *of_replay)))
         if self._ranks.rank != 0:
             return
         manifest, note = left.checkpoint.manifest, "; ".join(self._resume_reasons)
@@ -749,16 +714,16 @@ class Checkpointer:
             message = f"the result is not bit-identical to a training without an interruption: {note}"
             self._warn_once.warn("checkpoint not identical", message)
         for sentence in left.passed_over:
-            self._log(CheckpointEvent(CheckpointAction.DAMAGED, saved_now(self._clock), note=sentence))
+            self._log(CheckpointEvent(CheckpointAction.DAMAGED, self._now(), note=sentence))
         self._log(
             CheckpointEvent(
                 CheckpointAction.RESTORED,
-                saved_now(self._clock),
+                self._now(),
                 manifest.kind,
                 manifest.position,
                 left.checkpoint.name,
                 size_bytes=left.checkpoint.size_bytes,
-                blocked_s=self._read_s,
+                blocked_s=left.read_s,
                 replay_s=None if replayed is None else replayed.replay_s,
                 replayed_batches=None if replayed is None else replayed.replayed_batches,
                 from_run=manifest.run_id,
@@ -767,26 +732,6 @@ class Checkpointer:
                 note=note,
             )
         )
-
-
-class _Batches:
-    """The batches of a loader in one loop; a loop that shows its progress asks how many."""
-
-    def __init__(self, checkpointer: Checkpointer, loader: Iterable[Any]) -> None:
-        self._checkpointer, self._loader = checkpointer, loader
-        self._n_before = 0 if checkpointer._is_pass_begun else checkpointer.position.batches
-
-    def __iter__(self) -> Iterator[Any]:
-        checkpointer = self._checkpointer
-        if checkpointer._is_pass_begun:
-            return checkpointer._beside(self._loader)
-        checkpointer._is_pass_begun = True
-        batches = checkpointer._positioned(self._loader)
-        checkpointer._batches = weakref.ref(batches)
-        return batches
-
-    def __len__(self) -> int:
-        return max(0, len(self._loader) - self._n_before)  # type: ignore[arg-type]  # raises where it has none
 
 
 class _Best:
@@ -807,7 +752,6 @@ class _Best:
         self.metric, self._higher = metric, direction
         self.value: float | None = None
         self.is_pending = False  # better than the one that was taken
-        self._written: float | None = None  # of the best checkpoint that is whole
 
     def note(self, value: Any) -> None:
         """Compare a value with the best before."""
@@ -816,24 +760,3 @@ class _Best:
             return
         if self.value is None or (number > self.value if self._higher else number < self.value):
             self.value, self.is_pending = number, True
-
-    def taken(self) -> Callable[[bool], None]:
-        """Note that a checkpoint of the best value is taken; what is returned is to be told whether it got whole."""
-        value, self.is_pending = self.value, False
-
-        def note(is_whole: bool) -> None:
-            if is_whole:
-                self._written = value
-            elif self.value == value:  # the one before is still the best that there is; a better value comes as before
-                self.value = self._written
-
-        return note
-
-    def state(self, *, is_written: bool) -> dict[str, Any]:
-        """Return what a checkpoint holds of it: the best value that there is a checkpoint of."""
-        return {"metric": self.metric, "value": self.value if is_written else self._written}
-
-    def resume(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from a checkpoint; of another metric nothing is known."""
-        if state is not None and state["metric"] == self.metric:
-            self.value = self._written = state["value"]

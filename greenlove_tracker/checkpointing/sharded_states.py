@@ -5,17 +5,16 @@ Shards are written and read by torch.distributed.checkpoint, each rank its own; 
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from itertools import chain
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import distributed
+from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
@@ -50,7 +49,7 @@ _METADATA_NAMES = {
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     """Return the model inside DistributedDataParallel, whose state is the same with and without it."""
-    return cast(torch.nn.Module, model.module) if isinstance(model, _data_parallel()) else model
+    return cast(torch.nn.Module, model.module) if _is_data_parallel(model) else model
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
@@ -60,7 +59,7 @@ def is_sharded(model: torch.nn.Module) -> bool:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     return any(isinstance(module, FullyShardedDataParallel) for module in model.modules()) or any(
-        _is_dtensor(parameter) for parameter in model.parameters()
+        map(_is_dtensor, model.parameters())
     )
 
 
@@ -69,60 +68,29 @@ def has_shards(checkpoint: Checkpoint) -> bool:
     return any(file.name == _SHARDS_METADATA for file in checkpoint.manifest.files)
 
 
-def check_supported(models: Models, optimizers: Optimizers) -> None:
-    """Check that models and optimizers can be saved by all ranks together.
-
-    Raises:
-        UsageError: where they cannot.
-    """
-    for name, optimizer in optimizers.items():
-        if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
-            raise UsageError(
-                f"optimizer {name} is a ZeroRedundancyOptimizer, each rank of which holds another part: use FSDP, "
-                "whose parts are saved by all ranks"
-            )
-        if any(map(is_sharded, models.values())):
-            _owner(models, name, optimizer)
-    if any(map(_is_hybrid_without_mesh, models.values())):
-        raise UsageError(
-            "FullyShardedDataParallel with HYBRID_SHARD needs device_mesh=init_device_mesh(...): without one, torch "
-            "cannot tell the copies of a shard apart"
-        )
-
-
 def why_not_identical(models: Models, world_size: int) -> tuple[str, ...]:
     """Return why a resume with as many ranks is not bit-identical to a training that was not interrupted."""
     if world_size <= 2:  # a sum of two is the same in any order
         return ()
-    kinds = _data_parallel()
-    if any(isinstance(model, kinds) and not model.find_unused_parameters for model in models.values()):
-        # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
-        # order of ranks: torch/csrc/distributed/c10d/reducer.cpp, Reducer::rebuild_buckets.
-        return (NotIdentical.DDP_BUCKETS,)
-    return ()
+    # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
+    # order of ranks: torch/csrc/distributed/c10d/reducer.cpp, Reducer::rebuild_buckets.
+    is_rebuilt = any(_is_data_parallel(model) and not model.find_unused_parameters for model in models.values())
+    return (NotIdentical.DDP_BUCKETS,) if is_rebuilt else ()
 
 
 def rank_buffers(models: Models) -> dict[str, torch.Tensor]:
-    """Return copies of the buffers that may differ from rank to rank, such as the means of a BatchNorm under FSDP.
+    """Return the buffers that may differ from rank to rank, such as the means of a BatchNorm under FSDP.
 
     They belong into the rank's own file; ``put_back_rank_buffers`` takes them where the number of ranks is the same.
     """
-    return {
-        name: buffer.detach().to("cpu", copy=True)
-        for name, buffer in _buffers_of_rank(models)
-        if not _is_dtensor(buffer)
-    }
+    return dict(_buffers_of_rank(models))
 
 
 def put_back_rank_buffers(models: Models, saved: Mapping[str, torch.Tensor]) -> None:
     """Put back what ``rank_buffers`` returned."""
-    with torch.no_grad():
-        for name, buffer in _buffers_of_rank(models):
-            if name in saved:
-                buffer.copy_(saved[name])
-
-
-# -- Shards, by torch.distributed.checkpoint --
+    for name, buffer in _buffers_of_rank(models):
+        if name in saved:
+            buffer.copy_(saved[name])
 
 
 def sharded_state(models: Models, optimizers: Optimizers) -> dict[str, Any]:
@@ -135,18 +103,25 @@ def sharded_state(models: Models, optimizers: Optimizers) -> dict[str, Any]:
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
 
     options = StateDictOptions(cpu_offload=True)
-    state: dict[str, Any] = {"models": {}, "optimizers": {}, "stateless": {}}
+    is_on_cpu = any(parameter.device.type == "cpu" for model in models.values() for parameter in model.parameters())
+    state: dict[str, Any] = {"models": {}, "optimizers": {}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's about itself: ShardedTensor, process groups
         for name, model in models.items():
             state["models"][name] = get_model_state_dict(model, options=options)
         for name, optimizer in optimizers.items():
-            if optimizer.state:
-                owner = _owner(models, name, optimizer)
-                state["optimizers"][name] = get_optimizer_state_dict(owner, optimizer, options=options)
-            else:  # torch would take a step to make a state, which changes the next steps
-                state["stateless"][name] = _packed([_without_parameters(group) for group in optimizer.param_groups])
-        return cast("dict[str, Any]", _copied(state, _is_live(models, optimizers)))
+            has_state = bool(optimizer.state)
+            held = get_optimizer_state_dict(_owner(models, name, optimizer), optimizer, options=options)
+            if not has_state:  # torch has taken a step to make one, which would change the next steps
+                optimizer.state.clear()
+                held["state"] = {}
+            state["optimizers"][name] = held
+
+    def copied(leaf: Any) -> Any:  # what was on an accelerator is a copy already, but for Adam's number of steps
+        is_live = isinstance(leaf, torch.Tensor) and (is_on_cpu or not leaf.dim())
+        return leaf.detach().clone() if is_live else leaf
+
+    return cast("dict[str, Any]", tree_map(copied, state))
 
 
 def write_sharded(draft: Draft, state: Mapping[str, Any], ranks: RankAgreement) -> list[CheckpointFile]:
@@ -164,16 +139,14 @@ def write_sharded(draft: Draft, state: Mapping[str, Any], ranks: RankAgreement) 
     from torch.distributed import checkpoint as dcp
 
     writer = dcp.FileSystemWriter(draft.directory, single_file_per_rank=True, sync_files=False)  # Draft.add syncs
+    planner = dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)  # what all ranks hold is rank 0's
     try:
         with ranks.together():
-            alone = _alone(dcp.save, ranks)
-            dcp.save(dict(state), storage_writer=writer, planner=_save_planner(), process_group=ranks.group, **alone)
+            dcp.save(dict(state), storage_writer=writer, planner=planner, process_group=ranks.group)
     except dcp.CheckpointException as error:
         raise OSError(_failures(error)) from error
     own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
-    if ranks.rank == 0:
-        own.append(draft.directory / _SHARDS_METADATA)
-    return [draft.add(path) for path in own]
+    return [draft.add(path) for path in (*own, *([] if ranks.rank else [draft.directory / _SHARDS_METADATA]))]
 
 
 def load_sharded(
@@ -199,122 +172,65 @@ def load_sharded(
         RanksLostError: where another rank failed or is gone.
     """
     from torch.distributed import checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import (
-        get_model_state_dict,
-        get_optimizer_state_dict,
-        set_model_state_dict,
-        set_optimizer_state_dict,
-    )
+    from torch.distributed.checkpoint import state_dict as states
 
     with checkpoint.local_directory() as directory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's about itself
-        reader = _reader(directory, trust_pickles=trust_pickles)
-        saved = _saved_names(reader)
-        state: dict[str, Any] = {"models": {}, "optimizers": {}, "stateless": {}}
-        unsaved: dict[str, list[_Unsaved]] = {}
-        for name, optimizer in optimizers.items():
-            if f"stateless.{name}" in saved:
-                state["stateless"][name] = b""
-            else:  # a fresh one gets a state by a step of torch's, which may change parameters: they are loaded after
-                wanted = get_optimizer_state_dict(_owner(models, name, optimizer), optimizer)
-                unsaved[name] = _without_unsaved(wanted, optimizer, f"optimizers.{name}.state.", saved)
-                state["optimizers"][name] = wanted
-        for name, model in models.items():
-            state["models"][name] = get_model_state_dict(model)
+        if not trust_pickles:
+            _check_metadata((directory / _SHARDS_METADATA).read_bytes())
+        reader = dcp.FileSystemReader(directory)
+        saved = set(reader.read_metadata().state_dict_metadata)
+        owners = {name: _owner(models, name, optimizer) for name, optimizer in optimizers.items()}
+        # A fresh optimizer gets a state by a step of torch's, which may change parameters: they are loaded after it.
+        held = {name: states.get_optimizer_state_dict(owners[name], optimizers[name]) for name in optimizers}
+        state = {
+            "optimizers": held,
+            "models": {name: states.get_model_state_dict(model) for name, model in models.items()},
+        }
+        if missing := {f"models.{name}.{key}" for name in models for key in state["models"][name]} - saved:
+            raise UsageError(f"checkpoint {checkpoint.name} is not of these models: it lacks {min(missing)}")
+        planner = _planner(trust_pickles=trust_pickles)
         try:
             with ranks.together():
-                planner = _planner(trust_pickles=trust_pickles)
-                alone = _alone(dcp.load, ranks)
-                dcp.load(state, storage_reader=reader, planner=planner, process_group=ranks.group, **alone)
+                dcp.load(state, storage_reader=reader, planner=planner, process_group=ranks.group)
         except dcp.CheckpointException as error:
-            raise _load_error(error, checkpoint.name) from error
+            raise UsageError(
+                f"checkpoint {checkpoint.name} cannot be read into these models and optimizers: {_failures(error)}. "
+                f"{_TRUST}"
+            ) from error
         for name, optimizer in optimizers.items():
-            if name in state["stateless"]:
-                _put_back_groups(optimizer, name, _unpacked(state["stateless"][name], trust_pickles=trust_pickles))
-            else:
-                loaded = state["optimizers"][name]
-                loaded["state"].update({fresh.name: fresh.state for fresh in unsaved[name]})  # torch wants all of them
-                set_optimizer_state_dict(_owner(models, name, optimizer), optimizer, optim_state_dict=loaded)
-                for fresh in unsaved[name]:
-                    optimizer.state.pop(fresh.parameter, None)
+            states.set_optimizer_state_dict(owners[name], optimizer, optim_state_dict=held[name])
+            _forget_unsaved(optimizer, held[name]["param_groups"], f"optimizers.{name}.state.", saved)
         for name, model in models.items():
-            set_model_state_dict(model, state["models"][name])
+            states.set_model_state_dict(model, state["models"][name])
 
 
-class _Unsaved(NamedTuple):
-    """The state that torch gave a parameter that had none when it was saved, as an unused one: no step yet."""
-
-    name: str
-    parameter: torch.Tensor
-    state: Any
-
-
-def _without_unsaved(
-    wanted: dict[str, Any], optimizer: torch.optim.Optimizer, prefix: str, saved: Collection[str]
-) -> list[_Unsaved]:
-    """Take out of a fresh optimizer's state what a checkpoint does not hold, and return it.
-
-    Nothing is taken out where the checkpoint holds no state at all for it: then it is another optimizer, which the
-    load says. Nor under FSDP, the first, which saves a state of every parameter.
-    """
-    names = [[*group["params"]] for group in wanted["param_groups"]]
-    parameters = [group["params"] for group in optimizer.param_groups]
-    if list(map(len, names)) != list(map(len, parameters)):
-        return []
-    unsaved = [
-        _Unsaved(name, parameter, wanted["state"][name])
-        for name, parameter in zip(chain(*names), chain(*parameters), strict=True)
-        if wanted["state"].get(name) and all(f"{prefix}{name}.{key}" not in saved for key in wanted["state"][name])
-    ]
-    if len(unsaved) == len(wanted["state"]):
-        return []
-    for fresh in unsaved:
-        del wanted["state"][fresh.name]
-    return unsaved
-
-
-def _alone(function: Callable[..., Any], ranks: RankAgreement) -> dict[str, bool]:
-    """Return what tells torch that there are no ranks; some versions only see it by themselves."""
-    is_told = ranks.group is None and "no_dist" in inspect.signature(function).parameters
-    return {"no_dist": True} if is_told else {}
-
-
-def _save_planner() -> Any:
-    """Return torch's planner of a save; what all ranks hold is rank 0's: else each buffer came from another rank."""
-    from torch.distributed.checkpoint import DefaultSavePlanner
-
-    try:
-        return DefaultSavePlanner(dedup_save_to_lowest_rank=True)
-    except TypeError:  # the first versions have no choice, and do so
-        return DefaultSavePlanner()
-
-
-def _reader(directory: Path, *, trust_pickles: bool) -> Any:
-    """Return torch's reader of shards, which unpickles their description only where it holds nothing but that."""
-    from torch.distributed.checkpoint import FileSystemReader
-
-    class Reader(FileSystemReader):  # type: ignore[misc]  # torch is not followed
-        def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
-            if not trust_pickles:
-                with (directory / _SHARDS_METADATA).open("rb") as file:
-                    _MetadataUnpickler(file).load()
-            return super().read_metadata(*args, **kwargs)
-
-    return Reader(directory)
+def _forget_unsaved(
+    optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], prefix: str, saved: set[str]
+) -> None:
+    """Take away the states that torch has made of parameters that had none when they were saved: no step yet."""
+    if not any(key.startswith(prefix) for key in saved):
+        optimizer.state.clear()
+    names = [*chain(*(group["params"] for group in groups))]
+    parameters = [*chain(*(group["params"] for group in optimizer.param_groups))]
+    if len(names) == len(parameters):  # FSDP, the first, may have flat ones, and saves a state of each
+        for name, parameter in zip(names, parameters, strict=True):
+            if not any(key.startswith(f"{prefix}{name}.") for key in saved):
+                optimizer.state.pop(parameter, None)
 
 
 def _planner(*, trust_pickles: bool) -> Any:
-    """Return torch's planner of a load, which takes plain values only."""
+    """Return torch's planner of a load, which takes plain values only, and leaves what was not saved."""
     from torch.distributed.checkpoint import DefaultLoadPlanner
 
-    class Planner(DefaultLoadPlanner):  # type: ignore[misc]
+    class Planner(DefaultLoadPlanner):  # type: ignore[misc]  # torch is not followed
         def load_bytes(self, read_item: Any, value: BytesIO) -> None:
             if not trust_pickles:
                 torch.load(value, weights_only=True)  # raises where there is more; torch's own unpickles anything
                 value.seek(0)
             super().load_bytes(read_item, value)
 
-    return Planner()
+    return Planner(allow_partial_load=True)
 
 
 class _MetadataUnpickler(pickle.Unpickler):
@@ -325,25 +241,19 @@ class _MetadataUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 
-def _saved_names(reader: Any) -> set[str]:
+def _check_metadata(content: bytes) -> None:
+    """Check that the description of shards holds nothing but that: torch unpickles all of it.
+
+    Raises:
+        UsageError: where it does.
+    """
     try:
-        return set(reader.read_metadata().state_dict_metadata)
+        _MetadataUnpickler(BytesIO(content)).load()
     except pickle.UnpicklingError as error:
-        raise UsageError(_untrusted(str(error))) from error
+        raise UsageError(f"the description of the checkpoint's shards holds {error}. {_TRUST}") from error
 
 
-def _load_error(error: BaseException, name: str) -> Exception:
-    """Return what a failed load is to whoever called it."""
-    causes = [cause for cause, _ in getattr(error, "failures", {}).values()]
-    if any(isinstance(cause, pickle.UnpicklingError) for cause in causes):
-        return UsageError(_untrusted(_failures(error)))
-    if any(isinstance(cause, OSError) for cause in causes):
-        return OSError(_failures(error))
-    return UsageError(f"checkpoint {name} is not of these models and optimizers: {_failures(error)}")
-
-
-def _untrusted(what: str) -> str:
-    return f"the checkpoint holds pickles ({what}), which can run any code: pass trust_pickles=True if it is your own"
+_TRUST = "Pickles can run any code: they are read with trust_pickles=True, which is for checkpoints of your own"
 
 
 def _failures(error: BaseException) -> str:
@@ -364,82 +274,17 @@ def _owner(models: Models, name: str, optimizer: torch.optim.Optimizer) -> torch
     )
 
 
-def _is_live(models: Models, optimizers: Optimizers) -> Callable[[torch.Tensor], bool]:
-    """Return what says whether a tensor of a state on the CPU is the training's own, and not a copy yet."""
-    if any(parameter.device.type == "cpu" for model in models.values() for parameter in model.parameters()):
-        return lambda tensor: True
-    states = (state for optimizer in optimizers.values() for state in optimizer.state.values())
-    storages = {  # of an accelerator's optimizers, such as Adam's number of steps
-        value.untyped_storage().data_ptr()
-        for state in states
-        for value in _values(state)
-        if isinstance(value, torch.Tensor) and not _is_dtensor(value) and value.device.type == "cpu"
-    }
-    return lambda tensor: type(tensor) is torch.Tensor and tensor.untyped_storage().data_ptr() in storages
-
-
-def _values(state: Any) -> Iterable[Any]:
-    return state.values() if isinstance(state, Mapping) else ()
-
-
-def _copied(value: Any, is_live: Callable[[torch.Tensor], bool]) -> Any:
-    """Return a state with copies of all tensors that the training still changes."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone() if is_live(value) else value
-    if isinstance(value, Mapping):
-        return {key: _copied(held, is_live) for key, held in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(held, is_live) for held in value)
-    return value
-
-
-def _is_hybrid_without_mesh(model: torch.nn.Module) -> bool:
-    """Return True for shards in a group of ranks and copies of them in others, of which torch knows one group only."""
-    strategies = (getattr(module, "sharding_strategy", None) for module in model.modules())
-    is_hybrid = any(getattr(strategy, "name", "").lstrip("_").startswith("HYBRID_SHARD") for strategy in strategies)
-    return is_hybrid and all(getattr(module, "_device_mesh", None) is None for module in model.modules())
-
-
 def _buffers_of_rank(models: Models) -> Iterator[tuple[str, torch.Tensor]]:
-    kinds = _data_parallel()
     for name, model in models.items():
-        is_own = not model.broadcast_buffers if isinstance(model, kinds) else is_sharded(model)
-        if is_own:
+        if not model.broadcast_buffers if _is_data_parallel(model) else is_sharded(model):
             for buffer_name, buffer in model.named_buffers():
                 if not _is_dtensor(buffer):
-                    yield f"{name}.{buffer_name.replace('_fsdp_wrapped_module.', '')}", buffer
+                    yield f"{name}.{buffer_name.replace('_fsdp_wrapped_module.', '')}", buffer.detach()
 
 
-def _data_parallel() -> tuple[type[Any], ...]:
-    """Return DistributedDataParallel, where this torch has it."""
-    return (torch.nn.parallel.DistributedDataParallel,) if distributed.is_available() else ()
+def _is_data_parallel(model: torch.nn.Module) -> bool:
+    return distributed.is_available() and isinstance(model, torch.nn.parallel.DistributedDataParallel)
 
 
 def _is_dtensor(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "device_mesh") and hasattr(tensor, "placements")  # its module moved between versions
-
-
-def _without_parameters(group: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if name != "params"}
-
-
-def _put_back_groups(optimizer: torch.optim.Optimizer, name: str, groups: list[dict[str, Any]]) -> None:
-    """Put back the settings of an optimizer that had no state when it was saved."""
-    if len(groups) != len(optimizer.param_groups):
-        raise UsageError(f"optimizer {name} has {len(optimizer.param_groups)} groups, and {len(groups)} were saved")
-    optimizer.state.clear()
-    for group, saved in zip(optimizer.param_groups, groups, strict=True):
-        group.update(saved)
-
-
-def _packed(value: Any) -> bytes:
-    file = BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
-
-
-def _unpacked(packed: bytes, *, trust_pickles: bool) -> Any:
-    try:
-        return torch.load(BytesIO(packed), map_location="cpu", weights_only=not trust_pickles)
-    except pickle.UnpicklingError as error:
-        raise UsageError(_untrusted(first_line(error))) from error

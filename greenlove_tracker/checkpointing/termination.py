@@ -5,7 +5,7 @@ by then the process ends by the signal, as it would have without us. Clouds are 
 
 Sources:
     AWS: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html (two minutes;
-        ``instance-action``), …/rebalance-recommendations.html, …/configuring-instance-metadata-service.html (IMDSv2).
+        ``instance-action``), …/configuring-instance-metadata-service.html (IMDSv2).
     GCP: https://cloud.google.com/compute/docs/instances/preemptible (30 s; ``instance/preempted``).
     Azure: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events (Preempt: at least 30 s).
     Slurm: https://slurm.schedmd.com/slurm.conf.html#OPT_KillWait (30 s by default, between SIGTERM and SIGKILL).
@@ -13,13 +13,12 @@ Sources:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
@@ -33,10 +32,8 @@ METADATA_URL = "http://169.254.169.254"  # link-local, of all three clouds; it n
 GRACE_S = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
 KILL_WAIT_S = 30.0  # Slurm's default; also what Kubernetes waits (terminationGracePeriodSeconds)
 _TIMEOUT_S = 2.0
-_FIRST_AZURE_TIMEOUT_S = 120.0  # its first call enables the service, which takes up to two minutes
 _POLL_S = 5.0  # AWS and Google recommend asking every 5 s
-_TOKEN_S = 21600  # the longest that IMDSv2 gives a token for
-_FAILURES_UNTIL_WARNED = 3
+_FAILURES_UNTIL_WARNED = 24  # 2 minutes: so long does Azure's service take to answer for the first time
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +43,10 @@ class Notice:
     Attributes:
         source: who says so: ``SIGTERM``, ``AWS instance-action``.
         signal: its number; None for a cloud's notice.
-        is_hint: True where it may not end after all: a checkpoint is worth it, and the training goes on.
     """
 
     source: str
     signal: int | None = None
-    is_hint: bool = False
 
 
 class TerminationNotices:
@@ -61,8 +56,9 @@ class TerminationNotices:
         clouds: to be asked: ``aws``, ``gcp``, ``azure``.
         signals: that are notices; those that this system lacks are passed over.
         grace_s: time from SIGTERM to the end; default: what the cloud gives, or else Slurm's KillWait.
-        metadata_url: of another server than the cloud's.
-        poll_s: how often clouds are asked; default: every 5 s.
+
+    Attributes:
+        notice: the newest that came; after SIGTERM no other counts, for its end is the nearest one.
 
     Raises:
         UsageError: for an unknown cloud or signal.
@@ -74,29 +70,23 @@ class TerminationNotices:
         clouds: Sequence[str] = (),
         signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
         grace_s: float | None = None,
-        metadata_url: str | None = None,
-        poll_s: float | None = None,
     ) -> None:
-        names = [clouds] if isinstance(clouds, str) else list(clouds)
-        if unknown := [name for name in names if name not in GRACE_S]:
+        if unknown := [name for name in clouds if name not in GRACE_S]:
             raise UsageError(f"notices: {', '.join(GRACE_S)} are known, not {unknown[0]!r}")
         if unknown := [name for name in signals if not (name.startswith("SIG") and name.isupper())]:
             raise UsageError(f"signals are named as SIGTERM is, not {unknown[0]!r}")
         if grace_s is not None and not 0 < grace_s < float("inf"):
             raise UsageError(f"grace_s must be a positive number of seconds, not {grace_s!r}")
-        self.grace_s = grace_s if grace_s is not None else min((GRACE_S[name] for name in names), default=KILL_WAIT_S)
-        self._clouds = [_CLOUDS[name](metadata_url or METADATA_URL) for name in names]
+        self.grace_s = grace_s if grace_s is not None else min((GRACE_S[name] for name in clouds), default=KILL_WAIT_S)
+        self._clouds = clouds
         self._numbers = [int(getattr(signal, name)) for name in signals if hasattr(signal, name)]
-        self._poll_s = _POLL_S if poll_s is None else poll_s
         self._before: dict[int, Any] = {}
         self._ended = threading.Event()
         self._has_sigterm = False
         self._is_saved = threading.Event()  # since SIGTERM
         self._is_due = False
-        self._notice: Notice | None = None
-        self._answered: Notice | None = None  # it makes way for another
         self._of_workers: Any = None  # torch's handler for dead workers, while it is out of place
-        self._told: set[str] = set()  # by clouds, which tell it again at each question
+        self.notice: Notice | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # Python lets no other thread set handlers
@@ -108,8 +98,8 @@ class TerminationNotices:
                     continue
                 self._before[number] = before
                 signal.signal(number, self._on_signal)
-        if self._clouds:
-            threading.Thread(target=self._poll, name="greenlove-notices", daemon=True).start()
+        for name in self._clouds:
+            threading.Thread(target=self._poll, args=(name,), name=f"greenlove-notices-{name}", daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -117,17 +107,13 @@ class TerminationNotices:
         self._ended.set()
         guard.stop_handing_to(self)
         if threading.current_thread() is threading.main_thread():  # else the handlers pass on what comes
-            self._heed_dead_workers()
+            if self._of_workers is not None and signal.getsignal(signal.SIGCHLD) is _do_nothing:
+                signal.signal(signal.SIGCHLD, self._of_workers)
             for number, before in self._before.items():
                 if signal.getsignal(number) == self._on_signal:
                     signal.signal(number, before)
         if is_pending:
             os.kill(os.getpid(), signal.SIGTERM)  # no saving point comes any more: it ends the process after all
-
-    @property
-    def notice(self) -> Notice | None:
-        """The notice that came and is not answered yet; of several the first that is no hint."""
-        return self._notice
 
     @property
     def is_pending(self) -> bool:
@@ -136,11 +122,6 @@ class TerminationNotices:
 
     def saved(self) -> None:
         """Take the notice as answered: the emergency checkpoint is whole."""
-        notice = self._notice
-        if notice is not None and notice.is_hint:
-            self._notice = None  # the next notice, which may be none, is another
-            return
-        self._answered = notice
         if self._has_sigterm:
             self._is_saved.set()
 
@@ -148,45 +129,27 @@ class TerminationNotices:
         """Take note of SIGTERM; return False where the process is to end by it now."""
         if self._has_sigterm:
             return False  # the deadline; or a second one: somebody insists
-        self._has_sigterm = True
-        self._ignore_dead_workers()
         self._take(Notice(signal.Signals(number).name, int(number)))
+        self._has_sigterm = True
         threading.Thread(target=self._end_at_deadline, name="greenlove-deadline", daemon=True).start()
         return True
 
     def _take(self, notice: Notice) -> None:
-        before = self._notice
-        is_behind_sigterm = before is not None and before.signal == signal.SIGTERM  # whose deadline is the nearer one
-        if (
-            before is None
-            or before.is_hint
-            or before is self._answered
-            or (notice.signal is not None and not is_behind_sigterm)
-        ):
-            self._notice = notice
-
-    def _ignore_dead_workers(self) -> None:
-        """Have torch not raise where a worker of a DataLoader ends: a job's signal goes to all of its processes.
-
-        The workers end by it, and torch's handler would raise in the step before the training is saved.
-        """
+        if not self._has_sigterm:
+            self.notice = notice
         number = getattr(signal, "SIGCHLD", None)
-        handler = None if number is None else signal.getsignal(number)
+        handler = None if number is None or notice.signal is None else signal.getsignal(number)
         if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
+            # A job's signal goes to all of its processes, and ends the workers of a DataLoader: torch would raise in
+            # the step before the training is saved.
             self._of_workers = handler
-            signal.signal(number, _do_nothing)  # type: ignore[arg-type]
-
-    def _heed_dead_workers(self) -> None:
-        if self._of_workers is not None and signal.getsignal(signal.SIGCHLD) is _do_nothing:
-            signal.signal(signal.SIGCHLD, self._of_workers)
-        self._of_workers = None
+            signal.signal(signal.SIGCHLD, _do_nothing)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal whose handler is not the guard's."""
         before = self._before.get(number)
         is_listening = not self._ended.is_set()
         if is_listening and number != signal.SIGTERM:
-            self._ignore_dead_workers()
             self._take(Notice(signal.Signals(number).name, number))
         elif not (is_listening and self.received(number)) and not callable(before):
             signal.signal(number, signal.SIG_DFL)
@@ -202,142 +165,77 @@ class TerminationNotices:
         self._is_due = True
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _poll(self) -> None:
-        failures: dict[str, int] = {}
-        while not self._ended.wait(self._poll_s if failures else 0.0):
-            for cloud in self._clouds:
-                failures.setdefault(cloud.name, 0)
-                try:
-                    self._hear(cloud)
-                    failures[cloud.name] = 0
-                except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                    failures[cloud.name] += 1
-                    if failures[cloud.name] == _FAILURES_UNTIL_WARNED:
-                        _log.warning(
-                            "greenlove: %s's notices of termination cannot be read: %s. Is this a machine of %s? "
-                            "Asking goes on; signals are heard all the same",
-                            cloud.name,
-                            error,
-                            cloud.name,
-                        )
-
-    def _hear(self, cloud: _Cloud) -> None:
-        for notice in cloud.notices():
-            if notice.source not in self._told and not self._has_sigterm:  # SIGTERM's end is the nearer one
-                self._told.add(notice.source)
-                self._take(notice)
+    def _poll(self, name: str) -> None:
+        """Ask a cloud until it gives notice; on a thread of its own."""
+        n_failures = 0
+        while not self._ended.is_set():
+            try:
+                if source := _CLOUDS[name]():
+                    self._take(Notice(source))
+                    return
+                n_failures = 0
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                n_failures += 1
+                if n_failures == _FAILURES_UNTIL_WARNED:
+                    _log.warning(
+                        "greenlove: %s's notices of termination cannot be read: %s. Is this a machine of that cloud? "
+                        "Asking goes on; signals are heard all the same",
+                        name,
+                        error,
+                    )
+            self._ended.wait(_POLL_S)
 
 
-class _Cloud:
-    """The metadata server of a cloud, asked without a proxy."""
-
-    name = ""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-
-    def notices(self) -> Iterator[Notice]:
-        """Yield the notices that stand now.
-
-        Raises:
-            OSError: where the server does not answer.
-            ValueError: where it answers something else.
-        """
-        raise NotImplementedError
-
-    def _ask(
-        self, path: str, headers: Mapping[str, str], *, method: str = "GET", timeout_s: float = _TIMEOUT_S
-    ) -> str | None:
-        """Return what the server answers; None for a 404, which says that there is none."""
-        import urllib.error
-        import urllib.request
-
-        request = urllib.request.Request(f"{self._url}{path}", headers=dict(headers), method=method)  # noqa: S310  # ours
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(request, timeout=timeout_s) as answer:
-                return str(answer.read(65536).decode("utf-8", "replace"))
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 404:
-                    return None
-            raise
+# -- the metadata servers of clouds: each function returns the notice that stands now, or nothing --
 
 
-class _Aws(_Cloud):
-    """The instance metadata service of EC2, version 2, which wants a token."""
+def _asked(path: str, headers: dict[str, str], method: str = "GET") -> str:
+    """Return what the metadata server answers, without a proxy; empty for a 404, which says that there is nothing.
 
-    name = "AWS"
+    Raises:
+        OSError: where it does not answer.
+    """
+    import urllib.error
+    import urllib.request
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._token = ""
-
-    def notices(self) -> Iterator[Notice]:
-        """Yield an interruption, and a recommendation to rebalance, which is a hint."""
-        action = self._get("/latest/meta-data/spot/instance-action")
-        if action is not None and "action" in json.loads(action):  # some networks answer everything
-            yield Notice("AWS instance-action")
-        rebalance = self._get("/latest/meta-data/events/recommendations/rebalance")
-        if rebalance is not None:
-            yield Notice("AWS rebalance recommendation", is_hint=True)
-
-    def _get(self, path: str) -> str | None:
-        from urllib.error import HTTPError
-
-        if not self._token:
-            self._renew()
-        try:
-            return self._ask(path, {"X-aws-ec2-metadata-token": self._token})
-        except HTTPError as error:
-            if error.code != 401:
-                raise
-        self._renew()
-        return self._ask(path, {"X-aws-ec2-metadata-token": self._token})
-
-    def _renew(self) -> None:
-        lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_S)}
-        self._token = self._ask("/latest/api/token", lifetime, method="PUT") or ""
+    request = urllib.request.Request(f"{METADATA_URL}{path}", headers=headers, method=method)  # noqa: S310  # ours
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            return str(answer.read(65536).decode("utf-8", "replace"))
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == 404:
+                return ""
+        raise
 
 
-class _Gcp(_Cloud):
-    name = "GCP"
-
-    def notices(self) -> Iterator[Notice]:
-        """Yield a preemption."""
-        answer = self._ask("/computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"})
-        if (answer or "").strip().upper() == "TRUE":
-            yield Notice("GCP preempted")
+def _of_aws() -> str:
+    """Ask the instance metadata service of EC2, version 2, which wants a token."""
+    token = _asked("/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
+    action = _asked("/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": token})
+    return "AWS instance-action" if action and "action" in json.loads(action) else ""  # some networks answer everything
 
 
-class _Azure(_Cloud):
-    name = "Azure"
+def _of_gcp() -> str:
+    answer = _asked("/computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"})
+    return "GCP preempted" if answer.strip().upper() == "TRUE" else ""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._timeout_s = _FIRST_AZURE_TIMEOUT_S
-        self._machine: str | None = None
 
-    def notices(self) -> Iterator[Notice]:
-        """Yield the preemption or deletion of this machine."""
-        path = "/metadata/scheduledevents?api-version=2020-07-01"
-        answer = self._ask(path, {"Metadata": "true"}, timeout_s=self._timeout_s)
-        self._timeout_s = _TIMEOUT_S
-        for event in json.loads(answer or "{}").get("Events", []):
-            if event.get("EventType") in ("Preempt", "Terminate") and self._is_ours(event.get("Resources") or []):
-                yield Notice(f"Azure {event['EventType']}")
-
-    def _is_ours(self, machines: Sequence[str]) -> bool:
-        """Return True where an event is of this machine: a scale set hears of all of its machines."""
-        if self._machine is None:
+def _of_azure() -> str:
+    """Ask for the preemption or deletion of this machine: a scale set hears of all of its machines."""
+    answer = _asked("/metadata/scheduledevents?api-version=2020-07-01", {"Metadata": "true"})
+    for event in json.loads(answer or "{}").get("Events", []):
+        if event.get("EventType") in ("Preempt", "Terminate"):
             path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
-            with contextlib.suppress(OSError):
-                self._machine = (self._ask(path, {"Metadata": "true"}) or "").strip()
-        return not machines or not self._machine or self._machine in machines
+            name = _asked(path, {"Metadata": "true"}).strip()
+            if not name or not event.get("Resources") or name in event["Resources"]:
+                return f"Azure {event['EventType']}"
+    return ""
 
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     """Stand in the place of a handler."""
 
 
-_CLOUDS: Mapping[str, type[_Cloud]] = {"aws": _Aws, "gcp": _Gcp, "azure": _Azure}
+_CLOUDS: dict[str, Callable[[], str]] = {"aws": _of_aws, "gcp": _of_gcp, "azure": _of_azure}

@@ -1,33 +1,40 @@
 """The state of a training in plain values: what a checkpoint holds of models, optimizers and what belongs to them.
 
-Plain means tensors, numbers, texts and containers of them, which ``torch.load(weights_only=True)`` reads without
-running any code of the file.
+Whole models and optimizers are torch.save's, which takes every optimizer and any objects of the user's; what is sharded
+is torch.distributed.checkpoint's.
 """
 
 from __future__ import annotations
 
+import _codecs
+import contextlib
 import copy
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import pickle
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from greenlove_tracker.checkpointing.distributed import first_line
 from greenlove_tracker.checkpointing.sharded_states import is_sharded, unwrapped
 from greenlove_tracker.checkpoints import NotIdentical
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.random_state import original_value, plain_value
 from greenlove_tracker.exploration.snapshot import free_host_bytes
 
-_FORMAT = 2  # of the state of a training; 1 had another position in the data
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device, torch.Size)
-_NUMBERS = "biufc"  # kinds of NumPy's arrays
+_FORMAT = 3  # of the state of a training
 _HOST_SHARE = 0.5  # of the host's free memory that a copy may take: the workers and the page cache need the rest
+# What arrays and numbers of NumPy's, which hold no objects, are made of.
+_MULTIARRAY = getattr(numpy, "_core", None) or numpy.core
+_OF_NUMPY = [
+    *(_codecs.encode, bytes, numpy.ndarray, numpy.dtype),
+    *(_MULTIARRAY.multiarray._reconstruct, _MULTIARRAY.multiarray.scalar),
+    *{type(numpy.dtype(code)) for code in "?bhilqBHILQefdFDSUmM"},
+]
 
 Pair = tuple[Callable[[], Any], Callable[[Any], object]]
 
@@ -39,12 +46,13 @@ class TrainingState:
         models: by name; in DistributedDataParallel or compiled ones as what is inside. Sharded ones are left out: all
             ranks write them together.
         optimizers: by name.
-        schedulers: of learning rates, by name.
-        scaler: of gradients, for mixed precision.
-        others: by name: objects with ``state_dict`` and ``load_state_dict``, or pairs of functions (save, restore).
+        beside: by name, what else changes: objects with ``state_dict`` and ``load_state_dict``, or pairs of functions
+            (save, restore).
+        has_others: some of them are the user's own, and may hold parameters of no model.
 
     Attributes:
         is_sharded: models and optimizers are not in it.
+        n_steps: that optimizers have taken here, as far as they are seen.
 
     Raises:
         UsageError: where something cannot be saved.
@@ -54,71 +62,58 @@ class TrainingState:
         self,
         models: Mapping[str, nn.Module],
         optimizers: Mapping[str, torch.optim.Optimizer],
-        schedulers: Mapping[str, Any] | None = None,
-        scaler: Any = None,
-        others: Mapping[str, Any] | None = None,
+        beside: Mapping[str, Any],
+        *,
+        has_others: bool = False,
     ) -> None:
         for name, model in models.items():
             if not isinstance(model, nn.Module):
                 raise UsageError(f"{name} must be a torch.nn.Module, not {type(model).__name__}")
         self.is_sharded = any(map(is_sharded, models.values()))
-        self._models = {} if self.is_sharded else {name: _inner(model) for name, model in models.items()}
-        if not others:
+        if not self.is_sharded and not has_others:
             _check_parameters(models, optimizers)
-        self._gradients = _GradientsInWork(optimizers, () if self.is_sharded else _parameters(self._models))
-        whole = {} if self.is_sharded else optimizers
-        self._optimizers = {name: _pair(name, optimizer) for name, optimizer in whole.items()}
-        beside = {**(schedulers or {}), **({} if scaler is None else {"scaler": scaler}), **(others or {})}
-        self._beside = {name: _pair(name, thing) for name, thing in beside.items()}
+        self._models = {} if self.is_sharded else {name: _inner(model) for name, model in models.items()}
+        self._parameters = [parameter for model in self._models.values() for parameter in model.parameters()]
+        self._all_optimizers = optimizers
+        stepping = {} if self.is_sharded else optimizers
+        self._pairs = {name: _pair(name, thing) for name, thing in {**stepping, **beside}.items()}
+        self.n_steps = 0
+        self._now, self._stepped = set[str](), set(optimizers)  # in this batch, in the one before
+        self._is_seen = bool(optimizers)
+        for name, optimizer in optimizers.items():
+            if hasattr(optimizer, "register_step_post_hook"):
+                optimizer.register_step_post_hook(partial(self._on_step, name))
+            else:
+                self._is_seen = False
+
+    def _on_step(self, name: str, *_: object) -> None:
+        self._now.add(name)
+        self.n_steps += 1
 
     def batch_done(self) -> bool:
-        """Tell that a batch is done: gradients that no optimizer used since then go on growing.
+        """Tell that a batch is done.
 
         Returns:
             True where an optimizer took a step in it, or nobody can see that.
         """
-        return self._gradients.batch_done()
+        self._stepped, self._now = self._now, set()
+        return bool(self._stepped) or not self._is_seen
 
-    @property
-    def n_steps(self) -> int:
-        """Steps that optimizers have taken here, as far as they are seen."""
-        return self._gradients.n_steps
-
-    def capture(self, *, is_copied: bool = True) -> dict[str, Any]:
-        """Return the state in plain values.
-
-        Args:
-            is_copied: tensors are copied to the CPU; else the training's own are in it, to be written at once.
-        """
-        plain = _Plain(is_copied=is_copied)
+    def capture(self) -> dict[str, Any]:
+        """Return the state in plain values, with the training's own tensors in it."""
         return {
             "format": _FORMAT,
-            "is_sharded": self.is_sharded,
-            "models": {name: plain.of(model.state_dict()) for name, model in self._models.items()},
-            "flags": {name: plain.of(_flags(model)) for name, model in self._models.items()},
-            "optimizers": {name: plain.of(save()) for name, (save, _) in self._optimizers.items()},
-            "beside": {name: plain.of(save()) for name, (save, _) in self._beside.items()},
+            "models": {name: _state_of(model) for name, model in self._models.items()},
+            "pairs": {name: save() for name, (save, _) in self._pairs.items()},
+            "used gradients": [number for number, p in enumerate(self._parameters) if p.grad is not None],
         }
 
-    def gradients(self) -> dict[str, Any]:
-        """Return copies of the gradients that are still growing: each rank's are its own until they are summed."""
-        return cast("dict[str, Any]", plain_copy(self._gradients.state()))
-
-    def put_back_gradients(self, gradients: Mapping[str, Any]) -> None:
-        """Put back what ``gradients`` returned."""
-        if not self.is_sharded:
-            self._gradients.put_back(gradients)
-
-    @property
-    def why_not_identical(self) -> tuple[str, ...]:
-        """Why a resume from now may not be bit-identical; empty where it is."""
-        return self._gradients.why_not_identical
-
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, Any], *, has_shards: bool = False) -> None:
         """Put a state back, in place.
 
         Args:
             state: of ``capture``.
+            has_shards: all ranks load models and optimizers together, from shards.
 
         Raises:
             UsageError: where it is of another training, such as of another model; some of it may be loaded then.
@@ -128,173 +123,92 @@ class TrainingState:
                 "the checkpoint was written by another version of greenlove_tracker, and this one cannot read it: use "
                 "that version, or give another directory to begin anew"
             )
-        is_whole = not (self.is_sharded or state["is_sharded"])  # else all ranks load models and optimizers together
-        here = {*self._beside, *(self._models if is_whole else ()), *(self._optimizers if is_whole else ())}
-        if (there := {*state["models"], *state["optimizers"], *state["beside"]}) != here:
+        whole = {} if has_shards else self._models
+        pairs = {n: pair for n, pair in self._pairs.items() if not (has_shards and n in self._all_optimizers)}
+        if (there := {*state["models"], *state["pairs"]}) != (here := {*whole, *pairs}):
             raise UsageError(
                 f"the checkpoint has {_names(there)}, and this training {_names(here)}: give the Checkpointer what it "
                 "was given when it wrote that, or another directory to begin anew"
             )
-        if is_whole:
-            for name, model in self._models.items():
-                with _told(name):
-                    model.load_state_dict(state["models"][name])
-                    _put_back_flags(model, state["flags"][name])
-            for name, (_, restore) in self._optimizers.items():
-                with _told(name):
-                    restore(unpacked(state["optimizers"][name]))
-        for name, (_, restore) in self._beside.items():
-            with _told(name):
-                restore(unpacked(state["beside"][name]))
+        restored: dict[str, tuple[Callable[[Any], object], Any]]
+        restored = {name: (partial(_put_back, model), state["models"][name]) for name, model in whole.items()}
+        restored |= {name: (restore, state["pairs"][name]) for name, (_, restore) in pairs.items()}
+        for name, (restore, saved) in restored.items():
+            try:
+                restore(copied(saved))  # it may be put back once more
+            except UsageError:
+                raise
+            except Exception as error:  # of the user's objects
+                raise UsageError(
+                    f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code "
+                    "changed? Give another directory to begin anew"
+                ) from error
+        used = set(state["used gradients"])
+        for number, parameter in enumerate(self._parameters):
+            # An optimizer skips a parameter without a gradient, and does not skip one whose gradient is zero.
+            parameter.grad = torch.zeros_like(parameter) if number in used else None
 
-
-@contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Make an error of the user's objects, for a state that does not fit, say which object."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code changed? "
-            "Give another directory to begin anew"
-        ) from error
-
-
-class _GradientsInWork:
-    """Gradients that an optimizer has not used yet, as with gradient accumulation.
-
-    After an optimizer's step gradients are used up: the training sets them to zero or None before they grow again. Then
-    only those that are there are noted, and come back as zeros: an optimizer skips a parameter without a gradient,
-    and does not skip one whose gradient is zero.
-    """
-
-    def __init__(self, optimizers: Mapping[str, Any], parameters: Sequence[nn.Parameter]) -> None:
-        self._optimizers, self._parameters = optimizers, parameters
-        self.n_steps = 0
-        self._now, self._stepped = set[str](), set(optimizers)  # in this batch, in the one before
-        self._is_seen = bool(optimizers) and all(hasattr(o, "register_step_post_hook") for o in optimizers.values())
-        if self._is_seen:
-            for name, optimizer in optimizers.items():
-                optimizer.register_step_post_hook(partial(self._on_step, name))
-
-    def _on_step(self, name: str, *_: object) -> None:
-        self._now.add(name)
-        self.n_steps += 1
-
-    def batch_done(self) -> bool:
-        """Note and return whether an optimizer has stepped in this batch; True where nobody sees it."""
-        self._stepped, self._now = self._now, set()
-        return bool(self._stepped) or not self._is_seen
+    @property
+    def waits_for_step(self) -> bool:
+        """True while gradients wait for the step of an optimizer, as with gradient accumulation: they are not saved."""
+        waiting = [name for name in self._all_optimizers if name not in self._stepped]
+        return self._is_seen and any(p.grad is not None for name in waiting for p in self._held(name))
 
     @property
     def why_not_identical(self) -> tuple[str, ...]:
+        """Why a resume from now may not be bit-identical; empty where it is."""
         if not self._is_seen:
             return (NotIdentical.STEPS_UNSEEN,)
-        waiting = [p for name in self._optimizers if name not in self._stepped for p in self._held(name)]
-        return (NotIdentical.GRADIENTS,) if any(p.grad is not None for p in waiting) else ()
-
-    def state(self) -> dict[str, Any]:
-        """Return the gradients by the number of the parameter; of those that are used up, None."""
-        used = {id(p) for name in self._stepped for p in self._held(name)} if self._is_seen else ()
-        return {
-            str(number): None if id(parameter) in used else parameter.grad
-            for number, parameter in enumerate(self._parameters)
-            if parameter.grad is not None
-        }
-
-    def put_back(self, gradients: Mapping[str, Any]) -> None:
-        """Put back what ``state`` returned."""
-        growing = {id(p) for n, p in enumerate(self._parameters) if gradients.get(str(n)) is not None}
-        self._stepped = {name for name in self._optimizers if not any(id(p) in growing for p in self._held(name))}
-        for number, parameter in enumerate(self._parameters):
-            if str(number) not in gradients:
-                parameter.grad = None
-                continue
-            saved = gradients[str(number)]
-            if saved is None:
-                parameter.grad = torch.zeros_like(parameter)
-            else:
-                parameter.grad = saved.to(parameter.device, copy=True)
+        return (NotIdentical.GRADIENTS,) if self.waits_for_step else ()
 
     def _held(self, name: str) -> Iterator[nn.Parameter]:
-        for group in getattr(self._optimizers[name], "param_groups", ()):
+        for group in getattr(self._all_optimizers[name], "param_groups", ()):
             yield from group["params"]
 
 
-class _Plain:
-    """Makes plain values of a state, with each tensor once, also where several names have it."""
-
-    def __init__(self, *, is_copied: bool) -> None:
-        self._is_copied = is_copied
-        self._tensors: dict[tuple[Any, ...], tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def of(self, value: Any) -> Any:
-        """Return a value in plain ones; what is of a class of the user's is copied as it is."""
-        if type(value) in _PLAIN:
-            return value
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value)
-        if isinstance(value, numpy.generic) and value.dtype.kind in _NUMBERS:
-            return value.item()
-        if isinstance(value, numpy.ndarray) and value.dtype.kind in _NUMBERS and value.ndim:
-            return plain_value(numpy.ascontiguousarray(value))
-        if type(value) in (dict, OrderedDict):
-            return {key: self.of(held) for key, held in value.items()}
-        if type(value) in (list, tuple, set):
-            return type(value)(self.of(held) for held in value)
-        return copy.deepcopy(value) if self._is_copied else value
-
-    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        detached = tensor.detach()
-        if not self._is_copied:
-            return detached
-        if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided or not tensor.numel():
-            return detached.to("cpu", copy=True)
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-        if key not in self._tensors:
-            self._tensors[key] = detached, detached.to("cpu", copy=True)  # the first is held: no other gets its memory
-        return self._tensors[key][1]
+# -- values, and their files --
 
 
-def unpacked(value: Any) -> Any:
-    """Return a copy of a loaded state, with the arrays of NumPy's that it was made of."""
-    return original_value(plain_copy(value))
+def copied(value: Any) -> Any:
+    """Return a copy of a value, its tensors on the CPU; what several names have is copied once."""
+    copies = dict[tuple[Any, ...], torch.Tensor]()
+
+    def copy_of(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return copy.deepcopy(leaf)
+        if type(leaf) not in (torch.Tensor, nn.Parameter) or leaf.layout is not torch.strided or not leaf.numel():
+            return leaf.detach().to("cpu", copy=True)
+        key = (leaf.data_ptr(), leaf.shape, leaf.stride(), leaf.dtype, leaf.device)
+        if key not in copies:
+            copies[key] = leaf.detach().to("cpu", copy=True)
+        return copies[key]
+
+    return tree_map(copy_of, value)
 
 
-def plain_copy(value: Any) -> Any:
-    """Return a copy of a value in plain ones, on the CPU."""
-    return _Plain(is_copied=True).of(value)
-
-
-def not_plain(value: Any, where: str = "") -> Iterator[str]:
-    """Yield, in words, what of a captured state ``torch.load(weights_only=True)`` refuses."""
-    if type(value) in _PLAIN or type(value) in (torch.Tensor, nn.Parameter):
-        return
-    if type(value) in (dict, OrderedDict):
-        for key, held in value.items():
-            yield from not_plain(key, where)
-            yield from not_plain(held, f"{where}[{key!r}]")
-    elif type(value) in (list, tuple, set):
-        for held in value:
-            yield from not_plain(held, where)
-    else:
-        yield f"{where} holds a {type(value).__module__}.{type(value).__qualname__}"
-
-
-def size_bytes(models: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]) -> int:
-    """Return the size of a copy of models and optimizers, about: parameters, buffers, what optimizers hold of them."""
-    held = [*_parameters(models), *(b for model in models.values() for b in model.buffers())]
-    for optimizer in optimizers.values():
-        for state in optimizer.state.values():
-            held += [t for t in (state.values() if isinstance(state, Mapping) else ()) if isinstance(t, torch.Tensor)]
-    return sum({(t.data_ptr(), t.shape): t.numel() * t.element_size() for t in held}.values())
-
-
-def has_memory_for(n_bytes: int) -> bool:
-    """Return True where the host has memory for a copy of so many bytes, and enough for all else."""
+def has_memory_for_copy(value: Any) -> bool:
+    """Return True where the host has memory for a copy of a value, and enough for all else."""
+    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    n_bytes: int = sum(t.numel() * t.element_size() for t in tensors)
     return n_bytes <= _HOST_SHARE * free_host_bytes()
+
+
+def read_plain(path: Path, *, trust_pickles: bool = False) -> dict[str, Any]:
+    """Read a file of plain values: tensors, arrays and numbers of NumPy's, and what Python has of its own.
+
+    Raises:
+        UsageError: where it holds more, unless that is trusted.
+    """
+    safe_globals = getattr(torch.serialization, "safe_globals", lambda _: contextlib.nullcontext())  # since torch 2.5
+    with safe_globals(_OF_NUMPY):
+        try:
+            return cast("dict[str, Any]", torch.load(path, map_location="cpu", weights_only=not trust_pickles))
+        except pickle.UnpicklingError as error:
+            found = str(error).partition("Unsupported global: GLOBAL ")[2].split(" ")[0] or "more than plain values"
+            raise UsageError(
+                f"{path.name} of a checkpoint holds pickles ({found}), which can run any code: pass trust_pickles=True "
+                "if it is your own"
+            ) from error
 
 
 def named(kind: str, things: Any) -> dict[str, Any]:
@@ -310,6 +224,9 @@ def named(kind: str, things: Any) -> dict[str, Any]:
     return {f"{kind}-{number}": thing for number, thing in enumerate(things, 1)}
 
 
+# -- models --
+
+
 def _inner(model: nn.Module) -> nn.Module:
     """Return the model inside DDP and ``torch.compile``, so that it may be resumed without either."""
     inner = unwrapped(model)
@@ -318,31 +235,23 @@ def _inner(model: nn.Module) -> nn.Module:
     return inner
 
 
-def _parameters(models: Mapping[str, nn.Module]) -> list[nn.Parameter]:
-    return [parameter for model in models.values() for parameter in model.parameters()]
-
-
-def _flags(model: nn.Module) -> dict[str, Any]:
-    """Return what ``state_dict`` leaves out: buffers that are not persistent, and flags."""
+def _state_of(model: nn.Module) -> dict[str, Any]:
+    """Return the state of a model with what ``state_dict`` leaves out: buffers that are not persistent, and flags."""
     own = model.state_dict()
     return {
+        "own": own,
         "buffers": {name: buffer for name, buffer in model.named_buffers() if name not in own},
         "is_training": [module.training for module in model.modules()],
         "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
     }
 
 
-def _put_back_flags(model: nn.Module, saved: Mapping[str, Any]) -> None:
+def _put_back(model: nn.Module, saved: Mapping[str, Any]) -> None:
+    model.load_state_dict(saved["own"])
+    device = next((parameter.device for parameter in model.parameters()), "cpu")
     for name, buffer in saved["buffers"].items():
         path, _, last = name.rpartition(".")
-        owner = model.get_submodule(path)
-        held = owner._buffers.get(last)
-        if held is not None and held.shape == buffer.shape:
-            with torch.no_grad():
-                held.copy_(buffer)
-        else:  # it grew in the training
-            device = next((p.device for p in model.parameters()), buffer.device)
-            owner._buffers[last] = buffer.to(device, copy=True)
+        setattr(model.get_submodule(path), last, buffer.to(device))
     for module, is_training in zip(model.modules(), saved["is_training"], strict=True):
         module.training = is_training
     for parameter, is_trained in zip(model.parameters(), saved["requires_grad"], strict=True):
@@ -355,7 +264,7 @@ def _check_parameters(models: Mapping[str, nn.Module], optimizers: Mapping[str, 
     Raises:
         UsageError: where it is not.
     """
-    known = {id(parameter) for parameter in _parameters(models)}
+    known = {id(parameter) for model in models.values() for parameter in model.parameters()}
     for name, optimizer in optimizers.items():
         groups = getattr(optimizer, "param_groups", ())
         if any(id(parameter) not in known for group in groups for parameter in group["params"]):

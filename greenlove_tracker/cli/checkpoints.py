@@ -14,7 +14,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
 
 if TYPE_CHECKING:
-    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, UnreadableCheckpoint
+    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
 
 _HEAD = ("", "epochs done", "batches", "size", "saved (UTC)", "resume")  # kind and step stand in the name
 _DAMAGED = "damaged"
@@ -42,7 +42,7 @@ def checkpoints(ctx: click.Context, directory: str, as_json: bool, is_verbose: b
         store = CheckpointStore(directory)
         if not store.path.exists():
             raise UsageError(f"there is no directory {directory}")
-        found = [(one, _problem_of(one)) for one in store.listing()]
+        found = [(one, one.problem()) for one in store.listing()]
     except OSError as error:
         raise UsageError(f"{directory} cannot be read: {error.strerror or error}") from error
     newest = next((one.name for one, problem in found if not problem), None)
@@ -57,28 +57,16 @@ def checkpoints(ctx: click.Context, directory: str, as_json: bool, is_verbose: b
     ctx.exit(0 if newest is not None else 1)
 
 
-def _problem_of(found: Checkpoint | UnreadableCheckpoint) -> str:
-    """Read a checkpoint through, and return what is damaged, in words."""
-    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
-
-    return found.problem() if isinstance(found, Checkpoint) else found.problem
-
-
-def _record(found: Checkpoint | UnreadableCheckpoint, problem: str) -> dict[str, Any]:
+def _record(found: Checkpoint, problem: str) -> dict[str, Any]:
     """Return a checkpoint as plain values; what a manifest does not tell is null."""
-    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
-
     head = {"name": found.name, "is_whole": not problem, "problem": problem}
-    if not isinstance(found, Checkpoint):
+    if found.damage:
         return head | {"size_bytes": None, "is_bit_identical": None, "manifest": None}
-    manifest = found.manifest
-    told = {"size_bytes": found.size_bytes, "is_bit_identical": manifest.is_bit_identical}
-    return head | told | {"manifest": manifest}
+    told = {"size_bytes": found.size_bytes, "is_bit_identical": found.manifest.is_bit_identical}
+    return head | told | {"manifest": found.manifest}
 
 
-def _document(
-    directory: str, found: list[tuple[Checkpoint | UnreadableCheckpoint, str]], newest: str | None
-) -> Document:
+def _document(directory: str, found: list[tuple[Checkpoint, str]], newest: str | None) -> Document:
     """Return what a training would go on from, the table, and what is damaged."""
     n_whole = sum(not problem for _, problem in found)
     are = "is" if n_whole == 1 else "are"
@@ -98,10 +86,8 @@ def _document(
     )
 
 
-def _row(found: Checkpoint | UnreadableCheckpoint, problem: str) -> tuple[str, ...]:
-    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
-
-    if not isinstance(found, Checkpoint):
+def _row(found: Checkpoint, problem: str) -> tuple[str, ...]:
+    if found.damage:
         return (found.name, *[fmt.UNKNOWN] * (len(_HEAD) - 2), _DAMAGED)
     manifest = found.manifest
     epochs = f"{manifest.position.epoch:,}" + ("" if manifest.epochs is None else f" of {manifest.epochs:,}")
@@ -118,13 +104,11 @@ def _time_text(saved_at: str) -> str:
         return fmt.UNKNOWN
 
 
-def _not_identical(found: list[tuple[Checkpoint | UnreadableCheckpoint, str]]) -> dict[str, list[str]]:
+def _not_identical(found: list[tuple[Checkpoint, str]]) -> dict[str, list[str]]:
     """Return the checkpoints that are not resumed bit for bit, by the reason."""
-    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
-
     reasons = dict[str, list[str]]()
     for one, problem in found:
-        if isinstance(one, Checkpoint) and not problem:
+        if not problem:
             for reason in one.manifest.not_identical:
                 reasons.setdefault(reason, []).append(one.name)
     return reasons

@@ -256,9 +256,9 @@ def _copied(state: Any) -> Any:
     """Return a copy of a state, with the tensors of torch on the host."""
     if "torch" not in sys.modules:
         return copy.deepcopy(state)
-    from greenlove_tracker.checkpointing.training_state import unpacked
+    from greenlove_tracker.checkpointing.training_state import copied
 
-    return unpacked(state)
+    return copied(state)
 
 
 # -- the technique --

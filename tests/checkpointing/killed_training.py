@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import (
     DataLoader,
@@ -45,11 +47,12 @@ class Command:
 
     Attributes:
         directory: where it writes; its checkpoints are in ``checkpoints`` there.
-        loader: one of ``LOADERS``.
+        loader: one of ``LOADERS``; ``fsdp`` is the plain one, and the model is sharded.
         ranks: processes, in a gloo group where there are two.
         is_saved: with a Checkpointer; else it is a plain loop.
         in_background: checkpoints are written on a thread of their own.
         kill_after_s: after the fork; None: never.
+        signal: by whose number it is killed.
         between_ranks_s: until the other rank is killed too.
         dies_at: ``os.fsync`` or ``rename``: kills itself in place of the call of that number; empty: never.
         call: that number.
@@ -61,6 +64,7 @@ class Command:
     is_saved: bool = True
     in_background: bool = True
     kill_after_s: float | None = None
+    signal: int = signal.SIGKILL
     between_ranks_s: float = 0.0
     dies_at: str = ""
     call: int = 0
@@ -119,8 +123,16 @@ def iterable_worker_loader(data, rank, ranks):
     return DataLoader(Stream(data, rank, ranks), batch_size=BATCH, num_workers=2)
 
 
+def stateful_loader(data, rank, ranks):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    return StatefulDataLoader(data, batch_size=BATCH, shuffle=True)
+
+
 LOADERS = {
     "plain": plain_loader,
+    "fsdp": plain_loader,
+    "stateful": stateful_loader,
     "worker": worker_loader,
     "weighted": weighted_loader,
     "iterable": iterable_loader,
@@ -150,7 +162,9 @@ def train(command, rank):
     loader = LOADERS[command.loader](data, rank, command.ranks)
     validation = DataLoader(TensorDataset(inputs[:16], inputs[:16, :1]), batch_size=BATCH)
     model = nn.Sequential(nn.Linear(WIDTH, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 1))
-    if command.ranks > 1:
+    if command.loader == "fsdp":
+        fully_shard(model, mesh=init_device_mesh("cpu", (command.ranks,)))
+    elif command.ranks > 1:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, gamma=0.9)
@@ -196,7 +210,7 @@ def digest(thing):
 
     def add(thing):
         if isinstance(thing, torch.Tensor):
-            thing = thing.numpy()
+            thing = (thing.to_local() if hasattr(thing, "to_local") else thing).numpy()
         if isinstance(thing, np.ndarray):
             found.update(f"{thing.dtype}{thing.shape}".encode() + thing.tobytes())
         elif isinstance(thing, dict):
@@ -242,6 +256,8 @@ def run_child(command, rank):
         if command.ranks > 1:
             distributed.destroy_process_group()
         code = 0
+    except SystemExit as error:  # of a training that was told to end
+        code = error.code
     except BaseException:
         traceback.print_exc()
     finally:
@@ -265,7 +281,7 @@ def run(command):
         for pid, wait_s in zip(order, [command.kill_after_s, command.between_ranks_s], strict=False):
             has_ended_within(pid, wait_s)
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, command.signal)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     for pid in pids:  # workers of loaders, which would look for their parent only now and then
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 AWS_TIME = "2026-11-22T12:02:00Z"
 INTERRUPTION = "/latest/meta-data/spot/instance-action"
-REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
 PREEMPTED = "/computeMetadata/v1/instance/preempted"
 EVENTS = "/metadata/scheduledevents"
 

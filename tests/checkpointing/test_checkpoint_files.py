@@ -9,12 +9,13 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, UnreadableCheckpoint, checkpoint_name
+from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, checkpoint_name
 from greenlove_tracker.checkpoints import MANIFEST, CheckpointFile, CheckpointKind, Manifest, TrainingPosition
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.storage import RemotePath
@@ -26,13 +27,13 @@ REGULAR, BEST, FINAL, EMERGENCY = (
 
 
 def unreadable(store):
-    return [found for found in store.listing() if isinstance(found, UnreadableCheckpoint)]
+    return [found for found in store.listing() if found.damage]
 
 
 def save(store, steps, kind=REGULAR, content=None, *, epoch=0, prune=False):
     """Write a checkpoint of two files as a training does, and return it."""
     position = TrainingPosition(epoch, steps, steps)
-    with store.draft(checkpoint_name(position, kind)) as draft:
+    with closing(store.draft(checkpoint_name(position, kind))) as draft:
         data = random.Random(steps).randbytes(5000) if content is None else content
         files = (draft.write("model.pt", lambda file: file.write(data)), draft.write("rank-0.pt", write_pieces))
         saved_at = f"2026-01-01T00:{steps // 60:02}:{steps % 60:02}+00:00"
@@ -80,15 +81,14 @@ def test_a_checkpoint_comes_back_as_it_was_written(store):
     (found,) = store.checkpoints()
     assert found == written and found.name == "step-0000000007-emergency" and found.problem() == ""
     assert found.manifest.kind is EMERGENCY and found.manifest.not_identical == ("because",)
-    with found.open("model.pt") as file:
-        assert file.read() == random.Random(7).randbytes(5000)
     with found.local_directory() as directory:
         assert (directory / "rank-0.pt").read_bytes() == b"some piece" * 100
+        assert (directory / "model.pt").read_bytes() == random.Random(7).randbytes(5000)
     assert store.newest_whole() == (found, ()) and found.size_bytes == 6000
 
 
 def test_nothing_is_there_yet(store):
-    assert store.newest_whole() == (None, ()) and store.checkpoints() == [] and store.prune() == ()
+    assert store.newest_whole() == (None, ()) and store.checkpoints() == []
 
 
 def test_the_furthest_comes_first_and_then_the_latest(store):
@@ -105,33 +105,23 @@ def test_a_second_one_of_the_same_name_leaves_the_first_as_it_is(store):
     assert first.problem() == second.problem() == "" and store.newest_whole()[0] == second
 
 
-def test_an_address_of_this_machine_is_a_directory(tmp_path):
-    store = CheckpointStore(f"file://{tmp_path}/checkpoints")
-    assert store.path == tmp_path / "checkpoints"
-
-
 def test_arguments_that_mean_nothing_are_refused_early(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="keep_last must be a whole number of at least 1, not 0"):
         CheckpointStore(tmp_path, keep_last=0)
     with pytest.raises(UsageError, match=r"to a directory, and .*file is none"):
         CheckpointStore(tmp_path / "file")
-    with pytest.raises(UsageError, match="no name of a checkpoint"):
-        CheckpointStore(tmp_path).draft("../elsewhere")
 
 
-def test_files_that_others_wrote_by_name_are_taken_over(store, tmp_path):
+def test_files_that_others_wrote_by_name_are_taken_over(store):
     position = TrainingPosition(0, 1, 1)
-    with store.draft(checkpoint_name(position, REGULAR)) as draft:
-        (draft.directory / "sharded").mkdir()
-        (draft.directory / "sharded" / "__0_0.distcp").write_bytes(b"shard")
-        (tmp_path / "elsewhere.bin").write_bytes(b"else")
-        files = (draft.add(draft.directory / "sharded" / "__0_0.distcp"), draft.add(tmp_path / "elsewhere.bin"))
-        found = draft.commit(Manifest(REGULAR, position, "2026-01-01T00:00:00+00:00", files=files))
-    assert [file.name for file in files] == ["sharded/__0_0.distcp", "elsewhere.bin"] and found.problem() == ""
+    with closing(store.draft(checkpoint_name(position, REGULAR))) as draft:
+        (draft.directory / "__0_0.distcp").write_bytes(b"shard")
+        found = draft.commit(Manifest(REGULAR, position, "", files=(draft.add(draft.directory / "__0_0.distcp"),)))
+    assert found.manifest.files[0].name == "__0_0.distcp" and found.problem() == ""
     with found.local_directory() as directory:
-        assert (directory / "sharded" / "__0_0.distcp").read_bytes() == b"shard"
-    assert (tmp_path / "elsewhere.bin").exists() and not draft.directory.exists()
+        assert (directory / "__0_0.distcp").read_bytes() == b"shard"
+    assert not draft.directory.exists()
 
 
 # -- Not whole is not there --
@@ -139,7 +129,7 @@ def test_files_that_others_wrote_by_name_are_taken_over(store, tmp_path):
 
 def test_without_a_commit_nothing_is_there(store):
     before = save(store, 1)
-    with store.draft("step-0000000002") as draft:
+    with closing(store.draft("step-0000000002")) as draft:
         draft.write("model.pt", lambda file: file.write(b"x"))
         assert store.newest_whole()[0] == before
     assert names(store) == [before.name] and not unreadable(store) and not draft.directory.exists()
@@ -152,7 +142,7 @@ def test_an_error_while_writing_leaves_the_one_before(store):
         file.write(b"half")
         raise RuntimeError("no state of that kind")
 
-    with pytest.raises(RuntimeError), store.draft("step-0000000002") as draft:
+    with pytest.raises(RuntimeError), closing(store.draft("step-0000000002")) as draft:
         draft.write("model.pt", fail)
     assert store.newest_whole() == (before, ())
     if isinstance(store.path, Path):
@@ -160,7 +150,7 @@ def test_an_error_while_writing_leaves_the_one_before(store):
 
 
 def test_a_file_of_another_rank_that_is_not_here_keeps_it_from_being_committed(store):
-    with store.draft("step-0000000002") as draft:
+    with closing(store.draft("step-0000000002")) as draft:
         file = draft.write("model.pt", lambda file: file.write(b"x"))
         manifest = Manifest(REGULAR, TrainingPosition(0, 2, 2), "", files=(file, CheckpointFile("rank-1.pt", 3, "ab")))
         with pytest.raises(OSError, match=r"rank-1\.pt is missing: do all ranks write to the same directory\?"):
@@ -173,17 +163,7 @@ def test_ranks_write_one_checkpoint_together(store):
     ranks = [store.draft(name), CheckpointStore(store.path).draft(name)]
     files = [draft.write(f"rank-{i}.pt", lambda file: file.write(b"x")) for i, draft in enumerate(ranks)]
     written = ranks[0].commit(Manifest(REGULAR, position, "", 2, tuple(files)))
-    ranks[1].abandon()
     assert store.newest_whole() == (written, ()) and written.problem() == ""
-
-
-def test_a_rank_that_gives_up_leaves_what_the_others_write(disk):
-    ours, others = disk.draft("step-0000000002"), CheckpointStore(disk.path).draft("step-0000000002")
-    (disk.path / ".draft-step-0000000002" / ".writer-elsewhere-1-1").touch()  # the mark of the other machine
-    kept = ours.write("rank-0.pt", lambda file: file.write(b"x"))
-    others.write("rank-1.pt", lambda file: file.write(b"y"))
-    others.abandon()
-    assert ours.commit(Manifest(REGULAR, TrainingPosition(0, 2, 2), "", files=(kept,))).problem() == ""
 
 
 # -- Damage is seen --
@@ -263,7 +243,7 @@ def test_every_bit_of_a_manifest_counts(disk):
         flipped[at // 8] ^= 1 << at % 8
         path.write_bytes(flipped)
         (found,) = (*disk.checkpoints(), *unreadable(disk))
-        if not isinstance(found, UnreadableCheckpoint):
+        if not found.damage:
             assert found.manifest == whole.manifest and not data[at // 8 : at // 8 + 1].strip()
             harmless += 1
     assert harmless < len(data) * 8 / 10
@@ -302,7 +282,7 @@ def test_a_manifest_of_somebody_elses_leads_nowhere_else(disk):
     content = json.loads(path.read_text())["checkpoint"]
     for name in ("../../secret", "/etc/passwd", "", ".."):
         path.write_text(with_checksum(content | {"files": [{"name": name, "size_bytes": 1, "sha256": ""}]}))
-        assert disk.checkpoints() == [] and "is no manifest of a checkpoint" in unreadable(disk)[0].problem
+        assert disk.checkpoints() == [] and "is no manifest of a checkpoint" in unreadable(disk)[0].damage
 
 
 def test_what_a_later_version_adds_is_left_out_and_another_format_is_refused(disk):
@@ -312,7 +292,7 @@ def test_what_a_later_version_adds_is_left_out_and_another_format_is_refused(dis
     path.write_text(with_checksum(record["checkpoint"] | {"new_field": 3}))
     assert disk.checkpoints()[0].manifest == whole.manifest
     path.write_text(json.dumps(record | {"format": 2}))
-    assert unreadable(disk)[0].problem == "manifest.json is of format 2, and 1 is known"
+    assert unreadable(disk)[0].damage == "manifest.json is of format 2, and 1 is known"
 
 
 # -- Which are kept --
@@ -349,12 +329,14 @@ def test_a_damaged_one_counts_as_none_of_them(tmp_path):
     for steps in (5, 4, 3):
         damage_bit(tmp_path / f"step-{steps:010}" / "model.pt")
     fresh = CheckpointStore(tmp_path, keep_last=2)
-    assert fresh.prune() == () and fresh.newest_whole()[0] is not None
+    fresh.prune()
+    assert len(fresh.listing()) == 5 and fresh.newest_whole()[0] is not None
     save(fresh, 6)
-    assert fresh.prune() == ("step-0000000001",)
+    fresh.prune()
+    assert len(fresh.listing()) == 5
     save(fresh, 7)
-    assert fresh.prune() == tuple(f"step-{steps:010}" for steps in (5, 4, 3, 2))
-    assert names(fresh) == ["step-0000000007", "step-0000000006"]
+    fresh.prune()
+    assert listed(tmp_path)[::-1] == ["step-0000000007", "step-0000000006"]
 
 
 def test_one_without_a_manifest_goes_with_those_beside_it(tmp_path):
@@ -377,43 +359,18 @@ def test_a_damaged_best_does_not_take_the_place_of_a_whole_one(disk):
 # -- Processes that die --
 
 
-def abandoned_draft(directory, name, host, pid, started_s):
-    draft = directory / f".draft-{name}"
-    draft.mkdir(parents=True)
-    (draft / "model.pt").write_bytes(b"half")
-    (draft / f".writer-{host}-{pid}-{started_s:.0f}").touch()
-    return draft
-
-
-def test_drafts_of_dead_processes_are_cleared_and_those_of_living_ones_stay(tmp_path):
-    import socket
-
-    import psutil
-
-    here, us = socket.gethostname(), os.getpid()
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    dead = abandoned_draft(tmp_path, "step-0000000001", here, ended.pid, time.time())
-    reused = abandoned_draft(tmp_path, "step-0000000002", here, us, psutil.Process().create_time() - 1000)
-    living = abandoned_draft(tmp_path, "step-0000000003", here, us, psutil.Process().create_time())
-    elsewhere = abandoned_draft(tmp_path, "step-0000000004", "another-machine", 1, 0)
-    (tmp_path / ".deleted-step-0000000001-ab").mkdir()
-    save(CheckpointStore(tmp_path), 9)
-    assert not dead.exists() and not reused.exists() and living.exists() and elsewhere.exists()
-    assert not (tmp_path / ".deleted-step-0000000001-ab").exists()
-    save(CheckpointStore(tmp_path, utc_s=lambda: time.time() + 7200), 10)
-    assert not elsewhere.exists() and living.exists()
-
-
-def test_what_a_dead_process_left_in_a_draft_of_the_same_name_is_no_part_of_it(disk):
-    draft = abandoned_draft(disk.path, "step-0000000003", "another-machine", 1, 0)
-    (draft / "rank-7.pt").write_bytes(b"of before")
+def test_what_dead_processes_left_is_cleared_and_is_no_part_of_a_checkpoint(disk):
+    for name in (".draft-step-0000000001", ".draft-step-0000000003", ".deleted-step-0000000001-ab"):
+        (disk.path / name).mkdir(parents=True)
+        (disk.path / name / "rank-7.pt").write_bytes(b"of before")
     found = save(disk, 3)
+    assert listed(disk.path) == [found.name]
     assert listed(disk.path / found.name) == [MANIFEST, "model.pt", "rank-0.pt"]
 
 
 KILLED = """
     import os, sys, random
+    from contextlib import closing
     sys.path.insert(0, {tests!r})
     from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
     from greenlove_tracker.checkpoints import CheckpointKind, Manifest, TrainingPosition
@@ -421,7 +378,7 @@ KILLED = """
     store, steps = CheckpointStore(sys.argv[1], keep_last=2), int(sys.argv[2])
     while True:
         steps += 1
-        with store.draft(f"step-{{steps:010}}") as draft:
+        with closing(store.draft(f"step-{{steps:010}}")) as draft:
             data = random.Random(steps).randbytes(300_000)
             files = tuple(draft.write(f"{{i}}.pt", lambda file: file.write(data)) for i in range(3))
             draft.commit(Manifest(CheckpointKind.REGULAR, TrainingPosition(0, steps, steps), "", files=files))
@@ -453,6 +410,7 @@ def test_a_kill_at_any_moment_of_writing_and_pruning_leaves_the_last_whole_one(t
 
 FILL = """
     import os, signal, sys
+    from contextlib import closing
     from pathlib import Path
     from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
     from greenlove_tracker.checkpoints import CheckpointKind, Manifest, TrainingPosition
@@ -461,7 +419,7 @@ FILL = """
     store, failed = CheckpointStore(sys.argv[1], keep_last=3), ""
     for steps in range(1, 10):
         try:
-            with store.draft(f"step-{{steps:010}}") as draft:
+            with closing(store.draft(f"step-{{steps:010}}")) as draft:
                 file = draft.write("model.pt", lambda file: file.write(os.urandom({size})))
                 draft.commit(Manifest(CheckpointKind.REGULAR, TrainingPosition(0, steps, steps), "", files=(file,)))
         except OSError as error:
@@ -521,27 +479,30 @@ def test_a_disk_that_fails_at_any_call_keeps_the_last_whole_one(disk, monkeypatc
 def test_an_upload_that_ends_early_is_no_checkpoint(monkeypatch):
     store = CheckpointStore(f"memory://{os.urandom(4).hex()}/checkpoints")
     before = save(store, 1)
-    assert isinstance(store.path, RemotePath)
-    draft = store.draft("step-0000000002")
-    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"10 of 5,000 bytes of model\.pt arrived"):
-        patch.setattr(type(store.path.fs), "info", lambda *_args, **_named: {"size": 10})
-        draft.write("model.pt", lambda file: file.write(bytes(5000)))
-    draft.abandon()
+    fs = type(store.path.fs)
+    put_file = fs.put_file
+
+    def cut_off(self, source, target, **arguments):
+        put_file(self, source, target, **arguments)
+        if target.endswith("model.pt"):
+            self.pipe_file(target, b"the first")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"model\.pt holds 9 bytes instead of 5,000"):
+        patch.setattr(fs, "put_file", cut_off)
+        save(store, 2)
     assert store.newest_whole() == (before, ()) and unreadable(store) == []
 
 
-def test_errors_of_a_stores_own_package_are_errors_of_a_disk(monkeypatch):
+def test_errors_of_a_stores_own_package_are_damage_and_no_crash(monkeypatch):
     store = CheckpointStore(f"memory://{os.urandom(4).hex()}/checkpoints")
-    before = save(store, 1)
+    save(store, 1)
 
     def refuse(*_args, **_named):
         raise LookupError("AccessDenied")
 
-    assert isinstance(store.path, RemotePath)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="LookupError: AccessDenied"):
-        patch.setattr(type(store.path.fs), "_open", refuse)
-        save(store, 2)
-    assert store.newest_whole()[0] == before
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store.path.fs), "info", refuse)
+        assert store.newest_whole()[1] == ("step-0000000001 is damaged: manifest.json cannot be read: AccessDenied.",)
 
 
 def test_it_loads_no_torch():

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,10 +132,11 @@ def test_goes_on_bit_for_bit(tmp_path: Path, steps: int, in_background: bool) ->
 
 
 @pytest.mark.slow
-def test_goes_on_after_several_kills_and_within_accumulation(tmp_path: Path) -> None:
+def test_goes_on_after_several_kills_where_gradients_are_accumulated(tmp_path: Path) -> None:
     unbroken = Training(tmp_path / "a")
     unbroken.run(accumulate=4)
-    left(tmp_path / "b", 3, accumulate=4)
+    left(tmp_path / "b", 6, accumulate=4)
+    assert names(tmp_path / "b") == ["step-0000000004"]  # none while gradients wait for a step
     left(tmp_path / "b", 9, accumulate=4)
     resumed = Training(tmp_path / "b")
     resumed.run(accumulate=4)
@@ -286,13 +288,12 @@ def test_batch_that_a_loop_is_left_in_by_break_is_done(tmp_path: Path) -> None:
         model = nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         checkpointer = Checkpointer(tmp_path / str(epochs > 2), model=model, optimizer=optimizer, every_s=None)
-        for epoch in checkpointer.epochs(epochs, tracker=False):
+        for _ in checkpointer.epochs(epochs, tracker=False):
             for n, x in enumerate(checkpointer.batches(torch.ones(9, 2))):
                 model(x).sum().backward()
-                if n == 1 and epoch % 2:
+                if n == 2:
                     optimizer.step()
                     optimizer.zero_grad()
-                if n == 2:  # its gradient waits for the next epoch
                     break
             assert checkpointer.position.batches == 2
         assert checkpointer.position.steps == 3 * epochs
@@ -340,7 +341,7 @@ def test_nothing_keeps_a_model_that_was_trained_or_a_state_that_was_loaded(tmp_p
     left(tmp_path, 2)
     training = Training(tmp_path, every_steps=1, in_background=in_background)
     gc.collect()
-    loaded = [weakref.ref(value) for value in training.checkpointer._left.state["models"]["model"].values()]  # type: ignore[union-attr]
+    loaded = [weakref.ref(value) for value in training.checkpointer._left.state["models"]["model"]["own"].values()]  # type: ignore[union-attr]
     assert len(loaded) == len(training.model.state_dict())
     for _ in training.checkpointer.epochs(EPOCHS, tracker=False):
         for _ in training.checkpointer.batches(training.loader):
@@ -422,35 +423,9 @@ def test_best_is_kept_across_a_resume(tmp_path: Path) -> None:
     assert "step-0000000024-best" not in names(tmp_path) and "step-0000000030-best" in names(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("in_background", [True, False])
-def test_a_best_one_that_could_not_be_written_is_not_the_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_background: bool
+def test_one_that_is_due_while_another_is_being_written_waits_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values, write = [0.5, 0.9, 0.6, 0.55, 0.7], Draft.write
-    training = Training(tmp_path, best="accuracy", in_background=in_background)
-    for epoch in training.checkpointer.epochs(5, tracker=False):
-        for _ in training.checkpointer.batches(training.loader):
-            pass
-        training.checkpointer.wait()
-
-        def full(draft: Draft, name: str, *args, is_full: bool = epoch == 1):
-            if is_full:
-                raise OSError(28, "No space left on device")
-            return write(draft, name, *args)
-
-        monkeypatch.setattr(Draft, "write", full)
-        training.checkpointer.log_metric("accuracy", values[epoch])
-    # 0.9 was lost, so 0.6 is better than the 0.5 that is kept, 0.55 is not, and 0.7 is again
-    written = [path.name for path in (tmp_path).iterdir() if path.name.endswith("-best")]
-    assert "step-0000000030-best" in written and "step-0000000012-best" not in written
-    resumed = Training(tmp_path, best="accuracy").checkpointer._best
-    assert resumed.value == 0.7
-
-
-def test_skipped_while_one_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
     may_write = threading.Event()
     write = Draft.write
 
@@ -459,17 +434,13 @@ def test_skipped_while_one_is_being_written(tmp_path: Path, monkeypatch: pytest.
         return write(draft, *args)
 
     monkeypatch.setattr(Draft, "write", slow)
-    training = Training(tmp_path / "c", every_steps=2, in_background=True, keep_last=9)
-    arguments = {"log_dir": tmp_path / "logs", "verbose": 0}
-    for _ in training.checkpointer.epochs(1, tracker=arguments):
+    training = Training(tmp_path, every_steps=2, in_background=True, keep_last=9)
+    for _ in training.checkpointer.epochs(1, tracker=False):
         for n, _ in enumerate(training.checkpointer.batches(training.loader)):
-            if n == 5:
+            if n == 4:
                 may_write.set()
                 training.checkpointer.wait()
-    found = [(event.action, event.position.steps) for event in events(tmp_path / "logs")]
-    assert (CheckpointAction.SKIPPED, 4) in found
-    assert [steps for action, steps in found if action is CheckpointAction.SAVED] == [2, 6, 6]
-    assert names(tmp_path / "c")[0] == "step-0000000002"
+    assert names(tmp_path) == ["step-0000000002", "step-0000000005", "step-0000000006-final"]
 
 
 @pytest.mark.slow
@@ -628,26 +599,13 @@ def test_bad_arguments_are_said(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_pickles_are_refused_unless_trusted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pickles_are_refused_unless_trusted(tmp_path: Path) -> None:
     checkpointer = Checkpointer(tmp_path, every_s=None)
     for _ in checkpointer.epochs(1, tracker=False):
         checkpointer.values["path"] = Path("x")
-    assert "the values['values']['path'] holds a pathlib" in caplog.text
-    with pytest.raises(UsageError, match="trust_pickles=True"):
+    with pytest.raises(UsageError, match=r"rank-0\.pt .* holds pickles \(pathlib.* pass trust_pickles=True"):
         Checkpointer(tmp_path)
     assert Checkpointer(tmp_path, trust_pickles=True).values == {"path": Path("x")}
-
-
-@pytest.mark.slow
-def test_progress_bar_knows_how_many_are_left(tmp_path: Path) -> None:
-    left(tmp_path, 8)
-    training = Training(tmp_path)
-    epochs = training.checkpointer.epochs(EPOCHS, tracker=False)
-    next(epochs)
-    batches = training.checkpointer.batches(training.loader)
-    assert len(batches) == len(list(batches)) == 4  # type: ignore[arg-type]
-    assert len(training.checkpointer.batches(training.loader)) == N_BATCHES  # type: ignore[arg-type]
-    epochs.close()  # type: ignore[attr-defined]
 
 
 _SCRIPT = """

@@ -198,7 +198,8 @@ def test_a_resume_goes_on_as_an_unbroken_training(kind) -> None:
     n = len(steps[1])
     positions = [(0, 1), (1, 2), (1, n), (2, 0)]
     for epoch, done in positions[1:2] if "workers" in kind else positions:
-        assert (saved[epoch, done][2] == ()) == (kind in EXACT)
+        is_known = kind in EXACT and not (done == 0 and "generator" in kind)
+        assert (saved[epoch, done][2] == ()) == is_known
         again, first = resumed(make, epoch, epochs, saved[epoch, done])
         if kind != "a sampler that counts":  # its count is its own, and is not saved
             assert again == [steps[epoch][done:], *steps[epoch + 1 :]], (epoch, done)
@@ -215,14 +216,13 @@ def test_the_replay_is_timed() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-@pytest.mark.parametrize("seed", [lambda epoch: 50 + epoch, lambda epoch: 50])
-def test_a_generator_that_the_training_seeds_in_each_epoch_is_left_alone_between_epochs(epoch, seed) -> None:
+def test_a_generator_that_the_training_seeds_in_each_epoch_is_left_alone_between_epochs(epoch) -> None:
     def run(first, resume):
         seed_all(1)
         generator, positioned = torch.Generator(), None
         batches, steps, states = loader(Numbers(is_augmented=False), shuffle=True, generator=generator), [], []
         for now in range(first, 3):
-            generator.manual_seed(seed(now))
+            generator.manual_seed(50 + now)
             positioned = PositionedBatches(batches, resume=resume if now == first else None, before=positioned)
             steps.append([trained(batch)[0] for batch in positioned])
             states.append(checkpointed(positioned, is_epoch_end=True))
@@ -230,8 +230,8 @@ def test_a_generator_that_the_training_seeds_in_each_epoch_is_left_alone_between
 
     steps, states = run(0, None)
     state, _, reasons = states[epoch - 1]
-    assert (NotIdentical.GENERATOR in reasons) == (epoch == 1)  # at first nobody can know it
-    assert reasons or run(epoch, state)[0] == steps[epoch:]
+    assert reasons == (NotIdentical.GENERATOR,)  # nobody can know it
+    assert run(epoch, state)[0] == steps[epoch:]
 
 
 # -- what is not claimed --
@@ -262,7 +262,7 @@ CHANGES = {
     "dataset.array": lambda d, i: d.array.__iadd__(1),
     "dataset.tensor": lambda d, i: d.tensor.add_(1),
     "dataset.n": lambda d, i: setattr(d, "n", d.n + 1),
-    "dataset.inner.tensors": lambda d, i: setattr(d.inner, "tensors", (torch.ones(3),)),
+    "dataset.inner": lambda d, i: setattr(d.inner, "tensors", (torch.ones(3),)),
 }
 
 
@@ -273,7 +273,7 @@ def persistent():
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (persistent, NotIdentical.PERSISTENT_WORKERS),
+        (persistent, NotIdentical.OWN_ORDER),
         (lambda: OwnLoader(Numbers(), batch_size=4), NotIdentical.OWN_ORDER),
         (lambda: (torch.ones(1) for _ in range(5)), NotIdentical.OWN_ORDER),
         *(
@@ -291,7 +291,7 @@ def test_what_is_not_known_to_be_identical_is_named(make, reason) -> None:
 @pytest.mark.skipif("in_order" not in data.DataLoader.__init__.__code__.co_varnames, reason="of torch 2.6")
 def test_batches_in_no_order_are_named() -> None:
     positioned = PositionedBatches(loader(shuffle=True, num_workers=2, in_order=False))
-    assert positioned.why_not_identical(is_epoch_end=False) == (NotIdentical.OUT_OF_ORDER,)
+    assert positioned.why_not_identical(is_epoch_end=False) == (NotIdentical.OWN_ORDER,)
 
 
 def test_a_generator_of_the_loader_that_the_training_draws_from_too() -> None:
@@ -311,20 +311,13 @@ def test_another_number_of_workers_or_samples_begins_the_epoch_anew() -> None:
         (loader(shuffle=True, num_workers=1), "workers 1 instead of 0"),
         (loader(shuffle=True, batch_size=2), "batch size 2 instead of 4"),
         (loader(data.Subset(Numbers(), range(9)), shuffle=True), "samples 9 instead of 22"),
-        (loader(shuffle=True, generator=seeded(1)), "1 random generators instead of 0"),
+        (loader(shuffle=True, generator=seeded(1)), "random generators 1 instead of 0"),
     ):
         positioned = PositionedBatches(other, resume=saved[0, 2][0])
         iter(positioned)
         assert positioned.starts_epoch_anew and positioned.n_done == 0
         reasons = positioned.why_not_identical(is_epoch_end=False)
         assert reasons == (NotIdentical.OTHER_LOADER.with_detail(words),)
-
-
-def test_an_iterator_that_existed_already_goes_on_from_where_it_is() -> None:
-    make = lambda: (torch.ones(1) for _ in range(5))  # noqa: E731
-    _, saved = unbroken(make, 1)
-    again, first = resumed(make, 0, 1, saved[0, 2])
-    assert first.starts_epoch_anew and len(again[0]) == 5
 
 
 def test_other_data_is_noticed() -> None:
@@ -336,14 +329,17 @@ def test_other_data_is_noticed() -> None:
     assert reason.startswith(NotIdentical.OTHER_LOADER) and positioned.n_done == 3
 
 
-def test_fewer_batches_than_before_begin_anew() -> None:
+def test_fewer_batches_than_before_are_noticed() -> None:
     class Short:
         def __iter__(self):
             return iter([torch.ones(1)] * 2)
 
     _, saved = unbroken(Short, 1)
     positioned = PositionedBatches(Short(), resume=saved[0, 2][0] | {"batches": 5})
-    assert len(list(positioned)) == 2 and positioned.starts_epoch_anew
+    assert list(positioned) == []
+    assert NotIdentical.OTHER_LOADER.with_detail("its batches are others") in positioned.why_not_identical(
+        is_epoch_end=False
+    )
 
 
 # -- it does not disturb --

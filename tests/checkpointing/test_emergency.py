@@ -11,7 +11,7 @@ import sys
 import psutil
 import pytest
 import torch
-from checkpointing.metadata_server import AWS_TIME, EVENTS, INTERRUPTION, PREEMPTED, REBALANCE, serving, until
+from checkpointing.metadata_server import AWS_TIME, EVENTS, INTERRUPTION, PREEMPTED, serving, until
 from fakes import FakeClock
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -95,22 +95,6 @@ def test_a_clouds_notice_saves_and_ends_the_training(tmp_path, unbroken, monkeyp
     (checkpoint,) = CheckpointStore(tmp_path / "ck").checkpoints()
     assert checkpoint.manifest.kind is CheckpointKind.EMERGENCY
     assert torch.equal(train(tmp_path / "ck"), unbroken)
-
-
-@pytest.mark.slow
-def test_a_recommendation_to_rebalance_saves_and_goes_on(tmp_path, unbroken, monkeypatch):
-    with serving() as server:
-        monkeypatch.setattr(termination, "METADATA_URL", server.url)
-        monkeypatch.setattr(termination, "_POLL_S", 0.01)
-
-        def wait(checkpointer):
-            server.answers[REBALANCE] = json.dumps({"noticeTime": AWS_TIME})
-            until(lambda: checkpointer._notices.notice is not None)
-
-        weights = train(tmp_path / "ck", 0, wait, notices="aws")  # the first batch: none was answered before
-    assert torch.equal(weights, unbroken)
-    kinds = [c.manifest.kind for c in CheckpointStore(tmp_path / "ck").checkpoints()]
-    assert kinds == [CheckpointKind.FINAL, CheckpointKind.EMERGENCY]
 
 
 def test_go_on_saves_and_trains_until_the_machine_ends(tmp_path, unbroken):

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 
 import pytest
 from checkpointing.metadata_server import (
@@ -16,11 +15,11 @@ from checkpointing.metadata_server import (
     EVENTS,
     INTERRUPTION,
     PREEMPTED,
-    REBALANCE,
     serving,
     until,
 )
 
+from greenlove_tracker.checkpointing import termination
 from greenlove_tracker.checkpointing.termination import Notice, TerminationNotices
 from greenlove_tracker.errors import UsageError
 
@@ -28,7 +27,9 @@ from greenlove_tracker.errors import UsageError
 @pytest.fixture
 def metadata(monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody: a proxy must not be asked
+    monkeypatch.setattr(termination, "_POLL_S", 0.01)
     with serving() as server:
+        monkeypatch.setattr(termination, "METADATA_URL", server.url)
         yield server
 
 
@@ -44,41 +45,23 @@ class Taken(TerminationNotices):
         self.came.set()
 
 
-@contextmanager
-def listening(cloud, server, **arguments):
-    with Taken(clouds=[cloud], signals=(), metadata_url=server.url, poll_s=0.01, **arguments) as n:
-        yield n
+def listening(cloud):
+    return Taken(clouds=[cloud], signals=())
 
 
-def test_aws_interrupts_two_minutes_ahead_and_a_token_that_ends_is_renewed(metadata):
-    metadata.answers[INTERRUPTION] = json.dumps({"action": "terminate", "time": AWS_TIME})
-    with listening("aws", metadata) as notices:
+def test_aws_interrupts_two_minutes_ahead(metadata):
+    with listening("aws") as notices:
+        until(lambda: metadata.n_tokens >= 3)
+        assert notices.notice is None
+        metadata.answers[INTERRUPTION] = json.dumps({"action": "terminate", "time": AWS_TIME})
         assert notices.came.wait(10)
         assert notices.notice == Notice("AWS instance-action")
         assert notices.grace_s == 120.0
-        before = metadata.n_tokens
-        metadata.tokens = {"another"}  # as after six hours
-        metadata.asked.clear()
-        until(lambda: metadata.n_tokens > before)
-    assert metadata.n_tokens > before
-
-
-def test_a_rebalance_recommendation_is_a_hint_told_once_and_an_interruption_behind_it_counts(metadata):
-    metadata.answers[REBALANCE] = json.dumps({"noticeTime": AWS_TIME})
-    with listening("aws", metadata) as notices:
-        assert notices.came.wait(10)
-        assert notices.notice == Notice("AWS rebalance recommendation", is_hint=True)
-        notices.saved()
-        assert notices.notice is None
-        notices.came.clear()
-        metadata.answers[INTERRUPTION] = json.dumps({"action": "stop", "time": AWS_TIME})
-        assert notices.came.wait(10)
-        assert notices.notice == Notice("AWS instance-action")
 
 
 def test_gcp_preempts(metadata):
     metadata.answers[PREEMPTED] = "FALSE"
-    with listening("gcp", metadata) as notices:
+    with listening("gcp") as notices:
         until(lambda: len(metadata.asked) >= 3)
         assert notices.notice is None
         metadata.answers[PREEMPTED] = "TRUE"
@@ -101,7 +84,7 @@ def test_azure_schedules_events_of_which_those_of_this_machine_count(metadata, k
     event |= {"ResourceType": "VirtualMachine", "NotBefore": "Sun, 22 Nov 2026 12:02:00 GMT"}
     metadata.answers[EVENTS] = json.dumps({"DocumentIncarnation": 1, "Events": [event]})
     metadata.answers["/metadata/instance/compute/name"] = "vm-1"
-    with listening("azure", metadata) as notices:
+    with listening("azure") as notices:
         if is_ours:
             assert notices.came.wait(10)
             assert notices.notice == Notice(f"Azure {kind}")
@@ -112,8 +95,8 @@ def test_azure_schedules_events_of_which_those_of_this_machine_count(metadata, k
 
 def test_a_server_that_answers_nonsense_is_warned_of_once_and_asked_on(metadata, caplog):
     metadata.answers[EVENTS] = "<html>"
-    with listening("azure", metadata) as notices:
-        until(lambda: metadata.asked.count(EVENTS) >= 6)
+    with listening("azure") as notices:
+        until(lambda: metadata.asked.count(EVENTS) >= termination._FAILURES_UNTIL_WARNED + 3)
         metadata.answers[EVENTS] = json.dumps({"Events": [{"EventType": "Preempt", "Resources": []}]})
         assert notices.came.wait(10)
         assert notices.notice == Notice("Azure Preempt")
@@ -121,7 +104,7 @@ def test_a_server_that_answers_nonsense_is_warned_of_once_and_asked_on(metadata,
 
 
 def test_no_network_is_asked_without_a_request(metadata):
-    with TerminationNotices(metadata_url=metadata.url, signals=()):
+    with TerminationNotices(signals=()):
         pass
     assert metadata.asked == []
     assert metadata.n_tokens == 0
@@ -164,19 +147,14 @@ def test_sigterm_after_sigusr1_has_its_whole_grace(is_answered):
         assert not notices.is_pending
 
 
-def test_a_cloud_is_heard_after_an_answered_signal_and_told_once(metadata):
-    with Taken(clouds=["gcp"], metadata_url=metadata.url, poll_s=0.01) as notices:
+def test_a_cloud_is_heard_after_an_answered_signal(metadata):
+    with Taken(clouds=["gcp"]) as notices:
         signal.raise_signal(signal.SIGUSR1)
         notices.saved()
         notices.came.clear()
         metadata.answers[PREEMPTED] = "TRUE"
         assert notices.came.wait(10)
-        first = notices.notice
-        assert first == Notice("GCP preempted")
-        notices.saved()
-        metadata.asked.clear()
-        until(lambda: len(metadata.asked) >= 3)
-        assert notices.notice is first  # not a new one, to be saved for again
+        assert notices.notice == Notice("GCP preempted")
 
 
 def test_a_handler_of_the_users_own_still_runs():
@@ -222,6 +200,7 @@ def test_a_loop_that_another_thread_closes_leaves_signals_to_the_users_handler()
 
 SCRIPT = """
 import os, signal, sys, time
+from greenlove_tracker.checkpointing import termination
 from greenlove_tracker.checkpointing.termination import TerminationNotices
 grace_s, does = float(sys.argv[1]), sys.argv[2]
 with TerminationNotices(grace_s=grace_s) as notices:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +20,7 @@ def call(*arguments):
 
 def save(directory, steps, kind=CheckpointKind.REGULAR, not_identical=()):
     store, position = CheckpointStore(directory), TrainingPosition(2, steps, 1000 + steps)
-    with store.draft(checkpoint_name(position, kind)) as draft:
+    with closing(store.draft(checkpoint_name(position, kind))) as draft:
         files = (draft.write("model.pt", lambda file: file.write(bytes(2048))),)
         told = {"files": files, "epochs": 30, "not_identical": not_identical, "run_id": "abc"}
         return draft.commit(Manifest(kind, position, "2026-11-22T21:15:03.123456+00:00", **told)).path

@@ -1,0 +1,62 @@
+"""Two trainings in one directory: the second one is refused while the first one is live."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("torch")
+
+from greenlove_tracker import Checkpointer
+from greenlove_tracker.checkpointing.live_mark import MARK, LiveMark
+from greenlove_tracker.errors import UsageError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind there")
+
+_LIVE = """
+import os, sys
+from greenlove_tracker import Checkpointer
+for _ in Checkpointer(sys.argv[1], every_s=None).epochs(1, tracker=False):
+    if os.fork() == 0:  # a worker of a loader, which outlives its training
+        print(os.getpid(), flush=True)
+        os.read(0, 1)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.slow_cases
+@pytest.mark.parametrize("ends_by", ["its end", "a kill"])
+def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path: Path, ends_by: str) -> None:
+    command = [sys.executable, "-c", _LIVE, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as live:
+        assert live.stdout is not None and live.stdin is not None
+        worker = int(live.stdout.readline())
+        second = Checkpointer(tmp_path, every_s=None)  # to look at what there is is no harm
+        said = f"process {live.pid} on {socket.gethostname()}, which began 2.* UTC.* give this one another directory"
+        with pytest.raises(UsageError, match=said):
+            list(second.epochs(2, tracker=False))
+        if ends_by == "a kill":
+            live.kill()
+            live.wait()
+            assert psutil.pid_exists(worker)
+        else:
+            live.communicate("x")
+        assert (tmp_path / MARK).exists() == (ends_by == "a kill")
+        assert list(Checkpointer(tmp_path, every_s=None).epochs(2, tracker=False))
+        assert not (tmp_path / MARK).exists()
+
+
+def test_no_link_of_somebody_else_is_followed(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    (tmp_path / MARK).symlink_to(target)
+    mark = LiveMark(tmp_path)
+    assert mark.begin() == ""
+    mark.end()
+    assert target.read_text() == "mine"
