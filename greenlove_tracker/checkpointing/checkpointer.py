@@ -522,8 +522,8 @@ class Checkpointer:
         if is_epoch_end and self._best is not None and self._best.is_pending:
             return _BEST
         is_last = is_epoch_end and self._position.epoch == self._n_epochs  # the final one follows
-        is_due = not is_last and not self._writer.is_busy and self._is_due(is_epoch_end=is_epoch_end)
-        return _REGULAR if is_due else _NOTHING
+        may_save = not (is_last or self._writer.is_busy or self._state.waits_for_step)
+        return _REGULAR if may_save and self._is_due(is_epoch_end=is_epoch_end) else _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
         position, saved = self._position, self._saved_at
