@@ -31,7 +31,7 @@ class NotIdentical(StrEnum):
     LOOP_DRAWS = "loop-draws: the loop draws random numbers outside of its batches, which may order or change the data"
     ANOTHER_ITERATOR = "another-iterator: another loader or iterator is open beside these batches, and begins anew"
     NO_STEP = "no-step: a batch of this epoch was followed by no optimizer step: fetched ahead, accumulated or skipped"
-    GRADIENTS = "gradients: gradients wait for the step of an optimizer, and are not saved"
+    GRADIENTS = "gradients: gradients wait for the step of an optimizer"
     STEPS_UNSEEN = "steps-unseen: the steps of the optimizers are not seen; give all of them to the Checkpointer"
     OTHER_LOADER = "other-loader: the loader or its data is another than it was"
     RANDOM_STATES = "random-states: some random states could not be put back"

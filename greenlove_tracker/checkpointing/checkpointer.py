@@ -448,8 +448,7 @@ class Checkpointer:
                 if not self._is_in_epoch or self._position.epoch != epoch:
                     raise UsageError("these batches() are of an epoch that is over: call batches() in each epoch")
                 self._batch_done()
-                if not self._state.waits_for_step:  # else no saving point
-                    self._act(self._ranks.exchange(self._code(), self._position.steps))
+                self._act(self._ranks.exchange(self._code(), self._position.steps))
         finally:
             self._after_pass = random_state_values() if self._position.epoch == epoch else None
 
@@ -522,7 +521,7 @@ class Checkpointer:
         if is_epoch_end and self._best is not None and self._best.is_pending:
             return _BEST
         is_last = is_epoch_end and self._position.epoch == self._n_epochs  # the final one follows
-        may_save = not (is_last or self._writer.is_busy or self._state.waits_for_step)
+        may_save = not (is_last or self._writer.is_busy)
         return _REGULAR if may_save and self._is_due(is_epoch_end=is_epoch_end) else _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
@@ -594,6 +593,7 @@ class Checkpointer:
             "at_epoch_start": self._at_epoch_start,
             "data": data if self._pass is None else self._pass.state(is_epoch_end=is_epoch_end),
             "values": self.values,
+            "gradients": self._state.gradients(),
             "steps": (self._optimizer_steps, self._batches_of_step),
             "buffers": rank_buffers(self._models),
         }
@@ -692,6 +692,7 @@ class Checkpointer:
             ranks, trust = self._ranks, self._trust_pickles
             load_sharded(left.checkpoint, self._models, self._optimizers, ranks, trust_pickles=trust)
         self._state.load(left.state, has_shards=is_sharded)
+        self._state.put_back_gradients(left.of_rank["gradients"])
         if left.is_of_this_rank:
             put_back_rank_buffers(self._models, left.of_rank["buffers"])
         self.values.clear()

@@ -91,7 +91,7 @@ class TrainingState:
         self.n_steps += 1
 
     def batch_done(self) -> bool:
-        """Tell that a batch is done.
+        """Tell that a batch is done: gradients that no optimizer used in it go on growing.
 
         Returns:
             True where an optimizer took a step in it, or nobody can see that.
@@ -105,7 +105,6 @@ class TrainingState:
             "format": _FORMAT,
             "models": {name: _state_of(model) for name, model in self._models.items()},
             "pairs": {name: save() for name, (save, _) in self._pairs.items()},
-            "used gradients": [number for number, p in enumerate(self._parameters) if p.grad is not None],
         }
 
     def load(self, state: Mapping[str, Any], *, has_shards: bool = False) -> None:
@@ -143,23 +142,38 @@ class TrainingState:
                     f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code "
                     "changed? Give another directory to begin anew"
                 ) from error
-        used = set(state["used gradients"])
-        for number, parameter in enumerate(self._parameters):
-            # An optimizer skips a parameter without a gradient, and does not skip one whose gradient is zero.
-            parameter.grad = torch.zeros_like(parameter) if number in used else None
 
-    @property
-    def waits_for_step(self) -> bool:
-        """True while gradients wait for the step of an optimizer, as with gradient accumulation: they are not saved."""
-        waiting = [name for name in self._all_optimizers if name not in self._stepped]
-        return self._is_seen and any(p.grad is not None for name in waiting for p in self._held(name))
+    # -- gradients that an optimizer has not used yet, as with gradient accumulation --
+
+    def gradients(self) -> dict[str, Any]:
+        """Return the gradients by the number of the parameter; None for those that a step has used up.
+
+        The training sets those to zero or None before they grow again. They come back as zeros: an optimizer skips a
+        parameter without a gradient, and does not skip one whose gradient is zero. Each rank's are its own.
+        """
+        used = {id(p) for name in self._stepped for p in self._held(name)} if self._is_seen else ()
+        return {
+            str(number): None if id(parameter) in used else parameter.grad
+            for number, parameter in enumerate(self._parameters)
+            if parameter.grad is not None
+        }
+
+    def put_back_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Put back what ``gradients`` returned."""
+        growing = {id(p) for n, p in enumerate(self._parameters) if gradients.get(str(n)) is not None}
+        self._stepped = {name for name in self._all_optimizers if not any(id(p) in growing for p in self._held(name))}
+        for number, parameter in enumerate(self._parameters):
+            saved = gradients.get(str(number), ())
+            zeros = torch.zeros_like(parameter) if saved is None else None
+            parameter.grad = saved.to(parameter.device, copy=True) if isinstance(saved, torch.Tensor) else zeros
 
     @property
     def why_not_identical(self) -> tuple[str, ...]:
         """Why a resume from now may not be bit-identical; empty where it is."""
         if not self._is_seen:
             return (NotIdentical.STEPS_UNSEEN,)
-        return (NotIdentical.GRADIENTS,) if self.waits_for_step else ()
+        waiting = [p for name in self._all_optimizers if name not in self._stepped for p in self._held(name)]
+        return (NotIdentical.GRADIENTS,) if any(p.grad is not None for p in waiting) else ()
 
     def _held(self, name: str) -> Iterator[nn.Parameter]:
         for group in getattr(self._all_optimizers[name], "param_groups", ()):

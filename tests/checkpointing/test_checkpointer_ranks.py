@@ -253,35 +253,41 @@ def test_what_keeps_another_rank_from_going_on_bit_for_bit_stands_in_the_manifes
     assert f"{NotIdentical.OWN_ORDER} (rank 1)" in within.manifest.not_identical
 
 
-def accumulated(rank: int, kind: str, directory: str, steps: int) -> list[float]:
-    """Ask for a checkpoint between the batches of an optimizer step, which ranks do not sum yet."""
+def accumulated(rank: int, kind: str, directory: str, steps: int) -> tuple[list[float], list[str]]:
+    """Save between the batches of one optimizer step, which ranks do not sum yet; return what came of the step."""
     torch.manual_seed(1)
     model = wrapped(kind, nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     checkpointer = Checkpointer(directory, model=model, optimizer=optimizer, every_s=None, in_background=False)
-    data = [torch.full((1, 2), float(rank + n)) for n in range(6)]
+    data = [torch.full((1, 2), float(rank + n)) for n in range(4)]
     for _ in checkpointer.epochs(1, tracker=False):
         for x in checkpointer.batches(data):
             number = checkpointer.position.steps
-            is_last = number % 2 == 1
+            is_last = number == 3
             with contextlib.nullcontext() if is_last or kind != "ddp" else model.no_sync():
                 model(x).sum().backward()
             if is_last:
                 optimizer.step()
-                optimizer.zero_grad()
             if number == 0:
                 checkpointer.save()
             if number + 1 == steps:
                 break
-        if steps < 6:
+        if steps < 4:
             break
-    return [] if steps < 6 else full_weights(model)["weight"][0]
+    reasons = [why for found in CheckpointStore(directory).checkpoints() for why in found.manifest.not_identical]
+    return [] if steps < 4 else full_weights(model)["weight"][0], reasons
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_ranks_that_accumulate_gradients_save_behind_a_step(tmp_path: Path, kind: str) -> None:
-    unbroken = run_ranks(accumulated, 2, tmp_path / "place", kind, str(tmp_path / "a"), 6)
-    run_ranks(accumulated, 2, tmp_path / "place", kind, str(tmp_path / "b"), 5)
-    assert [path.name for path in (tmp_path / "b").iterdir() if path.is_dir()] == ["step-0000000004"]
-    assert run_ranks(accumulated, 2, tmp_path / "place", kind, str(tmp_path / "b"), 6) == unbroken
+def test_gradients_that_each_rank_has_of_its_own_go_on_growing(tmp_path: Path) -> None:
+    unbroken = run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "a"), 4)
+    run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "b"), 3)
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["step-0000000002"]
+    resumed = run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "b"), 4)
+    assert [weights for weights, _ in resumed] == [weights for weights, _ in unbroken]
+
+
+@pytest.mark.slow
+def test_gradients_of_shards_are_named_as_not_saved(tmp_path: Path) -> None:
+    (_, reasons), _ = run_ranks(accumulated, 2, tmp_path / "place", "fsdp2", str(tmp_path / "c"), 3)
+    assert NotIdentical.GRADIENTS in reasons

@@ -76,22 +76,30 @@ def test_goes_on_bit_for_bit_from_a_file_of_plain_values() -> None:
         assert bits(other) == expected
 
 
-def test_gradients_in_accumulation_are_waited_for_and_used_up_ones_come_back_as_zeros() -> None:
+def test_gradients_in_accumulation_are_saved_and_used_up_ones_are_not() -> None:
     model, optimizer = make()
     state = TrainingState({"model": model}, {"optimizer": optimizer}, {})
     train(model, optimizer, 1)
     state.batch_done()
-    assert not state.waits_for_step and state.why_not_identical == ()
-    saved = through_a_file(state.capture())
-    other, other_optimizer = make(1)
-    TrainingState({"model": other}, {"optimizer": other_optimizer}, {}).load(saved)
-    # zeros, and not none: an optimizer skips a parameter without a gradient
-    assert all(p.grad is not None and not p.grad.any() for p in other.parameters())
+    used = state.gradients()
+    assert set(used.values()) == {None} and state.why_not_identical == ()
 
     optimizer.zero_grad()
     model(torch.ones(6, 4)).sum().backward()
     state.batch_done()
-    assert state.waits_for_step and state.why_not_identical == (NotIdentical.GRADIENTS,)
+    growing = through_a_file(state.gradients())
+    assert state.why_not_identical == (NotIdentical.GRADIENTS,)
+    expected = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    other, other_optimizer = make(1)
+    fresh = TrainingState({"model": other}, {"optimizer": other_optimizer}, {})
+    fresh.put_back_gradients(growing)
+    found = [parameter.grad for parameter in other.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert set(fresh.gradients()) == set(growing)
+    assert None not in fresh.gradients().values()  # saved again before the next step: still growing
+
+    fresh.put_back_gradients(used)  # zeros, and not none: an optimizer skips a parameter without a gradient
+    assert all(p.grad is not None and not p.grad.any() for p in other.parameters())
 
 
 def test_what_state_dict_leaves_out() -> None:
