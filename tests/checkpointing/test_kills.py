@@ -121,7 +121,9 @@ def test_a_kill_at_a_random_moment_changes_nothing(nursery, unbroken, tmp_path, 
             assert nursery.run(directory, loader, ranks) == [0] * ranks
         assert_same(directory, whole, ranks)
         manifest = CheckpointStore(directory / "checkpoints").checkpoints()[0].manifest
-        assert manifest.is_bit_identical == (loader != "iterable")  # of its order nothing is known
+        # Of an iterable's order nothing is known; torchdata's sampler has a generator, of which nobody knows at an
+        # epoch's end whether the loop seeds it in the next one.
+        assert manifest.is_bit_identical == (loader not in ("iterable", "stateful"))
 
 
 @pytest.mark.slow
