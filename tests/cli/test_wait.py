@@ -191,7 +191,7 @@ def test_a_run_behind_it_has_the_wait_in_its_log(here):
         assert float(found.text("wait_s")) >= 1.1
         assert found.text("wait_reason") == "maximum wait"
         assert 200 <= float(found.text("intensity_at_start_gco2e_per_kwh")) <= 400
-    assert "waited" in done.stderr.split("starting", 1)[1]
+    assert "Waited 1." in done.stderr.split("starting", 1)[1]
 
 
 @pytest.mark.slow

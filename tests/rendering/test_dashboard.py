@@ -105,7 +105,7 @@ def test_sections_fold_without_a_script(show, tmp_path):
     assert page.locator("details[open]").count() == sections.count()
     chart = page.locator(".line-chart").first
     assert chart.is_visible()
-    page.get_by_role("heading", name="Over the run").click()
+    page.get_by_role("heading", name="Power").click()
     assert not chart.is_visible() and page.locator("details[open]").count() == sections.count() - 1
     page.keyboard.press("Enter")
     assert chart.is_visible()
