@@ -64,9 +64,14 @@ class KeyFigure:
     range: str = ""
 
     @property
+    def details(self) -> tuple[str, ...]:
+        """The range, and the parts of ``how``."""
+        return (f"95% range {self.range}", *self.how) if self.range else self.how
+
+    @property
     def how_text(self) -> str:
-        """The range and the parts of ``how`` as one line."""
-        return " · ".join((*([f"95% range {self.range}"] if self.range else []), *self.how))
+        """The same as one line."""
+        return " · ".join(self.details)
 
 
 @dataclass(frozen=True, slots=True)

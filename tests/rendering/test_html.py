@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from chromium import chromium_browser
 from html_samples import HOSTILE, Skeleton
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pypdf import PdfReader
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_rows, gpu_run, write_run
@@ -69,7 +69,7 @@ def everything(text: str) -> Document:
         text,
         text,
         (
-            KeyFigures((KeyFigure(text, text, (text, text)),)),
+            KeyFigures((KeyFigure(text, text, (text, text), text),)),
             Heading(text),
             Paragraph(text),
             Paragraph(text, is_note=True),
@@ -110,7 +110,7 @@ def test_the_page_says_what_the_document_says(logs: Path) -> None:
             case Heading() | Paragraph():
                 texts = [block.text]
             case KeyFigures():
-                texts = [t for figure in block.figures for t in (figure.label, figure.value, *figure.how)]
+                texts = [t for figure in block.figures for t in (figure.label, figure.value, figure.range, *figure.how)]
             case Table():
                 texts = [c.title for c in block.columns] + [cell for row in block.rows for cell in row]
             case BarChart():
@@ -194,6 +194,7 @@ def test_text_is_data(hostile: str) -> None:
 @settings(max_examples=60)
 @given(st.text(st.characters(codec=None), min_size=1))
 def test_any_text_is_data(text: str) -> None:
+    assume(not re.search("--[a-z]", text))  # an option, which a span of ours keeps on one line
     page = html.render(everything(text))
     assert Skeleton(page).tags == Skeleton(html.render(everything("x"))).tags
     assert all(c.isprintable() or c == "\n" for c in page)
