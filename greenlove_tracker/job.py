@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.records import Field
@@ -61,33 +61,25 @@ def find_ranks(env: Mapping[str, str]) -> Ranks:
     return Ranks(rank, local_rank, world_size, local_world_size, _digest(parts))
 
 
-def ranks_of_process(env: Mapping[str, str], claim_order: Callable[[str], int]) -> Ranks:
-    """Return the ranks of this process: as a launcher set them, else as torch and multiprocessing tell.
+def ranks_of_process(env: Mapping[str, str]) -> Ranks:
+    """Return the ranks of this process: as a launcher set them, else as torch tells.
 
     Under ``torch.multiprocessing.spawn``, and so under Lightning's ``ddp_spawn``, no variable tells the ranks. Once the
     process group is initialised it tells rank and world size. Before that, torch's own spawn has given each process its
-    index; other processes of ``multiprocessing`` count as one training where a MASTER_ADDR or MASTER_PORT announces a
-    process group, and find each other by a claim. Workers of a pool without one train each for themselves.
-
-    Args:
-        env: the environment.
-        claim_order: returns for a key, which all siblings share, how many of them had claimed theirs before this one.
+    index. Any other process of ``multiprocessing`` trains for itself.
     """
     ranks = find_ranks(env)
     if ranks.launch_key:
         return ranks
     rank, world_size = torch_group()
-    if world_size == 1:
-        return Ranks()
     parent, index = _spawned()
-    is_announced = parent is not None and ("MASTER_ADDR" in env or "MASTER_PORT" in env)
-    if world_size == 0 and index is None and not is_announced:
+    if world_size == 1 or (world_size == 0 and index is None):
         return Ranks()
     is_on_many = any(_leading_int(env.get(name, "")) > 1 for name in ("NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"))
     siblings = [socket.gethostname(), str(os.getppid() if parent is None else parent)]
     group = [env.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")]
     key = _digest(group if is_on_many and world_size else siblings)
-    local_rank = claim_order(_digest(siblings)) if index is None else index
+    local_rank = rank if index is None else index
     # local_world_size stays 1: nothing binds each of them to CPUs or GPUs of its own, as a launcher may
     return Ranks(rank if world_size else local_rank, local_rank, world_size, 1, key)
 

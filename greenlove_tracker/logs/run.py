@@ -642,20 +642,18 @@ class Run(RunFiles):
         self,
         ending: totals.Ending | None = None,
         *,
-        is_closed: bool | None = None,
         within_utc_s: tuple[float, float] | None = None,
     ) -> RunSummary:
         """Return the totals, added up from the rows whatever the summary says.
 
         Args:
             ending: how the run ended; default: as its summary says.
-            is_closed: True where it measured itself to its end; default: where it wrote a summary.
-            within_utc_s: only of the rows, and shares of rows, between these times, in seconds since the Unix epoch.
+            within_utc_s: only of the rows that end between these times, in seconds since the Unix epoch.
         """
         if ending is None:
             stated = self.metered_summary
             ending = totals.Ending(stated.status, stated.exit_code, stated.ended_at)
-        command = self._rows_of_command(is_closed=self.has_summary if is_closed is None else is_closed)
+        command = self.command_rows
         rows: Mapping[int, Iterable[Row]]
         if within_utc_s is None:
             rows = dict(self._row_streams) if self._is_long else self.rows
@@ -676,15 +674,9 @@ class Run(RunFiles):
     @property
     def timed_streams(self) -> Sequence[Sequence[Row]]:
         """The rows that the totals are of: a command's, or those of each rank."""
-        command = self._rows_of_command(is_closed=self.has_summary)
+        command = self.command_rows
         own = [rows for stream, rows in self.rows.items() if stream not in self.joined]
         return [command] if command else own or list(self.rows.values())
-
-    def _rows_of_command(self, *, is_closed: bool) -> Sequence[Row] | None:
-        """Return the rows that hold a command's totals; of one that was not closed, its processes' later ones too."""
-        if self.command_rows is None or is_closed:
-            return self.command_rows
-        return totals.continued_rows(self.command_rows, [self.rows[n] for n in self.joined if n in self.rows])
 
     @property
     def lacks_gpus(self) -> bool:
@@ -718,16 +710,7 @@ class Run(RunFiles):
     @cached_property
     def forecasts(self) -> Sequence[IssuedForecast]:
         """Every forecast that the run issued while it ran, in order."""
-        return tuple(issued for stream in self.forecasting for issued in self.read_forecasts(stream))
-
-    @property
-    def forecasting(self) -> Sequence[int]:
-        """The streams that forecast: the run's own first rank, and that of each training in a process it started."""
-        return sorted({0, *(stream for stream, rank in self.joined.items() if rank == 0)})
-
-    def read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
-        """Yield the forecasts of one of those streams."""
-        return self._read(forecasts.forecasts_file(stream), FORECASTS)
+        return tuple(self._read(forecasts.forecasts_file(0), FORECASTS))
 
     # -- spans-<rank>.csv --
 

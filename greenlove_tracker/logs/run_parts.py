@@ -136,6 +136,8 @@ class Timeline:
         def share(name: str) -> float:
             return sums[name] / of_whole[name] if of_whole[name] > 0 else time
 
+        rate = share("emissions") / share("energy") if share("energy") > 0 else 1.0
+
         def part(total: float | None, name: str) -> float | None:
             return None if total is None else total * share(name)
 
@@ -148,6 +150,8 @@ class Timeline:
         return replace(
             counted,
             duration_s=whole.duration_s * time,
+            epochs_duration_s=whole.epochs_duration_s * time,
+            metered_s=whole.metered_s * time,
             gpu_hours=whole.gpu_hours * time,
             energy=replace(whole.energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh),
             measured_kwh=part(whole.measured_kwh, "measured"),
@@ -155,6 +159,7 @@ class Timeline:
             node_assumed_kwh=part(whole.node_assumed_kwh, "energy"),
             energy_kwh=part(whole.energy_kwh, "energy"),
             emissions_kgco2e=part(whole.emissions_kgco2e, "emissions"),
+            carbon_intensity_gco2e_per_kwh=whole.carbon_intensity_gco2e_per_kwh * rate,
             cost_usd=cost_usd,
         )
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
-from operator import itemgetter
 
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import (
@@ -319,36 +318,19 @@ def mean_w(rows: Sequence[Row], component: str) -> float | None:
     return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
 
 
-def n_waits_before(rows: Sequence[Row], elapsed_s: float) -> int:
-    """Return how many waits for an answer lay before this time, since the first row began."""
-    at_s, n_waits = 0.0, 0
-    for row in rows:
-        if at_s >= elapsed_s:
-            break
-        n_waits += Flag.WAITING in row.flags
-        at_s += row.gap_before_s + row.duration_s
-    return n_waits
-
-
-def training_rows(rows: Sequence[Row], n_waits: int) -> Sequence[Row]:
+def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
     """Return the rows that are the training's own: what a forecast of it can be compared with.
 
     Behind the last epoch an evaluation may follow as behind any other: no more than the longest gap between two epochs
-    counts. Waits for an answer count only where a forecast knew of them.
+    counts.
 
     Args:
         rows: of one rank.
-        n_waits: this many waits, the first ones, count.
     """
     last = max((at for at, row in enumerate(rows) if row.kind is RowKind.EPOCH), default=None)
     if last is None:
         return rows
-    kept = []
-    for row in rows[: last + 1]:
-        is_wait = Flag.WAITING in row.flags
-        if not is_wait or n_waits > 0:
-            kept.append(row)
-        n_waits -= is_wait
+    kept = list(rows[: last + 1])
     gaps = _gaps_before([row for row in kept if Flag.WAITING not in row.flags])
     left_s = max([gap_s for gap_s, _ in gaps.values()][1:], default=0.0)  # the first is loading
     for row in rows[last + 1 :]:
@@ -368,71 +350,9 @@ def _part_of_energy(energy: Energy, share: float) -> Energy:
 
 
 def rows_between(rows: Sequence[Row], from_utc_s: float, to_utc_s: float) -> Sequence[Row]:
-    """Return what lies in a stretch of time: whole rows, and of those that it cuts their share by time.
-
-    Args:
-        rows: of one rank.
-        from_utc_s: its beginning, in seconds since the Unix epoch.
-        to_utc_s: its end.
-    """
-    kept = []
-    for row in rows:
-        at_s, lasts_s = _started_s(row), row.gap_before_s + row.duration_s
-        if at_s is None or at_s - lasts_s >= to_utc_s or at_s + lasts_s <= from_utc_s:
-            continue  # most of a long run, when it is cut into days
-        stretches = [(start_s, start_s + duration_s) for start_s, duration_s, *_ in timed_stretches([row])]
-        inside = [(max(0.0, min(end, to_utc_s) - max(start, from_utc_s)), end - start) for start, end in stretches]
-        gap, own, *_ = [*(overlap_s / length_s if length_s > 0 else 0.0 for overlap_s, length_s in inside), 0.0, 0.0]
-        if gap or own:
-            grams = row.emissions_gco2e
-            ends_later = row.kind is RowKind.EPOCH and stretches[-1][1] > to_utc_s
-            part = replace(
-                row,
-                kind=RowKind.SEGMENT if ends_later else row.kind,
-                gap_before_s=row.gap_before_s * gap,
-                gap_before=_part_of_energy(row.gap_before, gap),
-                duration_s=row.duration_s * own,
-                counts=row.counts if own == 1.0 else Counts(),  # nobody knows which steps lay in it
-                energy=_part_of_energy(row.energy, own),
-                emissions_gco2e=None if grams is None else grams * own,
-            )
-            kept.append(part)
-    return kept
-
-
-def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -> Sequence[Row]:
-    """Return the rows of a command, and behind them what its processes recorded when nobody measured the command.
-
-    The runner may be killed alone: what it ran goes on, and measures itself. Of several processes each stretch of time
-    counts once, since each that has a meter measures the machine.
-
-    Args:
-        rows: of the command, measured from outside.
-        of_processes: the rows of each process.
-    """
-    measured = (rows for rows in of_processes if not all(Flag.NO_METER in row.flags for row in rows))
-    spans = sorted(timed_stretches(row for rows in measured for row in rows), key=itemgetter(0))
-    ended_s = max((start_s + duration_s for start_s, duration_s, _, _ in timed_stretches(rows)), default=-math.inf)
-    continued = list(rows)
-    for start_s, duration_s, energy, of_row in spans:
-        end_s = start_s + duration_s
-        new_s = end_s - max(ended_s, start_s)
-        if new_s > TIMESTAMP_S:
-            part = _part_of_energy(energy, min(1.0, new_s / duration_s))
-            at = datetime.fromtimestamp(end_s - new_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            gap = Row(RowKind.GAP, None, at, new_s, part, 0.0, Counts(), UNKNOWN_ENERGY, None)
-            continued.append(_with_rates(gap, of_row))
-        ended_s = max(ended_s, end_s)
-    return continued
-
-
-def _with_rates(row: Row, other: Row) -> Row:
-    return replace(
-        row,
-        carbon_intensity_gco2e_per_kwh=other.carbon_intensity_gco2e_per_kwh,
-        carbon_intensity_source=other.carbon_intensity_source,
-        electricity_price_usd_per_kwh=other.electricity_price_usd_per_kwh,
-    )
+    """Return the rows that end in a stretch of time, in seconds since the Unix epoch."""
+    ends_s = [(max((s + lasts_s for s, lasts_s, *_ in timed_stretches([row])), default=math.nan), row) for row in rows]
+    return [row for end_s, row in ends_s if from_utc_s < end_s <= to_utc_s]
 
 
 TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -25,9 +24,6 @@ from greenlove_tracker.logs.forecasts import forecasts_file
 from greenlove_tracker.logs.schema import LogTable, R
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.records import Field, Row, RunSummary
-
-with contextlib.suppress(ImportError):  # Windows has none
-    import fcntl
 
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
@@ -113,39 +109,6 @@ def _claim(claim: Path, own: str) -> str:
         time.sleep(0.01)
     is_fresh = time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S
     return text if is_fresh and _RUN_ID.fullmatch(text) else ""
-
-
-def claim_order(log_dir: Path, key: str) -> int:
-    """Return the place of this process among those that share ``key`` and the log directory: 0 for the first.
-
-    A process holds a lock on its place; that of one that has ended is free again.
-
-    Raises:
-        OSError: where the log directory cannot be written, or there are no locks, as on Windows.
-    """
-    place = (str(log_dir), key, os.getpid())
-    if place not in _orders:
-        claims = _make_claims_dir(log_dir)
-        _orders[place] = next(n for n in count() if _take_place(claims / f"{key}-process-{n}"))
-    return _orders[place]
-
-
-_orders: dict[tuple[str, str, int], int] = {}
-
-
-def _take_place(place: Path) -> bool:
-    """Return True where no other process has the place; this one has it then, to its end."""
-    if os.name == "nt":
-        raise OSError(errno.ENOLCK, "no locks on Windows")
-    handle = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        if isinstance(error, BlockingIOError):
-            return False
-        raise
-    return True
 
 
 def _make_claims_dir(log_dir: Path) -> Path:

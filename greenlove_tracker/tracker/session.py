@@ -819,7 +819,7 @@ class Session:
         try:
             if not run.joined and len(run.rows) < 2:  # this rank's alone
                 return own
-            return self._of_all_ranks(run.added_up(ending, is_closed=True))
+            return self._of_all_ranks(run.added_up(ending))
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
             pass_on_from_handler(error)
             self.state.warn_once.internal_error("processes", error)

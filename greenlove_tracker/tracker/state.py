@@ -17,7 +17,7 @@ from greenlove_tracker.errors import LogDirError, UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.grid.place import AUTO
-from greenlove_tracker.job import Ranks, ranks_of_process
+from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import MeanRates, RowTotals, RunFactors
 from greenlove_tracker.meter import Meter
@@ -392,18 +392,6 @@ def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) ->
         price_usd_per_gpu_hour=settings.price_usd_per_gpu_hour,
         node_overhead=settings.node_overhead,
     )
-
-
-def ranks_in(log_dir: str) -> Ranks:
-    """Return the ranks of this process, among those that train together and log there."""
-
-    def order(key: str) -> int:
-        try:
-            return writer.claim_order(Path(log_dir).absolute(), key)
-        except OSError:  # that nothing can be written there is said where the run's directory is made
-            return 0
-
-    return ranks_of_process(os.environ, order)
 
 
 def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float, run_id: str = "") -> Path:

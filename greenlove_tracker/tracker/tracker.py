@@ -19,6 +19,7 @@ from greenlove_tracker.config import is_strict, load_settings, setting_names
 from greenlove_tracker.config_files import GONE
 from greenlove_tracker.errors import SettingError, UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
+from greenlove_tracker.job import ranks_of_process
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, phases_from
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
@@ -29,7 +30,7 @@ from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.overruns import BudgetActions, Overrun
 from greenlove_tracker.tracker.session import Session, run_dir_to_join, run_of_script
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
-from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce, ranks_in
+from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
@@ -164,7 +165,7 @@ class Tracker:
                 "intensity": source,
             }
             if script is None:
-                session = Session(merged, own, ranks_in(merged.log_dir), clock, join_dir=run_dir_to_join(), **more)
+                session = Session(merged, own, ranks_of_process(os.environ), clock, join_dir=run_dir_to_join(), **more)
                 session.shows_final_screen = merged.verbose > 0
                 return session
             if script.can_be_taken_over(merged, clock):

@@ -94,7 +94,7 @@ def test_a_part_is_a_run_that_begins_and_ends_with_the_period(make_run):
     assert (part.started_at, part.summary.ended_at) == ("2026-11-01T00:01:00.000Z", "2026-11-01T00:05:00.000Z")
     assert part.summary.energy_kwh == pytest.approx(0.3 + 0.7 + 0.4)  # half of the sixth and of the eighth
     assert part.summary.epochs_done == 2  # the sixth ended in it, and the eighth behind it
-    assert (part.summary.counts.steps, part.run_id) == (5, "crossing")
+    assert (part.summary.counts.steps, part.run_id) == (10, "crossing")
 
 
 def test_unmetered_time_counts_at_the_mean_power_of_the_run_wherever_it_is_cut(make_run):

@@ -12,7 +12,6 @@ from greenlove_tracker.logs.totals import (
     MeanRates,
     RowTotals,
     RunFactors,
-    continued_rows,
     merge_epochs,
     summarise,
     total_duration_s,
@@ -255,23 +254,6 @@ def test_a_gap_in_several_rows_is_one_gap():
     first, second = merge_epochs([gap(60.0, gpu(0.01)), last, gap(60.0), replace(epoch_row(2), gap_before_s=1.0)], 0)
     assert (first.gap_before_s, first.gap_before.gpu_kwh) == (62.0, pytest.approx(0.012))
     assert (second.gap_before_s, second.gap_before) == (61.0, UNKNOWN_ENERGY)
-
-
-def test_a_command_whose_runner_was_killed_is_continued_by_what_its_processes_measured():
-    def at(minute, second=0):
-        return f"2026-11-01T12:{minute:02}:{second:02}.000Z"
-
-    command = [replace(gap(60.0, gpu(0.006)), started_at=at(0))]
-    first = [
-        replace(epoch_row(1, 0.009, 90.0), started_at=at(0, 10), gap_before_s=0.0),
-        replace(epoch_row(2, 0.009, 90.0), started_at=at(1, 40), gap_before_s=0.0),
-    ]
-    beside = [replace(row, flags=frozenset({Flag.NO_METER}), energy=UNKNOWN_ENERGY) for row in first]
-    again = [replace(epoch_row(1, 0.018, 180.0), started_at=at(2, 10), gap_before_s=0.0)]
-    rows = continued_rows(command, [first, beside, again])
-    assert rows[0] == command[0]
-    assert [round(row.gap_before_s, 3) for row in rows] == [60.0, 40.0, 90.0, 120.0]  # until 5:10, each second once
-    assert sum(row.gap_before.gpu_kwh for row in rows) == pytest.approx(0.006 + 0.004 + 0.009 + 0.012)
 
 
 @pytest.mark.slow

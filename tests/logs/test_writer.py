@@ -20,7 +20,6 @@ from greenlove_tracker.logs.schema import summary_fields
 from greenlove_tracker.logs.writer import (
     RunWriter,
     claim_last_look,
-    claim_order,
     claim_run_id,
     claims_dir_name,
     create_run_dir,
@@ -346,26 +345,6 @@ def test_an_old_claim_is_another_launchs(tmp_path):
     os.utime(tmp_path / claims_dir_name() / "key-0", (old_s, old_s))
     second = claim_run_id(tmp_path, "key", 1, UTC_S)
     assert second != first and claim_run_id(tmp_path, "key", 2, UTC_S) == second
-
-
-def _take_order(log_dir, orders, may_end):
-    orders.put(claim_order(Path(log_dir), "key"))
-    may_end.wait(60)
-
-
-def test_each_process_has_a_place_and_that_of_one_that_has_ended_is_free_again(tmp_path):
-    context = multiprocessing.get_context("fork")
-    orders, may_end = context.SimpleQueue(), context.Event()
-    child = context.Process(target=_take_order, args=(f"{tmp_path}", orders, may_end))
-    child.start()
-    assert orders.get() == 0
-    assert [claim_order(tmp_path, "key"), claim_order(tmp_path, "key"), claim_order(tmp_path, "other")] == [1, 1, 0]
-    may_end.set()
-    child.join()
-    again = context.Process(target=_take_order, args=(f"{tmp_path}", orders, may_end))
-    again.start()
-    again.join()
-    assert orders.get() == 0
 
 
 def test_what_a_summary_holds_is_what_its_fields_hold(writer, run_dir):

@@ -12,10 +12,11 @@ from typing import Any
 from greenlove_tracker import Tracker
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import SettingError, UsageError
+from greenlove_tracker.job import ranks_of_process
 from greenlove_tracker.meter import Meter, MeterInfo
 from greenlove_tracker.records import Energy, Field, SystemClock
 from greenlove_tracker.tracker.meter_starter import choose_meter
-from greenlove_tracker.tracker.state import Plan, ranks_in, run_factors
+from greenlove_tracker.tracker.state import Plan, run_factors
 
 __all__ = ["CarbonTracker"]
 
@@ -174,5 +175,5 @@ class _OneComponent:
 def _meter_of(component: str, given: Mapping[str, Any]) -> Meter:
     settings = load_settings(given)
     intensity = run_factors(settings, Plan(), "", "").carbon_intensity
-    machine = choose_meter(settings, ranks_in(settings.log_dir), SystemClock(), intensity, None)
+    machine = choose_meter(settings, ranks_of_process(os.environ), SystemClock(), intensity, None)
     return _OneComponent(component, machine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -324,17 +324,18 @@ class CarbontrackerRun(ForeignRun):
             emissions_kgco2e=None if kilograms is None else kilograms * predicted.energy_kwh / energy_kwh,
         )
 
-    def read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
-        """Yield its one prediction, the mean so far times the epochs: it has no interval, and knows epochs alone."""
+    @cached_property
+    def forecasts(self) -> Sequence[IssuedForecast]:
+        """Its one prediction, the mean so far times the epochs: it has no interval, and knows epochs alone."""
         predicted, epochs = self.predicted, self.log.epochs
-        if stream or predicted is None or predicted.epochs is None or predicted.duration_s is None or not epochs:
-            return
+        if predicted is None or predicted.epochs is None or predicted.duration_s is None or not epochs:
+            return ()
         before = [e for e in epochs if e.ended_at and predicted.at and e.ended_at <= predicted.at] or epochs[:1]
         kilograms = (predicted.emissions_gco2e or 0.0) / GRAMS_PER_KG
         points = {"duration_s": predicted.duration_s, "energy_kwh": predicted.energy_kwh, "emissions_kgco2e": kilograms}
         estimates = {q: Estimate(v, v, v, 0.0, unit_of(q)) for q, v in points.items() if v is not None}
         elapsed_s = math.fsum(e.duration_s or 0.0 for e in before)
-        yield IssuedForecast(iso(predicted.at), elapsed_s, len(before), 0, predicted.epochs, METHOD, estimates)
+        return (IssuedForecast(iso(predicted.at), elapsed_s, len(before), 0, predicted.epochs, METHOD, estimates),)
 
     @cached_property
     def record(self) -> ForeignRecord:
