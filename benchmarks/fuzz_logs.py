@@ -459,7 +459,8 @@ def _fits_own(line: str, header: Sequence[str], name: str) -> bool:
     numeric: tuple[str, ...] = ("pue", "carbon_intensity", "electricity_price", "price_usd_per_gpu_hour", "gpu_count")
     if file == schema.SUMMARY_FILE:
         numeric += ("_s", "_kwh", "_usd", "_kgco2e", "_gco2e_per_kwh", "hours", "_done")
-    return not cells[0].endswith(numeric) or _is_amount(cells[1])
+    number = cells[1].removeprefix("-") if cells[0] == "cost_usd" else cells[1]  # a price may be below zero
+    return not cells[0].endswith(numeric) or _is_amount(number)
 
 
 _STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)? - "
@@ -474,7 +475,7 @@ _CARBONTRACKER = re.compile(
             rf"{_STAMP}Average carbon intensity during training was \d+(\.\d+)? gCO2eq/kWh.*",
             rf"{_STAMP}Carbo.* fetched every .*",  # the place, by name
             rf"{_STAMP}(CarbonTracker:)? ?(Monitoring|carbontracker|The|Carbon|Training|Session|Finished|Average).*",
-            r"(Actual|Predicted) consumption for \d+ epoch\(s\):",
+            r"(Actual|Predicted) consumption for \d+ epoch(\(s\)|s)?:?",
             r"\tTime:\t\d{1,7}:[0-5]\d:[0-5]\d(\.\d+)?",
             r"\tEnergy:\t\d+(\.\d+)?([eE]-?\d+)? kWh",
             r"\tCO2eq:\t\d+(\.\d+)?([eE]-?\d+)? g",

@@ -91,10 +91,13 @@ def read_records(
     if missing := set(columns).difference(header):
         on_problem(f"is not ours: no column {', '.join(sorted(missing))}")
         return
+    if (lacking := set(optional).difference(header)) and len(lacking) < len(optional):
+        on_problem(f"has no column {', '.join(sorted(lacking))}")
     wanted = list(columns if set(optional).isdisjoint(header) else (*columns, *optional))
     places = [header.index(column) if column in header else None for column in wanted]
+    n_commas = len(header) - 1 if header == wanted else -1
     for number, record in records:
-        if header == wanted and isinstance(record, str) and (found := plain(record)) is not None:
+        if isinstance(record, str) and record.count(",") == n_commas and (found := plain(record)) is not None:
             yield number, found
         elif len(cells := _cells(record)) != len(header):
             on_problem(f"line {number} left out: {len(cells) or 'unreadable'} cells instead of {len(header)}")

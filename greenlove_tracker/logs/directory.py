@@ -14,8 +14,8 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.foreign.discovery import copies_among, copy_message, runs_and_problems
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import CALIBRATION_FILE, is_of_directory
-from greenlove_tracker.logs.storage import LogPath, entries, file_in, forget_listings, modified_s, place
+from greenlove_tracker.logs.schema import is_of_directory
+from greenlove_tracker.logs.storage import LogPath, entries, forget_listings, place
 from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus, RunSummary
 
@@ -161,37 +161,6 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
 # -- A directory that is looked at again and again while its runs go on --
 
 
-class FollowedRun:
-    """One run that is looked at again and again: read anew where its files have changed, and while it may be alive.
-
-    Args:
-        path: its directory.
-    """
-
-    def __init__(self, path: LogPath) -> None:
-        self._path, self._run = path, Run(path)
-        self._written_s: tuple[float, float] | None = None
-
-    def run(self) -> Run:
-        """Return the run as it is now; the same object where nothing was written and it has ended."""
-        forget_listings(self._path)
-        fresh = Run(self._path)
-        calibration = fresh.log_dir / CALIBRATION_FILE  # figures of the run depend on it
-        try:
-            is_calibrated = calibration.exists()
-            written_s = fresh.written_s, modified_s(file_in(fresh.log_dir, CALIBRATION_FILE)) if is_calibrated else 0.0
-        except OSError:  # gone since it was listed
-            written_s = None
-        if written_s is None or written_s != self._written_s or self._goes_on():
-            self._run, self._written_s = fresh, written_s
-        return self._run
-
-    def _goes_on(self) -> bool:
-        """Return True where it did when it was last looked at; a dead run that writes nothing stays dead."""
-        run = self._run
-        return run.is_run and not run.has_summary and is_readable(run) and run.summary.status == RunStatus.RUNNING
-
-
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """The content of a log directory at one moment.
@@ -229,7 +198,6 @@ class FollowedDirectory:
 
     def __init__(self, path: LogPath) -> None:
         self.path = path
-        self._followed: dict[str, FollowedRun] = {}
         self._ended = set[str]()  # those that wrote their end; a dead one may be alive on another machine
 
     def look(self, n_ended: int) -> Sighting:
@@ -249,9 +217,8 @@ class FollowedDirectory:
             is_enough = len(ended) >= n_ended
             if name in self._ended and is_enough:  # the usual one of thousands
                 n_closed += 1
-                self._followed.pop(name, None)
                 continue
-            run = self._followed.setdefault(name, FollowedRun(self.path / name if name else self.path)).run()
+            run = Run(self.path / name if name else self.path)
             if not run.is_run:
                 continue
             if not (run.has_summary and is_enough) and not is_readable(run):
