@@ -68,34 +68,6 @@ class RunFactors:
         )
 
 
-class _WeightedMean:
-    """The mean of a rate over rows, weighted with the energy of each, or with its time where none has energy."""
-
-    def __init__(self) -> None:
-        self._kwh = self._rated_kwh = self._s = self._rated_s = 0.0
-        self._only: float | None = None
-        self._is_constant = True
-        self._is_known = True
-
-    def add(self, rate: float | None, energy_kwh: float, duration_s: float) -> None:
-        if rate is None:
-            self._is_known = False
-            return
-        self._is_constant = self._is_constant and self._only in (None, rate)
-        self._only = rate
-        self._kwh += energy_kwh
-        self._rated_kwh += energy_kwh * rate
-        self._s += duration_s
-        self._rated_s += duration_s * rate
-
-    @property
-    def value(self) -> float | None:
-        """The mean; None where the rate of a row is not known."""
-        if not self._is_known or self._is_constant:
-            return self._only if self._is_known else None
-        return self._rated_kwh / self._kwh if self._kwh > 0 else self._rated_s / self._s if self._s > 0 else self._only
-
-
 class MeanRates:
     """The rates that rows were counted with, as one: energy times it is the sum over rows of energy times the row's.
 
@@ -103,27 +75,27 @@ class MeanRates:
 
     Args:
         base: of the run, for rows without one of their own. A price that it lacks is never counted.
+
+    Attributes:
+        own: the names of the rates that any row has of its own.
     """
 
     def __init__(self, base: Rates) -> None:
         self._base = base
-        self._intensity, self._price = _WeightedMean(), _WeightedMean()
-        self._has_intensity = self._has_price = False
-
-    @property
-    def has_own(self) -> bool:
-        """True where a row with rates of its own was added."""
-        return self._has_intensity or self._has_price
+        self._weights: dict[str, dict[float | None, tuple[float, float]]] = {"carbon_intensity": {}, _PRICE: {}}
+        self.own = set[str]()
 
     def add(self, row: Row) -> None:
         """Add a row, with its gap."""
-        energy_kwh = (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
+        kwh = (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
         duration_s = row.gap_before_s + row.duration_s
-        own, own_price = row.carbon_intensity_gco2e_per_kwh, row.electricity_price_usd_per_kwh
-        self._has_intensity = self._has_intensity or own is not None
-        self._has_price = self._has_price or own_price is not None
-        self._intensity.add(self._base.carbon_intensity if own is None else own, energy_kwh, duration_s)
-        self._price.add(self._base.electricity_price if own_price is None else own_price, energy_kwh, duration_s)
+        of_row = row.carbon_intensity_gco2e_per_kwh, row.electricity_price_usd_per_kwh
+        for (name, weights), own in zip(self._weights.items(), of_row, strict=True):
+            if own is not None:
+                self.own.add(name)
+            rate = getattr(self._base, name) if own is None else own
+            before_kwh, before_s = weights.get(rate, (0.0, 0.0))
+            weights[rate] = before_kwh + kwh, before_s + duration_s
 
     @property
     def rates(self) -> Rates:
@@ -132,11 +104,21 @@ class MeanRates:
 
     def counted_with(self, rates: Rates) -> Rates:
         """Return the rates of a run, with the means of those that its rows have of their own."""
-        if self._has_intensity:
-            rates = replace(rates, carbon_intensity=self._intensity.value)
-        if self._has_price and rates.electricity_price is not None:
-            rates = replace(rates, electricity_price=self._price.value)
-        return rates
+        known = [name for name in self.own if name != _PRICE or rates.electricity_price is not None]
+        return replace(rates, **{name: _weighted_mean(self._weights[name]) for name in known})
+
+
+_PRICE = "electricity_price"
+
+
+def _weighted_mean(weights: Mapping[float | None, tuple[float, float]]) -> float | None:
+    """Return the mean of rates by energy, or by time where none has any; None where that of a row is not known."""
+    if len(weights) == 1 or None in weights:
+        return None if None in weights else next(iter(weights))
+    by = 0 if any(kwh for kwh, _ in weights.values()) else 1
+    total = math.fsum(amounts[by] for amounts in weights.values())
+    weighted = math.fsum((rate or 0.0) * amounts[by] for rate, amounts in weights.items())
+    return weighted / total if total else next(iter(weights))
 
 
 def mean_rates(base: Rates, rows: Iterable[Row]) -> Rates:

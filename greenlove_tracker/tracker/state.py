@@ -232,7 +232,7 @@ class RunState:
         rates = self.factors.rates
         if self.rates_in_force is None:
             return rates
-        by_time = mean.rates if mean.has_own else self.rates_in_force.now(rates, self.clock.utc_s())
+        by_time = mean.rates if mean.own else self.rates_in_force.now(rates, self.clock.utc_s())
         return by_time if rates.electricity_price is not None else replace(by_time, electricity_price=None)
 
     def consumption(self, metered_kwh: float | None) -> Mapping[str, float | None]:
