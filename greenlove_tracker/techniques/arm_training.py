@@ -7,65 +7,27 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
+from torch import nn
 
+from greenlove_tracker import devices
+from greenlove_tracker.comparisons import ArmTrial
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.peak_memory import cuda_peak, measured_peak
 from greenlove_tracker.exploration.random_state import SavedState, random_states, switches
-from greenlove_tracker.exploration.trials import BatchSource, Deadline, loss_of
+from greenlove_tracker.exploration.trials import Deadline, loss_of
 from greenlove_tracker.techniques.arm import Arm
+from greenlove_tracker.techniques.trial_schedule import ArmCost
 
 _LEAST_STEPS = 3  # of a warm-up: the first is cold, and one more may be
 _STEADY_STEPS = 3  # that must agree
 _STEADY_RATIO = 1.25  # of the longest of them to the shortest
 _LEAST_WARM_S = 0.3  # steps of a millisecond agree by chance
-_LOSS_SHARE = 0.2  # of a trial's samples, at its end, that its loss is the mean of
+_LAST_LOSSES = 10  # of a trial, that its loss is the mean of
 _ENDLESS = 10**9  # batches
-
-
-@dataclass(frozen=True, slots=True)
-class WarmUp:
-    """The first steps of an arm, each brought to its end.
-
-    Attributes:
-        s_per_sample: of the steady ones.
-        one_off_s: what the first ones took beyond as many steady ones; None where too few were made to tell.
-        start_s: time until the first batch was there.
-    """
-
-    s_per_sample: float
-    one_off_s: float | None
-    start_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TimedWindow:
-    """The timed part of a trial.
-
-    Attributes:
-        duration_s: of it.
-        samples: that were trained on in it.
-        start_s: time until the first batch was there, before it.
-        n_starts: epochs that began inside it.
-        losses: of its last batches, each with the samples of the batch.
-        peak_memory_bytes: of the arm alone, on a GPU.
-    """
-
-    duration_s: float
-    samples: int
-    start_s: float
-    n_starts: int
-    losses: tuple[tuple[int, float], ...]
-    peak_memory_bytes: int | None
-
-    @property
-    def loss(self) -> float | None:
-        """The mean over the last batches, by their samples; None where the step returned none."""
-        samples = sum(n for n, _ in self.losses)
-        return math.fsum(n * loss for n, loss in self.losses) / samples if samples else None
 
 
 class CutOffError(Exception):
@@ -78,23 +40,31 @@ class ArmTraining:
     Args:
         arm: that was just built: the random states and switches are those that it begins with.
         perf_s: a steady clock.
-        synchronise: brings the device to rest.
 
     Attributes:
         arm: as given.
-        samples: that it was trained on so far.
-        settle_batches: that bring the workers of its loader to a steady run.
+        cost: of its trials, as known so far.
+        one_off_s: what its first steps took beyond as many steady ones; None where too few were made to tell.
+        starts_s: times until the first batch of an epoch was there, of all trials.
+        n_starts: epochs that began in the windows of its trials.
+        step_peak_bytes: of a step on the CPU.
     """
 
-    def __init__(self, arm: Arm, *, perf_s: Callable[[], float], synchronise: Callable[[], None]) -> None:
+    def __init__(self, arm: Arm, perf_s: Callable[[], float]) -> None:
         self.arm = arm
-        self.samples = 0
-        self._perf_s, self._synchronise = perf_s, synchronise
+        self.cost = ArmCost(0.0, arm.source.batch_size)
+        self.one_off_s: float | None = None
+        self.starts_s: list[float] = []
+        self.n_starts = 0
+        self.step_peak_bytes: int | None = None
+        self._perf_s = perf_s
         self._own: list[SavedState] = process_states()
+        self._batches: Iterator[Any] = iter(())
+        self._n_begun = 0
         loader = arm.parts["train_dataset"]
         n_workers = getattr(loader, "num_workers", 0) or 0
-        self.settle_batches = max(1, n_workers * (getattr(loader, "prefetch_factor", None) or 1))
-        if isinstance(arm.parts["model"], torch.nn.Module):
+        self._settle_batches = max(1, n_workers * (getattr(loader, "prefetch_factor", None) or 1))
+        if isinstance(arm.parts["model"], nn.Module):
             arm.parts["model"].train()
 
     @contextmanager
@@ -112,159 +82,121 @@ class ArmTraining:
             for state in around:
                 state.restore()
 
-    def warm_up(self, deadline_s: float) -> WarmUp:
+    def warm_up(self, until_s: float) -> None:
         """Make the first steps, until they are steady or the time is over; at least one."""
-        deadline = Deadline(deadline_s, self._perf_s, self._synchronise)
-        feed = _Feed(self.arm.source)
-        start_s = self._begin(feed)
-        times_s: list[float] = []
-        samples: list[int] = []
-        began_s = self._perf_s()
-        while not times_s or not deadline.has_passed():
+        start_s = self._begin_epoch()
+        began_s, times_s, samples = self._perf_s(), list[float](), list[int]()
+        while not times_s or self._perf_s() < until_s:
             step_s = self._perf_s()
-            n_samples, _ = self._step(feed)
-            self._synchronise()
-            times_s.append(self._perf_s() - step_s)
-            samples.append(n_samples)
+            samples.append(self._step()[0])
+            times_s.append(self._rested_s() - step_s)
             if _are_steady(times_s) and self._perf_s() - began_s >= _LEAST_WARM_S:
                 break
-        return WarmUp(*_steady_cost(times_s, samples), start_s)
+        s_per_sample, self.one_off_s = _steady_cost(times_s, samples)
+        batch_size = self.arm.source.batch_size
+        self.cost = ArmCost(s_per_sample, batch_size, start_s + self._settle_batches * batch_size * s_per_sample)
+        if self._perf_s() < until_s:  # where a step takes minutes, its memory is not worth one
+            self.step_peak_bytes = self._peak_of_a_step()
 
-    def peak_of_a_step(self) -> int | None:
+    def _peak_of_a_step(self) -> int | None:
         """Return the most that tensors take on the CPU in a step, which is made apart; None on another device."""
         training = self.arm.training_step()
         if self.arm.device.type != "cpu" or training.is_compiled:
             return None  # compiled code allocates without a word
-        feed = _Feed(self.arm.source)
-        feed.begin()
-        batch = feed.next()
-        found = measured_peak(training, iter([batch]), as_on_gpu=False, most_batches=1)
-        self.samples += samples_in(batch, self.arm.source.batch_size)
-        return found.peak_bytes
+        self._begin_epoch()
+        return measured_peak(training, iter([next(self._batches)]), as_on_gpu=False, most_batches=1).peak_bytes
 
     def trial(
-        self,
-        samples: int,
-        from_samples: int,
-        deadline_s: float,
-        *,
-        before_window: Callable[[], object],
-    ) -> TimedWindow:
+        self, samples: int, deadline_s: float, *, block: int, position: int, before_window: Callable[[], object]
+    ) -> ArmTrial:
         """Begin an epoch, settle, and time the training on so many samples.
 
         Args:
             samples: of the window; it ends with a whole batch.
-            from_samples: that the arm is to have trained on when the window begins, so that all arms are alike.
             deadline_s: by the clock.
+            block: of the trial.
+            position: of the trial.
             before_window: called when the device is at rest.
+
+        Returns:
+            The trial, without its energy; its start is by the clock.
 
         Raises:
             CutOffError: where the deadline came before the end.
         """
-        deadline = Deadline(deadline_s, self._perf_s, self._synchronise)
-        feed = _Feed(self.arm.source)
-        start_s = self._begin(feed)
-        n_settled = 0
-        while self.samples < from_samples or n_settled < self.settle_batches:
-            self._step(feed)
-            n_settled += 1
+        deadline = Deadline(deadline_s, self._perf_s, devices.synchronise)
+        start_s = self._begin_epoch()
+        for _ in range(self._settle_batches):
+            self._step()
             if deadline.has_passed_after_step():
                 raise CutOffError
-        self._synchronise()
+        devices.synchronise()
         before_window()
-        feed.n_starts = 0
-        done, last = 0, _LastLosses(_LOSS_SHARE * samples)
+        n_begun, done, losses = self._n_begun, 0, deque[Any](maxlen=_LAST_LOSSES)
         with cuda_peak(self.arm.training_step().kept_tensors, self.arm.device) as peak:
             began_s = self._perf_s()
             while done < samples:
-                n_samples, loss = self._step(feed)
+                n_samples, loss = self._step()
                 done += n_samples
-                last.add(n_samples, loss)
+                losses.append(loss)
                 if deadline.has_passed_after_step() and done < samples:
-                    self._synchronise()
                     raise CutOffError
-            self._synchronise()
-            duration_s = self._perf_s() - began_s
+            duration_s = self._rested_s() - began_s
             peak_bytes = peak()
-        return TimedWindow(duration_s, done, start_s, feed.n_starts, last.values(), peak_bytes)
+        self.starts_s.append(start_s)
+        self.n_starts += self._n_begun - n_begun
+        return ArmTrial(
+            self.arm.name,
+            block,
+            position,
+            began_s,
+            duration_s,
+            done,
+            start_s,
+            peak_memory_bytes=self.step_peak_bytes if peak_bytes is None else peak_bytes,
+            loss=_mean_loss(losses),
+        )
 
     def close(self) -> None:
         """Let go of the workers of its loader."""
         self.arm.source.close()
 
-    def _begin(self, feed: _Feed) -> float:
-        self._synchronise()
-        began_s = self._perf_s()
-        feed.begin()
-        return self._perf_s() - began_s
+    def _rested_s(self) -> float:
+        """Return the time once the device is at rest."""
+        devices.synchronise()
+        return self._perf_s()
 
-    def _step(self, feed: _Feed) -> tuple[int, Any]:
-        batch = feed.next()
-        loss = loss_of(self.arm.step(batch))
-        n_samples = samples_in(batch, self.arm.source.batch_size)
-        self.samples += n_samples
-        return n_samples, loss
+    def _begin_epoch(self) -> float:
+        """Begin an epoch, and return the time until its first batch was there.
 
-
-class _Feed:
-    """The batches of one epoch after the other, as a training takes them.
-
-    Each epoch is a whole one, so that the workers of a loader run ahead to the end of a window as they do in it.
-    """
-
-    def __init__(self, source: BatchSource) -> None:
-        self._source = source
-        self._batches: Iterator[Any] = iter(())
-        self._first: list[Any] = []
-        self.n_starts = 0
-
-    def begin(self) -> None:
-        """Begin an epoch, and wait for its first batch.
+        Each is a whole one, so that the workers of a loader run ahead to the end of a window as they do in it.
 
         Raises:
             UsageError: where it has none.
         """
-        self._batches = self._source.first(self._source.batches_per_epoch or _ENDLESS)
-        self.n_starts += 1
-        try:
-            self._first = [next(self._batches)]
-        except StopIteration:
-            raise UsageError("an epoch of the training data gave no batch") from None
+        began_s, source = self._rested_s(), self.arm.source
+        batches = source.first(source.batches_per_epoch or _ENDLESS)
+        if (first := next(batches, None)) is None:
+            raise UsageError("an epoch of the training data gave no batch")
+        self._batches = chain([first], batches)
+        self._n_begun += 1
+        return self._perf_s() - began_s
 
-    def next(self) -> Any:
-        """Return the next batch; behind the last one of an epoch, the first of a new one."""
-        if not self._first:
-            try:
-                return next(self._batches)
-            except StopIteration:
-                self.begin()
-        return self._first.pop()
+    def _step(self) -> tuple[int, Any]:
+        """Make a step on the next batch, of a new epoch where one has ended; return its samples and its loss."""
+        batch = next(self._batches, None)
+        if batch is None:
+            self._begin_epoch()
+            batch = next(self._batches)
+        loss = loss_of(self.arm.step(batch))
+        loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
+        return samples_in(batch, self.arm.source.batch_size), loss
 
 
-class _LastLosses:
-    """The losses of the last batches, on the device until they are asked for: reading one would wait for it."""
-
-    def __init__(self, samples: float) -> None:
-        self._wanted, self._held = samples, 0
-        self._losses: deque[tuple[int, Any]] = deque()
-
-    def add(self, n_samples: int, loss: Any) -> None:
-        """Add the loss of a batch; nothing where the step returned none."""
-        if isinstance(loss, torch.Tensor):
-            loss = loss.detach()
-        elif not isinstance(loss, int | float):
-            return
-        self._losses.append((n_samples, loss))
-        self._held += n_samples
-        while len(self._losses) > 1 and self._held - self._losses[0][0] >= self._wanted:
-            self._held -= self._losses.popleft()[0]
-
-    def values(self) -> tuple[tuple[int, float], ...]:
-        """Return each with the samples of its batch."""
-        return tuple(
-            (n, float(loss.float().mean()) if isinstance(loss, torch.Tensor) else float(loss))
-            for n, loss in self._losses
-        )
+def _mean_loss(losses: Sequence[Any]) -> float | None:
+    """Return the mean of what steps returned, read now: on the way each would have waited for the device."""
+    known = [loss for loss in losses if isinstance(loss, torch.Tensor | int | float)]
+    return statistics.fmean(float(torch.as_tensor(loss).float().mean()) for loss in known) if known else None
 
 
 def process_states() -> list[SavedState]:
@@ -287,8 +219,7 @@ def _steady_cost(times_s: Sequence[float], samples: Sequence[int]) -> tuple[floa
     if len(times_s) < _LEAST_STEPS:
         return s_per_sample, None
     typical = statistics.median(t / max(1, n) for t, n in zip(times_s[half:], samples[half:], strict=True))
-    cold = [t - n * typical for t, n in zip(times_s[:half], samples[:half], strict=True)]
-    return s_per_sample, max(0.0, math.fsum(cold))
+    return s_per_sample, max(0.0, math.fsum(times_s[:half]) - sum(samples[:half]) * typical)
 
 
 def samples_in(batch: Any, batch_size: int) -> int:
@@ -300,9 +231,6 @@ def samples_in(batch: Any, batch_size: int) -> int:
 def _tensors_in(batch: Any) -> Iterator[torch.Tensor]:
     if isinstance(batch, torch.Tensor):
         yield batch
-    elif isinstance(batch, Mapping):
-        for part in batch.values():
-            yield from _tensors_in(part)
-    elif isinstance(batch, list | tuple):
-        for part in batch:
+    elif isinstance(batch, Mapping | list | tuple):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
             yield from _tensors_in(part)

@@ -1,10 +1,10 @@
-"""The schedule of a comparison: blocks in which each arm has one trial, as many and as long as the budget holds.
+"""The schedule of a comparison: blocks in which each arm has one trial, as many as the budget holds.
 
 Pairs of blocks mirror each other (A B C, C B A), so that what drifts evenly over a pair falls on all arms alike; the
 first order of each pair is random. All trials of a block train on as many samples. The fastest arm's takes 5 s or more,
 below which energy is not counted. Where the budget would hold too few blocks of such, trials are far shorter and more:
 of the same time, many short blocks tell more than few long ones, most of all where the machine is busy with something
-else for seconds at a time (docs/comparison.md). Each block is planned anew, so that the blocks fill the budget.
+else for seconds at a time (docs/comparison.md). Each block is planned anew from what the trials before it took.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from dataclasses import dataclass
 from greenlove_tracker.forecasting import LEAST_ENERGY_S
 
 LEAST_BLOCKS = 2  # below it nothing tells the arms from what passes
-_WANTED_BLOCKS = 4  # three degrees of freedom for each arm: t(0.975) is 3.2 with three, and 12.7 with one
 _ENERGY_BLOCKS = 3  # with so many the trials stay long enough for their energy
-_SHORT_BLOCKS = (10, 8, 6)  # of trials without energy: pairs, as many as keep the trials worth their start
+_WANTED_BLOCKS = 4  # three degrees of freedom for each arm: t(0.975) is 3.2 with three, and 12.7 with one
+_SHORT_BLOCKS = (10, 8, 6, 4, 3, 2)  # of trials without energy: as many as keep them worth their start
 _LEAST_SHORT_S = 0.5  # of such a trial; steps of a few milliseconds are then a hundred
 _MOST_UNTIMED_SHARE = 0.2  # of a block of such
-_FEW_BLOCKS = 6  # below, what is left at the end would be a large part of the budget
-_MOST_LONGER = 1.5  # times the early blocks' trials, or those that are long enough for their energy
-_LEAST_OF_EARLY = (
-    0.5  # of the early blocks' trials: noise has one variance for all trials, and a shorter one's is larger
-)
 _MARGIN = 1.08  # of the length: noise of 3% then ends one trial in 250 below 5 s
 _FIRST_MARGIN = 1.25  # in the first block, whose times are known from a few steps of the warm-up only
+_FEW_BLOCKS = 6  # below, what is left at the end would be a large part of the budget
+_MOST_LONGER = 1.5  # times what is long enough: trials of few blocks take what would be left
 _SLACK = 1.05  # a block is begun where so many times its expected time is left
 _LARGEST_UNIT_SHARE = 0.2  # of a trial: batches of different sizes end together where that costs no more
 
@@ -72,24 +69,22 @@ class TrialSchedule:
 
     Args:
         seed: of the orders.
+
+    Attributes:
+        n_blocks: that were begun.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311  # an order, no secret
-        self._n_blocks = 0
+        self.n_blocks = 0
         self._last: tuple[str, ...] = ()
-        self._early_plan: BlockPlan | None = None
-
-    @property
-    def n_blocks(self) -> int:
-        """The blocks that were begun."""
-        return self._n_blocks
+        self._is_metered = True
+        self._n_short = 0  # blocks that there are to be, where they are short
 
     def order(self, arms: Sequence[str]) -> tuple[str, ...]:
         """Begin the next block, and return its arms in order: each second one mirrors the one before."""
-        is_mirror = self._n_blocks % 2 == 1
-        self._n_blocks += 1
-        if is_mirror and set(self._last) >= set(arms):
+        self.n_blocks += 1
+        if self.n_blocks % 2 == 0:
             return tuple(name for name in reversed(self._last) if name in arms)
         self._last = tuple(self._random.sample(list(arms), len(arms)))
         return self._last
@@ -101,87 +96,60 @@ class TrialSchedule:
             costs: of the arms, as known so far.
             left_s: of the budget.
         """
-        usable_s, done, early = left_s / _SLACK, self._n_blocks, self._early_plan
-        is_early = done < LEAST_BLOCKS
-        is_metered = early.is_metered if early is not None else True
-        if is_early and is_metered:
-            is_metered = _fits_metered(costs, usable_s, done)
-        if is_metered:
-            plan = _metered(costs, usable_s, done)
-        else:
-            plan = _shorter(costs, usable_s, done, None if is_early else early)
-        if is_early:
-            self._early_plan = plan
-        return plan
+        usable_s, done = left_s / _SLACK, self.n_blocks
+        long = _long(costs)
+        if done < LEAST_BLOCKS and self._is_metered:
+            first_s = long.expected_s if done else _long(costs, _FIRST_MARGIN).expected_s
+            self._is_metered = first_s + long.expected_s * max(0, _ENERGY_BLOCKS - done - 1) <= usable_s
+        if not self._is_metered:
+            return self._short(costs, usable_s)
+        if not done:
+            return _long(costs, _FIRST_MARGIN)
+        n_left = math.floor(usable_s / long.expected_s)
+        if n_left < 1:
+            return None
+        if done + n_left >= _FEW_BLOCKS:
+            return long
+        longer = min(_MOST_LONGER, usable_s / (n_left * long.expected_s))
+        unit = _unit(costs, long.samples)
+        plan = _plan(costs, max(long.samples, math.floor(longer * long.samples / unit) * unit), is_metered=True)
+        return plan if plan.expected_s <= usable_s else long
 
-    def planned_blocks(self, plan: BlockPlan, left_s: float) -> int:
-        """Return how many blocks there will be, those that were begun included, where the next ones are like this."""
-        return self._n_blocks + max(1, math.floor(left_s / _SLACK / plan.expected_s))
+    def _short(self, costs: Sequence[ArmCost], usable_s: float) -> BlockPlan | None:
+        """Return a block of trials so short that enough of them fit; at least the largest batch each."""
+        untimed_s, per_sample_s = sum(cost.untimed_s for cost in costs), sum(cost.s_per_sample for cost in costs)
+        for wanted in (self._n_short,) if self._n_short else _SHORT_BLOCKS:
+            if wanted <= self.n_blocks:
+                return None
+            allowed_s = usable_s / (wanted - self.n_blocks)
+            samples = max(math.floor((allowed_s - untimed_s) / per_sample_s), *(cost.batch_size for cost in costs))
+            unit = _unit(costs, samples)
+            plan = _plan(costs, samples // unit * unit)
+            is_worth_it = (
+                untimed_s <= _MOST_UNTIMED_SHARE * plan.expected_s
+                and plan.samples * min(cost.s_per_sample for cost in costs) >= _LEAST_SHORT_S
+            )
+            if plan.expected_s <= allowed_s and (is_worth_it or wanted <= _WANTED_BLOCKS or self._n_short):
+                self._n_short = wanted
+                return plan
+        return None
 
 
 def budget_for(costs: Sequence[ArmCost], spent_s: float) -> float:
     """Return the budget in s that holds enough blocks of long trials, after what was spent before them."""
-    long_s = _plan(costs, _long_samples(costs)).expected_s
-    return spent_s + _SLACK * (_first_long(costs).expected_s + (_WANTED_BLOCKS - 1) * long_s)
+    first_s = _long(costs, _FIRST_MARGIN).expected_s
+    return spent_s + _SLACK * (first_s + (_WANTED_BLOCKS - 1) * _long(costs).expected_s)
 
 
-def _fits_metered(costs: Sequence[ArmCost], usable_s: float, done: int) -> bool:
-    """Return True where enough blocks fit whose trials are long enough for their energy."""
-    long_s = _plan(costs, _long_samples(costs)).expected_s
-    next_s = long_s if done else _first_long(costs).expected_s
-    return next_s + long_s * max(0, _ENERGY_BLOCKS - done - 1) <= usable_s
-
-
-def _metered(costs: Sequence[ArmCost], usable_s: float, done: int) -> BlockPlan | None:
-    """Return a block of trials long enough for their energy; few blocks are longer by what would be left at the end."""
-    if not done:
-        return _first_long(costs)
-    long = _plan(costs, _long_samples(costs), is_metered=True)
-    n_left = math.floor(usable_s / long.expected_s)
-    if n_left < 1:
-        return None
-    if done + n_left >= _FEW_BLOCKS:
-        return long
-    longer = min(_MOST_LONGER, usable_s / (n_left * long.expected_s))
-    unit = _unit(costs, long.samples)
-    plan = _plan(costs, math.floor(longer * long.samples / unit) * unit, is_metered=True)
-    return plan if plan.samples >= long.samples and plan.expected_s <= usable_s else long
-
-
-def _shorter(costs: Sequence[ArmCost], usable_s: float, done: int, early: BlockPlan | None) -> BlockPlan | None:
-    """Return a block of trials so short that enough of them fit; at least the largest batch each."""
-    untimed_s = sum(cost.untimed_s for cost in costs)
-    per_sample_s = sum(cost.s_per_sample for cost in costs)
-    least, most = max(cost.batch_size for cost in costs), math.inf
-    if early is not None:
-        least, most = max(least, math.ceil(_LEAST_OF_EARLY * early.samples)), _MOST_LONGER * early.samples
-    for wanted in (*_SHORT_BLOCKS, *range(_WANTED_BLOCKS, LEAST_BLOCKS - 1, -1)):
-        allowed_s = usable_s / max(1, wanted - done)
-        samples = math.floor(min((allowed_s - untimed_s) / per_sample_s, most))
-        unit = _unit(costs, samples)
-        plan = _plan(costs, max(samples // unit * unit, least))
-        is_worth_it = (
-            untimed_s <= _MOST_UNTIMED_SHARE * plan.expected_s
-            and plan.samples * min(cost.s_per_sample for cost in costs) >= _LEAST_SHORT_S
-        )
-        if plan.expected_s <= allowed_s and (is_worth_it or wanted <= _WANTED_BLOCKS):
-            return plan
-    return None
+def _long(costs: Sequence[ArmCost], margin: float = _MARGIN) -> BlockPlan:
+    """Return a block whose trials are long enough for their energy."""
+    samples = math.ceil(margin * LEAST_ENERGY_S / min(cost.s_per_sample for cost in costs))
+    unit = _unit(costs, samples)
+    return _plan(costs, -(-samples // unit) * unit, is_metered=True)
 
 
 def _plan(costs: Sequence[ArmCost], samples: int, *, is_metered: bool = False) -> BlockPlan:
     return BlockPlan(samples, sum(cost.trial_s(samples) for cost in costs), is_metered)
-
-
-def _first_long(costs: Sequence[ArmCost]) -> BlockPlan:
-    return _plan(costs, _long_samples(costs, _FIRST_MARGIN), is_metered=True)
-
-
-def _long_samples(costs: Sequence[ArmCost], margin: float = _MARGIN) -> int:
-    fastest = min(cost.s_per_sample for cost in costs)
-    samples = math.ceil(margin * LEAST_ENERGY_S / fastest)
-    unit = _unit(costs, samples)
-    return -(-samples // unit) * unit
 
 
 def _unit(costs: Sequence[ArmCost], samples: int) -> int:

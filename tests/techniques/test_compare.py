@@ -22,7 +22,7 @@ from greenlove_tracker.logs.comparisons import read_comparison  # noqa: E402
 from greenlove_tracker.logs.run_rows import COMPARISON  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.pricing import Rates  # noqa: E402
-from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, rows_of  # noqa: E402
+from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Rows  # noqa: E402
 from greenlove_tracker.techniques.technique import NotApplicableError, combined  # noqa: E402
 
 
@@ -133,11 +133,10 @@ def test_too_short_says_which_budget_would_do(tmp_path):
 
 
 @pytest.mark.slow
-def test_equal_arms_have_equal_losses_after_equal_samples(bench):
+def test_equal_arms_train_alike(bench):
     comparison = bench.compare([same("a"), same("b")])
     losses = [[t.loss for t in comparison.trials if t.arm == arm] for arm in (BASELINE, "a", "b")]
     assert losses[0] == losses[1] == losses[2] and losses[0][0] > losses[0][-1]
-    assert {row.final_loss for row in comparison.rows} == {comparison.baseline.final_loss}
     assert not any(row.notes for row in comparison.rows)
 
 
@@ -260,7 +259,7 @@ def test_what_is_spent_once_is_kept_apart_and_in_the_whole_run(bench):
 
 
 @pytest.mark.slow
-def test_a_loss_that_drifts_and_one_that_is_no_number_are_said(bench):
+def test_what_an_arm_counted_and_a_loss_that_is_no_number_are_said(bench):
     def learning(name, rate):
         def apply(parts):
             for group in parts["optimizer"].param_groups:
@@ -273,7 +272,7 @@ def test_a_loss_that_drifts_and_one_that_is_no_number_are_said(bench):
     rows = {row.name: row for row in bench.compare([learning("slow", 1e-5), learning("wild", 1e5)]).rows}
     assert rows["slow"].notes[:2] == ("It learns at another rate", "3 of 100 steps were skipped")
     assert "could not be read: ZeroDivisionError" in rows["slow"].notes[2]
-    assert "above the baseline's" in rows["slow"].learns_otherwise
+    assert not rows["slow"].learns_otherwise
     assert "not a finite number" in rows["wild"].learns_otherwise
 
 
@@ -296,7 +295,7 @@ def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench):
     records = {BASELINE: ArmRecord(), "slower": ArmRecord()}
     for method, verdict in (("tdp_model", Verdict.COSTS_MORE), ("counter+constant", Verdict.SAVES)):
         trials = [replace(t, energy_method=method) for t in halved]
-        found = rows_of(trials, records, None, Accounting(Rates()))
+        found = Rows(trials, records, None, Accounting(Rates()))
         assert found.others[0].verdict is verdict
 
 
