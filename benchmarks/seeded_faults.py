@@ -491,8 +491,8 @@ FAULTS = (
     ),
     Fault(
         "report",
-        "report/run_report.py",
-        "points.append((elapsed_s, so_far_kwh * overhead))",
+        "report/learning_curves.py",
+        "points.append((elapsed_s, so_far_kwh * factor))",
         "points.append((elapsed_s, so_far_kwh))",
         "a chart's energy is without PUE",
         ("tests/rendering/test_pdf.py",),

@@ -19,7 +19,6 @@ UNKNOWN = "unknown"
 _FEW = 5  # below which a share says nothing
 _Z_95 = 1.959964  # standard deviations of a normal distribution that hold 95% of it
 _SECONDS_TOLD_S = 600  # the seconds of a longer time may be left out
-_MINUTES_TOLD_DAYS = 30  # the minutes of a longer time say nothing
 _MOST_TOLD = 0.99  # of a probability: the tails of a forecast beyond it are an assumption
 
 _ENERGY_STEPS = ((1e-6, "GWh"), (1e-3, "MWh"), (1, "kWh"), (1e3, "Wh"), (1e6, "mWh"), (1e9, "µWh"))
@@ -94,9 +93,9 @@ def money(value_usd: float | None) -> str:
 
 
 def duration(value_s: float | None) -> str:
-    """Write a duration in s, each number with its unit: 4.20 ms, 42.3 s, 3 min 8 s, 2 h 5 min, 1 d 5 h 24 min.
+    """Write a duration in s, each number with its unit: 4.20 ms, 42.3 s, 3 min 8 s, 2 h 5 min, 1 d 5 h.
 
-    From 30 d on without minutes: 412 d 5 h. `parse_span_s` of `greenlove_tracker.scheduling.times` reads all of it.
+    `parse_span_s` of `greenlove_tracker.scheduling.times` reads all of it.
     """
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
@@ -112,19 +111,16 @@ def duration(value_s: float | None) -> str:
         parts = ((seconds // 60, "min"), (seconds % 60, "s"))
     elif minutes < 24 * 60:
         parts = ((minutes // 60, "h"), (minutes % 60, "min"))
-    elif minutes < _MINUTES_TOLD_DAYS * 24 * 60:
-        parts = ((minutes // (24 * 60), "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min"))
     else:
         parts = ((hours // 24, "d"), (hours % 24, "h"))
     return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
 def brief_duration(value_s: float | None) -> str:
-    """Write a duration in s where there is little room: without seconds from 10 min on, or minutes from a day on."""
+    """Write a duration in s where there is little room: without seconds from 10 min on."""
     if value_s is None or not math.isfinite(value_s) or abs(value_s) < _SECONDS_TOLD_S:
         return duration(value_s)
-    step_s = 60 if abs(value_s) < SECONDS_PER_DAY else SECONDS_PER_HOUR
-    return duration(round(value_s / step_s) * step_s)
+    return duration(value_s if abs(value_s) > SECONDS_PER_DAY else round(value_s / 60) * 60)
 
 
 QUANTITIES: dict[str, tuple[str, Text]] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from greenlove_tracker.cli.base import cli, csv_option, hours_option, json_option, logs_of
+from greenlove_tracker.cli.base import cli, csv_option, hours_option, json_option, logs_of, show
 from greenlove_tracker.config import load_settings, time_limit
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -69,18 +69,18 @@ def forecast(
     limit_s = None if limit is None else limit.limit_s
     hours_s = None if max_hours is None else max_hours * SECONDS_PER_HOUR
     if epochs is not None or samples is not None or steps is not None:
-        click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps, limit_s, as_json=as_json))
+        _show_exploration(logs_of(log_dir), epochs, samples, steps, limit_s, as_json=as_json)
     elif n_runs is not None:
         if as_csv:
             raise UsageError("--runs gives text or --json")
         if max_hours is not None:
             raise UsageError("--runs sums the time of all runs, whichever machines they are on: leave --hours out")
-        click.echo(sweep_text(logs_of(log_dir), n_runs, as_json=as_json, project=of_project))
+        _show_sweep(logs_of(log_dir), n_runs, as_json=as_json, project=of_project)
     elif hours_s is not None and is_of_exploration(logs := logs_of(log_dir), hours_s):
-        click.echo(exploration_text(logs, None, None, None, limit_s, as_json=as_json))
+        _show_exploration(logs, None, None, None, limit_s, as_json=as_json)
     else:
         style = "json" if as_json else "csv" if as_csv else "text"
-        click.echo(outcomes_text(logs_of(log_dir, may_be_empty=as_json), quantity, style, hours_s))
+        _show_outcomes(logs_of(log_dir, may_be_empty=as_json), quantity, style, hours_s)
 
 
 def is_of_exploration(logs: Logs, limit_s: float) -> bool:
@@ -90,7 +90,7 @@ def is_of_exploration(logs: Logs, limit_s: float) -> bool:
         UsageError: where it is about neither: every training is done, or forecast nothing.
     """
     from greenlove_tracker.logs.trials import has_trials
-    from greenlove_tracker.report.wording import time_fit_of
+    from greenlove_tracker.report.forecast_report import time_fit_of
 
     last = None
     for run in logs.readable():
@@ -101,8 +101,8 @@ def is_of_exploration(logs: Logs, limit_s: float) -> bool:
     return last.is_exploration
 
 
-def outcomes_text(logs: Logs, quantity: str, style: str, limit_s: float | None = None) -> str:
-    """Return each run's forecast beside its outcome.
+def _show_outcomes(logs: Logs, quantity: str, style: str, limit_s: float | None = None) -> None:
+    """Print each run's forecast beside its outcome.
 
     Args:
         logs: of a directory, or of one run.
@@ -111,31 +111,31 @@ def outcomes_text(logs: Logs, quantity: str, style: str, limit_s: float | None =
         limit_s: of the time of runs that are not done, from their start; default: each one's own.
     """
     from greenlove_tracker.logs.csvio import csv_text
-    from greenlove_tracker.report.screens import forecast_table
-    from greenlove_tracker.report.wording import outcome_of, time_limit_sentence
+    from greenlove_tracker.report.forecast_report import forecasts_document, outcome_of, time_limit_sentence
 
     column = _QUANTITIES[quantity]
-    n_explorations, found, time_limits = 0, [], []
+    found, time_limits = [], []
     for run in logs.readable():
         if run.is_exploration:
-            n_explorations += not run.is_comparison
             continue
         found.append(outcome := outcome_of(run, column, limit_s))
         if outcome is not None and outcome.time_fit is not None:
-            time_limits.append(f"{run.run_id}: {time_limit_sentence(run, limit_s)}")
+            time_limits.append(f"{run.run_id}: {time_limit_sentence(run, limit_s)}.")
     outcomes = [outcome for outcome in found if outcome is not None]
-    if style == "text":
-        return forecast_table(outcomes, column, len(found) - len(outcomes), n_explorations, time_limits)
     rows = [outcome.as_dict() for outcome in outcomes]
-    if style == "json":
-        return json.dumps({"forecasts": rows, "problems": [str(problem) for problem in logs.problems]}, indent=2)
-    return csv_text(list(rows[0]), rows).rstrip("\n") if rows else ""
+    if style == "text":
+        show(forecasts_document(outcomes, column, len(found) - len(outcomes), time_limits))
+    elif style == "json":
+        problems = [str(problem) for problem in logs.problems]
+        click.echo(json.dumps({"forecasts": rows, "problems": problems}, indent=2))
+    elif rows:
+        click.echo(csv_text(list(rows[0]), rows).rstrip("\n"))
 
 
-def exploration_text(
+def _show_exploration(
     logs: Logs, epochs: int | None, samples: int | None, steps: int | None, limit_s: float | None, *, as_json: bool
-) -> str:
-    """Return the last exploration's forecast for other numbers of epochs, samples or steps; nothing is run.
+) -> None:
+    """Print the last exploration's forecast for other numbers of epochs, samples or steps; nothing is run.
 
     Args:
         logs: of a directory, or of one exploration.
@@ -151,7 +151,7 @@ def exploration_text(
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
     from greenlove_tracker.extrapolation.time_fit import time_fit
     from greenlove_tracker.logs.trials import explored_plan
-    from greenlove_tracker.report.screens import forecast_screen
+    from greenlove_tracker.report.exploration_report import exploration_document
 
     run = logs.latest_exploration()
     if run is None:
@@ -161,14 +161,15 @@ def exploration_text(
     if limit_s is not None:
         fit = time_fit(forecast, limit_s)
     if not as_json:
-        return forecast_screen(forecast, run.trials, time.time(), fit)
+        show(exploration_document(forecast, run.trials, now_utc_s=time.time(), fit=fit))
+        return
     estimates = {quantity: (e := getattr(forecast, quantity)) and asdict(e) for quantity in _QUANTITIES.values()}
     warnings = [str(warning) for warning in forecast.warnings]
-    return json.dumps({"plan": asdict(plan), **estimates, "warnings": warnings}, indent=2)
+    click.echo(json.dumps({"plan": asdict(plan), **estimates, "warnings": warnings}, indent=2))
 
 
-def sweep_text(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = None) -> str:
-    """Return what ``n_runs`` runs like the finished ones of a log directory will take.
+def _show_sweep(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = None) -> None:
+    """Print what ``n_runs`` runs like the finished ones of a log directory will take.
 
     Args:
         logs: of a directory.
@@ -182,7 +183,7 @@ def sweep_text(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = 
     from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
     from greenlove_tracker.logs.schema import unit_of
     from greenlove_tracker.logs.tables import QUANTITIES
-    from greenlove_tracker.report.screens import sweep_screen
+    from greenlove_tracker.report.forecast_report import sweep_document
 
     projects, finished = set(), []
     for run in logs.readable():
@@ -203,7 +204,8 @@ def sweep_text(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = 
     }
     warnings = [str(warning) for warning in sweep_warnings(len(finished))]
     if not as_json:
-        return sweep_screen(n_runs, totals, n_unknown, len(finished), warnings, project)
+        show(sweep_document(n_runs, totals, n_unknown, len(finished), warnings, project))
+        return
     estimates = {quantity: estimate and asdict(estimate) for quantity, estimate in totals.items()}
     found = {
         "runs": n_runs,
@@ -213,4 +215,4 @@ def sweep_text(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = 
         "unknown": n_unknown,
         "warnings": warnings,
     }
-    return json.dumps(found, indent=2)
+    click.echo(json.dumps(found, indent=2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shlex
 import shutil
 import sys
@@ -24,7 +23,7 @@ from greenlove_tracker.cli.base import (
     show,
 )
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
-from greenlove_tracker.console import LiveScreen, is_terminal
+from greenlove_tracker.console import LiveScreen
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 _MAX_PROBLEMS = 20
 _BY_CTRL_C = 130  # as a shell ends: 128 and the number of the signal
+_OTHER_LINES = 9  # of the screen of watch, beside its runs
 _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
@@ -51,24 +51,24 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
     """
     from greenlove_tracker.logs.directory import FollowedDirectory
     from greenlove_tracker.logs.storage import place
-    from greenlove_tracker.report.watch_screen import MOST_ENDED, watch_screen
+    from greenlove_tracker.rendering import terminal
+    from greenlove_tracker.report.watch import MOST_ENDED, watch_document
 
     path = place(load_settings().log_dir if log_dir is None else log_dir)
     is_live = LiveScreen.is_possible() and not once
     if path.exists() != path.is_dir() or not (is_live or path.exists()):
         raise UsageError(f"{path} is not a directory of logs; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
     followed = FollowedDirectory(path)
-    size = shutil.get_terminal_size()
     if not is_live:
-        width = size.columns if is_terminal(sys.stdout) or "COLUMNS" in os.environ else 100
-        click.echo(watch_screen(followed.look(MOST_ENDED), time.time(), width=width))
+        show(watch_document(followed.look(MOST_ENDED), time.time()))
         return
     try:
         with LiveScreen() as screen:
             while True:
                 begun_s, size = time.monotonic(), shutil.get_terminal_size()  # it may be drawn wider
-                seen = followed.look(MOST_ENDED)
-                screen.draw(watch_screen(seen, time.time(), width=size.columns, height=size.lines))
+                most = max(1, size.lines - MOST_ENDED - _OTHER_LINES)
+                seen = watch_document(followed.look(MOST_ENDED), time.time(), most=most)
+                screen.draw(terminal.render(seen, width=min(size.columns, terminal.WIDTH)))
                 took_s = time.monotonic() - begun_s
                 time.sleep(max(every, took_s / _MOST_TIME_SHARE))
     except KeyboardInterrupt:  # the only way out; click would call it aborted, with code 1

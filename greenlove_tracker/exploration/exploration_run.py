@@ -22,9 +22,9 @@ from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.records import Clock, Field, RunStatus
-from greenlove_tracker.rendering import html
-from greenlove_tracker.report import screens
-from greenlove_tracker.report.exploration_report import exploration_document
+from greenlove_tracker.rendering import html, terminal
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.exploration_report import exploration_document, left_changed_notes, progress_line
 from greenlove_tracker.units import w_from_kwh_s
 from greenlove_tracker.workloads import Seen
 
@@ -153,12 +153,12 @@ class ExplorationRun(TrialSession):
         if n_trials:
             self._write_record()
         if self.settings.verbose > 0:
-            undoes = self.options.is_restored
-            say(screens.stopped_line(n_trials, undoes=undoes, left_changed=self.left_changed))
+            stopped = f"stopped by Ctrl-C after {fmt.plural(n_trials, 'trial')}"
+            say("\n".join([stopped, *left_changed_notes(self.left_changed)]))
 
     def show_progress(self, samples: int, relative_width: float | None = None) -> None:
         """Draw the line about the trial that comes next, and the width of the forecast so far."""
-        self.draw_status(screens.progress_line(self.spent_s, self.budget_s, samples, relative_width))
+        self.draw_status(progress_line(self.spent_s, self.budget_s, samples, relative_width))
 
     def forecast(self) -> Forecast:
         """Forecast the training from its record, as ``forecast_from_log`` does from the log.
@@ -194,23 +194,7 @@ class ExplorationRun(TrialSession):
         if options.auto_open_report:
             open_page(page.as_uri())
         if self.settings.verbose > 0:
-            say(
-                screens.exploration_screen(
-                    forecast,
-                    record.trials,
-                    spent_s,
-                    self.budget_s,
-                    advice,
-                    run_dir=session.shown_dir,
-                    now_utc_s=now_utc_s,
-                    undoes=options.is_restored,
-                    left_changed=self.left_changed,
-                    unprojected=why_none,
-                    fit=fit,
-                    precision=self._known("precision"),
-                    workload=self._known("workload"),
-                )
-            )
+            self._say(forecast, advice, now_utc_s, fit, why_none)
         elif self.left_changed:
             warnings.warn("the exploration left changed " + "; ".join(self.left_changed), stacklevel=3)
         may_ask = options.asks and self.settings.verbose > 0
@@ -231,6 +215,22 @@ class ExplorationRun(TrialSession):
             gpu_memory_estimate_gb=record.gpu_memory_estimate_gb,
         )
 
+    def _say(
+        self, forecast: Forecast, advice: str | None, now_utc_s: float, fit: TimeFit | None, why_none: str
+    ) -> None:
+        """Print the answer, what is to be known of it, and what can be done next."""
+        shown = self._session.shown_dir
+        notes = [*left_changed_notes(self.left_changed), *([advice] if advice else [])]
+        kind = wording.kind_sentence(Run(self._session.run_dir))
+        notes += [wording.sentence(kind)] if kind else []
+        notes += [f"No other GPUs: {why_none}."] if why_none else []
+        elsewhere = [] if why_none else [f"greenlove project {shown}"]
+        steps = [f"{shown}/dashboard.html", *elsewhere, f"greenlove forecast {shown} --epochs N    no new run needed"]
+        said = exploration_document(
+            forecast, self.record.trials, now_utc_s=now_utc_s, fit=fit, notes=notes, next_steps=steps
+        )
+        say(terminal.render(said))
+
     def _write_record(self) -> None:
         trials_log.write_trials(self._session.run_dir, self.record.trials)
         fields = trials_log.record_fields(self.record)
@@ -238,11 +238,6 @@ class ExplorationRun(TrialSession):
             fields = [*fields, Field("plan_batches_per_step", str(self.plan.batches_per_step))]
         self._session.write_fields(fields)
         self._session.note_kind(self.precision, self.workload)
-
-    def _known(self, name: str) -> Seen:
-        """Return the precision or the workload as the log has it: given or seen."""
-        fields, none = self._session.writer.fields, Field(name, "")
-        return Seen(fields.get(name, none).value, fields.get(f"{name}_basis", none).value)
 
     def _projections(self, forecast: Forecast) -> tuple[tuple[Projection, ...], str]:
         """Project onto other GPUs; none and why where that cannot be, as from a GPU in no table."""

@@ -1,14 +1,168 @@
-"""The axes of charts, whatever draws them: ticks, and lines thinned to the points that a page can show."""
+"""The geometry of charts, whatever draws them: ticks, shapes in shares of the plot, and lines thinned to what shows."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from greenlove_tracker.format import significant
-from greenlove_tracker.rendering.document import BarChart, LineChart
+from greenlove_tracker.rendering.document import BarChart, Chart, ColumnChart, LineChart, MarkChart, MarkedPoint
+
+MAX_POINTS = 500
+N_LOOKS = 5  # of lines, and of layers, that differ without colour; further ones begin anew
+_MAX_DOTS = 40  # of points that are marked one by one
+_MOST_LABELS = 8  # below columns
+_FARTHEST = 1.6  # times the largest point: what a range reaches beyond is cut off
+
+Points = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A shape of a chart, in shares of its plot: x from the left, y from the bottom.
+
+    Attributes:
+        kind: ``area``, ``line``, ``dot`` or ``text``.
+        look: its style, by name.
+        points: of an area its corners.
+        text: of a text what it says; of a dot its tooltip.
+    """
+
+    kind: str
+    look: str
+    points: Points
+    text: str = ""
+
+
+@dataclass
+class Plot:
+    """A chart, ready to be drawn: the ticks of both axes (share, label), shapes, and a legend (kind, look, name)."""
+
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    shapes: list[Shape] = field(default_factory=list)
+    legend: list[tuple[str, str, str]] = field(default_factory=list)
+    note: str = ""  # above the plot, at the right
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    low: float
+    high: float
+    ticks: Sequence[float]
+
+    def at(self, value: float) -> float:
+        return min(1.0, max(0.0, (value - self.low) / ((self.high - self.low) or 1.0)))
+
+    @property
+    def labels(self) -> list[tuple[float, str]]:
+        return [(self.at(t), label) for t, label in zip(self.ticks, tick_labels(self.ticks), strict=True)]
+
+
+def plot(chart: Chart) -> Plot:
+    """Lay a chart out."""
+    match chart:
+        case LineChart():
+            return _of_lines(chart)
+        case MarkChart():
+            return _of_marks(chart)
+        case ColumnChart():
+            return _of_columns(chart)
+
+
+def _of_lines(chart: LineChart) -> Plot:
+    every = [point for line in chart.lines for point in line.points]
+    xs = [*(x for x, _ in every), *(x for x, _ in chart.dots), *(x for x, *_ in chart.band)]
+    ys = [*(y for _, y in (*every, *chart.dots)), *(e for _, *ends in chart.band for e in ends)]
+    ys += [chart.level[0]] if chart.level else []
+    x_low, x_high = min(xs), max(xs)
+    x = _Axis(x_low, x_high, nice_ticks(x_low, x_high, 6, only_whole=chart.is_by_number))
+    y = _covering(ys, is_from_0=chart.is_from_0)
+
+    def spots(points: Sequence[tuple[float, float]]) -> Points:
+        return tuple((x.at(px), y.at(py)) for px, py in points)
+
+    named = [(x.at(at), name) for at, name in chart.x_names]
+    drawn = Plot(named or x.labels, y.labels, note=chart.level[1] if chart.level else "")
+    for span in chart.spans:
+        left, right = x.at(span.begin), x.at(span.end)
+        drawn.shapes.append(Shape("area", "span", ((left, 0.0), (right, 0.0), (right, 1.0), (left, 1.0))))
+        if span.name:
+            is_left = left + right < 1
+            at = (right if is_left else left, 0.94)
+            drawn.shapes.append(Shape("text", "start" if is_left else "end", (at,), span.name))
+    if chart.band:
+        edge = [(px, low) for px, low, _ in chart.band] + [(px, high) for px, _, high in reversed(chart.band)]
+        drawn.shapes.append(Shape("area", "band", spots(edge)))
+    if chart.level:
+        height = y.at(chart.level[0])
+        drawn.shapes.append(Shape("line", "level", ((0.0, height), (1.0, height))))
+    for i, line in enumerate(chart.lines):
+        look = f"line-{i % N_LOOKS}"
+        drawn.shapes.append(Shape("line", look, spots(line.points)))
+        if chart.is_by_number and len(line.points) <= _MAX_DOTS:
+            drawn.shapes += [
+                Shape("dot", look, (spot,), f"{chart.x_label} {px:,.6g}: {py:,.4g} {chart.y_label}")
+                for spot, (px, py) in zip(spots(line.points), line.points, strict=True)
+            ]
+        if chart.others:
+            drawn.legend.append(("line", look, line.name))
+    drawn.shapes += [
+        Shape("dot", "measured", (spot,), f"{px:,.6g}: {py:,.4g} {chart.y_label}")
+        for spot, (px, py) in zip(spots(chart.dots), chart.dots, strict=True)
+    ]
+    return drawn
+
+
+def _of_marks(chart: MarkChart) -> Plot:
+    x, y = (_of_values(chart, name) for name in ("x", "y"))
+    drawn = Plot(x.labels, y.labels)
+    for mark in sorted(chart.marks, key=lambda mark: mark.is_named):
+        at, look = (x.at(mark.x), y.at(mark.y)), "here" if mark.is_here else "chosen" if mark.is_named else "other"
+        if mark.x_range:
+            drawn.shapes.append(Shape("line", "range", tuple((x.at(end), at[1]) for end in mark.x_range)))
+        if mark.y_range:
+            drawn.shapes.append(Shape("line", "range", tuple((at[0], y.at(end)) for end in mark.y_range)))
+        tooltip = f"{mark.name}: {mark.x:,.3g} {chart.x_label}, {mark.y:,.3g} {chart.y_label}"
+        drawn.shapes.append(Shape("dot", look, (at,), tooltip))
+        if mark.is_named:
+            drawn.shapes.append(Shape("text", "mark-start" if at[0] < 0.6 else "mark-end", (at,), mark.name))
+    return drawn
+
+
+def _of_values(chart: MarkChart, name: str) -> _Axis:
+    values: list[float] = [getattr(mark, name) for mark in chart.marks]
+    ends = [end for mark in chart.marks for end in getattr(mark, f"{name}_range") or ()]
+    most = max(values) * _FARTHEST
+    return _covering([*values, *(min(end, most) for end in ends)], is_from_0=chart.is_from_0 or name == "x")
+
+
+def _of_columns(chart: ColumnChart) -> Plot:
+    n = len(chart.labels)
+    sums = [sum(heights[i] for _, heights in chart.series) for i in range(n)]
+    y = _covering(sums)
+    step = -(-n // _MOST_LABELS)
+    drawn = Plot([((i + 0.5) / n, label) for i, label in enumerate(chart.labels) if i % step == 0], y.labels)
+    below = [0.0] * n
+    for number, (name, heights) in enumerate(chart.series):
+        look = f"layer-{number % N_LOOKS}"
+        for i, height in enumerate(heights):
+            if height > 0:
+                left, right, low, high = (i + 0.12) / n, (i + 0.88) / n, y.at(below[i]), y.at(below[i] + height)
+                corners = ((left, low), (right, low), (right, high), (left, high))
+                drawn.shapes.append(Shape("area", look, corners))
+                below[i] += height
+        if len(chart.series) > 1:
+            drawn.legend.append(("area", look, name))
+    return drawn
+
+
+def mark_label(mark: MarkedPoint) -> str:
+    """Write a mark's name in a table, with what it is."""
+    return f"{mark.name} (here)" if mark.is_here and mark.name != "here" else mark.name
+
+
+# -- Ticks --
 
 
 def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: bool = False) -> list[float]:
@@ -16,9 +170,7 @@ def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: boo
     span = upper - lower
     if span <= 0:
         return [lower]
-    step = _step(span, n_wanted)
-    if only_whole:
-        step = max(1.0, step)
+    step = max(1.0, _step(span, n_wanted)) if only_whole else _step(span, n_wanted)
     first, last = math.ceil(lower / step - 1e-9), math.floor(upper / step + 1e-9)
     return [i * step for i in range(first, last + 1)]
 
@@ -35,16 +187,14 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     return [f"{tick:,.{decimals}f}" for tick in ticks]
 
 
-def y_ticks(chart: LineChart) -> list[float]:
-    """Return the ticks of the y axis: round numbers from 0, or below the lowest point, to above the highest."""
-    if chart.is_from_0:
-        highest = chart.highest * 1.02 or 1.0
-        step = nice_ticks(0.0, highest)[1]
-        return nice_ticks(0.0, step * math.ceil(highest / step))
-    lowest, highest = chart.lowest, chart.highest
-    step = _step(highest - lowest or abs(highest) or 1.0)
+def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:
+    """Return an axis of round numbers from 0, or below the lowest value, to above the highest."""
+    highest = max([*values, 0.0]) if is_from_0 else max(values)
+    lowest = min([0.0, *values]) if is_from_0 else min(values)
+    step = _step((highest * (1.02 if is_from_0 else 1.0) - lowest) or abs(highest) or 1.0)
     first, last = math.floor(lowest / step + 1e-9), math.ceil(highest / step - 1e-9)
-    return [i * step for i in range(first, max(last, first + 1) + 1)]
+    ticks = [i * step for i in range(first, max(last, first + 1) + 1)]
+    return _Axis(ticks[0], ticks[-1], ticks)
 
 
 def change_ticks(chart: BarChart) -> list[tuple[float, str]]:
@@ -61,86 +211,6 @@ def change_ticks(chart: BarChart) -> list[tuple[float, str]]:
     ]
 
 
-# -- What is shown of a chart where somebody points at it --
-
-MOST_STRETCHES = 120  # that can be pointed at; of more points, some stand together
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A part of a chart's width that is pointed at, and what is said of it.
-
-    Attributes:
-        left: where it begins, and
-        right: ends, as shares of the width.
-        x: of its value, as a share of the width, and
-        y: as a share of the height; None where several points stand together, or several lines.
-        text: the numbers.
-    """
-
-    left: float
-    right: float
-    x: float
-    y: float | None
-    text: str
-
-
-def stretches(chart: LineChart) -> list[Stretch]:
-    """Return the parts of a chart from left to right; each says its point, or the range of the points in it.
-
-    Thinned lines keep the lowest and the highest of each two points, and so does a stretch of them.
-    """
-    x_low, x_high, ticks = min(chart.x_values), max(chart.x_values), y_ticks(chart)
-    span = x_high - x_low or 1.0
-    groups = _groups(chart)
-    centres = [(group[0] + group[-1]) / 2 for group in groups]
-    edges = [x_low, *((a[-1] + b[0]) / 2 for a, b in itertools.pairwise(groups)), x_high]
-    found = []
-    for group, centre, (left, right) in zip(groups, centres, itertools.pairwise(edges), strict=True):
-        values = [[y for x, y in line.points if group[0] <= x <= group[-1]] for line in chart.lines]
-        is_one = len(values) == len(values[0]) == 1
-        y = (values[0][0] - ticks[0]) / (ticks[-1] - ticks[0]) if is_one else None
-        begin, end, x = ((value - x_low) / span for value in (left, right, centre))
-        found.append(Stretch(begin, end, x, y, _stretch_text(chart, group, values)))
-    return found
-
-
-def _groups(chart: LineChart) -> list[Sequence[float]]:
-    """Return the x values in groups, one each where they are few; pairs that were thinned together stay together."""
-    xs = sorted({x for line in chart.lines for x, _ in line.points})
-    if len(xs) <= MOST_STRETCHES:
-        return [[x] for x in xs]
-    size = 2 * -(-(len(xs) - 2) // (2 * MOST_STRETCHES))
-    inner = xs[1:-1]
-    groups = [inner[i : i + size] for i in range(0, len(inner), size)]
-    return [[xs[0], *groups[0]], *groups[1:-1], [*groups[-1], xs[-1]]]
-
-
-def _stretch_text(chart: LineChart, group: Sequence[float], values: Sequence[Sequence[float]]) -> str:
-    """Write a stretch: ``epoch: 3 · 1.86 s``, or ``epoch: 401 to 500 · 1.20 to 1.45 s``."""
-    where = " to ".join(dict.fromkeys(point_number(x) for x in (group[0], group[-1])))
-    named = [
-        f"{f'{line.name}: ' if line.name else ''}{_span_text(ys)} {chart.y_label}"
-        for line, ys in zip(chart.lines, values, strict=True)
-        if ys
-    ]
-    return f"{chart.x_label}: {where} · {' · '.join(named)}"
-
-
-def _span_text(values: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys(point_number(y) for y in (min(values), max(values))))
-
-
-def point_number(value: float) -> str:
-    """Write a number of a point: whole, or with three significant digits."""
-    return f"{value:,.0f}" if value.is_integer() else significant(value)
-
-
-MAX_POINTS = 500
-
-Points = tuple[tuple[float, float], ...]
-
-
 def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> Points:
     """Return at most ``limit`` points: of each stretch its lowest and its highest, so that no spike is lost."""
     if len(points) <= limit:
@@ -152,3 +222,24 @@ def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> P
         bucket = inner[i * len(inner) // n_buckets : (i + 1) * len(inner) // n_buckets]
         kept += sorted({min(bucket, key=lambda p: p[1]), max(bucket, key=lambda p: p[1])})
     return (*kept, points[-1])
+
+
+def chart_rows(chart: Chart, most: int = 12) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a chart as a table, thinned out."""
+    if isinstance(chart, MarkChart):
+        heads: tuple[str, ...] = ("", chart.x_label, chart.y_label)
+        return heads, [(mark_label(mark), f"{mark.x:,.4g}", f"{mark.y:,.4g}") for mark in chart.marks]
+    if isinstance(chart, ColumnChart):
+        columns: list[tuple[str, dict[str, float]]] = [
+            (name, dict(zip(chart.labels, heights, strict=True))) for name, heights in chart.series
+        ]
+        heads = ("", *(f"{name}, {chart.y_label}" for name, _ in columns))
+        return heads, [(label, *(f"{found[label]:,.4g}" for _, found in columns)) for label in chart.labels]
+    lines = [dict(line.points) for line in chart.lines]
+    xs = sorted({x for points in lines for x in points})
+    names, shown = dict(chart.x_names), xs[:: max(1, -(-len(xs) // most))]
+    heads = (chart.x_label, *(", ".join(filter(None, (line.name, chart.y_label))) for line in chart.lines))
+    rows = [
+        (names.get(x, f"{x:,.6g}"), *(f"{points[x]:,.4g}" if x in points else "" for points in lines)) for x in shown
+    ]
+    return heads, rows

@@ -52,26 +52,31 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
-    """A figure with how it was obtained; of one that is "unknown" ``how`` says why.
+    """A figure, as a tile of its own.
 
     Attributes:
+        label: what it is.
+        value: as it is printed.
+        note: how it is known, in a word or two; of one that is "unknown" why.
         range: both ends of its interval, as it is printed; empty: none is known.
+        at: where the value lies between them, 0..1.
     """
 
     label: str
     value: str
-    how: tuple[str, ...]
+    note: str = ""
     range: str = ""
+    at: float | None = None
 
     @property
-    def details(self) -> tuple[str, ...]:
-        """The range, and the parts of ``how``."""
-        return (f"95% range {self.range}", *self.how) if self.range else self.how
+    def is_modelled(self) -> bool:
+        """True where no hardware measured it, for the accent of models."""
+        return self.note in ("modelled", "simulated", "forecast")
 
     @property
-    def how_text(self) -> str:
-        """The same as one line."""
-        return " · ".join(self.details)
+    def how(self) -> str:
+        """The note and the range in one line."""
+        return " · ".join(filter(None, (self.note, f"95% range {self.range}" if self.range else "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadedSpan:
+    """A stretch of a chart's x axis that is shaded, with a name or without."""
+
+    begin: float
+    end: float
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LineChart:
     """A line over a number axis, or several.
 
@@ -125,6 +139,8 @@ class LineChart:
         name: of the first line, where there are others.
         others: further lines.
         is_from_0: the y axis begins at 0, so that heights can be compared; else below the lowest point.
+        spans: stretches of x that are shaded.
+        x_names: what stands at the ticks of the x axis; empty: round numbers.
     """
 
     title: str
@@ -137,6 +153,8 @@ class LineChart:
     name: str = ""
     others: tuple[Line, ...] = ()
     is_from_0: bool = True
+    spans: tuple[ShadedSpan, ...] = ()
+    x_names: tuple[tuple[float, str], ...] = ()
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -144,38 +162,53 @@ class LineChart:
         return (Line(self.name, self.points), *self.others)
 
     @property
-    def x_values(self) -> tuple[float, ...]:
-        """The x of everything drawn."""
-        of_others = (point for line in self.others for point in line.points)
-        return tuple(values[0] for values in (*self.points, *of_others, *self.dots, *self.band))
-
-    @property
-    def highest(self) -> float:
-        """The highest y of everything drawn, and no less than 0 where the axis begins there."""
-        return max([*self._heights, *([0.0] if self.is_from_0 else [])])
-
-    @property
-    def lowest(self) -> float:
-        """The lowest y of everything drawn."""
-        return min([*self._heights, *(low for _, low, _ in self.band)])
-
-    @property
-    def _heights(self) -> list[float]:
-        of_others = (point for line in self.others for point in line.points)
-        heights = [values[-1] for values in (*self.points, *of_others, *self.dots, *self.band)]
-        return heights if self.level is None else [*heights, self.level[0]]
-
-    @property
     def is_by_number(self) -> bool:
-        """True where x is the number of an epoch, of the run or of a trial, or that of a trial."""
-        return self.x_label.partition(" ")[0].rstrip(",") in ("epoch", "trial")
+        """True where x is the number of an epoch or of a trial."""
+        return self.x_label.partition(" ")[0] in ("epoch", "trial")
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedPoint:
+    """A point with the ranges of both its values; one that is the choice, or this machine, stands out by its name."""
+
+    name: str
+    x: float
+    y: float
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    is_named: bool = False
+    is_here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkChart:
+    """Points by two quantities, both from 0 on unless ``is_from_0`` is False, of the y axis."""
+
+    title: str
+    x_label: str
+    y_label: str
+    marks: tuple[MarkedPoint, ...]
+    is_from_0: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChart:
+    """Columns side by side, each a stack: ``series`` are (name, a height for each label), the first at the bottom."""
+
+    title: str
+    y_label: str
+    labels: tuple[str, ...]
+    series: tuple[tuple[str, tuple[float, ...]], ...]
+
+
+Chart = LineChart | MarkChart | ColumnChart
 
 
 @dataclass(frozen=True, slots=True)
 class ChartRow:
     """Charts side by side."""
 
-    charts: tuple[LineChart, ...]
+    charts: tuple[Chart, ...]
 
 
 _MOST_OF_BASELINE = 2.0  # that intervals are drawn to

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 
 from greenlove_tracker.rendering import document as doc
-
-_MOST_POINTS = 12  # of a line, in a table
+from greenlove_tracker.rendering.axes import chart_rows
 
 
 def render(document: doc.Document) -> str:
@@ -30,14 +29,14 @@ def _block(block: doc.Block) -> list[str]:
         case doc.Paragraph():
             return [in_markdown(block.text)]
         case doc.KeyFigures():
-            figures = [(f.label, f"**{in_markdown(f.value)}**", in_markdown(f.how_text)) for f in block.figures]
+            figures = [(f.label, f"**{in_markdown(f.value)}**", in_markdown(f.how)) for f in block.figures]
             return [_table(("", "", ""), figures, numbers=())]
         case doc.Table():
             rows = [tuple(map(in_markdown, row)) for row in block.rows]
             numbers = tuple(i for i, column in enumerate(block.columns) if column.is_number)
             return [_table(tuple(in_markdown(column.title) for column in block.columns), rows, numbers)]
         case doc.ChartRow():
-            return [part for chart in block.charts for part in _line(chart)]
+            return [part for chart in block.charts for part in _chart(chart)]
         case doc.BarChart():
             bars = [(in_markdown(bar.label), in_markdown(bar.text)) for bar in block.bars]
             return [in_markdown(block.title), _table(("", ""), bars, numbers=(1,))]
@@ -54,14 +53,11 @@ def _verbatim(text: str) -> str:
     return f"{fence}text\n{lines}\n{fence}"
 
 
-def _line(chart: doc.LineChart) -> list[str]:
-    found = [dict(line.points) for line in chart.lines]
-    xs = sorted({x for points in found for x in points})
-    shown = xs[:: max(1, -(-len(xs) // _MOST_POINTS))]
-    rows = [(f"{x:,.6g}", *(f"{points[x]:,.4g}" if x in points else "" for points in found)) for x in shown]
-    heads = [in_markdown(", ".join(filter(None, (line.name, chart.y_label)))) for line in chart.lines]
-    title = f"**{in_markdown(chart.title)}**" + (f" ({in_markdown(chart.level[1])})" if chart.level else "")
-    return [title, _table((in_markdown(chart.x_label), *heads), rows, range(len(heads) + 1))]
+def _chart(chart: doc.Chart) -> list[str]:
+    heads, rows = chart_rows(chart)
+    note = f" ({in_markdown(chart.level[1])})" if isinstance(chart, doc.LineChart) and chart.level else ""
+    cells = [tuple(map(in_markdown, row)) for row in rows]
+    return [f"**{in_markdown(chart.title)}**{note}", _table(tuple(map(in_markdown, heads)), cells, range(len(heads)))]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:

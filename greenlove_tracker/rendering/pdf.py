@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import count, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 from reportlab.lib.pagesizes import A4, LETTER
@@ -35,63 +34,47 @@ _BETWEEN_CHARTS_PT = 18.0
 _BELOW_BARS_PT = 8.0
 _MONOSPACED = "Courier"  # of the fonts that every reader of PDF has
 _INDENT_PT = 4.8  # of a blank at the beginning of a verbatim line: a character of it at 8 pt
-_FEW_PAGES = 2  # need no contents
+_SHORT_VERDICT = 80  # characters, up to which a verdict is set largest
+_BETWEEN_TILES_PT, _TILE_PADDING_PT = 8.0, 7.0
+_CELL_PADDING_PT = 7.5  # at the right of a cell
+_MEASURED_ROWS = 200  # of a table, for the widths of its columns
 _STAMP_SHARE, _STAMP_PT = 0.6, 110.0  # of the diagonal; the largest size of its letters
 
 
 def render(document: doc.Document, *, page_size: str = "A4") -> bytes:
-    """Return the PDF of a document, laid out until every page number in it is right, at most three times.
+    """Return the PDF of a document, laid out twice: the first time its pages are counted.
 
     Raises:
         UsageError: where the page size is unknown.
     """
     if page_size not in PAGE_SIZES:
         raise UsageError(f"no page size {page_size!r}: choose from {', '.join(PAGE_SIZES)}")
-    pages = Pages()
-    for _ in range(3):
-        before = pages
-        data, pages = _laid_out(document, PAGE_SIZES[page_size], before)
-        if pages == before:
-            break
-    return data
-
-
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """The number of pages, and that of each heading's."""
-
-    count: int = 0
-    of_headings: tuple[int, ...] = ()
+    _, n_pages = _laid_out(document, PAGE_SIZES[page_size], 0)
+    return _laid_out(document, PAGE_SIZES[page_size], n_pages)[0]
 
 
 class HeadingText(Text):
-    """The title of a section, which the contents lead to."""
+    """The title of a section, which viewers list beside the pages."""
 
-    def __init__(self, title: str, number: int) -> None:
+    def __init__(self, title: str) -> None:
         super().__init__(charts.markup(title), charts.HEADING)
-        self.title, self.anchor = title, _anchor(number)
-
-
-def _anchor(number: int) -> str:
-    return f"s{number}"
+        self.title = title
 
 
 class _Template(SimpleDocTemplate):
-    """Notes the page of each heading, and puts it into the outline that viewers show beside the pages."""
+    """Puts each heading into the outline that viewers show beside the pages."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.pages_of_headings: list[int] = []
+    n_headings = 0
 
     def afterFlowable(self, flowable: Flowable) -> None:  # noqa: N802  # reportlab's name
-        """Note the page of a heading; reportlab calls this for each flowable that was drawn."""
+        """Note a heading; reportlab calls this for each flowable that was drawn."""
         if isinstance(flowable, HeadingText):
-            self.canv.bookmarkPage(flowable.anchor)
-            self.canv.addOutlineEntry(flowable.title, flowable.anchor)
-            self.pages_of_headings.append(self.page)
+            self.n_headings += 1
+            self.canv.bookmarkPage(f"s{self.n_headings}")
+            self.canv.addOutlineEntry(flowable.title, f"s{self.n_headings}")
 
 
-def _laid_out(document: doc.Document, size: tuple[float, float], pages: Pages) -> tuple[bytes, Pages]:
+def _laid_out(document: doc.Document, size: tuple[float, float], n_pages: int) -> tuple[bytes, int]:
     pdf_fonts.register_fonts()
     buffer = io.BytesIO()
     template = _Template(
@@ -108,10 +91,10 @@ def _laid_out(document: doc.Document, size: tuple[float, float], pages: Pages) -
 
     def frame(canvas: Canvas, _template: object) -> None:
         _draw_stamp(canvas, document.stamp, size)
-        _draw_frame(canvas, document, size, pages.count)
+        _draw_frame(canvas, document, size, n_pages)
 
-    template.build(story(document, size[0] - 2 * _MARGIN_PT, pages), onFirstPage=frame, onLaterPages=frame)
-    return buffer.getvalue(), Pages(template.page, tuple(template.pages_of_headings))
+    template.build(story(document, size[0] - 2 * _MARGIN_PT), onFirstPage=frame, onLaterPages=frame)
+    return buffer.getvalue(), template.page
 
 
 def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
@@ -156,29 +139,25 @@ def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
         x_pt += canvas.stringWidth(part)
 
 
-def story(document: doc.Document, width_pt: float, pages: Pages) -> list[Flowable]:
-    """Return all of a document as flowables; its contents name the pages that an earlier layout found.
-
-    Args:
-        document: the document.
-        width_pt: of the text.
-        pages: of that layout; the first one has none.
-    """
+def story(document: doc.Document, width_pt: float) -> list[Flowable]:
+    """Return all of a document as flowables, within a width."""
+    is_short = len(document.verdict) <= _SHORT_VERDICT
     flowables: list[Flowable] = [
         Text(charts.markup(document.title), charts.TITLE),
+        *(
+            [Text(charts.markup(document.verdict), charts.VERDICT if is_short else charts.LONG_VERDICT)]
+            if document.verdict
+            else []
+        ),
         Text(charts.markup(document.subtitle), charts.SUBTITLE),
-        *([Text(charts.markup(document.verdict), charts.VERDICT)] if document.verdict else []),
         *_spelt_note(document),
     ]
-    numbers = count()
     for block, following in zip_longest(document.blocks, document.blocks[1:]):
         may_split = isinstance(following, doc.Table) and not _is_short(following)
         if may_split:
             flowables.append(CondPageBreak(_TABLE_BEGINS_PT))
         if isinstance(block, doc.Heading):
-            number = next(numbers)
-            flowables += _contents(document, pages) if number == 0 else []
-            heading = HeadingText(block.text, number)
+            heading = HeadingText(block.text)
             heading.keepWithNext = not may_split
             flowables.append(heading)
         else:
@@ -205,18 +184,6 @@ def _spelt_note(document: doc.Document) -> list[Flowable]:
         f"{charts.markup(min(missing))}. The page of HTML shows all."
     )
     return [Text(text, charts.NOTE)]
-
-
-def _contents(document: doc.Document, pages: Pages) -> list[Flowable]:
-    """List the headings with their pages, in one paragraph; nothing in a short report."""
-    titles = [block.text for block in document.blocks if isinstance(block, doc.Heading)]
-    if pages.count <= _FEW_PAGES or len(titles) != len(pages.of_headings):
-        return []
-    entries = []
-    for number, (title, page) in enumerate(zip(titles, pages.of_headings, strict=True)):
-        at = f'\N{NO-BREAK SPACE}<font name="{pdf_fonts.BOLD}">{page}</font>'
-        entries.append(f'<link href="#{_anchor(number)}">{charts.markup(title)}</link>{at}')
-    return [Text(f"Contents: {' · '.join(entries)}", charts.NOTE)]
 
 
 def _flowables(block: doc.Block, width_pt: float) -> list[Flowable]:
@@ -278,26 +245,40 @@ def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequ
 
 def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
     each_pt = (width_pt - _BETWEEN_CHARTS_PT * (len(block.charts) - 1)) / len(block.charts)
-    cells = [[Text(charts.markup(c.title), charts.CHART_TITLE), charts.line_chart(c, each_pt)] for c in block.charts]
+    cells = [[Text(charts.markup(c.title), charts.CHART_TITLE), charts.chart(c, each_pt)] for c in block.charts]
     widths_pt = [each_pt + _BETWEEN_CHARTS_PT] * (len(cells) - 1) + [each_pt]
     style = [("LINEBELOW", (0, 0), (-1, -1), 0, charts.WHITE), ("RIGHTPADDING", (0, 0), (-1, -1), 0)]
     return _grid([cells], widths_pt, style)
 
 
 def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
-    rows = [
-        [
-            Text(charts.markup(figure.label), charts.FIGURE_LABEL),
-            Text(charts.markup(figure.value), charts.FIGURE_VALUE),
-            Text(charts.markup(figure.how_text), charts.FIGURE_HOW),
-        ]
-        for figure in block.figures
+    """Set figures as equal tiles in a row: the number, its range as a bar, and how it is known."""
+    each_pt = (width_pt - _BETWEEN_TILES_PT * (len(block.figures) - 1)) / len(block.figures)
+    cells, widths_pt, style = list[Any](), list[float](), list[Any]()
+    for figure in block.figures:
+        if cells:
+            cells.append("")
+            widths_pt.append(_BETWEEN_TILES_PT)
+        at = len(cells)
+        style += [("BACKGROUND", (at, 0), (at, 0), charts.PALE), ("LINEABOVE", (at, 0), (at, 0), 2, charts.GREEN)]
+        cells.append(_tile(figure, each_pt - 2 * _TILE_PADDING_PT))
+        widths_pt.append(each_pt)
+    padding = [(side, (0, 0), (-1, -1), _TILE_PADDING_PT) for side in ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")]
+    return _grid([cells], widths_pt, [*padding, ("LINEBELOW", (0, 0), (-1, -1), 0, charts.WHITE), *style])
+
+
+def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
+    size_pt = charts.FIGURE_VALUE.fontSize
+    natural_pt = pdf_fonts.text_width_pt(figure.value, pdf_fonts.BOLD, size_pt)
+    fitting = ParagraphStyle("fitting", charts.FIGURE_VALUE, fontSize=size_pt * min(1.0, 0.98 * width_pt / natural_pt))
+    note = charts.FIGURE_MODELLED if figure.is_modelled else charts.FIGURE_NOTE
+    return [
+        Text(charts.markup(figure.label), charts.FIGURE_LABEL),
+        Text(charts.markup(figure.value), fitting),
+        *([charts.range_bar(figure.at, width_pt)] if figure.at is not None else []),
+        *([Text(charts.markup(figure.range), charts.FIGURE_RANGE)] if figure.range else []),
+        *([Text(charts.markup(figure.note), note)] if figure.note else []),
     ]
-    widths_pt = (20 * mm, 48 * mm, width_pt - 68 * mm)
-    spacing = [("TOPPADDING", (0, 0), (-1, -1), 5), ("LINEABOVE", (0, 0), (-1, 0), 1.2, charts.GREEN)]
-    return _grid(
-        rows, widths_pt, [*spacing, ("TOPPADDING", (0, 0), (0, -1), 7.5), ("TOPPADDING", (2, 0), (2, -1), 8.5)]
-    )
 
 
 def _table(block: doc.Table, width_pt: float) -> Grid:
@@ -312,12 +293,33 @@ def _table(block: doc.Table, width_pt: float) -> Grid:
         rows.append(
             [_cell(cell, column.is_number, is_total) for cell, column in zip(cells, block.columns, strict=True)]
         )
-    unit_pt = width_pt / sum(column.weight for column in block.columns)
     extra = [("LINEBELOW", (0, 0), (-1, 0), 0.8, charts.GREY)] if has_head else []
     if block.has_total:
         extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, charts.GREY))
-    widths_pt = [column.weight * unit_pt for column in block.columns]
-    return _grid(rows, widths_pt, extra, repeatRows=int(has_head))
+    return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=int(has_head))
+
+
+def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
+    """Return the widths of columns in which no word and no number is split, where there is room; the rest by weight."""
+    least_pt, whole_pt = list[float](), list[float]()
+    for i, column in enumerate(block.columns):
+        texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
+        words = texts if column.is_number else [word for text in texts for word in text.split()]
+        for found, measured in ((least_pt, [*words, *column.title.split()]), (whole_pt, [*texts, column.title])):
+            widest = max(measured, key=len, default="")
+            found.append(pdf_fonts.text_width_pt(widest, pdf_fonts.BOLD, charts.CELL.fontSize) + _CELL_PADDING_PT)
+    room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
+    if room_pt < 0:
+        return [width_pt * least / sum(least_pt) for least in least_pt]
+    wanted_pt = [min(whole, most_pt) - least for whole, least in zip(whole_pt, least_pt, strict=True)]
+    wanted_pt = [max(0.0, wanted) for wanted in wanted_pt]
+    share = min(1.0, room_pt / (sum(wanted_pt) or 1.0))
+    rest_pt = room_pt - share * sum(wanted_pt)
+    weights = sum(column.weight for column in block.columns)
+    return [
+        least + share * wanted + rest_pt * column.weight / weights
+        for least, wanted, column in zip(least_pt, wanted_pt, block.columns, strict=True)
+    ]
 
 
 def _cell(text: str, is_number: bool, is_total: bool) -> Text:

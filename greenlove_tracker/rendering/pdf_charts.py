@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 from xml.sax.saxutils import escape
 
@@ -12,8 +12,8 @@ from reportlab.lib.colors import Color, HexColor
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.pdfbase.pdfmetrics import stringWidth
 
-from greenlove_tracker.rendering.axes import change_ticks, nice_ticks, tick_labels, y_ticks
-from greenlove_tracker.rendering.document import Bar, BarChart, BarStyle, LineChart
+from greenlove_tracker.rendering.axes import Plot, change_ticks, plot
+from greenlove_tracker.rendering.document import Bar, BarChart, BarStyle, Chart, ColumnChart
 from greenlove_tracker.rendering.pdf_fonts import BOLD, REGULAR, register_fonts, spans, text_width_pt
 
 # -- The PDF's colours and paragraph styles. Text from logs passes ``markup`` before it is set --
@@ -23,7 +23,9 @@ GREY = HexColor("#5c6863")
 RULE = HexColor("#d5dbd8")
 PALE = HexColor("#f3f6f4")
 GREEN = HexColor("#1f6f54")
+MIDDLE_GREEN = HexColor("#7fb79d")
 LIGHT_GREEN = HexColor("#dcebe4")
+AMBER = HexColor("#a8620a")  # what is modelled, and this machine among others
 WHITE = HexColor("#ffffff")
 STAMP = HexColor("#f0e3e1")  # pale: the text above it is read as easily as elsewhere
 
@@ -47,9 +49,10 @@ def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
     return ParagraphStyle(name, **(settings | more))
 
 
-TITLE = _style("title", 18, fontName=BOLD, leading=23)
+TITLE = _style("title", 11, fontName=BOLD, leading=15, textColor=GREEN)
 SUBTITLE = _style("subtitle", 9, textColor=GREY, spaceBefore=3, spaceAfter=14)
-VERDICT = _style("verdict", 11, leading=15, spaceAfter=10)
+VERDICT = _style("verdict", 24, fontName=BOLD, leading=30, spaceBefore=2, spaceAfter=16)
+LONG_VERDICT = _style("long_verdict", 16, fontName=BOLD, leading=21.5, spaceBefore=2, spaceAfter=14)
 HEADING = _style("heading", 11, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
 CHART_TITLE = _style("chart_title", 8.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
 BODY = _style("body", 8.5, leading=12.6, spaceBefore=3, spaceAfter=5)
@@ -60,46 +63,35 @@ CELL_NUMBER = _style("cell_number", 8, leading=10.8, alignment=2)
 CELL_NUMBER_BOLD = _style("cell_number_bold", 8, leading=10.8, alignment=2, fontName=BOLD)
 CELL_HEAD = _style("cell_head", 7.5, leading=10, textColor=GREY)
 CELL_NUMBER_HEAD = _style("cell_number_head", 7.5, leading=10, textColor=GREY, alignment=2)
-FIGURE_LABEL = _style("figure_label", 8.5, textColor=GREY, leading=17)
-FIGURE_VALUE = _style("figure_value", 12.5, fontName=BOLD, leading=17)
-FIGURE_HOW = _style("figure_how", 8, leading=11.2, spaceBefore=2)
+FIGURE_LABEL = _style("figure_label", 8.5, textColor=GREY)
+FIGURE_VALUE = _style("figure_value", 15, fontName=BOLD, leading=20)
+FIGURE_NOTE = _style("figure_note", 7.5, textColor=GREEN, leading=10)
+FIGURE_MODELLED = _style("figure_modelled", 7.5, textColor=AMBER, leading=10)
+FIGURE_RANGE = _style("figure_range", 7.5, textColor=GREY, leading=10)
 
 
 _SIZE_PT = 7.5
-
-_CHART_PT = 112.0
-
+_LINE_PT = 172.0  # of a chart, with its axes
 _BAR_PT, _BAR_STEP_PT = 10.0, 19.0
 _LEGEND_STEP_PT = 11.0
 
 _Anchor = Literal["start", "middle", "end"]
 
-_MAX_DOTS = 40  # of points that are marked one by one
-
-_LINE_STYLES: tuple[tuple[Color, tuple[float, ...]], ...] = (
-    (GREEN, ()),
-    (INK, (5, 3)),
-    (GREY, ()),
-    (GREEN, (1.5, 2)),
-    (INK, (6, 2, 1.5, 2)),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """A linear axis, from values to points on the page."""
-
-    low: float
-    high: float
-    start_pt: float
-    end_pt: float
-    ticks: tuple[float, ...]
-
-    def at(self, value: float) -> float:
-        return self.start_pt + (value - self.low) / ((self.high - self.low) or 1.0) * (self.end_pt - self.start_pt)
-
-    def labels(self) -> list[tuple[float, str]]:
-        return [(self.at(t), label) for t, label in zip(self.ticks, tick_labels(self.ticks), strict=True)]
+_LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
+    "line-0": (GREEN, (), 1.3),
+    "line-1": (INK, (5, 3), 1.2),
+    "line-2": (GREY, (), 1.2),
+    "line-3": (GREEN, (1.5, 2), 1.2),
+    "line-4": (INK, (6, 2, 1.5, 2), 1.2),
+    "level": (INK, (3, 2), 0.8),
+    "range": (GREY, (), 0.8),
+}
+_AREAS = {
+    "span": PALE,
+    "band": LIGHT_GREEN,
+    **dict(zip([f"layer-{i}" for i in range(5)], (GREEN, MIDDLE_GREEN, GREY, LIGHT_GREEN, RULE), strict=True)),
+}
+_DOTS = {"measured": (WHITE, GREY), "here": (AMBER, AMBER), "chosen": (GREEN, GREEN), "other": (WHITE, GREEN)}
 
 
 def _text(
@@ -113,84 +105,86 @@ def _text(
     return group
 
 
-def _axes(chart: LineChart, width_pt: float, bottom_pt: float) -> tuple[_Axis, _Axis]:
-    ticks = y_ticks(chart)
-    left = 6 + max(stringWidth(label, REGULAR, _SIZE_PT) for label in tick_labels(ticks))
-    x_low, x_high = min(chart.x_values), max(chart.x_values)
-    x_ticks = nice_ticks(x_low, x_high, max(3, int(width_pt / 60)), only_whole=chart.is_by_number)
-    x = _Axis(x_low, x_high, left + 3, width_pt - 14, tuple(x_ticks))
-    return x, _Axis(ticks[0], ticks[-1], bottom_pt + 27.0, bottom_pt + _CHART_PT - 18, tuple(ticks))
-
-
-def line_chart(chart: LineChart, width_pt: float) -> Drawing:
-    """Draw a line over a number axis; few epochs or trials are marked one by one."""
+def chart(drawn: Chart, width_pt: float) -> Drawing:
+    """Draw a chart with its axes and its legend."""
     register_fonts()
-    legend = _legend_rows(chart, width_pt)
-    legend_pt = _LEGEND_STEP_PT * len(legend) if len(legend) > 1 else 0.0
-    drawing = Drawing(width_pt, _CHART_PT + legend_pt)
-    x, y = _axes(chart, width_pt, legend_pt)
-    for y_pt, label in y.labels():
-        drawing.add(Line(x.start_pt - 3, y_pt, x.end_pt, y_pt, strokeColor=RULE, strokeWidth=0.5))
-        drawing.add(_text(label, x.start_pt - 6, y_pt - 2.6, "end"))
-    for x_pt, label in x.labels():
-        drawing.add(Line(x_pt, y.start_pt - 3, x_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.5))
-        drawing.add(_text(label, x_pt, y.start_pt - 12, "middle"))
-    drawing.add(Line(x.start_pt - 3, y.start_pt, x.end_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.6))
-    drawing.add(_text(chart.y_label, 0, y.end_pt + 10))
-    drawing.add(_text(chart.x_label, x.end_pt, y.start_pt - 23, "end"))
-    if chart.band:
-        edge = [(px, low) for px, low, _ in chart.band] + [(px, high) for px, _, high in reversed(chart.band)]
-        ends = [end for px, py in edge for end in (x.at(px), y.at(py))]
-        drawing.add(Polygon(ends, fillColor=LIGHT_GREEN, strokeColor=None))
-    if chart.level:
-        height_pt = y.at(chart.level[0])
-        across = Line(x.start_pt, height_pt, x.end_pt, height_pt, strokeColor=INK, strokeWidth=0.8)
-        across.strokeDashArray = [3, 2]
-        drawing.add(across)
-        drawing.add(_text(chart.level[1], x.end_pt, y.end_pt + 10, "end", ink=INK))
-    for number, line in enumerate(chart.lines):
-        ink, dashes = _LINE_STYLES[number % len(_LINE_STYLES)]
-        spots = [(x.at(px), y.at(py)) for px, py in line.points]
-        drawing.add(_line([v for spot in spots for v in spot], ink, dashes))
-        for spot in spots if chart.is_by_number and len(spots) <= _MAX_DOTS else ():
-            drawing.add(Circle(*spot, 1.7, fillColor=ink, strokeColor=None))
-    for px, py in chart.dots:
-        drawing.add(Circle(x.at(px), y.at(py), 2.3, fillColor=WHITE, strokeColor=GREY, strokeWidth=0.8))
-    for i, row in enumerate(legend):
-        left_pt, base_pt = x.start_pt, 2 + _LEGEND_STEP_PT * (len(legend) - 1 - i)
-        for number in row:
-            ink, dashes = _LINE_STYLES[number % len(_LINE_STYLES)]
-            drawing.add(_line([left_pt, base_pt + 2.6, left_pt + 16, base_pt + 2.6], ink, dashes))
-            drawing.add(_text(chart.lines[number].name, left_pt + 20, base_pt))
-            left_pt += _legend_width_pt(chart.lines[number].name)
+    of = plot(drawn)
+    left_pt = 9 + max(stringWidth(label, REGULAR, _SIZE_PT) for _, label in of.y_ticks)
+    rows = _legend_rows(of, width_pt)
+    legend_pt = _LEGEND_STEP_PT * len(rows)
+    bottom_pt, top_pt, right_pt = legend_pt + 27.0, legend_pt + _LINE_PT - 18, width_pt - 14
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return left_pt + x * (right_pt - left_pt), bottom_pt + y * (top_pt - bottom_pt)
+
+    drawing = Drawing(width_pt, _LINE_PT + legend_pt)
+    for shape in of.shapes:
+        if shape.look == "span":
+            drawing.add(_area([at(*point) for point in shape.points], shape.look))
+    for share, label in of.y_ticks:
+        _, y_pt = at(0, share)
+        drawing.add(Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=RULE if share else GREY, strokeWidth=0.5))
+        drawing.add(_text(label, left_pt - 6, y_pt - 2.6, "end"))
+    for share, label in of.x_ticks:
+        x_pt, _ = at(share, 0)
+        drawing.add(Line(x_pt, bottom_pt - 3, x_pt, bottom_pt, strokeColor=GREY, strokeWidth=0.5))
+        drawing.add(_text(label, x_pt, bottom_pt - 12, "middle"))
+    drawing.add(_text(drawn.y_label, 0, top_pt + 10))
+    drawing.add(_text(of.note, right_pt, top_pt + 10, "end", ink=INK))
+    drawing.add(_text("" if isinstance(drawn, ColumnChart) else drawn.x_label, right_pt, bottom_pt - 23, "end"))
+    for shape in of.shapes:
+        spots = [at(*point) for point in shape.points]
+        if shape.kind == "area" and shape.look != "span":
+            drawing.add(_area(spots, shape.look))
+        elif shape.kind == "line":
+            drawing.add(_line(spots, shape.look))
+        elif shape.kind == "dot":
+            fill, edge = _DOTS.get(shape.look, (_LINES.get(shape.look, (GREEN, (), 1.0))[0],) * 2)
+            size_pt = 3.4 if shape.look in ("here", "chosen") else 2.2
+            drawing.add(Circle(*spots[0], size_pt, fillColor=fill, strokeColor=edge, strokeWidth=0.8))
+        elif shape.kind == "text":
+            (x_pt, y_pt), is_end = spots[0], shape.look.endswith("end")
+            lift_pt = 5 if shape.look.startswith("mark") else -3
+            anchor: _Anchor = "end" if is_end else "start"
+            drawing.add(_text(shape.text, x_pt + (-6 if is_end else 6), y_pt + lift_pt, anchor, is_bold=True, ink=INK))
+    for i, row in enumerate(rows):
+        x_pt, y_pt = left_pt, 2 + _LEGEND_STEP_PT * (len(rows) - 1 - i)
+        for kind, look, name in row:
+            box = [(x_pt, y_pt), (x_pt + 14, y_pt), (x_pt + 14, y_pt + 7), (x_pt, y_pt + 7)]
+            drawing.add(_area(box, look) if kind == "area" else _line([(x_pt, y_pt + 3), (x_pt + 16, y_pt + 3)], look))
+            drawing.add(_text(name, x_pt + 20, y_pt + 0.6))
+            x_pt += 34 + text_width_pt(name, REGULAR, _SIZE_PT)
     return drawing
 
 
-def _legend_width_pt(name: str) -> float:
-    return 34 + text_width_pt(name, REGULAR, _SIZE_PT)
+def range_bar(at: float, width_pt: float) -> Drawing:
+    """Draw the range of a key figure as a small bar, with its value marked."""
+    drawing = Drawing(width_pt, 10)
+    box = [(0.0, 3.0), (width_pt, 3.0), (width_pt, 7.0), (0.0, 7.0)]
+    drawing.add(_area(box, "layer-1"))
+    drawing.add(Line(at * width_pt, 0.5, at * width_pt, 9.5, strokeColor=INK, strokeWidth=1.4))
+    return drawing
 
 
-def _legend_rows(chart: LineChart, width_pt: float) -> list[list[int]]:
-    """Return the numbers of the lines in the rows of the legend: one beside the x axis's name, or more below it."""
-    if not chart.others:
-        return []
-    widths_pt = [_legend_width_pt(line.name) for line in chart.lines]
-    margins_pt = 50.0  # what the axes take at both sides, with some room
-    if sum(widths_pt) <= width_pt - margins_pt - text_width_pt(chart.x_label, REGULAR, _SIZE_PT):
-        return [list(range(len(widths_pt)))]
-    rows: list[list[int]] = [[]]
-    taken_pt = 0.0
-    for number, each_pt in enumerate(widths_pt):
-        if rows[-1] and taken_pt + each_pt > width_pt - margins_pt:
+def _legend_rows(of: Plot, width_pt: float) -> list[list[tuple[str, str, str]]]:
+    rows, taken_pt = list[list[tuple[str, str, str]]](), math.inf
+    for entry in of.legend:
+        each_pt = 34 + text_width_pt(entry[2], REGULAR, _SIZE_PT)
+        if taken_pt + each_pt > width_pt - 40:
             rows.append([])
             taken_pt = 0.0
-        rows[-1].append(number)
+        rows[-1].append(entry)
         taken_pt += each_pt
-    return rows if len(rows) > 1 else [[], *rows]  # the first row is that of the x axis's name
+    return rows
 
 
-def _line(ends_pt: Sequence[float], ink: Color, dashes: Sequence[float]) -> PolyLine:
-    line = PolyLine(list(ends_pt), strokeColor=ink, strokeWidth=1.2, strokeLineJoin=1)
+def _area(spots: Sequence[tuple[float, float]], look: str) -> Polygon:
+    return Polygon([end for spot in spots for end in spot], fillColor=_AREAS[look], strokeColor=None)
+
+
+def _line(spots: Sequence[tuple[float, float]], look: str) -> PolyLine:
+    ink, dashes, width_pt = _LINES[look]
+    line = PolyLine([v for spot in spots for v in spot], strokeColor=ink, strokeWidth=width_pt, strokeLineJoin=1)
     if dashes:
         line.strokeDashArray = list(dashes)
     return line

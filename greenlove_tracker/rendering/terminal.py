@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.axes import chart_rows
 
 WIDTH = 100
 MARGIN = "  "
@@ -36,6 +37,7 @@ _BRIEF_ROWS = 8  # of a table
 _LEAST_TEXT = 12  # columns that texts of a table are wrapped to
 _BAR_WIDTH = 30
 _SPARKS = "▁▂▃▄▅▆▇█"
+_RANGED = frozenset({"time", "energy"})  # figures whose range the brief screen shows; that of others follows from it
 _TOLD_BY_UNIT = frozenset({"time", "energy", "cost"})  # figures that need no label where their unit stands
 
 
@@ -70,7 +72,7 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
         case doc.Table():
             return _table(block, _BRIEF_ROWS if brief and not block.is_whole else len(block.rows), width)
         case doc.ChartRow():
-            return [] if brief else [line for chart in block.charts for line in _line_chart(chart, width)]
+            return [] if brief else [line for chart in block.charts for line in _chart(chart, width)]
         case doc.BarChart():
             return [] if brief else _bar_chart(block, width)
         case doc.Calculations():
@@ -82,13 +84,14 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
 
 def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
     """Write figures below each other, each with how it was obtained; in the brief screen, in one line."""
-    texts = [f"{f.value} [{f.range}]" if f.range else f.value for f in block.figures]
+    ranged = [f.range if f.label in _RANGED or not brief else "" for f in block.figures]
+    texts = [f"{f.value} [{ends}]" if ends else f.value for f, ends in zip(block.figures, ranged, strict=True)]
     if not brief:
         label_width, value_width = max(len(f.label) for f in block.figures), max(map(display_width, texts))
         lines = []
         for figure, text in zip(block.figures, texts, strict=True):
             head = f"{MARGIN}{figure.label.ljust(label_width)}{_GAP}{text:>{value_width}}{_GAP}"
-            how = wrap(" · ".join(figure.how), head, " " * len(head), breaks_hyphens=False, width=width)
+            how = wrap(figure.note, head, " " * len(head), breaks_hyphens=False, width=width)
             lines += how or [head.rstrip()]
         return lines
     named = [
@@ -150,9 +153,14 @@ def _bar_chart(chart: doc.BarChart, width: int) -> list[str]:
     return [*([chart.title] if chart.title else []), *_table(doc.Table(columns, cells), len(cells), width)]
 
 
-def _line_chart(chart: doc.LineChart, width: int) -> list[str]:
-    """Write each line as a row of blocks, with its first and its last value."""
-    low, high = min(chart.lowest, chart.highest), chart.highest
+def _chart(chart: doc.Chart, width: int) -> list[str]:
+    """Write each line as a row of blocks, with its first and its last value; of other charts, what they show."""
+    if not isinstance(chart, doc.LineChart):
+        heads, cells = chart_rows(chart)
+        columns = tuple(doc.Column(head, is_number=i > 0) for i, head in enumerate(heads))
+        return [chart.title, *_table(doc.Table(columns, tuple(cells)), len(cells), width)]
+    every = [y for line in chart.lines for _, y in line.points]
+    low, high = 0.0 if chart.is_from_0 else min(every), max(every)
     rows = []
     for line in chart.lines:
         ys = [y for _, y in line.points][:: max(1, -(-len(line.points) // _BAR_WIDTH))]
@@ -251,10 +259,3 @@ def name_widths(rows: Sequence[Sequence[str]], numbers: Sequence[Sequence[str]])
     if sum(needed) <= available:
         return needed
     return [min(width, max(_LEAST_NAME, available // len(needed))) for width in needed]
-
-
-def figure(label: str, value: str, text: str = "", *, label_width: int = 6, value_width: int = 12) -> list[str]:
-    """Write a figure: its label, its value aligned to the right, and behind both a text that is wrapped."""
-    head = f"{MARGIN}{label}{value.rjust(max(label_width + value_width - len(label), len(value) + 1))}"
-    further = " " * (len(MARGIN) + label_width + value_width + 3)
-    return wrap(text, f"{head}   ", further, breaks_hyphens=False) or [head]

@@ -16,7 +16,7 @@ from greenlove_tracker.logs.run_factors import market_kgco2e
 from greenlove_tracker.logs.run_rows import kind_of
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import COMPONENTS, Factor
-from greenlove_tracker.report.verdict import scope_sentence
+from greenlove_tracker.report.wording import scope_sentence
 from greenlove_tracker.units import kgco2e_from_kwh
 
 OWN_METER, RENTED = 2, 3  # scopes of the GHG Protocol: purchased electricity, and somebody else's machine

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, INCOMPLETE, TRAINING
 from greenlove_tracker.logs.sums import RunRow, Totals
@@ -230,7 +231,7 @@ def _paragraph(aggregate: Aggregate, facts: _Facts, groups: Sequence[tuple[str, 
     totals = facts.totals
     duration_s = totals.duration_s or 0.0
     scale = fmt.time_scale(duration_s)
-    bounds = {name: wording.measured_bounds(name, totals.bounds(name)) for name in MEASURED}
+    bounds = {name: _range(name, totals.bounds(name)) for name in MEASURED}
     mixed = "mixing direct and lifecycle intensities" if "+" in totals.intensity_coverage else ""
     energy = (*bounds["energy_kwh"], f"{facts.pue_text} included", _unknown_for(totals.n_unknown_energy))
     emissions = (*bounds["emissions_kgco2e"], mixed, _unknown_for(totals.n_unknown_emissions))
@@ -251,6 +252,14 @@ def _paragraph(aggregate: Aggregate, facts: _Facts, groups: Sequence[tuple[str, 
         tools=facts.tools,
     )
     return " ".join(text.split())
+
+
+def _range(quantity: str, estimate: Estimate | None) -> tuple[str, ...]:
+    """Write how far a total may be off: ``95% range 3.18 kWh – 3.52 kWh``; nothing where that is not known."""
+    if estimate is None:
+        return ()
+    of_energy = "" if quantity == "energy_kwh" else " (energy uncertainty only)"
+    return (f"{estimate.level:.0%} range {fmt.bounds(estimate, fmt.QUANTITIES[quantity][1])}{of_energy}",)
 
 
 def _unknown_for(n_runs: int) -> str:

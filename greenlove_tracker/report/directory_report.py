@@ -5,18 +5,19 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
 from operator import itemgetter
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import energy_scale
+from greenlove_tracker.format import energy_scale, mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, INCOMPLETE
-from greenlove_tracker.logs.selection import MONTH
+from greenlove_tracker.logs.selection import DAY, MONTH
 from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
-from greenlove_tracker.records import Factor
+from greenlove_tracker.records import Factor, RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import lost_work_blocks
@@ -24,15 +25,15 @@ from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import NO_ERROR_OF, method_blocks, number, share_of, sum_of
 from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.run_report import gpu_hours
-from greenlove_tracker.report.verdict import directory_scope, directory_verdict, stamp
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums
 
 _GROUPED = ("user", "device", "kind")  # beside the project; a key that all runs share has no table
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 10
 _MAX_FACTORS = 12
+_MOST_DAYS = 62  # of a chart by day
+_MOST_LAYERS = 4  # projects in a chart
 _N_TOP = 10
-_N_INCOMPLETE = 25
 
 
 def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: str | None = None) -> doc.Document:
@@ -46,13 +47,13 @@ def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: 
     Raises:
         UsageError: where the number of jobs cannot be.
     """
-    total, verdict = aggregate.prepare(MONTH, DETAILS), directory_verdict(aggregate)
+    total = aggregate.prepare(DAY, MONTH, DETAILS)
     countries = {row["country"] for row in total.rows}
     blocks = (
         doc.KeyFigures(_figures(total)),
+        *_trend(aggregate),
         *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
         *_table_of(aggregate, ("project",), _MAX_GROUPS),
-        *_trend(aggregate),
         *_notes(aggregate),
         *(block for key in _GROUPED for block in _group_blocks(aggregate, key)),
         *runs_blocks(aggregate),
@@ -61,9 +62,9 @@ def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: 
         *incomplete_blocks(aggregate),
         *lost_work_blocks(aggregate.interruptions),
         *equivalent_blocks(total.emissions_kgco2e, countries.pop() if len(countries) == 1 else ""),
-        *sums_method_blocks(aggregate, f"{_scope(aggregate, issued)} {directory_scope(aggregate)}"),
+        *_method_blocks(aggregate, f"{_scope(aggregate, issued)} {directory_scope(aggregate)}"),
     )
-    return _document(aggregate, verdict, blocks)
+    return _document(aggregate, blocks)
 
 
 def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
@@ -72,8 +73,7 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
     Raises:
         UsageError: for a key that does not exist.
     """
-    table = _table_of(aggregate, keys)
-    total, found = aggregate.total, aggregate.verified
+    table, total, found = _table_of(aggregate, keys), aggregate.total, aggregate.verified
     ranges = [
         f"{name} {fmt.bounds(estimate, text)}"
         for quantity, (name, text) in fmt.QUANTITIES.items()
@@ -84,27 +84,47 @@ def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
         n_others = total.n_runs + aggregate.n_left_out - sum(found)
         others = f"; {n_others:,} with no totals of their own to verify" if n_others else ""
         texts.append(f"{fmt.plural(sum(found), 'run')} verified, {found.n_differing or 'none'} differing{others}.")
-    return _document(aggregate, directory_verdict(aggregate), (*table, *map(doc.Paragraph, texts), *_notes(aggregate)))
+    return _document(aggregate, (*table, *map(doc.Paragraph, texts), *_notes(aggregate)))
 
 
 def metrics_document(aggregate: Aggregate) -> doc.Document:
     """Return the runs with the best values of each metric."""
     blocks = shared_metric_blocks(aggregate.total.rows, least_runs=1)
-    verdict = "" if blocks else "No run has logged a metric."
-    return _document(aggregate, verdict, (*_notes(aggregate), *blocks))
+    none = [] if blocks else [doc.Paragraph("No run has logged a metric.")]
+    return _document(aggregate, (*_notes(aggregate), *blocks, *none))
 
 
-def _document(aggregate: Aggregate, verdict: str, blocks: Sequence[doc.Block]) -> doc.Document:
-    name, period = fmt.shortened(aggregate.path.resolve().name, 60), aggregate.selection.period
-    of_period = () if period.is_everything else (period.text,)
+def _document(aggregate: Aggregate, blocks: Sequence[doc.Block]) -> doc.Document:
+    name, period, total = fmt.shortened(aggregate.path.resolve().name, 60), aggregate.selection.period, aggregate.total
+    when = "" if period.is_everything else period.text.removesuffix(" (UTC)")
+    known = {row["started_at"][:10] for row in total.rows} - {""}
+    days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))] if known else []
     return doc.Document(
-        title=f"Training runs in {name}{''.join(f', {text}' for text in of_period)}",
-        subtitle=_subtitle(aggregate),
-        verdict=verdict,
-        stamp=stamp(aggregate.total.n_simulated, aggregate.total.n_runs),
-        footer=" · ".join((f"greenlove_tracker {greenlove_tracker.__version__}", name, *of_period)),
+        title=f"{when}: training runs in {name}" if when else f"Training runs in {name}",
+        subtitle=" · ".join(filter(None, (_runs(aggregate), f"{' to '.join(days)} (UTC)" if days else ""))),
+        verdict=_verdict(aggregate),
+        stamp=wording.stamp(total.n_simulated, total.n_runs),
+        footer=" · ".join(filter(None, (f"greenlove_tracker {greenlove_tracker.__version__}", name, when))),
         blocks=tuple(blocks),
     )
+
+
+def _runs(aggregate: Aggregate) -> str:
+    return wording.runs_text({kind: sums.n_runs for (kind,), sums in aggregate.by("kind").items()})
+
+
+def _verdict(aggregate: Aggregate) -> str:
+    """Return what all runs took, how many are calibrated, and how many did not end well."""
+    total = aggregate.total
+    if not total.n_runs:
+        return ""
+    runs = _runs(aggregate)
+    took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
+    n_bad = sum(row["status"] not in (*wording.GOOD, RunStatus.RUNNING) for row in total.rows)
+    ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
+    are = "is" if total.n_calibrated == 1 else "are"
+    calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {are} calibrated." if total.n_calibrated else ""
+    return f"{runs} took {took}.{calibrated}{ended}"
 
 
 def _notes(aggregate: Aggregate) -> list[doc.Block]:
@@ -114,17 +134,11 @@ def _notes(aggregate: Aggregate) -> list[doc.Block]:
     if left := wording.left_out(aggregate.n_left_out):
         texts.append(f"{left}; --include-simulated counts {'it' if aggregate.n_left_out == 1 else 'them'}.")
     if not period.is_everything:
-        texts.append(f"Period: {period.text}{f'; {wording.cut_text(n_cut)}' if n_cut else ''}.")
+        cross = f"; of {fmt.plural(n_cut, 'run')} only the part inside counts" if n_cut else ""
+        texts.append(f"Period: {period.text}{cross}.")
     texts += [f"! {fmt.shortened(str(problem), 400)}" for problem in problems[:_MAX_PROBLEMS]]
     texts += [f"! and {len(problems) - _MAX_PROBLEMS:,} more problems"] if len(problems) > _MAX_PROBLEMS else []
     return [doc.Paragraph(text) for text in texts]
-
-
-def _subtitle(aggregate: Aggregate) -> str:
-    known = {row["started_at"][:10] for row in aggregate.total.rows} - {""}
-    days = [fmt.shortened(day, 10) for day in dict.fromkeys((min(known), max(known)))] if known else []
-    runs = wording.runs_text({kind: totals.n_runs for (kind,), totals in aggregate.by("kind").items()})
-    return f"{runs} · {' to '.join(days)} (UTC)" if days else runs
 
 
 def _scope(aggregate: Aggregate, issued: str | None) -> str:
@@ -133,6 +147,27 @@ def _scope(aggregate: Aggregate, issued: str | None) -> str:
     chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
     when = f"Issued on {issued}." if issued else "No date of issue was given."
     return f"Period: {selection.period.text}.{chosen} All times are UTC. {when}"
+
+
+def directory_scope(aggregate: Aggregate) -> str:
+    """Return the emissions of a directory by scope, and market-based."""
+    total, by_scope, by_contract = aggregate.total, aggregate.by("scope"), aggregate.by("contract")
+    scope = wording.scope_sentence(is_rented=bool(total.n_rented))
+    if len(by_scope) > 1:
+        parts = (
+            f"Scope {key}: {fmt.mass(of.emissions_kgco2e)} ({fmt.plural(of.n_runs, 'run')} on {whose} machines)."
+            for key, whose in (("2", "owned"), ("3", "rented"))
+            for of in [by_scope[key,]]
+        )
+        scope = " ".join(parts)
+    market = "Market-based: no contract was given."
+    if total.market_kgco2e is not None:
+        under = Totals([row for row in total.rows if row["contract"]])
+        market = f"Market-based: {fmt.mass(total.market_kgco2e)} for the {fmt.energy(under.energy_kwh)} under contract."
+        if without := by_contract.get(("",)):
+            mass = fmt.mass(without.emissions_kgco2e)
+            market += f" {fmt.energy(without.energy_kwh)} had no contract: {mass}, location-based."
+    return f"{scope} CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}. {market}"
 
 
 def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
@@ -158,23 +193,19 @@ def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
 
 def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     """Return the figures of a run, summed; each says how many runs are not in it."""
-    bases = sorted(total.cost_bases)
-    cost = "machine price where one is set, else electricity" if len(bases) > 1 else "".join(bases)
-    share = "" if total.measured_share is None else f"{fmt.percent(total.measured_share)} measured by hardware"
+    badge, cost = wording.badge(total.measured_share), " or ".join(sorted(total.cost_bases))
     found = {
-        "duration_s": (total.duration_s or None, 0, (gpu_hours(total.gpu_hours),)),
-        "energy_kwh": (total.energy_kwh, total.n_unknown_energy, ("PUE included", share)),
-        "emissions_kgco2e": (total.emissions_kgco2e, total.n_unknown_emissions, ()),
-        "cost_usd": (total.cost_usd, total.n_unknown_cost, (cost,)),
+        "duration_s": (total.duration_s or None, 0, gpu_hours(total.gpu_hours)),
+        "energy_kwh": (total.energy_kwh, total.n_unknown_energy, badge),
+        "emissions_kgco2e": (total.emissions_kgco2e, total.n_unknown_emissions, badge),
+        "cost_usd": (total.cost_usd, total.n_unknown_cost, cost),
     }
     figures = []
-    for quantity, (value, n_missing, how) in found.items():
+    for quantity, (value, n_missing, note) in found.items():
         name, text = fmt.QUANTITIES[quantity]
-        estimate = total.bounds(quantity) if quantity in QUANTITIES else None
-        of = f"sum over {fmt.plural(total.n_runs - n_missing, 'run')}"
-        missing = (f"without {fmt.plural(n_missing, 'run')} of unknown value",) if n_missing else ()
-        how = ("unknown for every run",) if value is None else (of, *missing, *filter(None, how))
-        figures.append(doc.KeyFigure(name, text(value), how, "" if estimate is None else fmt.bounds(estimate, text)))
+        known = wording.range_of(total.bounds(quantity) if quantity in QUANTITIES else None, text)
+        missing = f"{note}; {fmt.plural(n_missing, 'run')} unknown" if n_missing else note
+        figures.append(doc.KeyFigure(name, text(value), "unknown for every run" if value is None else missing, *known))
     return tuple(figures)
 
 
@@ -210,36 +241,58 @@ def _cells(sums: Sums) -> tuple[str, ...]:
 
 
 def _trend(aggregate: Aggregate) -> list[doc.Block]:
-    """Draw CO2e by month, or by user or project within one, where it is known of several."""
-    for key in (MONTH, "user", "project"):
-        groups = [(name or "(none)", totals.emissions_kgco2e) for (name,), totals in aggregate.by(key).items()]
-        groups = [(name, value) for name, value in groups if value is not None]
-        if len(groups) > 1:
-            groups = sorted(groups) if key == MONTH else sorted(groups, key=lambda g: -(g[1] or 0.0))[:_MAX_GROUPS]
-            bars = tuple(doc.Bar(fmt.shortened(name, 44), value, fmt.mass(value)) for name, value in groups)
-            return [doc.BarChart(bars, f"CO2e by {key}")]
-    return []
+    """Draw CO2e by day, or by month of a longer time, stacked by project."""
+    by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
+    ranked = sorted(by_project, key=lambda name: -by_project[name])
+    days = sorted({row["day"] for row in aggregate.total.rows} - {""})
+    try:
+        first, last = (date.fromisoformat(day) for day in (days[0], days[-1]))
+    except (IndexError, ValueError):  # no run, or one of a damaged log
+        return []
+    unit = DAY if (last - first).days <= _MOST_DAYS else MONTH
+    found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
+    last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
+    units = [f"{first + timedelta(days=i)}" for i in range((last - first).days + 1)]
+    units = list(dict.fromkeys(day[:7] for day in units)) if unit == MONTH else units
+    if len(units) < 2:
+        return []
+    sums = [sum(found.get((when, name), 0.0) for name in ranked) for when in units]
+    scale = mass_scale(max(sums) or 1.0)
+    layers = [(name, [name]) for name in ranked[:_MOST_LAYERS]]
+    if len(ranked) > _MOST_LAYERS + 1:
+        layers.append((f"{len(ranked) - _MOST_LAYERS} others", ranked[_MOST_LAYERS:]))
+    else:
+        layers += [(name, [name]) for name in ranked[_MOST_LAYERS:]]
+    series = tuple(
+        (
+            fmt.shortened(title, 24) or "(none)",
+            tuple(scale.value(sum(found.get((when, name), 0.0) for name in names)) for when in units),
+        )
+        for title, names in layers
+    )
+    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(map(wording.day_label, units)), series)
+    return [doc.ChartRow((chart,))]
 
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the runs with the highest emissions, and the others as one row."""
-    total, every = aggregate.total, sorted(aggregate.total.rows, key=_by_emissions)
+    every = sorted(aggregate.total.rows, key=_by_emissions)
     if not every:
         return ()
     top, others = every[:_N_TOP], every[_N_TOP:]
     names = [_run_names(row) for row in top]
-    kept = [i for i in range(len(_RUN_NAMES)) if any(row[i] for row in names)]
-    blank = ("",) * (len(kept) - 1)
+    kept = [i for i in range(len(_RUN_NAMES)) if i == 0 or any(row[i] for row in names)]
     rows = [
-        (*(name[i] or "(none)" for i in kept), *_without_gpu_hours(Totals([row])))
+        (*(name[i] or "(none)" for i in kept), *_without_gpu_hours(Totals([row])), row["run"].rpartition("-")[2][:8])
         for name, row in zip(names, top, strict=True)
     ]
+    blank = ("",) * (len(kept) - 1)
     if others:
-        rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others))))
-    rows.append(("total", *blank, *_without_gpu_hours(total)))
+        rows.append((f"{len(others):,} further runs", *blank, *_without_gpu_hours(Totals(others)), ""))
+    rows.append(("total", *blank, *_without_gpu_hours(aggregate.total), ""))
     columns = (*(doc.Column(*_RUN_NAMES[i]) for i in kept), *(c for c in SUM_COLUMNS if c.title != "GPU-h"))
     title = f"The {_N_TOP} runs with the highest emissions" if others else "Runs, highest emissions first"
-    return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True))
+    return (doc.Heading(title), doc.Table((*columns, doc.Column("id", 0.7)), tuple(rows), has_total=True))
 
 
 def _without_gpu_hours(totals: Totals) -> tuple[str, ...]:
@@ -251,13 +304,13 @@ def _by_emissions(row: RunRow) -> tuple[float, str]:
     return (-(row["emissions_kgco2e"] or 0.0), row["run"])
 
 
-_RUN_NAMES = (("run", 3.0), ("project", 1.3), ("user", 1.1), ("job", 1.2), ("status", 1.4))  # titles and widths
+_RUN_NAMES = (("run", 2.6), ("user", 1.0), ("job", 1.0), ("status", 1.2))  # titles and widths
 
 
 def _run_names(row: RunRow) -> tuple[str, ...]:
     status = row["kind"] if row["kind"] in (EXPLORATION, COMPARISON) else row["status"]
-    names = (row["project"], row["user"], row["job_id"], status)
-    return (fmt.shortened(row["run"], 40), *(fmt.shortened(name, 20) for name in names))
+    names = (row["user"], row["job_id"], status)
+    return (wording.run_label(row["run"], row["project"]), *(fmt.shortened(name, 20) for name in names))
 
 
 def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:
@@ -267,15 +320,9 @@ def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:
         return ()
     errors, held, levels = zip(*scored, strict=True)
     nominal = " and ".join(f"{level:.0%}" for level in sorted(set(levels)))
-    text = (
-        f"The interval that a run forecast for its time held in {fmt.held(sum(held), len(held))} of the runs (nominal "
-        f"{nominal}); median |error| {statistics.median(errors):.1%}."
-    )
-    note = (
-        "Counted are the runs that did what was forecast: finished, with as many epochs. Of each, the first forecast "
-        "after a tenth of its time counts."
-    )
-    return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(text), doc.Paragraph(note, is_note=True))
+    kept = fmt.held(sum(held), len(held))
+    text = f"Intervals held in {kept} of the runs (nominal {nominal}); median |error| {statistics.median(errors):.1%}."
+    return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(text))
 
 
 def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
@@ -285,36 +332,20 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     if not ended:
         return ()
     rows = []
-    for row in ended[:_N_INCOMPLETE]:
+    for row in ended[:_N_TOP]:
         run = aggregate.run(row["run"])
-        cells = (fmt.shortened(row["status"], 20), wording.progress(run), fmt.mass(run.emissions_kgco2e))
-        rows.append((fmt.shortened(run.run_id, 40), *cells, wording.why_incomplete(run.summary)))
-    columns = (
-        doc.Column("run", 3.5),
-        doc.Column("status", 1.5),
-        doc.Column("done", 1.9),
-        doc.Column("CO2e", 1.3, True),
-        doc.Column("why", 3.4),
-    )
-    lost = Sums(Totals(incomplete))
-    time, _, energy, emissions, _ = lost.cells
-    text = (
-        f"{fmt.plural(len(incomplete), 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
-        "Highest emissions first:"
-    )
-    n_more = len(ended) - len(rows)
-    more = (doc.Paragraph(f"and {n_more:,} more"),) if n_more else ()
-    return (
-        doc.Heading("Runs that did not finish"),
-        doc.Paragraph(text),
-        doc.Table(columns, tuple(rows)),
-        *more,
-    )
+        cells = (wording.progress(run), fmt.mass(run.emissions_kgco2e), wording.why_incomplete(run.summary))
+        rows.append((wording.run_label(run.run_id, row["project"]), *cells))
+    columns = (doc.Column("run", 3), doc.Column("done", 1.9), doc.Column("CO2e", 1.3, True), doc.Column("why", 3.4))
+    time, _, energy, emissions, _ = Sums(Totals(incomplete)).cells
+    n_more = f" The {len(rows)} with the highest emissions:" if len(ended) > len(rows) else ""
+    text = f"{fmt.plural(len(incomplete), 'run')}: {time}, {energy}, {emissions} of CO2e, in every total.{n_more}"
+    return (doc.Heading("Runs that did not finish"), doc.Paragraph(text), doc.Table(columns, tuple(rows)))
 
 
-def sums_method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:
+def _method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:
     """Return the method of the sums, and the largest run as an example of a single one."""
-    rows = aggregate.prepare(DETAILS).rows
+    rows, total = aggregate.total.rows, aggregate.total
     if not rows:
         return ()
     largest = min(
@@ -325,12 +356,17 @@ def sums_method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...
     met = dict.fromkeys(factor for row in by_name for factor in row["factors"])
     factors = _each_kind_first({repr(factor): factor for factor in met}.values())  # NaN is not itself
     energies = [row["energy_kwh"] for row in by_name if row["energy_kwh"] is not None]
-    sums = _sum_blocks(aggregate.total, energies)
     which = "emitted most" if example.emissions_kgco2e is not None else "took longest"
-    before = (doc.Paragraph(scope), *sums, doc.Paragraph(f"As an example, the run that {which}, {example.title()}:"))
+    text = f"{scope} Every total is the plain sum over the runs, failed ones included."
+    example_is = doc.Paragraph(f"As an example, the run that {which}, {example.title()}:")
+    before = (doc.Paragraph(text), *_sum_calculations(total, energies), example_is)
     n_more = len(factors) - _MAX_FACTORS
     more = (doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
-    return (*method_blocks(example, before, factors[:_MAX_FACTORS], errors=_sum_error_blocks(aggregate.total)), *more)
+    errors = (doc.Paragraph(f"{_OF_SUMS} {NO_ERROR_OF}", is_note=True),) if total.energy_kwh is not None else ()
+    return (*method_blocks(example, before=before, factors=factors[:_MAX_FACTORS], errors=errors), *more)
+
+
+_OF_SUMS = "Ranges: errors of one method add up over the runs, those of different methods in quadrature."
 
 
 def _each_kind_first(factors: Iterable[Factor]) -> list[Factor]:
@@ -343,25 +379,8 @@ def _each_kind_first(factors: Iterable[Factor]) -> list[Factor]:
     return [factor for _, factor in sorted(ranked, key=itemgetter(0))]
 
 
-def _sum_error_blocks(total: Totals) -> tuple[doc.Block, ...]:
-    """Say where the ranges of the sums are from; nothing where no energy is known."""
-    if total.energy_kwh is None:
-        return ()
-    calibrated = f" {fmt.plural(total.n_calibrated, 'run')} of {total.n_runs:,} are calibrated at the wall."
-    text = (
-        "The ranges combine the errors of the methods of all runs: errors of one method add up, errors of different "
-        "methods are added in quadrature. Each run's report lists its methods with their sources."
-    )
-    return (
-        doc.Heading("Uncertainty"),
-        doc.Paragraph(text + (calibrated if total.n_calibrated else "")),
-        doc.Paragraph(NO_ERROR_OF, is_note=True),
-    )
-
-
-def _sum_blocks(total: Totals, energies_kwh: Sequence[float]) -> tuple[doc.Block, ...]:
+def _sum_calculations(total: Totals, energies_kwh: Sequence[float]) -> tuple[doc.Block, ...]:
     """Write the energy of the runs as one sum, where it is short, and the share of it that was measured."""
-    text = "Every total is the plain sum over the runs, including failed and interrupted ones."
     lines = []
     if 2 <= len(energies_kwh) <= 10:
         scale = energy_scale(sum(energies_kwh))
@@ -369,4 +388,4 @@ def _sum_blocks(total: Totals, energies_kwh: Sequence[float]) -> tuple[doc.Block
     if total.measured_kwh and total.measured_share:
         label = "share that hardware measured, before PUE"
         lines.append(share_of(label, total.measured_kwh, total.measured_kwh / total.measured_share))
-    return (doc.Paragraph(text), *([doc.Calculations(tuple(lines))] if lines else []))
+    return (doc.Calculations(tuple(lines)),) if lines else ()

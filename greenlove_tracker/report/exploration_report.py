@@ -1,28 +1,43 @@
-"""The report of an exploration: the forecast, its parts, and the trials behind it."""
+"""What a training will take, as an exploration forecast it: the answer, its parts, and the trials behind it."""
 
 from __future__ import annotations
 
-import math
+import contextlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, Trial, stop_estimate
+from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.phases import Phase
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.report.method import agrees, number
 from greenlove_tracker.report.projection_report import projection_blocks
+from greenlove_tracker.report.wording import range_of
 
 _MOST_DOTS = 300  # of single epochs in a chart
+_FITTED = {"wls": "fitted line", "power": "fitted power law"}
+_EXTENDED = {
+    "wls": "a line through their epochs: weighted least squares with run-to-run variation",
+    "power": "a power law through their times: least squares on a logarithmic scale",
+    "green-love": "each epoch scaled in proportion to its samples, by the formulas of green-love",
+}
 
 
 def exploration_document(
-    forecast: Forecast, trials: Sequence[Trial], title: str = "", projections: Sequence[Projection] = ()
+    forecast: Forecast,
+    trials: Sequence[Trial],
+    title: str = "",
+    projections: Sequence[Projection] = (),
+    *,
+    now_utc_s: float | None = None,
+    fit: TimeFit | None = None,
+    notes: Sequence[str] = (),
+    next_steps: Sequence[str] = (),
 ) -> doc.Document:
     """Return the report of an exploration.
 
@@ -31,47 +46,61 @@ def exploration_document(
         trials: what was timed.
         title: the project or run.
         projections: the same training on other machines, as ``project`` gives them.
+        now_utc_s: when the training would start; None: its end is not told.
+        fit: how it fits a time limit; None without one.
+        notes: what else is to be known before it is started, in sentences.
+        next_steps: commands.
     """
     return doc.Document(
         title=title or "What this training will take",
         subtitle=fmt.plan(forecast.plan),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
-        blocks=(*exploration_blocks(forecast, trials), *projection_blocks(projections, {})),
+        verdict=_verdict(forecast),
+        blocks=(
+            doc.KeyFigures(_figures(forecast)),
+            *(doc.Paragraph(text) for text in (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)),
+            *_details(forecast, trials),
+            *projection_blocks(projections, {}),
+        ),
+        next_steps=tuple(next_steps),
     )
 
 
-def explored_blocks(run: Run) -> tuple[doc.Block, ...]:
-    """Return the result of an exploration, from its log; the reason where it cannot be forecast again."""
+def explored_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
+    """Return the verdict and the result of an exploration, from its log; why where it cannot be forecast again."""
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
     try:
-        return exploration_blocks(forecast_from_log(run), run.trials)
+        forecast = forecast_from_log(run)
     except (UsageError, ValueError) as error:
-        return (doc.Paragraph(f"The exploration cannot be forecast again: {error}."),)
+        return f"The exploration cannot be forecast again: {error}.", ()
+    return _verdict(forecast), exploration_blocks(forecast, run.trials)
 
 
 def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
     """Return the forecast of a training, its parts, and the trials behind it."""
     return (
         doc.KeyFigures(_figures(forecast)),
-        *_stop(forecast),
-        *(doc.Paragraph(f"{'! ' if warning.is_serious else ''}{warning}.") for warning in forecast.warnings),
-        *_made_of(forecast.without_stop or forecast),
-        *_phases(forecast),
-        *_trials(forecast, trials),
-        *_method(forecast, trials),
+        *(doc.Paragraph(text) for text in _said(forecast, trials)),
+        *_details(forecast, trials),
     )
 
 
-def _stop(forecast: Forecast) -> tuple[doc.Block, ...]:
-    """Return where early stopping is expected to end it, and what all epochs would take; nothing without a rule."""
-    stop, whole = forecast.expected_stop, forecast.without_stop
-    if stop is None or whole is None:
-        return ()
-    expected = fmt.expected_stop(stop_estimate(stop, forecast.duration_s.level), stop.most_epochs)
-    whole_s = f"{fmt.duration(whole.duration_s.point)} ({fmt.bounds(whole.duration_s, fmt.duration, ' to ')})"
-    all_of_them = f"All {fmt.plural(stop.most_epochs, 'epoch')} would take {whole_s}; so do the parts below"
-    return (doc.Paragraph(f"It {expected}; from {stop.basis}. {all_of_them}."),)
+def _verdict(forecast: Forecast) -> str:
+    return f"{fmt.plan(forecast.plan) or 'This training'}: {fmt.interval(forecast.duration_s, fmt.duration)}."
+
+
+def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_width: float | None) -> str:
+    """Return what is said while trials run: what is spent, the size that is timed, and how wide the forecast is."""
+    width = "" if relative_width is None else f" · ±{fmt.percent(relative_width / 2, 1)}"
+    spent = f"{fmt.duration(spent_s)} of {fmt.duration(budget_s)}"
+    return f"greenlove explore  {spent} · {fmt.plural(sample_size, 'sample')}{width}"
+
+
+def left_changed_notes(left_changed: Sequence[str]) -> list[str]:
+    """Say what an exploration could not put back."""
+    advice = "The training goes on from there: make these anew, or name them in also_restore."
+    return [*(f"! Not put back: {text}." for text in left_changed), *([advice] if left_changed else [])]
 
 
 def _figures(forecast: Forecast) -> tuple[doc.KeyFigure, ...]:
@@ -80,188 +109,167 @@ def _figures(forecast: Forecast) -> tuple[doc.KeyFigure, ...]:
 
 def _figure(label: str, estimate: Estimate | None, text: fmt.Text) -> doc.KeyFigure:
     if estimate is None:
-        return doc.KeyFigure(label, fmt.UNKNOWN, ("no trial was long enough to measure it, or no factor is known",))
-    how = f"forecast, {estimate.level:.0%} {estimate.kind} interval {fmt.bounds(estimate, text, ' to ')}"
-    return doc.KeyFigure(label, text(estimate.point), (how,))
+        return doc.KeyFigure(label, fmt.UNKNOWN, "not measured, or no factor known")
+    return doc.KeyFigure(label, text(estimate.point), "forecast", *range_of(estimate, text))
 
 
-def _made_of(forecast: Forecast) -> tuple[doc.Block, ...]:
+def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> list[str]:
+    """Say when it would end, what to ask Slurm for, and whether it fits its time limit."""
+    said = []
+    if now_utc_s is not None:
+        ends = (now_utc_s + s for s in (forecast.duration_s.point, forecast.duration_s.upper))
+        end, latest = (fmt.clock_time(at_s, now_utc_s) for at_s in ends)
+        slurm = (
+            f" For Slurm: --time={fmt.slurm_time(forecast.duration_p99_s)} (99% fits)."
+            if forecast.duration_p99_s
+            else ""
+        )
+        said.append(f"Ends {end} if started now, by {latest} at the latest.{slurm}")
+    if fit is not None:
+        said.append(f"Time limit of {fmt.duration(fit.limit_s)}: {'over' if fit.is_over else fmt.time_fit(fit)}.")
+    return said
+
+
+def _said(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
+    """Say where early stopping may end it, what it is made of, and what to be careful about."""
+    said, stop, whole = [], forecast.expected_stop, forecast.without_stop
+    if stop is not None and whole is not None:
+        expected = fmt.expected_stop(stop_estimate(stop, forecast.duration_s.level), stop.most_epochs)
+        all_of_them = f"All {fmt.plural(stop.most_epochs, 'epoch')} would take"
+        said.append(f"It {expected}. {all_of_them} {fmt.interval(whole.duration_s, fmt.duration)}.")
+    said.append(f"From {_trials_text(trials)}{_made_of(forecast.without_stop or forecast)}.")
+    return [*said, *(f"{'! ' if warning.is_serious else ''}{warning}." for warning in forecast.warnings)]
+
+
+def _trials_text(trials: Sequence[Trial]) -> str:
+    return f"{fmt.plural(len(trials), 'trial')} of {fmt.plural(len({t.batches for t in trials}), 'size')}"
+
+
+def _made_of(forecast: Forecast) -> str:
+    """Write ``: 6 s once + 100 × (0.4 s + 391 batches × 57 ms) + 3 min of evaluations``."""
     plan = forecast.plan
     if plan is None or forecast.per_batch_s is None:
+        return ""
+    epoch = f"{fmt.plural(plan.batches_per_epoch, 'batch')} × {fmt.duration(forecast.per_batch_s.point)}"
+    if forecast.per_epoch_s is not None:
+        epoch = f"{fmt.duration(forecast.per_epoch_s.point)} + {epoch}"
+    once = f"{fmt.duration(forecast.one_off_s.point)} once + " if forecast.one_off_s.point else ""
+    between = f" + {fmt.duration(forecast.between_s.point)} of evaluations" if forecast.between_s else ""
+    phases = ", before the work of its phases" if len(forecast.phases) > 1 else ""
+    return f": {once}{fmt.repetitions(plan.n_epochs)} × ({epoch}){between}{phases}"
+
+
+def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
+    medians = {
+        size: statistics.median(d for t in trials if t.sample_size == size for d in t.epoch_durations_s)
+        for size in sorted({t.sample_size for t in trials})
+    }
+    charts = (*_narrowing(forecast, trials), *(_fit(forecast, trials, medians) if len(medians) > 1 else ()))
+    timed = [
+        (f"{size:,}", f"{sum(t.sample_size == size for t in trials)}", fmt.duration(median_s))
+        for size, median_s in medians.items()
+    ]
+    columns = (doc.Column("samples", 1, True), doc.Column("trials", 1, True), doc.Column("median epoch", 1, True))
+    checked = forecast.backtest_error
+    method = [
+        ("trials", f"{_trials_text(trials)}, {fmt.duration(sum(t.total_s for t in trials))} of the training itself"),
+        ("extended by", _EXTENDED[forecast.method]),
+        (
+            "checked",
+            "" if checked is None else f"the largest size, forecast from the others, is off {fmt.error(checked)}",
+        ),
+        ("not covered", "another machine, other work on this one, errors of modelled power and carbon intensity"),
+    ]
+    return (
+        *((doc.ChartRow(charts),) if charts else ()),
+        *_parts(forecast.without_stop or forecast),
+        doc.Heading("The trials"),
+        doc.Table(columns, tuple(timed)),
+        doc.Heading("How the forecast was made"),
+        doc.Table((doc.Column("", 1), doc.Column("", 4)), tuple(row for row in method if row[1])),
+    )
+
+
+def _parts(forecast: Forecast) -> tuple[doc.Block, ...]:
+    """Return the time of each part, and of each phase of the plan where it has several."""
+    plan, rows = forecast.plan, list[tuple[str, Estimate | None, float]]()
+    if plan is None or forecast.per_batch_s is None:
         return ()
-    parts = (
+    rows = [
         ("once: compilation, caches", forecast.one_off_s, 1),
         ("each epoch, beside its batches", forecast.per_epoch_s, plan.n_epochs),
         ("each batch", forecast.per_batch_s, plan.n_epochs * plan.batches_per_epoch),
         ("all evaluations and checkpoints", forecast.between_s, 1),
-    )
-    rows = tuple(
-        (name, fmt.duration(e.point), _interval_or_count(e), fmt.repetitions(times))
-        for name, e, times in parts
-        if e is not None
-    )
+    ]
+    if len(forecast.phases) > 1:
+        rows += [(f"phase {i}: {_phase(part.phase)}", part.duration_s, 1) for i, part in enumerate(forecast.phases, 1)]
+    cells = tuple((name, fmt.duration(e.point), _ends(e), fmt.repetitions(n)) for name, e, n in rows if e is not None)
     interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
-    columns = (
-        doc.Column("what", 2.4),
-        doc.Column("takes", 1, True),
-        doc.Column(interval, 2, True),
-        doc.Column("times", 1, True),
-    )
-    added = _added(forecast.duration_s.point, [(e.point, times) for _, e, times in parts if e is not None])
-    return (doc.Heading("Breakdown"), doc.Table(columns, rows), *added)
+    heads = (doc.Column("what", 2.4), doc.Column("takes", 1, True), doc.Column(interval, 2, True))
+    return (doc.Heading("Breakdown"), doc.Table((*heads, doc.Column("times", 1, True)), cells))
 
 
-def _phases(forecast: Forecast) -> tuple[doc.Block, ...]:
-    """Return the part of each phase of the plan; nothing where it has one."""
-    parts = forecast.phases
-    if len(parts) < 2:
-        return ()
-    total_s = math.fsum(part.duration_s.point for part in parts)
-    rows = tuple(
-        (
-            fmt.plural(part.phase.length, part.phase.unit.removesuffix("s")),
-            fmt.phase_name(part.phase),
-            fmt.duration(part.duration_s.point),
-            _interval_or_count(part.duration_s),
-            fmt.percent(part.duration_s.point / total_s if total_s else None),
-            f"{part.n_evaluations:,}" if part.n_evaluations else "",
-        )
-        for part in parts
-    )
-    interval = f"{parts[0].duration_s.level:.0%} {parts[0].duration_s.kind} interval"
-    columns = (
-        doc.Column("phase", 1.2),
-        doc.Column("its name, or a step's work", 1.8),
-        doc.Column("takes", 1, True),
-        doc.Column(interval, 2, True),
-        doc.Column("of all", 0.7, True),
-        doc.Column("evaluations", 1, True),
-    )
-    return (doc.Heading("Its phases, without evaluations and checkpoints"), doc.Table(columns, rows))
+def _phase(phase: Phase) -> str:
+    length = fmt.plural(phase.length, phase.unit.removesuffix("s"))
+    return ", ".join(filter(None, (length, fmt.phase_name(phase))))
 
 
-def _interval_or_count(estimate: Estimate) -> str:
+def _ends(estimate: Estimate) -> str:
     if estimate.lower < estimate.upper:
         return fmt.bounds(estimate, fmt.duration, " to ")
     return "seen once" if estimate.point else "none seen"
 
 
-def _added(whole_s: float, parts: Sequence[tuple[float, float]]) -> tuple[doc.Block, ...]:
-    """Write the parts as a sum that a reader can repeat; nothing where they are not all of the time."""
-    terms = [(number(point_s, "s"), times) for point_s, times in parts if point_s]
-    result = number(math.fsum(term.value * times for term, times in terms), "s")
-    if not agrees(result, whole_s):
+def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.LineChart, ...]:
+    """Draw the forecast after each trial, up to the one that is given."""
+    from greenlove_tracker.extrapolation.extrapolate import extrapolate  # statsmodels: over a second, loaded by now
+
+    whole = forecast.without_stop or forecast
+    if whole.plan is None:
         return ()
-    expression = " + ".join(str(term) if times == 1 else f"{times:,.6g} × {term}" for term, times in terms)
-    return (doc.Calculations((doc.Calculation("time", expression, str(result)),)),)
+    found = []
+    for n in range(2, len(trials)):
+        with contextlib.suppress(UsageError, ValueError):
+            made = extrapolate(trials[:n], whole.plan, level=whole.duration_s.level, method=whole.method)
+            found.append((float(n), made.duration_s))
+    found.append((float(len(trials)), whole.duration_s))
+    if len(found) < 3:
+        return ()
+    most_s = 3 * whole.duration_s.point  # what is wider is cut off, or it would flatten the rest
+    scale = time_scale(max(min(e.upper, most_s) for _, e in found))
 
+    def height(value_s: float) -> float:
+        return scale.value(min(value_s, most_s))
 
-def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
-    by_size: dict[int, list[Trial]] = {}
-    for trial in trials:
-        by_size.setdefault(trial.sample_size, []).append(trial)
-    medians = {
-        size: statistics.median(d for t in group for d in t.epoch_durations_s)
-        for size, group in sorted(by_size.items())
-    }
-    blocks: list[doc.Block] = [doc.Heading(f"Time of {_AN_EPOCH[_is_of_fits(forecast, trials)]}, for each sample size")]
-    if len(medians) > 1:
-        blocks += _chart(forecast, trials, medians)
-    return (*blocks, _sizes(forecast, trials, by_size, medians))
-
-
-def _sizes(
-    forecast: Forecast, trials: Sequence[Trial], by_size: Mapping[int, Sequence[Trial]], medians: Mapping[int, float]
-) -> doc.Table:
-    """Return the sizes with the median and the fit at each; batches only where a sample is none."""
-    scale = time_scale(max(medians.values()))
-    batches = [by_size[size][0].batches for size in medians]
-    fitted = {
-        -(-round(samples) // trials[0].batch_size): mean_s.point for samples, mean_s in _band(forecast, trials, batches)
-    }
-
-    def headline(value_s: float | None) -> str:
-        return "not used" if value_s is None else fmt.significant(scale.value(value_s), 3)
-
-    columns = [
-        ("samples", [f"{size:,}" for size in medians]),
-        ("batches", [f"{n:,}" for n in batches] if not _is_of_fits(forecast, trials) else []),
-        ("trials", [f"{len(by_size[size])}" for size in medians]),
-        (f"median, {scale.unit}", [headline(median_s) for median_s in medians.values()]),
-        (
-            f"{_FITTED.get(forecast.method, '')}, {scale.unit}",
-            [headline(fitted.get(n)) for n in batches] if fitted else [],
-        ),
-    ]
-    filled = [(head, cells) for head, cells in columns if cells]
-    return doc.Table(
-        tuple(doc.Column(head, 1, True) for head, _ in filled), tuple(zip(*(cells for _, cells in filled), strict=True))
+    chart = doc.LineChart(
+        "The forecast after each trial",
+        "trial",
+        scale.unit,
+        tuple((x, height(e.point)) for x, e in found),
+        band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
     )
+    return (chart,)
 
 
-def _is_of_fits(forecast: Forecast, trials: Sequence[Trial]) -> bool:
-    """Return True where whole fits were timed, whose samples are no batches."""
-    return forecast.method == "power" and trials[0].batch_size == 1
+def _fit(forecast: Forecast, trials: Sequence[Trial], medians: dict[int, float]) -> tuple[doc.LineChart, ...]:
+    """Draw the single epochs with the line through them; where none was fitted, through their medians."""
+    from greenlove_tracker.extrapolation.extrapolate import fitted_band
 
-
-def _chart(forecast: Forecast, trials: Sequence[Trial], medians: Mapping[int, float]) -> tuple[doc.Block, ...]:
-    """Draw the single epochs with the line through them; where no line was fitted, through their medians."""
     scale = time_scale(max(d for t in trials for d in t.epoch_durations_s))
-    dots = thinned(
-        sorted((float(t.sample_size), scale.value(d)) for t in trials for d in t.epoch_durations_s), _MOST_DOTS
+    dots = sorted((float(t.sample_size), scale.value(d)) for t in trials for d in t.epoch_durations_s)
+    band = (
+        ()
+        if forecast.plan is None
+        else fitted_band(trials, forecast.plan, forecast.duration_s.level, method=forecast.method)
     )
-    band = _band(forecast, trials)
-    line = tuple((x, scale.value(e.point)) for x, e in band) or tuple(
-        (float(size), scale.value(median_s)) for size, median_s in medians.items()
-    )
-    edges = tuple((x, scale.value(e.lower), scale.value(e.upper)) for x, e in band)
+    line = [(x, e.point) for x, e in band] or [(float(size), median_s) for size, median_s in medians.items()]
     what = _FITTED[forecast.method] if band else "median of each size"
-    band_note = f" The band is its {band[0][1].level:.0%} confidence interval." if band else ""
-    if forecast.method == "power" and band and band[0][0] > min(medians):
-        band_note += " It goes through the sizes from a tenth of the largest on."
-    is_of_fits = _is_of_fits(forecast, trials)
-    circles = "fits" if is_of_fits else "epochs"
-    cold = ", cold ones too, which the fit leaves out" if forecast.method == "wls" else ""
-    note = f"Circles are single {circles}{cold}. The line is the {what}.{band_note}"
-    title, axis = f"Single {circles} and {what}", f"samples of {_AN_EPOCH[is_of_fits]}"
-    chart = doc.LineChart(title, axis, scale.unit, line, dots, edges)
-    return doc.ChartRow((chart,)), doc.Paragraph(note, is_note=True)
-
-
-def _band(
-    forecast: Forecast, trials: Sequence[Trial], batches: Sequence[int] = ()
-) -> tuple[tuple[float, Estimate], ...]:
-    """Return the fit, at these sizes or along all of them; nothing where the forecast was made in another way."""
-    from greenlove_tracker.extrapolation.extrapolate import fitted_band  # statsmodels: over a second, and loaded by now
-
-    if forecast.plan is None:
-        return ()
-    level = forecast.duration_s.level
-    return fitted_band(trials, forecast.plan, level, method=forecast.method, batches=batches)
-
-
-def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
-    timed_s = sum(t.total_s for t in trials)
-    checked = ""
-    if forecast.backtest_error is not None:
-        checked = f" Forecast from the others, the largest size is off by {fmt.error(forecast.backtest_error)}."
-    return (
-        doc.Heading("How the forecast was made"),
-        doc.Paragraph(
-            f"The training itself ran for {fmt.duration(timed_s)} in {fmt.plural(len(trials), 'trial')} of several "
-            f"sample sizes. {_EXTENDED[forecast.method].format(forecast.degrees_of_freedom)}{checked} The intervals do "
-            "not cover another machine, other work on this one, or the errors of modelled power and of the carbon "
-            "intensity. A part's interval is that of its mean; the whole's also covers how single runs differ."
-        ),
+    chart = doc.LineChart(
+        f"Single epochs and {what}",
+        "samples of an epoch",
+        scale.unit,
+        tuple((x, scale.value(y)) for x, y in line),
+        thinned(dots, _MOST_DOTS),
+        tuple((x, scale.value(e.lower), scale.value(e.upper)) for x, e in band),
     )
-
-
-_FITTED = {"wls": "fitted line", "power": "fitted power law"}
-_AN_EPOCH = {False: "an epoch", True: "a fit"}
-_EXTENDED = {
-    "wls": "A line through their epochs (weighted least squares with run-to-run variation, {} degrees of freedom) is "
-    "extended to the whole; its intervals hold what differs from run to run.",
-    "power": "A power law through their times (least squares on a logarithmic scale, {} degrees of freedom) is "
-    "extended to all of the data; its interval holds an assumed change of the exponent.",
-    "green-love": "Each epoch is scaled to the whole in proportion to its samples, by the formulas of green-love.",
-}
+    return (chart,)

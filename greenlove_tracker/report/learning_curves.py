@@ -7,27 +7,25 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.format import energy_scale, time_scale
+from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import MetricRecord
-from greenlove_tracker.records import MetricSummary
+from greenlove_tracker.logs.totals import mean_w, metered_intervals
+from greenlove_tracker.records import COMPONENTS, MetricSummary
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import Points, thinned
-from greenlove_tracker.report.run_report import cumulative_energy_kwh
+from greenlove_tracker.units import kwh_from_w_s
 
 _MOST_CHARTS = 4  # of a run
-_MOST_LINES = 5  # of a chart: further ones would look like the first (rendering.svg.N_LINE_STYLES)
+_MOST_LINES = 5  # of a chart: further ones would look like the first
 _NAME_WIDTH = 40
-_LEAST_POINTS = 2
 _HELD_OUT = frozenset({"val", "valid", "validation", "eval", "test", "dev"})
 _TRAINED_ON = frozenset({"train", "training"})
 _ACCURACY = frozenset({"acc", "accuracy", "top1"})
 _LEARNING_RATE = re.compile(r"(?:^|[^a-z0-9])(?:lr|learning[^a-z0-9]?rate)(?:$|[^a-z0-9])")
-_PLAIN_EXPONENTS = range(-3, 6)  # of ten, of values that are written as they are
 
 
 def is_learning_rate(name: str) -> bool:
@@ -46,13 +44,30 @@ def _words(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", name.lower())
 
 
-def _paired_by(name: str) -> tuple[str, ...]:
-    """Return the words of a name that what was trained on and what was held out have in common."""
-    return tuple(word for word in _words(name) if word not in _HELD_OUT | _TRAINED_ON)
+# -- The energy so far --
 
 
-def _by_loss_first(name: str) -> tuple[bool, tuple[str, ...], bool]:
-    return "loss" not in _words(name), _paired_by(name), not _HELD_OUT.isdisjoint(_words(name))
+def overhead(run: Run) -> float:
+    """Return the energy of a run in that of its components: the rest of the node, PUE, and its calibration."""
+    summary = run.summary if run.calibration is None else run.metered_summary
+    metered_kwh, energy_kwh = run.metered_summary.energy_kwh, run.summary.energy_kwh
+    calibration = energy_kwh / metered_kwh if run.calibration and metered_kwh and energy_kwh is not None else 1.0
+    return run.terms.node_factor(summary.energy) * summary.pue * calibration
+
+
+def cumulative_energy_kwh(run: Run) -> Points:
+    """Return (elapsed s, kWh so far) with PUE; unmetered time at the mean power, as in the total."""
+    rows = run.metered_rows
+    means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
+    factor, elapsed_s, so_far_kwh, points = overhead(run), 0.0, 0.0, [(0.0, 0.0)]
+    for duration_s, energy in metered_intervals(rows) if means_w else ():
+        if duration_s > 0:
+            elapsed_s += duration_s
+            for component, power_w in means_w.items():
+                known_kwh = energy.component_kwh(component)
+                so_far_kwh += kwh_from_w_s(power_w, duration_s) if known_kwh is None else known_kwh
+            points.append((elapsed_s, so_far_kwh * factor))
+    return tuple(points) if means_w else ()
 
 
 # -- Of one run --
@@ -63,21 +78,16 @@ def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
 
     What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
     """
-    values = {name: _values(run, name) for name in run.metrics}
-    pairs: dict[tuple[str, ...], list[str]] = {}
-    for name in sorted((name for name, found in values.items() if len(found) >= _LEAST_POINTS), key=_by_loss_first):
-        pairs.setdefault(_paired_by(name), []).append(name)
-    drawn = [_chart(run, {name: values[name] for name in own[:_MOST_LINES]}) for own in pairs.values()]
-    charts = [chart for chart in drawn if chart is not None][:_MOST_CHARTS]
+    pairs: dict[tuple[str, ...], dict[str, Sequence[MetricRecord]]] = {}
+    for name in sorted(run.metrics, key=lambda name: ("loss" not in _words(name), name)):
+        common = tuple(word for word in _words(name) if word not in _HELD_OUT | _TRAINED_ON)
+        pairs.setdefault(common, {})[name] = _values(run, name)
+    charts = [chart for own in pairs.values() if (chart := _chart(run, own)) is not None][:_MOST_CHARTS]
     if not charts:
         return ()
-    notes = [
-        f"{fmt.shortened(name, _NAME_WIDTH)}: {fmt.plural(n_lost, 'value')} not drawn, not finite or not in the log."
-        for name in itertools.chain(*pairs.values())
-        if (n_lost := run.metrics[name].n_values - len(values[name])) > 0
-    ]
-    if len(run.metric_values) > 1:
-        notes.append("Several ranks logged values: those of the first are drawn.")
+    n_lost = sum(run.metrics[name].n_values - len(found) for own in pairs.values() for name, found in own.items())
+    notes = [f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."] if n_lost > 0 else []
+    notes += ["Several ranks logged values: those of the first are drawn."] if len(run.metric_values) > 1 else []
     rows = (doc.ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2))
     return (doc.Heading("Learning curves"), *rows, *(doc.Paragraph(note, is_note=True) for note in notes))
 
@@ -85,7 +95,7 @@ def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
 def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> doc.LineChart | None:
     is_by_epoch = all(map(_is_by_epoch, values.values()))
     lines = []
-    for name, records in values.items():
+    for name, records in list(values.items())[:_MOST_LINES]:
         points = {_position(run, record, is_by_epoch=is_by_epoch): record.value for record in records}
         lines.append(doc.Line(fmt.shortened(name, _NAME_WIDTH), tuple(sorted(points.items()))))
     title = fmt.shortened(", ".join(line.name for line in lines), 2 * _NAME_WIDTH)
@@ -123,37 +133,29 @@ def _is_by_epoch(records: Sequence[MetricRecord]) -> bool:
 
 
 def metric_by_energy(sides: Iterable[tuple[str, Sequence[Run]]], name: str) -> doc.LineChart | None:
-    """Return a metric by the energy that it took, or by the time where an energy is unknown; a line a side.
-
-    A line of several runs is their mean, where all of them have a value.
-    """
-    drawn = list(sides)[:_MOST_LINES]
-    so_far = {id(run): cumulative_energy_kwh(run) for _, runs in drawn for run in runs}
-    knows_energy = all(so_far.values())
-    lines = [
-        _mean_line(side, [_curve(run, name, so_far[id(run)] if knows_energy else ()) for run in runs])
-        for side, runs in drawn
-    ]
-    most = max((x for line in lines for x, _ in line.points), default=0.0)
-    if most <= 0:
+    """Return a metric by the energy that it took, a line a side: the mean of its runs, where all have a value."""
+    lines = [_mean_line(side, [_curve(run, name) for run in runs]) for side, runs in list(sides)[:_MOST_LINES]]
+    most_kwh = max((x for line in lines for x, _ in line.points), default=0.0)
+    if most_kwh <= 0:
         return None
-    scale, what = (energy_scale(most), "energy") if knows_energy else (time_scale(most), "time")
-    lines = [replace(line, points=tuple((scale.value(x), y) for x, y in line.points)) for line in lines]
-    title = f"{fmt.shortened(name, _NAME_WIDTH)}, by the {what} that it took"
-    return line_chart(title, f"{what} so far, {scale.unit}", lines)
+    scale = energy_scale(most_kwh)
+    scaled = [doc.Line(line.name, tuple((scale.value(x), y) for x, y in line.points)) for line in lines]
+    return line_chart(
+        f"{fmt.shortened(name, _NAME_WIDTH)}, by the energy that it took", f"energy so far, {scale.unit}", scaled
+    )
 
 
-def _curve(run: Run, name: str, so_far: Points) -> dict[float, tuple[float, float]]:
-    """Return, by epoch or step, what had been used when a value was logged, and the value."""
-    records, found = _values(run, name), {}
+def _curve(run: Run, name: str) -> dict[float, tuple[float, float]]:
+    """Return, by epoch or step, the energy that had been used when a value was logged, and the value."""
+    records, so_far, found = _values(run, name), cumulative_energy_kwh(run), dict[float, tuple[float, float]]()
     is_by_epoch, times_s = _is_by_epoch(records), [at_s for at_s, _ in so_far]
-    for record in records:
+    for record in records if so_far else ():
         try:
             passed = datetime.fromisoformat(record.logged_at) - datetime.fromisoformat(run.started_at)
         except (ValueError, TypeError):  # a damaged log, or one with and one without a zone
             continue
-        used = _height(so_far, times_s, passed.total_seconds()) if so_far else passed.total_seconds()
-        found[_position(run, record, is_by_epoch=is_by_epoch)] = (used, record.value)
+        used_kwh = _height(so_far, times_s, passed.total_seconds())
+        found[_position(run, record, is_by_epoch=is_by_epoch)] = (used_kwh, record.value)
     return found
 
 
@@ -173,17 +175,9 @@ def _mean_line(name: str, curves: Sequence[Mapping[float, tuple[float, float]]])
 
 
 def line_chart(title: str, x_label: str, lines: Iterable[doc.Line]) -> doc.LineChart | None:
-    """Return a chart of the lines of two points or more; None without any.
-
-    Values too large or too small to be written out stand in powers of ten, which the label then says.
-    """
-    drawn = [line for line in lines if len(line.points) >= _LEAST_POINTS]
+    """Return a chart of the lines of two points or more; None without any."""
+    drawn = [doc.Line(line.name, thinned(line.points)) for line in lines if len(line.points) > 1]
     if not drawn:
         return None
-    y_label, highest = "", max(abs(y) for line in drawn for _, y in line.points)
-    exponent = math.floor(math.log10(highest)) if highest > 0 else 0
-    if exponent not in _PLAIN_EXPONENTS:
-        y_label = f"× 1e{exponent}"
-        drawn = [replace(line, points=tuple((x, y / 10.0**exponent) for x, y in line.points)) for line in drawn]
-    first, *others = (replace(line, points=thinned(line.points)) for line in drawn)
-    return doc.LineChart(title, x_label, y_label, first.points, name=first.name, others=tuple(others), is_from_0=False)
+    first, *others = drawn
+    return doc.LineChart(title, x_label, "", first.points, name=first.name, others=tuple(others), is_from_0=False)

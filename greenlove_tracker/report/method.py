@@ -1,4 +1,4 @@
-"""The page that says how each number was obtained, with arithmetic that a reader can repeat."""
+"""How each number was obtained: small tables, and arithmetic that a reader can repeat."""
 
 from __future__ import annotations
 
@@ -11,118 +11,107 @@ from greenlove_tracker.format import Scale, energy_scale, mass_scale, significan
 from greenlove_tracker.logs.calibration import Calibration, counted_kwh
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_factors import factors_of
-from greenlove_tracker.logs.uncertainty import MeasurementError, errors_of
+from greenlove_tracker.logs.uncertainty import errors_of
 from greenlove_tracker.records import COMPONENTS, Factor, RunSummary
 from greenlove_tracker.rendering.document import Block, Calculation, Calculations, Column, Heading, Paragraph, Table
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.wording import unmetered_text
 
-_TIME = (
-    "Durations are read from a steady clock, on a GPU after it has finished its work. A run's time is its epochs and "
-    "the time between them."
-)
-_ENERGY = (
-    "Energy is metered by component. A counter is an energy counter of the hardware (RAPL, NVML); power readings are "
-    "the hardware's own, integrated over time. Both are measurements. The power of a CPU by its load, as a rule its "
-    "rated power (TDP) × (0.1 + 0.9 × load³), and a constant power of the memory by its size, both CodeCarbon's, are "
-    "models. Time without a meter is estimated at the mean metered power. PUE stands for cooling and power supply of "
-    "the data centre."
-)
-_SCOPE = (
-    "Operational emissions only. Not in these figures: "
-    + ", ".join(wording.NOT_COUNTED)
-    + ". The carbon intensity is an average over a year and a grid: it reflects neither the hour of the run nor its "
-    "own error. On your own machine these emissions are scope 2, on a rented one scope 3. The upstream part of a "
-    "lifecycle intensity (building power plants, supplying fuel) is scope 3 on both."
+_METHODS = (
+    ("time", "a steady clock; on a GPU after it has finished its work"),
+    ("counter, power readings", "the hardware's own (RAPL, NVML): measured"),
+    ("CPU modelled", "rated power (TDP) × (0.1 + 0.9 × load³), as CodeCarbon does"),
+    ("memory constant", "a power by its size, as CodeCarbon does"),
+    ("without a meter", "the mean metered power"),
+    ("PUE", "cooling and power supply of the data centre"),
+    ("not counted", ", ".join(wording.NOT_COUNTED)),
+    ("scope", "2 on your own machine, 3 on a rented one; operational emissions only"),
 )
 _ERRORS = (
-    "In 95 of 100 cases the true energy lies within these ranges. Errors of one method add up, since its meters err "
-    "together; errors of different methods are added in quadrature. The ranges of CO2e and of the "
-    "cost of electricity come from the energy alone."
+    "95 of 100 true energies lie within these. Errors of one method add up; those of different ones in quadrature."
 )
 NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not in the ranges."
-_RECOMPUTED = "Recomputed from the log, to six digits. Any calculator gives the same:"
+_COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
 
 
 def method_blocks(
-    run: Run, before: Sequence[Block] = (), factors: Sequence[Factor] = (), errors: Sequence[Block] | None = None
+    run: Run,
+    *,
+    how: Sequence[tuple[str, str]] = (),
+    parts: Sequence[Block] = (),
+    before: Sequence[Block] = (),
+    factors: Sequence[Factor] = (),
+    errors: Sequence[Block] | None = None,
 ) -> tuple[Block, ...]:
-    """Return the method of a run; ``before`` stands before its arithmetic, ``factors``, ``errors`` replace its own."""
+    """Return how the numbers of a run are known.
+
+    Args:
+        run: a run.
+        how: the figures, with what each rests on.
+        parts: stand behind that.
+        before: stand before its arithmetic.
+        factors: instead of its own.
+        errors: instead of its own.
+    """
     lines = run_calculations(run)
     mismatch = _mismatch(run, lines)
+    is_of_gpus = run.summary.energy.gpu_kwh and run.calibration is None and how  # else all of it is in the total
+    metered = [c for c in COMPONENTS if run.summary.energy.component_kwh(c) is not None]
     return (
-        Heading("How each number was obtained"),
-        Paragraph(_TIME),
-        Paragraph(_ENERGY),
+        Heading("How we know"),
+        Table((Column("", 1), Column("", 4)), (*how, *_METHODS)),
+        *parts,
+        *((Paragraph(wording.beyond_gpus(metered, run.terms.node_overhead), is_note=True),) if is_of_gpus else ()),
         *before,
-        *((Paragraph(_RECOMPUTED), Calculations(tuple(lines))) if lines else ()),
-        *((Paragraph(mismatch),) if mismatch else ()),
-        Paragraph(wording.measured_sentence(run) + "."),
-        *((Paragraph(scope),) if not before and (scope := wording.beyond_gpus_of(run)) else ()),
+        *((Calculations(tuple(lines)),) if lines else ()),
+        *((Paragraph(f"! {mismatch}"),) if mismatch else ()),
         *(error_blocks(run) if errors is None else errors),
         Heading("Factors"),
         factor_table(factors or factors_of(run)),
-        Paragraph(_SCOPE),
     )
 
 
 def error_blocks(run: Run) -> tuple[Block, ...]:
     """Return how far each method may be off, with its source; nothing where no energy is known."""
+    errors = errors_of(run)
     if run.summary.energy_kwh is None:
         return ()
     if run.calibration is not None:
-        text = f"The energy is {wording.calibration_text(run)}. {calibration_source(run.calibration)}."
+        used = (
+            f"{wording.run_label(one.run_id)}: {fmt.energy(one.wall_kwh)} at the wall, {fmt.energy(one.metered_kwh)} "
+            f"metered ({fmt.shortened(one.origin, 130)})"
+            for one in run.calibration.measurements
+        )
+        text = f"The energy is {wording.calibration_text(run)}. {'; '.join(used)}."
         return (Heading("Uncertainty"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
-    errors = errors_of(run)
     if errors is None:
-        text = "The log names no method for some of the energy, so no interval can be given."
-        return (Heading("Uncertainty"), Paragraph(text))
-    columns = (
-        Column("energy", 1.5),
-        Column("true energy, of the figure", 1.7),
-        Column("basis", 1.0),
-        Column("source", 4),
-    )
-    return (
-        Heading("Uncertainty"),
-        Paragraph(_ERRORS),
-        Table(columns, tuple(map(_error_row, errors))),
-        Paragraph(NO_ERROR_OF, is_note=True),
-    )
-
-
-def _error_row(error: MeasurementError) -> tuple[str, ...]:
-    sampled = f"; ±{fmt.percent(error.after_1_s)} for 1 s, less for longer" if error.after_1_s else ""
-    name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"
-    return (name, f"{fmt.percent(error.lower)} to {fmt.percent(error.upper)}{sampled}", error.basis, error.source)
-
-
-_COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
-
-
-def calibration_source(calibration: Calibration) -> str:
-    """Name the wall meters behind a run's calibration, and when they were compared."""
-    return "; ".join(
-        f"{fmt.shortened(one.run_id, 40)}: {fmt.energy(one.wall_kwh)} at the wall, {fmt.energy(one.metered_kwh)} "
-        f"metered ({fmt.shortened(one.origin, 130)})"
-        for one in calibration.measurements
-    )
+        return (Heading("Uncertainty"), Paragraph("No interval: the log names no method for some of the energy."))
+    rows = []
+    for error in errors:
+        name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"
+        short = f"; ±{fmt.percent(error.after_1_s)} for 1 s" if error.after_1_s else ""
+        reach = f"{fmt.percent(error.lower)} to {fmt.percent(error.upper)}{short}"
+        rows.append((name, reach, error.basis, error.source))
+    columns = (Column("energy", 1.5), Column("of the figure", 1.6), Column("basis", 1.0), Column("source", 4))
+    note = Paragraph(f"{_ERRORS} {NO_ERROR_OF}", is_note=True)
+    return (Heading("Uncertainty"), Table(columns, tuple(rows)), note)
 
 
 def run_calculations(run: Run) -> list[Calculation]:
     """Return time, energy, CO2e, share, cost and GPU-hours as arithmetic; the unknown is left out."""
-    lines = [_time(run)] if run.summary.duration_s else []
+    summary = run.summary
+    lines = []
+    if summary.duration_s:
+        terms = [number(summary.epochs_duration_s, "s"), number(summary.between_s, "s")]
+        lines.append(sum_of("time: in epochs + outside them", terms, "s")[0])
     energy, total = _energy(run)
     lines += energy
     if total is not None:
-        lines += _share(run) + _from_energy(run, total)
+        if summary.measured_kwh and summary.before_pue_kwh:
+            lines.append(
+                share_of("share that hardware measured, as logged", summary.measured_kwh, summary.before_pue_kwh)
+            )
+        lines += _from_energy(run, total)
     return lines + _machine(run)
-
-
-def _time(run: Run) -> Calculation:
-    summary = run.summary
-    terms = [number(summary.epochs_duration_s, "s"), number(summary.between_s, "s")]
-    return sum_of("time: in epochs + outside them", terms, "s")[0]
 
 
 def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
@@ -132,9 +121,8 @@ def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
     if summary.energy_kwh is None:
         return [], None
     scale = energy_scale(run.summary.energy_kwh or 0.0)
-    known = [e for c in COMPONENTS if (e := summary.energy.component_kwh(c)) is not None]
     names = [c for c in COMPONENTS if summary.energy.component_kwh(c) is not None]
-    terms = [number(scale.value(e), scale.unit) for e in known]
+    terms = [number(scale.value(summary.energy.component_kwh(c) or 0.0), scale.unit) for c in names]
     lines, estimate = _estimate(run, summary, scale)
     if estimate is not None:
         terms.append(estimate)
@@ -167,7 +155,7 @@ def _estimate(run: Run, summary: RunSummary, scale: Scale) -> tuple[list[Calcula
     result = number(factors[0].value * factors[1].value / divisor.value, scale.unit)
     if not agrees(result, logged.value):
         return [], logged
-    label = f"estimate for {unmetered_text(run)}"
+    label = f"estimate for {wording.unmetered_text(run)}"
     return [Calculation(label, f"{factors[0]} × {factors[1]} ÷ {divisor}", str(result))], result
 
 
@@ -195,17 +183,13 @@ def _at_the_wall(run: Run, calibration: Calibration, metered: Number, scale: Sca
 
 def _from_energy(run: Run, total: Number) -> list[Calculation]:
     """Derive CO2e and the cost of electricity from the energy as it was printed."""
-    summary = run.summary
-    lines = []
-    per_kwh = energy_scale(summary.energy_kwh or 0.0).per_canonical
-    energy_kwh = total
+    summary, emissions, lines = run.summary, run.emissions_kgco2e, list[Calculation]()
+    per_kwh, energy_kwh = energy_scale(summary.energy_kwh or 0.0).per_canonical, total
     if per_kwh != 1:
         conversion, energy_kwh = product_of("the same in kWh", [total], "kWh", scale=1 / per_kwh)
         lines.append(conversion)
-    emissions = run.emissions_kgco2e
     if emissions is not None:
-        factors = [energy_kwh, number(run.carbon_intensity.value, "gCO2e/kWh")]
-        scale = mass_scale(emissions)
+        factors, scale = [energy_kwh, number(run.carbon_intensity.value, "gCO2e/kWh")], mass_scale(emissions)
         lines.append(product_of("CO2e", factors, f"{scale.unit}CO2e", scale=scale.per_canonical / 1e3)[0])
     if summary.cost_basis == "electricity" and run.electricity_price:
         price = number(run.electricity_price.value, "USD/kWh")
@@ -213,21 +197,11 @@ def _from_energy(run: Run, total: Number) -> list[Calculation]:
     return lines
 
 
-def _share(run: Run) -> list[Calculation]:
-    """Derive the part of the energy, before PUE, that hardware measured."""
-    summary = run.summary
-    whole_kwh = summary.before_pue_kwh
-    if not summary.measured_kwh or not whole_kwh:
-        return []
-    return [share_of("share that hardware measured, as logged", summary.measured_kwh, whole_kwh)]
-
-
 def share_of(label: str, measured_kwh: float, whole_kwh: float) -> Calculation:
     """Write ``measured ÷ whole × 100``, both before PUE."""
     scale = energy_scale(whole_kwh)
     measured, whole = (number(scale.value(e), scale.unit) for e in (measured_kwh, whole_kwh))
-    result = number(measured.value / whole.value * 100, "%")
-    return Calculation(label, f"{measured} ÷ {whole} × 100", str(result))
+    return Calculation(label, f"{measured} ÷ {whole} × 100", str(number(measured.value / whole.value * 100, "%")))
 
 
 def _machine(run: Run) -> list[Calculation]:
@@ -259,7 +233,7 @@ def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
 
 def factor_table(factors: Iterable[Factor]) -> Table:
     """Return the factors with their values and sources, each once."""
-    columns = (Column("factor", 1.5), Column("value", 1.1, is_number=True), Column("unit", 1.0), Column("source", 4.4))
+    columns = (Column("factor", 1.5), Column("value", 1.1, is_number=True), Column("unit", 1.1), Column("source", 4.4))
     return Table(columns, tuple(dict.fromkeys(_factor_row(factor) for factor in factors)))
 
 
@@ -268,15 +242,11 @@ def _factor_row(factor: Factor) -> tuple[str, ...]:
     if not factor.unit:
         return (name, fmt.UNKNOWN, "", fmt.shortened(factor.source, wording.FIELD_WIDTH))
     details = [fmt.shortened(t, wording.FIELD_WIDTH) for t in (factor.source, factor.year, factor.basis)]
-    if factor.table_sha256:
-        details.append(f"table SHA-256 {fmt.shortened(factor.table_sha256, 64)[:16]}…")
-    text = "; ".join(detail for detail in details if detail)
-    return (name, number(factor.value).text, fmt.shortened(factor.unit, 20), text)
+    details += [f"table SHA-256 {fmt.shortened(factor.table_sha256, 64)[:16]}…"] if factor.table_sha256 else []
+    return (name, number(factor.value).text, fmt.shortened(factor.unit, 20), "; ".join(filter(None, details)))
 
 
 # -- Arithmetic that comes out as printed: every result is computed from the rounded figures that stand before it --
-
-_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +266,7 @@ class Number:
         return " ".join(part for part in (self.name, self.text, self.unit) if part)
 
 
-def number(value: float, unit: str = "", digits: int = _DIGITS) -> Number:
+def number(value: float, unit: str = "", digits: int = 6) -> Number:
     """Write ``value`` with ``digits`` significant digits; zeros that say nothing are left away."""
     text = significant(value, digits)
     return Number(text.rstrip("0").rstrip(".") if "." in text else text, unit)

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.logs.metrics import kwh_per_point, points
+from greenlove_tracker.logs.metrics import kwh_per_point
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import RunRow
-from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report.learning_curves import final_value
+from greenlove_tracker.report.wording import run_label
 
 _MAX_METRICS = 40  # of a run
 _MAX_SHARED = 6  # of a directory
 N_BEST = 10  # runs of one
 _DIGITS = 4
 _PER_POINT = (
-    "kWh per point: the energy of the whole run, PUE included, divided by its best score in points, which are "
-    "hundredths of a score from 0 to 1; a score of which a value above 1 was logged is taken to be in points."
+    "Per point: the energy of the whole run divided by its best score in points, hundredths of one from 0 to 1."
 )
 
 
@@ -33,40 +33,31 @@ def number_text(value: float | None) -> str:
     return "not a number" if math.isnan(value) else "infinite" if value > 0 else "-infinite"
 
 
+def _per_point(value_kwh: float | None) -> str:
+    return "" if value_kwh is None else fmt.energy(value_kwh)
+
+
 def metric_blocks(run: Run) -> tuple[doc.Block, ...]:
     """Return the last and best value of each metric that a run logged; nothing without any."""
-    metrics = run.summary.metrics
+    metrics, energy_kwh = run.summary.metrics, run.summary.energy_kwh
     if not metrics:
         return ()
-    shown = metrics[:_MAX_METRICS]
-    has_points = any(points(metric) is not None for metric in shown) and run.summary.energy_kwh is not None
-    columns = (
-        doc.Column("metric", 2.4),
-        *(doc.Column(title, 1, True) for title in ("last", "best", "lowest", "highest", "values")),
-        *([doc.Column("per point", 1.2, True)] if has_points else []),
-    )
-    rows = [(*_cells(metric), *([_per_point(run, metric)] if has_points else [])) for metric in shown]
-    unclear = any(metric.best is None for metric in shown)
-    notes = [_PER_POINT] if has_points else []
-    if unclear:
-        notes.append("No best is given where the name of the metric does not tell whether larger values are better.")
-    if len(metrics) > len(shown):
-        notes.append(f"And {len(metrics) - len(shown):,} more, which are in the log.")
-    return (
-        doc.Heading("Metrics"),
-        doc.Table(columns, tuple(rows)),
-        *(doc.Paragraph(note, is_note=True) for note in notes),
-    )
-
-
-def _cells(metric: MetricSummary) -> tuple[str, ...]:
-    values = (metric.last, metric.best, metric.lowest, metric.highest)
-    return (fmt.shortened(metric.name, 40), *map(number_text, values), f"{metric.n_values:,}")
-
-
-def _per_point(run: Run, metric: MetricSummary) -> str:
-    value = kwh_per_point(metric, run.summary.energy_kwh)
-    return "" if value is None else fmt.energy(value)
+    heads = ["metric", "last", "best", "lowest", "highest", "values", "per point"]
+    rows = []
+    for one in metrics[:_MAX_METRICS]:
+        values = map(number_text, (one.last, one.best, one.lowest, one.highest))
+        per_point = _per_point(kwh_per_point(one, energy_kwh))
+        rows.append([fmt.shortened(one.name, 40), *values, f"{one.n_values:,}", per_point])
+    notes = ["Best is of all epochs, whichever weights were kept."]
+    if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
+        heads.append("of the kept weights")
+        for row, one in zip(rows, metrics, strict=False):
+            row.append(number_text(final_value(run, one.name)))
+    notes += [_PER_POINT] if any(row[6] for row in rows) else []
+    notes += [f"{len(metrics) - _MAX_METRICS:,} more are in the log."] if len(metrics) > _MAX_METRICS else []
+    columns = tuple(doc.Column(head, 1 if i else 2.4, i > 0) for i, head in enumerate(heads))
+    table = doc.Table(columns, tuple(map(tuple, rows)))
+    return (doc.Heading("Metrics"), table, doc.Paragraph(" ".join(notes), is_note=True))
 
 
 class RankedMetric(NamedTuple):
@@ -107,23 +98,13 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[d
     shared = sorted((-len(ranked), key) for key, ranked in metrics.items() if len(ranked) >= least_runs)
     blocks: list[doc.Block] = []
     for _, key in shared[:_MAX_SHARED]:
-        (name, is_higher), best = key, metrics[key][:N_BEST]
-        rows = tuple(
-            (
-                fmt.shortened(item.run_id, 40),
-                number_text(item.best),
-                number_text(item.last),
-                fmt.energy(item.energy_kwh),
-                "" if item.kwh_per_point is None else fmt.energy(item.kwh_per_point),
-            )
-            for item in best
-        )
-        better = "larger" if is_higher else "smaller"
-        more = f"; {fmt.plural(len(metrics[key]), 'run')} in all" if len(metrics[key]) > len(best) else ""
-        columns = (doc.Column("run", 3.6), *(doc.Column(head, 1.2, True) for head in _HEADS))
-        title = f"Runs by {fmt.shortened(name, 40)}, {better} is better{more}"
-        blocks += [doc.Heading(title), doc.Table(columns, rows)]
+        (name, is_higher), ranked = key, metrics[key]
+        rows = []
+        for one in ranked[:N_BEST]:
+            values = (number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
+            rows.append((run_label(one.run_id), *values, _per_point(one.kwh_per_point)))
+        more = f"; {fmt.plural(len(ranked), 'run')} in all" if len(ranked) > N_BEST else ""
+        columns = (doc.Column("run", 2), *(doc.Column(h, 1, True) for h in ("best", "last", "energy", "per point")))
+        title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better{more}"
+        blocks += [doc.Heading(title), doc.Table(columns, tuple(rows))]
     return (*blocks, doc.Paragraph(_PER_POINT, is_note=True)) if blocks else ()
-
-
-_HEADS = ("best", "last", "energy", "per point")

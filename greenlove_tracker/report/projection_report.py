@@ -145,7 +145,7 @@ def _blocks(
             *_chances(decision),
         ),
         (
-            Heading("How we know"),
+            Heading("How other machines are known"),
             *(
                 Paragraph(sentence(text if text.startswith(names[0]) else f"{_names(names)}: {text}"))
                 for text, names in of_machines.items()

@@ -85,7 +85,7 @@ def test_explore_at_the_command_line(monkeypatch):
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 0, done.output
     assert "640 samples · batch 64 · 20 epochs" in done.output
-    assert "computes in bf16 (given) · recommendation (given)" in done.output
+    assert "Computed in bf16 (given); a recommendation model (given)." in done.output
     again = CliRunner().invoke(cli, ["forecast", "--epochs", "100"])
     assert "100 epochs" in again.output
 

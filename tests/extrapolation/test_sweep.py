@@ -6,13 +6,14 @@ import json
 import math
 
 import pytest
+from click.testing import CliRunner
 from conftest import epoch_row
 from scipy import stats
 
-from greenlove_tracker import read_logs
-from greenlove_tracker.cli.forecast import sweep_text
+from greenlove_tracker.cli import cli
 from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
-from greenlove_tracker.report.screens import sweep_screen
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.report.forecast_report import sweep_document
 
 
 def test_the_interval_is_that_of_a_sum_of_new_runs():
@@ -26,17 +27,18 @@ def test_runs_take_more_than_nothing_however_they_differ():
     assert total.upper > 2 * total.point
     assert total.lower == pytest.approx(total.point**2 / total.upper)  # as far below in proportion as above
     totals = {"duration_s": None, "energy_kwh": None, "emissions_kgco2e": total, "cost_usd": None}
-    screen = sweep_screen(10, totals, dict.fromkeys(totals, 1), 2, [])
-    assert "  0 kg" not in screen and "energy         unknown   1 of 2 runs without energy: not summed" in screen
+    screen = terminal.render(sweep_document(10, totals, dict.fromkeys(totals, 1), 2, []))
+    assert "  0 kg" not in screen and "Not summed: 1 of 2 runs without energy." in screen
 
 
 def test_what_is_not_known_of_every_run_is_named_and_null(make_run):
     unknown = make_run("20261101T120000-unknown", rows=[epoch_row(1, None), epoch_row(2, None)])
     make_run("20261101T130000-known")
-    screen = sweep_text(read_logs(unknown.parent), 200, as_json=False)
-    assert "energy         unknown   1 of 2 runs without energy: not summed" in screen
-    assert "cost           unknown   2 of 2 runs without cost: not summed" in screen
-    found = json.loads(sweep_text(read_logs(unknown.parent), 200, as_json=True))
+    asked = ["forecast", str(unknown.parent), "--runs", "200"]
+    screen = CliRunner().invoke(cli, asked).stdout
+    assert "Not summed: 1 of 2 runs without energy." in screen
+    assert "Not summed: 2 of 2 runs without cost." in screen
+    found = json.loads(CliRunner().invoke(cli, [*asked, "--json"]).stdout)
     assert found["totals"]["energy_kwh"] is None and found["totals"]["duration_s"]["point"] == 4000.0
     assert found["unknown"] == {"duration_s": 0, "energy_kwh": 1, "emissions_kgco2e": 1, "cost_usd": 2}
 

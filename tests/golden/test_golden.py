@@ -33,7 +33,7 @@ MOST_WORDS = 4  # what is longer is a sentence
 WIDTH = 120
 SENTENCE = object()
 TODAYS = re.compile(
-    r"\d+(?= days old)|(?<=greenlove-tracker )\d+\.\d+\.\d+|\d\d:\d\d:\d\d$|(?<=written for )\d.*(?=;)", re.M
+    r"\d+(?= days old)|(?<=greenlove-tracker )\d+\.\d+\.\d+|\d\d:\d\d:\d\d$|(?<=written for )\d.*$", re.M
 )
 
 

@@ -30,10 +30,10 @@ def test_a_duration_stays_in_one_line(width):
 
 FIGURES = doc.KeyFigures(
     (
-        doc.KeyFigure("time", "41 min 12 s", ("30 epochs",)),
-        doc.KeyFigure("energy", "82.6 Wh", ("92% measured",), "79 – 86 Wh"),
-        doc.KeyFigure("CO2e", "31.5 g", ("381 g/kWh",)),
-        doc.KeyFigure("cost", "unknown", ("no price",)),
+        doc.KeyFigure("time", "41 min 12 s", "30 epochs"),
+        doc.KeyFigure("energy", "82.6 Wh", "92% measured", "79 – 86 Wh", 0.5),
+        doc.KeyFigure("CO2e", "31.5 g", "381 g/kWh"),
+        doc.KeyFigure("cost", "unknown", "no price"),
     )
 )
 TABLE = doc.Table(

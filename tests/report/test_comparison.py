@@ -149,7 +149,7 @@ def test_sums_the_watch_and_declarations_call_it_a_comparison(tmp_path: Path):
     assert "exploration" not in said("forecast")
     content = document(tmp_path)
     rows = [row for block in content.blocks if isinstance(block, Table) for row in block.rows]
-    assert any(row[0] == "b-comparison" and "comparison" in row[2:3] for row in rows)
+    assert any("b-comparison" in row[0] and "comparison" in row[1:3] for row in rows)
 
 
 def test_comparisons_alone_are_nothing_to_declare(tmp_path: Path):
@@ -228,8 +228,6 @@ def test_what_is_unknown_is_a_dash_and_never_0(tmp_path):
     found = took(groups)
     assert found["a"]["energy"] == found["a"]["CO2e"] == found["a"]["cost"] == "–"
     assert set(found["c"].values()) == {"did not finish", "–"}
-    assert chart(groups).points[-1] == (pytest.approx(198 / 60), 0.9)
-    assert chart(groups).title == "accuracy, by the time that it took"
 
 
 def test_a_run_that_was_cut_off_is_left_out(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,9 @@ from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
 from greenlove_tracker.rendering.document import (
-    Calculations,
     ChartRow,
     Document,
     Heading,
-    LineChart,
-    Paragraph,
 )
 from greenlove_tracker.report.build import document
 
@@ -38,12 +34,15 @@ def titles(content: Document) -> list[str]:
     return [block.text for block in content.blocks if isinstance(block, Heading)]
 
 
-def test_the_parts_of_the_forecast_add_up_as_printed(tmp_path: Path) -> None:
+def test_the_chart_narrows_to_the_forecast(tmp_path: Path) -> None:
     run = explored(tmp_path)
-    line = next(block for block in document(tmp_path).blocks if isinstance(block, Calculations)).lines[0]
-    sum_s = eval(line.expression.replace(",", "").replace("×", "*").replace(" s", ""))
-    assert sum_s == pytest.approx(float(line.result.removesuffix(" s").replace(",", "")), rel=1e-5)
-    assert sum_s == pytest.approx(forecast_from_log(run).duration_s.point, rel=1e-3)
+    charts = [chart for block in document(tmp_path).blocks if isinstance(block, ChartRow) for chart in block.charts]
+    chart = next(chart for chart in charts if chart.title == "The forecast after each trial")
+    forecast = forecast_from_log(run).duration_s
+    assert chart.points[-1] == (5, pytest.approx(forecast.point / 60))
+    assert chart.band[-1] == (5, *(pytest.approx(end / 60) for end in (forecast.lower, forecast.upper)))
+    widths = [upper - lower for _, lower, upper in chart.band]
+    assert widths[-1] < widths[0]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +52,7 @@ def test_the_parts_of_the_forecast_add_up_as_printed(tmp_path: Path) -> None:
 )
 def test_an_exploration_without_its_trials_says_so(tmp_path: Path, spoil) -> None:
     spoil(explored(tmp_path))
-    said = [block.text for block in document(tmp_path).blocks if isinstance(block, Paragraph)]
-    assert any(text.startswith("The exploration cannot be forecast again: ") for text in said)
+    assert document(tmp_path).verdict.startswith("The exploration cannot be forecast again: ")
 
 
 def test_a_damaged_plan_does_not_spoil_the_rest(tmp_path: Path) -> None:
@@ -64,13 +62,3 @@ def test_a_damaged_plan_does_not_spoil_the_rest(tmp_path: Path) -> None:
     content = document(tmp_path)
     assert "3 of 3 epochs" in content.subtitle or "3 epochs" in content.subtitle
     assert "What the exploration itself took" in titles(content)
-
-
-def epoch_chart(logs: Path, trials: list[Trial]) -> tuple[LineChart, str] | None:
-    run = explored(logs)
-    write_trials(run.path, trials)
-    blocks = document(logs).blocks
-    for block, after in itertools.pairwise(blocks):
-        if isinstance(block, ChartRow) and block.charts[0].x_label == "epoch of the trial":
-            return block.charts[0], after.text
-    return None

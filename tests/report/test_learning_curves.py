@@ -49,7 +49,7 @@ def test_values_that_are_not_finite_have_no_point_and_are_said(tmp_path):
     values = [1.0, math.nan, math.inf, 0.5]
     run = logged(tmp_path, [{"loss": value} for value in values])
     assert charts(run)["loss"].points == ((1, 1.0), (4, 0.5))
-    assert "loss: 2 values not drawn, not finite or not in the log." in text(run)
+    assert "Not drawn: 2 values, not finite or not in the log." in text(run)
 
 
 def test_several_ranks_and_long_series(tmp_path):

@@ -11,8 +11,9 @@ from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report.build import document
+from greenlove_tracker.report.learning_curves import cumulative_energy_kwh
 from greenlove_tracker.report.method import run_calculations
-from greenlove_tracker.report.run_report import cumulative_energy_kwh, run_document
+from greenlove_tracker.report.run_report import run_document
 
 GPU = {"gpu_models": "H100", "gpu_count": "1", "host": "node1", "pue": "1.2", "pue.source": "the landlord"}
 BOTH = Energy(0.2, 0.8, None, Method.TDP_MODEL, Method.COUNTER, None)

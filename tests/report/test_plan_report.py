@@ -130,7 +130,7 @@ def test_the_page_in_a_real_browser(browser, tmp_path: Path) -> None:
     assert asked == [path.as_uri()]
     assert page.locator("h1").inner_text() == "When to start"
     assert "MOCK" in page.locator("body").inner_text()
-    chart = page.locator("svg.line-chart")
+    chart = page.locator("svg.chart")
     assert chart.count() == 1 and chart.locator("polyline").count() == 2 and chart.locator("polygon").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()

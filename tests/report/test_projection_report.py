@@ -140,7 +140,7 @@ def explored(*batches: int, method: str = "wls"):
 
 def chart_of(made, trials) -> LineChart | None:
     rows = [block for block in exploration_document(made, trials).blocks if isinstance(block, ChartRow)]
-    return rows[0].charts[0] if rows else None
+    return rows[0].charts[-1] if rows else None
 
 
 def test_the_band_is_the_lines_own_and_holds_it():

@@ -26,32 +26,19 @@ def ranks(logs, *by_rank, first_epochs=None) -> Run:
 
 def test_the_slowest_is_named_with_how_far_it_is_behind(tmp_path):
     run = ranks(tmp_path, [10.0, 10.0], [10.0, 11.0], [12.0, 13.0], [10.0, 10.0])
-    assert [(t.rank, t.n_epochs, t.mean_s) for t in rank_times(run)] == [
-        (0, 2, 10),
-        (1, 2, 10.5),
-        (2, 2, 12.5),
-        (3, 2, 10),
-    ]
+    assert rank_times(run) == ((0, 2, 10), (1, 2, 10.5), (2, 2, 12.5), (3, 2, 10))
     assert ranks_sentence(run) == "rank 2 is behind: 12.5 s an epoch, 22% more than the median rank"
-    _, text, bars, _ = rank_blocks(run)
+    _, text, bars = rank_blocks(run)
     assert isinstance(text, Paragraph) and isinstance(bars, BarChart)
-    assert "The slowest of 4 ranks is rank 2: its epochs take 12.5 s on the mean, 22% more than" in text.text
-    assert "over the 2 epochs that all of them finished" in text.text
-    assert [bar.label for bar in bars.bars] == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    assert text.text == "Rank 2 is behind: 12.5 s an epoch, 22% more than the median rank."
+    assert [bar.label for bar in bars.bars] == ["rank 2", "rank 1", "rank 0", "rank 3"]
     assert "Ranks" in [getattr(block, "text", "") for block in document(run.path).blocks]
 
 
 def test_ranks_are_compared_over_the_epochs_that_all_finished(tmp_path):
     # the first epoch is slow for all; rank 1 begins late, rank 2 is killed early
     run = ranks(tmp_path, [50.0, 10.0, 10.0, 10.0], [10.0, 10.0, 10.0], [55.0, 11.0], first_epochs={1: 2})
-    assert [(t.rank, t.n_epochs, t.n_compared, t.mean_s) for t in rank_times(run)] == [
-        (0, 4, 1, 10.0),
-        (1, 3, 1, 10.0),
-        (2, 2, 1, 11.0),
-    ]
-    _, text, bars, _ = rank_blocks(run)
-    assert "over the 1 epoch that" in text.text
-    assert [bar.text for bar in bars.bars] == ["10.0 s · 4 epochs finished", "10.0 s · 3 epochs finished", "11.0 s"]
+    assert rank_times(run) == ((0, 4, 10.0), (1, 3, 10.0), (2, 2, 11.0))
 
 
 @pytest.mark.parametrize("finishes", [True, False])

@@ -44,7 +44,7 @@ def test_explorations_are_not_training_runs(logs):
     assert content.subtitle.startswith("3 training runs and 1 exploration · ")
     text = markdown.render(content)
     assert "## By kind" in text
-    assert re.search(r"\| d \| demo \| .*exploration \|", text)
+    assert re.search(r"\| demo/d \| .*exploration \|", text)
     cite = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite"]).output
     assert "comprise 4 runs (1 exploratory) on" in cite
     assert "| exploratory | 1 |" in cite

@@ -9,7 +9,7 @@ from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.logs.tables import FORECASTS
-from greenlove_tracker.report import watch_screen, wording
+from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import end_screen, forecast_blocks
 from greenlove_tracker.stopping import StoppingRule, unknown_stop
 
@@ -143,7 +143,6 @@ def test_a_run_that_goes_on_tells_where_it_is_expected_to_stop(clock, tmp_path):
         run = read_logs(tmp_path).runs[0]
         text = wording.expected_stop(run, run.forecasts[-1])
         assert text.startswith("stops after") and text.endswith("of 50 epochs (95%: 9 to " + text.rpartition(" ")[2])
-        assert text in "\n".join(watch_screen.run_lines(run, clock.utc_s(), 100))
 
 
 def test_phases_of_a_curriculum_are_cut_at_the_stop(clock, tmp_path):

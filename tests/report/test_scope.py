@@ -8,8 +8,8 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.rendering import html, markdown, pdf, terminal
 from greenlove_tracker.report.build import document
-from greenlove_tracker.report.run_report import run_document
-from greenlove_tracker.report.verdict import directory_scope, run_scope, run_title
+from greenlove_tracker.report.directory_report import directory_scope
+from greenlove_tracker.report.run_report import run_document, run_scope, run_title
 
 
 @pytest.mark.parametrize(

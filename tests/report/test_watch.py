@@ -4,13 +4,15 @@ import dataclasses
 from dataclasses import replace
 
 import pytest
-from report_samples import STARTED_S, cpu_energy, demo_rows, epoch_row, issued, running, write_run
+from report_samples import STARTED_S, cpu_energy, demo_rows, demo_run, epoch_row, issued, running, write_run
 
+from greenlove_tracker.logs.directory import FollowedDirectory
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Counts, Flag, RowKind
-from greenlove_tracker.report.run_progress import progress_of
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.report.watch import progress_of, watch_document
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +26,11 @@ def test_what_is_left_is_the_forecast_without_what_has_passed(tmp_path):
     progress = progress_of(run, STARTED_S + 25.0)
     assert progress.status == "running" and progress.doubt == "" and progress.elapsed_s == 25.0
     assert progress.share == pytest.approx(6 / 12)
-    assert (progress.whole.point, progress.left.point, progress.left.upper) == (40.0, 15.0, 17.0)
+    assert (progress.left.point, progress.left.upper) == (15.0, 17.0)
     later = progress_of(run, STARTED_S + 41.0)  # more than was forecast, within its interval
-    assert 41.0 < later.whole.point < 42.0 and later.left.lower > 0
+    assert 0.0 < later.left.point < 1.0 and later.left.lower > 0
     overdue = progress_of(run, STARTED_S + 43.0)
-    assert overdue.is_overdue and overdue.whole is overdue.left is None
+    assert overdue.is_overdue and overdue.left is None
 
 
 def test_a_silent_run_whose_process_is_there_may_hang(tmp_path):
@@ -43,13 +45,13 @@ def test_why_a_run_seems_dead_is_what_is_known(tmp_path):
     assert here.status == "seems dead" and here.doubt == "no end was written, and process 1 is gone"
     assert here.elapsed_s == pytest.approx(sum(row.gap_before_s + row.duration_s for row in demo_rows(6)))
     elsewhere = progress_of(running(tmp_path, run_id="b", pid="1", host="node7"), STARTED_S + 624.0)
-    assert elsewhere.doubt == "no end was written, and nothing was written for 10 min; node7 knows more"
+    assert elsewhere.doubt == "no end was written, and nothing was written for 10 min"
 
 
 def test_an_end_that_was_written_is_no_doubt(tmp_path):
     run = write_run(tmp_path, demo_rows(3), status="failed", exit_code=1)
     progress = progress_of(run, STARTED_S + 9999.0)
-    assert (progress.status, progress.doubt, progress.power_w, progress.whole) == ("failed", "", None, None)
+    assert (progress.status, progress.doubt, progress.power_w, progress.left) == ("failed", "", None, None)
 
 
 def test_power_is_that_of_the_latest_rows_of_every_meter(tmp_path):
@@ -103,7 +105,7 @@ def test_a_training_in_a_process_of_a_command_has_a_time_of_its_own(tmp_path):
     (run.path / "forecasts.csv").rename(run.path / "forecasts-5.csv")
     (run.path / "forecasts-5.csv").write_bytes(FORECASTS.lines([forecast]))
     progress = progress_of(Run(run.path), STARTED_S + 30.0)  # issued 20 s after the command's start, 3 s after its own
-    assert progress.elapsed_s == 30.0 and progress.whole.point == 40.0
+    assert progress.elapsed_s == 30.0
     assert progress.left.point == pytest.approx(40.0 - 3.0 - 10.0)
     assert progress_of(Run(run.path), STARTED_S + 60.0).is_overdue
 
@@ -126,3 +128,35 @@ def test_the_share_of_a_resumed_run_counts_the_steps_of_its_open_epoch(tmp_path)
     rows.append(replace(rows[-1], kind=RowKind.SEGMENT, epoch=19, counts=Counts(steps=5)))
     run = running(tmp_path, rows, first_epoch="12", total_steps_planned="120")
     assert progress_of(run, STARTED_S + 25.0).share == pytest.approx((12 + 6.5) / 24)
+
+
+def screen(logs, n_ended=5, now_s=STARTED_S + 25.0, width=100, **more):
+    return terminal.render(watch_document(FollowedDirectory(logs).look(n_ended), now_s, **more), width=width)
+
+
+def test_a_run_is_shown_with_all_that_is_known_of_it(tmp_path):
+    running(tmp_path, forecast=issued(12.0, point=40.0, half=2.0))
+    demo_run(tmp_path)
+    write_run(tmp_path, demo_rows(2), "20261121T000000-b", status=None, fields={"pid": "1", "epochs_planned": "9"})
+    text = screen(tmp_path)
+    assert "  1 running · 1 seems dead · 1 ended · " in text.splitlines()[0]
+    line = next(line for line in text.splitlines() if "21 Nov 00:00 · demo" in line)
+    for part in ("50%  6 of 12 epochs", "15.0 s [13.0 s – 17.0 s]", "28.4 W", "0.104 Wh"):
+        assert part in line, part
+    assert "seems dead" in text and "! demo/20261121T000000-b: no end was written" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_it_fits_the_terminal(tmp_path, width):
+    running(tmp_path, forecast=issued(12.0, point=40.0), project="a-project-with-a-long-name" * 3)
+    running(tmp_path, run_id="20261121T000002-b", host="node-of-a-cluster" * 4, pid="1", epochs_planned="")
+    text = screen(tmp_path, width=width)
+    assert max(map(terminal.display_width, text.splitlines())) <= width, text
+
+
+def test_of_many_runs_those_that_fit_are_shown_and_the_others_counted(tmp_path):
+    for i in range(5):
+        running(tmp_path, run_id=f"20261121T0001{i:02d}-a")
+    assert "and 3 more that run" in screen(tmp_path, most=2)
+    running(tmp_path, run_id="20261121T000209-a", forecast=issued(12.0, point=20.0, half=2.0))
+    assert "overdue" in screen(tmp_path)

@@ -1,0 +1,293 @@
+"""What was forecast beside what it came to: of one run, of those of a directory, and of a sweep that is to come."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.extrapolation.time_fit import run_time_fit
+from greenlove_tracker.forecasting import Estimate, Position, TimeFit
+from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, Scored, headline
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.scoring import scored_forecasts
+from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
+from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
+from greenlove_tracker.logs.uncertainty import with_meter_error
+from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering.axes import MAX_POINTS
+from greenlove_tracker.report import wording
+
+_MOST_TIME_LIMITS = 5
+_TALLEST = 2.0  # times the outcome: a wider interval is cut off, or it would flatten the rest
+_CHOSEN = "We score the first forecast after 10% of the run and two epochs, or else the last."
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastOutcome:
+    """One run's forecast of one quantity, with its outcome."""
+
+    run_id: str
+    project: str
+    status: str
+    n_forecasts: int
+    issued: IssuedForecast
+    estimate: Estimate
+    scores: Sequence[Scored]
+    time_fit: TimeFit | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
+        scored, has_interval = headline(self.scores), self.estimate.has_interval
+        return {
+            "run_id": self.run_id,
+            "project": self.project,
+            "status": self.status,
+            "unit": self.estimate.unit,
+            "epochs_done": self.issued.epochs_done,
+            "steps_done": self.issued.steps_done,
+            "elapsed_s": self.issued.elapsed_s,
+            "forecast": self.estimate.point,
+            "lower": self.estimate.lower if has_interval else None,
+            "upper": self.estimate.upper if has_interval else None,
+            "level": self.estimate.level if has_interval else None,
+            "outcome": scored.outcome if scored else None,
+            "error": scored.error if scored else None,
+            "has_held": scored.has_held if scored and has_interval else None,
+            "n_forecasts": self.n_forecasts,
+            "n_held": sum(s.has_held for s in self.scores) if self.scores and has_interval else None,
+            "time_limit_s": self.time_fit.limit_s if self.time_fit else None,
+            "fits": self.time_fit.probability if self.time_fit else None,
+            "fits_length": self.time_fit.longest if self.time_fit else None,
+        }
+
+    def cells(self, text: fmt.Text) -> tuple[str, ...]:
+        """Write forecast, interval, outcome, error, and how many of the run's intervals held."""
+        scored, estimate = headline(self.scores), self.estimate
+        cells = (text(estimate.point), fmt.bounds(estimate, text))
+        if scored is None:
+            return (*cells, fmt.shortened(self.status, 12), "", "")
+        held = f"{sum(s.has_held for s in self.scores)} of {len(self.scores)}" if estimate.has_interval else ""
+        return (*cells, text(scored.outcome), fmt.error(scored.error), held)
+
+
+def outcome_of(run: Run, quantity: str, limit_s: float | None = None) -> ForecastOutcome | None:
+    """Choose a forecast: at a tenth of a run that is over, the latest of one that is not; None without any.
+
+    Args:
+        run: of a log.
+        quantity: one of ``QUANTITIES``.
+        limit_s: of the time of runs that are not done; default: each one's own.
+    """
+    issued = [f for f in run.forecasts if quantity in f.estimates]
+    if not issued:
+        return None
+    scores, summary = scored_forecasts(run, quantity), run.summary
+    scored = headline(scores)
+    chosen = scored.issued if scored else issued[-1]
+    estimate, fit = chosen.estimates[quantity], time_fit_of(run, limit_s)
+    return ForecastOutcome(run.run_id, summary.project, summary.status, len(issued), chosen, estimate, scores, fit)
+
+
+def issued_after(issued: IssuedForecast) -> str:
+    """Write when a forecast was made: ``after 3 epochs``; and by whom, where it was not by us."""
+    if issued.epochs_done:
+        whose = " (carbontracker's)" if issued.method == "carbontracker" else ""
+        return f"after {fmt.plural(issued.epochs_done, 'epoch')}{whose}"
+    return f"after {fmt.plural(issued.steps_done, 'step')}" if issued.steps_done else "before the start"
+
+
+# -- A time limit --
+
+
+def time_fit_of(run: Run, limit_s: float | None = None) -> TimeFit | None:
+    """Return how a run that is not done was to fit its time limit, on its latest forecast; None of any other run.
+
+    Args:
+        run: of a log.
+        limit_s: another limit, from its start; default: its own.
+    """
+    is_done = run.summary.status in GOOD_ENDINGS and not run.text("monitor_epochs")
+    limit_s = run.time_limit_s if limit_s is None else limit_s
+    if limit_s is None or is_done or run.is_complete or not run.forecasts:
+        return None
+    issued, epochs, steps = run.forecasts[-1], run.summary.epochs_planned, run.total_steps_planned
+    is_in_steps = epochs is None or (issued.planned != epochs and issued.planned == steps)
+    done: float = issued.steps_done if is_in_steps else issued.epochs_done
+    if not is_in_steps and not done and steps and epochs:  # before the first epoch's end
+        done = min(1.0, issued.steps_done / steps * epochs)
+    position = Position(issued.planned, done, issued.elapsed_s, is_in_steps)
+    passed_s = max(issued.elapsed_s, run.summary.duration_s)
+    fit = run_time_fit(issued.estimates["duration_s"], limit_s, position, passed_s=passed_s)
+    # the log does not have the time of each phase, nor that of all epochs where early stopping may end them
+    return replace(fit, longest=None) if run.text("phases") or issued.stop_epochs is not None else fit
+
+
+def time_limit_sentence(run: Run, limit_s: float | None = None) -> str:
+    """Say whether a run kept its time limit, or how it was to fit it; empty where it had none, or no forecast."""
+    own_s = run.time_limit_s
+    given_s = own_s if limit_s is None else limit_s
+    if run.is_exploration or given_s is None:
+        return ""
+    limit, fit = f"time limit of {fmt.duration(given_s)}", time_fit_of(run, limit_s)
+    if fit is not None:
+        needs = f"the whole takes about {fmt.interval(run.forecasts[-1].estimates['duration_s'], fmt.duration)}"
+        return f"{limit}: {f'missed, with {wording.progress(run)}' if fit.is_over else fmt.time_fit(fit)}; {needs}"
+    if own_s is None or run.summary.status not in GOOD_ENDINGS:
+        return ""
+    spare_s = own_s - run.summary.duration_s
+    spare = f"kept, {fmt.duration(spare_s)} to spare" if spare_s >= 0 else f"missed by {fmt.duration(-spare_s)}"
+    return f"{limit} {spare}"
+
+
+# -- Of one run --
+
+
+def outcome_sentence(run: Run) -> str:
+    """Return the run's own forecast and its error; empty where it made none, or did not do what was forecast."""
+    scored = headline(scored_forecasts(run))
+    if scored is None:
+        return ""
+    how = "over" if scored.error > 0 else "short"
+    error = f"{fmt.percent(abs(scored.error), 1)} {how}"
+    return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
+
+
+def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return a forecast of each quantity with its outcome, and all those of the time as a chart."""
+    lines = {quantity: line for quantity in QUANTITIES if (line := outcome_of(run, quantity))}
+    if not lines:
+        return ()
+    of_time = lines["duration_s"]  # without it no forecast is read
+    if not of_time.scores:
+        for quantity in MEASURED & lines.keys():
+            with_error = with_meter_error(lines[quantity].estimate, run, quantity)
+            lines[quantity] = replace(lines[quantity], estimate=with_error)
+    text = f"Forecast {issued_after(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start."
+    if stop := wording.expected_stop(run, of_time.issued):
+        text = f"{text} It said: {stop}."
+    chosen = _CHOSEN if of_time.scores else "It is the latest. The run has not done what was forecast."
+    rows = ((fmt.QUANTITIES[q][0], *line.cells(fmt.QUANTITIES[q][1])) for q, line in lines.items())
+    return (
+        doc.Heading("Forecast and outcome"),
+        doc.Paragraph(f"{text} {chosen}"),
+        doc.Table((doc.Column("", 0.9), *_columns([of_time], "forecast")), tuple(rows)),
+        *_forecast_chart(run.forecasts, run.summary.duration_s if of_time.scores else None),
+    )
+
+
+def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> tuple[doc.Column, ...]:
+    level = next((f"{o.estimate.level:.0%} " for o in outcomes if o.estimate.has_interval), "")
+    heads = ((name, 1.2), (f"{level}interval", 2.2), ("actual", 1.2), ("error", 0.9), ("held", 0.9))
+    return tuple(doc.Column(head, weight, True) for head, weight in heads)
+
+
+def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[doc.Block, ...]:
+    """Draw the forecasts of the time one after the other, with the outcome where that is known."""
+    by_epoch = all(forecast.epochs_done for forecast in issued)
+    found = {float(f.epochs_done if by_epoch else f.steps_done): f.estimates["duration_s"] for f in issued}
+    if len(found) < 2:
+        return ()
+    chosen = sorted(found.items())[:: -(-len(found) // MAX_POINTS)]
+    tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
+    scale = fmt.time_scale(tallest_s)
+
+    def height(value_s: float) -> float:
+        return scale.value(min(value_s, tallest_s))
+
+    chart = doc.LineChart(
+        f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval",
+        "epoch" if by_epoch else "step",
+        scale.unit,
+        tuple((x, height(e.point)) for x, e in chosen),
+        band=tuple((x, height(e.lower), height(e.upper)) for x, e in chosen),
+        level=None if outcome_s is None else (scale.value(outcome_s), f"took {fmt.duration(outcome_s)}"),
+    )
+    note = doc.Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True)
+    return (doc.ChartRow((chart,)), *([note] if any(e.upper > tallest_s for _, e in chosen) else []))
+
+
+# -- Of a directory --
+
+
+def forecasts_document(
+    outcomes: Sequence[ForecastOutcome], quantity: str, n_without: int, time_limits: Sequence[str] = ()
+) -> doc.Document:
+    """Return all runs that made forecasts, and how far these can be trusted together.
+
+    Args:
+        outcomes: one a run.
+        quantity: one of ``QUANTITIES``.
+        n_without: trainings that made none.
+        time_limits: how runs that are not done fit their limits, in a sentence each.
+    """
+    name, text = fmt.QUANTITIES[quantity]
+    columns = (doc.Column("run", 2.4), doc.Column("forecast after", 1.4), *_columns(outcomes, name))
+    names = wording.run_labels([(o.run_id, o.project) for o in outcomes])
+    rows = tuple(
+        (label, issued_after(o.issued).removeprefix("after "), *o.cells(text))
+        for label, o in zip(names, outcomes, strict=True)
+    )
+    said = [f"{fmt.plural(n_without, 'run')} without forecasts."] if n_without else []
+    none = f"No forecasts of {name}: give epochs= or total_steps= to get them."
+    return doc.Document(
+        title="Forecasts and outcomes",
+        subtitle="",
+        footer="",
+        verdict=f"{_coverage(outcomes)}." if outcomes else none,
+        blocks=(
+            *([doc.Table(columns, rows, is_whole=True)] if outcomes else []),
+            *map(doc.Paragraph, (*said, *time_limits[-_MOST_TIME_LIMITS:])),
+        ),
+    )
+
+
+def _coverage(outcomes: Sequence[ForecastOutcome]) -> str:
+    """Say how often intervals held: one a run, since those of one run depend on one another."""
+    scored = [s for outcome in outcomes if (s := headline(outcome.scores))]
+    if not scored:
+        return "No run has completed yet what it forecast"
+    error = f"median |error| {statistics.median(abs(s.error) for s in scored):.1%}"
+    with_interval = [s for s in scored if s.estimate.has_interval]
+    if not with_interval:
+        return f"Forecasts without intervals; {error}"
+    held = fmt.held(sum(s.has_held for s in with_interval), len(with_interval))
+    return f"Intervals held in {held} of the runs (nominal {with_interval[0].estimate.level:.0%}); {error}"
+
+
+def sweep_document(
+    n_runs: int,
+    totals: Mapping[str, Estimate | None],
+    n_unknown: Mapping[str, int],
+    n_observed: int,
+    warnings: Sequence[str],
+    project: str | None = None,
+) -> doc.Document:
+    """Return the forecast of a sweep of ``n_runs``.
+
+    Args:
+        n_runs: of the sweep.
+        totals: by quantity; None where it is not known of every run of the log.
+        n_unknown: by quantity, runs of the log of which it is not known.
+        n_observed: runs of the log.
+        warnings: of the forecast.
+        project: whose runs were gone by; None: all of the log.
+    """
+    whose = "this log" if project is None else f"the project {project}"
+    figures, said = [], [f"! {warning}" for warning in warnings]
+    for quantity in QUANTITIES:
+        estimate, (name, text) = totals[quantity], fmt.QUANTITIES[quantity]
+        if estimate is None:
+            note = f"{n_unknown[quantity]:,} of {fmt.plural(n_observed, 'run')} without {name}"
+            figures.append(doc.KeyFigure(name, fmt.UNKNOWN, note))
+            said.append(f"Not summed: {note}.")
+        else:
+            figures.append(doc.KeyFigure(name, text(estimate.point), "forecast", *wording.range_of(estimate, text)))
+    return doc.Document(
+        title="A sweep",
+        subtitle="",
+        footer="",
+        verdict=f"{n_runs:,} runs like the {fmt.plural(n_observed, 'run')} of {whose}.",
+        blocks=(doc.KeyFigures(tuple(figures)), *map(doc.Paragraph, said)),
+    )

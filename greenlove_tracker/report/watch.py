@@ -1,0 +1,225 @@
+"""The runs of a directory at a moment: how far each is, what is left by its latest forecast, and whether it lives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.directory import Sighting
+from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
+from greenlove_tracker.logs.tables import IssuedForecast
+from greenlove_tracker.logs.totals import metered_intervals
+from greenlove_tracker.records import Flag, Row, RunStatus
+from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.ranks import ranks_sentence
+from greenlove_tracker.units import w_from_kwh_s
+
+MOST_ENDED = 5  # that are shown
+_POWER_OVER_S = 10.0  # the latest rows are taken together up to this: a counter needs some 100 ms for a new value
+_MOST_PROBLEMS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """A run at one moment.
+
+    Attributes:
+        status: one word or two; of a run without an end that seems to live no more, ``seems dead``.
+        doubt: why it seems dead, or may hang; empty where nothing speaks for it.
+        elapsed_s: since its start; of one that goes on no longer, as its rows have it.
+        share: of the whole, 0..1; None where it has no plan.
+        latest: the latest forecast; None without one.
+        left: of its time, what is left; None without a forecast, or where it is overdue.
+        is_overdue: it takes longer than the interval of its latest forecast said.
+        power_w: of its components together over its latest rows, before PUE; None where that is not known.
+    """
+
+    status: str
+    doubt: str
+    elapsed_s: float
+    share: float | None
+    latest: IssuedForecast | None
+    left: Estimate | None
+    is_overdue: bool
+    power_w: float | None
+
+
+def progress_of(run: Run, now_utc_s: float) -> RunProgress:
+    """Return how far a run is.
+
+    Args:
+        run: a run that can be read.
+        now_utc_s: seconds since the Unix epoch.
+    """
+    summary = run.summary
+    is_running = summary.status == RunStatus.RUNNING
+    silent_s = max(0.0, now_utc_s - run.written_s)  # the clock of who wrote it may be ahead
+    elapsed_s = max(summary.duration_s, _since_s(run.started_at, now_utc_s)) if is_running else summary.duration_s
+    latest = max(run.forecasts, key=lambda issued: issued.issued_at, default=None) if is_running else None
+    passed_s = elapsed_s
+    if latest is not None and run.joined:  # it is of a training in a process that the command started
+        passed_s = latest.elapsed_s + max(0.0, _since_s(latest.issued_at, now_utc_s))
+    estimate = None if latest is None else latest.estimates["duration_s"]
+    is_overdue = estimate is not None and passed_s > estimate.upper
+    left = None if estimate is None or is_overdue else estimate.given_more_than(passed_s).plus(-passed_s)
+    return RunProgress(
+        status=summary.status if is_running or run.has_summary else "seems dead",
+        doubt="" if run.has_summary else _doubt(run, silent_s),
+        elapsed_s=elapsed_s,
+        share=_share(run),
+        latest=latest,
+        left=left,
+        is_overdue=is_overdue,
+        power_w=_latest_power_w(run) if is_running and silent_s <= SILENT_AFTER_S else None,
+    )
+
+
+def _since_s(timestamp: str, now_utc_s: float) -> float:
+    try:
+        return now_utc_s - datetime.fromisoformat(timestamp).timestamp()
+    except ValueError:  # a damaged log
+        return 0.0
+
+
+def _doubt(run: Run, silent_s: float) -> str:
+    """Say why a run without an end seems dead, or why one whose process is there may hang; empty without a reason."""
+    silence = f"nothing was written for {fmt.duration(silent_s)}"
+    if run.summary.status == RunStatus.RUNNING:
+        return f"its process is there, but {silence}: it may hang" if silent_s > SILENT_AFTER_S else ""
+    if run.is_of_this_machine:
+        return f"no end was written, and process {run.text('pid')} is gone"
+    return f"no end was written, and {silence}"
+
+
+def _share(run: Run) -> float | None:
+    """Return the share of the plan that is done, with the steps of an epoch that is not over."""
+    summary, steps = run.summary, run.total_steps_planned
+    done_steps = summary.counts.steps or 0
+    if summary.epochs_planned:
+        whole, done = run.first_epoch + summary.epochs_planned, float(run.first_epoch + summary.epochs_done)
+        if steps:  # of an epoch of an hour there is something to see
+            by_steps = run.first_epoch + done_steps / steps * summary.epochs_planned
+            done = max(done, min(by_steps, done + 1))
+        return min(1.0, done / whole)
+    return min(1.0, (run.first_step + done_steps) / (run.first_step + steps)) if steps else None
+
+
+def _latest_power_w(run: Run) -> float | None:
+    """Return the mean power over the latest rows, of all nodes that meter; None where one of them does not any more."""
+    streams = [rows for rows in run.rows.values() if not all(Flag.NO_METER in row.flags for row in rows)]
+    if run.command_rows is not None:  # it is measured from outside, and each process that meters sees all of it too
+        streams = sorted([run.command_rows, *streams], key=lambda rows: rows[-1].started_at if rows else "")[-1:]
+    powers = [_mean_of_latest_w(rows) for rows in streams]
+    known = [power_w for power_w in powers if power_w is not None]
+    return math.fsum(known) if known and len(known) == len(powers) else None
+
+
+def _mean_of_latest_w(rows: Sequence[Row]) -> float | None:
+    over_s, energies_kwh = 0.0, list[float]()
+    for row in reversed(rows):
+        for duration_s, energy in metered_intervals([row]):
+            if duration_s > 0:
+                if (energy_kwh := energy.total_kwh) is None:
+                    return w_from_kwh_s(math.fsum(energies_kwh), over_s) if energies_kwh else None
+                over_s += duration_s
+                energies_kwh.append(energy_kwh)
+        if over_s >= _POWER_OVER_S:
+            break
+    return w_from_kwh_s(math.fsum(energies_kwh), over_s)
+
+
+def progress_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return how far a run that goes on was when it last wrote; nothing of any other."""
+    if run.summary.status != RunStatus.RUNNING or run.is_exploration:
+        return ()
+    progress = progress_of(run, run.written_s)
+    _, done, left, ends, power = _row(run, progress, run.written_s)
+    found = (("done", done), ("left", left), ("ends", ends), ("power", power))
+    return (doc.KeyFigures(tuple(doc.KeyFigure(label, value or fmt.UNKNOWN) for label, value in found)),)
+
+
+def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
+    """Return the cells of a run that goes on."""
+    left = progress.left
+    done = wording.progress(run)
+    if run.is_exploration:
+        done = f"{'comparing' if run.is_comparison else 'exploring'}, {fmt.duration(progress.elapsed_s)}"
+    share = "" if progress.share is None else f"{progress.share:.0%}  "
+    text = "overdue" if progress.is_overdue else ""
+    if left is not None:
+        text = fmt.interval(left, fmt.brief_duration) if left.has_interval else fmt.brief_duration(left.point)
+    ends = "" if left is None else fmt.clock_time(now_utc_s + left.point, now_utc_s)
+    power = "" if progress.power_w is None else fmt.power(progress.power_w)
+    return (wording.run_label(run.run_id, run.summary.project), f"{share}{done}", text, ends, power)
+
+
+def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None) -> doc.Document:
+    """Return what is shown of a log directory: the runs that go on, and those that ended last.
+
+    Args:
+        seen: the directory as it is now.
+        now_utc_s: seconds since the Unix epoch.
+        most: runs that go on; None: all.
+    """
+    n_ended = seen.n_ended - seen.n_dead
+    counts = [f"{len(seen.running):,} running"]
+    counts += [f"{seen.n_dead:,} seem{'s' if seen.n_dead == 1 else ''} dead"] if seen.n_dead else []
+    counts += [f"{n_ended:,} ended"] if n_ended else []
+    clock = f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}"
+    found = [(run, progress_of(run, now_utc_s)) for run in (*seen.running[:most], *seen.ended)]
+    running, ended = found[: len(found) - len(seen.ended)], found[len(found) - len(seen.ended) :]
+    n_more = len(seen.running) - len(running), seen.n_ended - len(ended)
+    notes = [ranks for run, _ in running if (ranks := ranks_sentence(run))]
+    notes += [f"! {run.title(34)}: {progress.doubt}" for run, progress in found if progress.doubt]
+    notes += [f"! {fmt.shortened(str(problem), 90)}" for problem in seen.problems[:_MOST_PROBLEMS]]
+    return doc.Document(
+        title="Runs",
+        subtitle="",
+        footer="",
+        verdict=f"greenlove watch  {fmt.shortened(str(seen.path), 34)}  {' · '.join([*counts, clock])}",
+        blocks=(
+            *_running_blocks(running, now_utc_s, n_more[0], _why_empty(seen)),
+            *([_ended_table(ended)] if ended else []),
+            *([doc.Paragraph(f"and {n_more[1]:,} more that ended")] if n_more[1] else []),
+            *map(doc.Paragraph, notes),
+        ),
+    )
+
+
+def _why_empty(seen: Sighting) -> str:
+    if not seen.is_there:
+        return f"There is no directory {seen.path} yet. It is shown as soon as a run writes to it."
+    return "nothing is running" if seen.n_runs else "There is no run in it yet. One is shown as soon as it begins."
+
+
+def _running_blocks(
+    running: Sequence[tuple[Run, RunProgress]], now_utc_s: float, n_more: int, why_empty: str
+) -> list[doc.Block]:
+    if not running:
+        return [doc.Paragraph(why_empty)]
+    rows = []
+    for run, progress in running:
+        rows.append((*_row(run, progress, now_utc_s), fmt.energy(run.summary.energy_kwh)))
+    heads = ("running", "done", "left", "ends", "now", "so far")
+    columns = tuple(doc.Column(head, is_number=head in heads[2:]) for head in heads)
+    more = [doc.Paragraph(f"and {n_more:,} more that run")] if n_more else []
+    return [doc.Table(columns, tuple(rows), is_whole=True), *more]
+
+
+def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> doc.Table:
+    rows = []
+    for run, progress in ended:
+        summary = run.summary
+        done = wording.progress(run)
+        if run.is_exploration:
+            done = "compared" if run.is_comparison else "explored"
+        code = f", exit {summary.exit_code}" if summary.exit_code else ""
+        figures = (fmt.duration(summary.duration_s), fmt.energy(summary.energy_kwh), fmt.mass(run.emissions_kgco2e))
+        rows.append((run.title(34), f"{progress.status}{code}", done, *figures))
+    heads = ("ended, latest first", "", "", "time", "energy", "CO2e")
+    return doc.Table(tuple(doc.Column(head, is_number=head in heads[3:]) for head in heads), tuple(rows), is_whole=True)
