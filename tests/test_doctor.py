@@ -54,7 +54,7 @@ def test_what_the_counters_of_gpus_leave_out_is_said_where_there_are_gpus(monkey
     assert "20 to 30% more at the wall" in text
     text = " ".join(examine(Settings(**here, ram_w=20.0, node_overhead=1.25)).as_text().split())
     assert "GPU alone: CPU, fans, network" in text
-    assert "are in the total by an assumption: 1.25 times the GPUs' energy for the whole node" in text
+    assert "are assumed: 1.25 times the GPUs' energy for the whole node" in text
 
 
 def test_a_counter_that_only_root_may_read_comes_with_its_fix(monkeypatch):

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.rendering.document import (
-    Block,
-    ChartRow,
-    Column,
-    Document,
-    Heading,
-    Line,
-    LineChart,
-    Paragraph,
-    Table,
-)
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -33,7 +23,7 @@ _HOURS_SAID_H = 72  # beyond, a wait is told in days
 _MOST_LINES = 5  # regions of a chart; the table holds them all
 
 
-def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> Document:
+def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> doc.Document:
     """Return when and where to start, and what that saves.
 
     Args:
@@ -45,26 +35,31 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     rows = figures(advice, zone)
     titles = ("", f"now, {when_text(_now(advice), _now(advice), zone)}", start_title(advice, zone))
     n = 3 if titles[2] else 2
-    now_and_then = Table(tuple(Column(title, 1, bool(title)) for title in titles[:n]), tuple(row[:n] for row in rows))
-    regions = Table(
-        tuple(Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS),
+    now_and_then = doc.Table(
+        tuple(doc.Column(title, 1, bool(title)) for title in titles[:n]), tuple(row[:n] for row in rows)
+    )
+    regions = doc.Table(
+        tuple(doc.Column(title, 1.0, title not in REGION_COLUMNS[:2]) for title in REGION_COLUMNS),
         tuple(region_cells(row, advice, zone) for row in advice.alternatives),
     )
     is_choice = len(advice.alternatives) > 1
-    blocks: list[Block] = [regions if is_choice else now_and_then]
+    blocks: list[doc.Block] = [regions if is_choice else now_and_then]
     said = [_MOCK] if advice.is_mock else []
     said += [f"The run: {about}."] if about else []
     if advice.wait_s > 0 and advice.duration_s is not None:
         said.append(_waiting_text(advice, _now(advice), zone))
-    blocks += [Paragraph(text) for text in said]
-    blocks += [Heading("Now and then"), now_and_then] if is_choice else []
-    blocks += [Heading("The hours until the deadline"), *_curve(advice, zone)] if advice.hours else []
+    blocks += [doc.Paragraph(text) for text in said]
+    blocks += [doc.Heading("Now and then"), now_and_then] if is_choice else []
+    blocks += [doc.Heading("The hours until the deadline"), *_curve(advice, zone)] if advice.hours else []
     sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
-    blocks += [Heading("How we know"), Table((Column("region", 1), Column("source", 5)), tuple(sources))]
+    blocks += [
+        doc.Heading("How we know"),
+        doc.Table((doc.Column("region", 1), doc.Column("source", 5)), tuple(sources)),
+    ]
     if advice.probability_of_saving is not None and n == 3:
-        blocks.append(Paragraph(f"Any saving at all is {fmt.chance(advice.probability_of_saving)} likely."))
-    blocks += [Paragraph(f"{note}.", is_note=True) for note in advice.notes]
-    return Document(
+        blocks.append(doc.Paragraph(f"Any saving at all is {fmt.chance(advice.probability_of_saving)} likely."))
+    blocks += [doc.Paragraph(f"{note}.", is_note=True) for note in advice.notes]
+    return doc.Document(
         title="When to start",
         subtitle=" · ".join(filter(None, (about, deadline, f"given {_dated(_now(advice), zone)}"))),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
@@ -247,22 +242,22 @@ def _dated(when: datetime, zone: tzinfo | None) -> str:
     return f"{when.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
+def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
     """Return the chart of the hours: what is expected with its interval, the run in it, and the other regions."""
     first = advice.hours[0].utc
     known = _points(advice.hours, first)
     if not known:
-        return [Paragraph("No hour is known.")]
+        return [doc.Paragraph("No hour is known.")]
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
     run = tuple((x, y) for x, y in known if begin - 1 < x < end)
-    others = [Line("the run", run)] if run else []
+    others = [doc.Line("the run", run)] if run else []
     for row in advice.alternatives:
         points = _points(row.hours, first)
         if row.region != advice.region and points and len(others) < _MOST_LINES:
-            others.append(Line(row.region or "", points))
+            others.append(doc.Line(row.region or "", points))
     bounds = ((x, hour.lower, hour.upper) for x, hour in enumerate(advice.hours))
-    chart = LineChart(
+    chart = doc.LineChart(
         title="Carbon intensity as expected, with its 90% interval",
         x_label=f"hours from {first.astimezone(zone):%a %H:%M} local time",
         y_label="gCO2e/kWh",
@@ -273,7 +268,7 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:
     )
     n_unknown = sum(hour.expected is None for hour in advice.hours)
     text = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown: a week is forecast at most."
-    return [ChartRow((chart,)), *([Paragraph(text, is_note=True)] if n_unknown else [])]
+    return [doc.ChartRow((chart,)), *([doc.Paragraph(text, is_note=True)] if n_unknown else [])]
 
 
 def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[float, float], ...]:
@@ -283,7 +278,7 @@ def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[fl
 # -- A chain of jobs --
 
 
-def chain_document(chain: JobChain, about: str = "", *, is_longest: bool = True) -> Document:
+def chain_document(chain: JobChain, about: str = "", *, is_longest: bool = True) -> doc.Document:
     """Return how many jobs a training takes, why, and what to know of them.
 
     Args:
@@ -300,12 +295,12 @@ def chain_document(chain: JobChain, about: str = "", *, is_longest: bool = True)
         f"epoch's batches up to {_taken(times.replay)}; {fmt.duration(chain.notice_s)} before its end it gets a signal "
         f"to save (save {_taken(times.save)}), by Slurm up to a minute earlier."
     )
-    return Document(
+    return doc.Document(
         title="A chain of jobs",
         subtitle=about,
         footer="",
         verdict=f"{said}: the training takes {how}, and a job may take {span_text(chain.limit_s)}.",
-        blocks=(Paragraph(each), *(Paragraph(f"{text[:1].upper()}{text[1:]}.") for text in chain_notes(chain))),
+        blocks=(doc.Paragraph(each), *(doc.Paragraph(f"{text[:1].upper()}{text[1:]}.") for text in chain_notes(chain))),
     )
 
 

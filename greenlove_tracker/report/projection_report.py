@@ -18,17 +18,7 @@ from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.ranking import QUANTITIES, Chance, Criterion
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.rendering.document import (
-    Bar,
-    BarChart,
-    BarStyle,
-    Block,
-    Column,
-    Document,
-    Heading,
-    Paragraph,
-    Table,
-)
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import projection_words as words
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.projection_words import figure, label, sentence, short_name
@@ -51,7 +41,7 @@ def projection_document(
     today: date | None = None,
     *,
     is_list: bool = False,
-) -> Document:
+) -> doc.Document:
     """Return where to train.
 
     Args:
@@ -66,9 +56,9 @@ def projection_document(
     blocks = (*answer, *details, *_equivalents(projections[0]), *basis)
     n_more = len(compared(projections)) - len(_first_look(compared(projections), made))
     if is_list:
-        listed, n_more = (block for block in details if isinstance(block, Table | Paragraph)), 0
-        blocks = (*(block for block in answer if not isinstance(block, Table)), *listed)
-    return Document(
+        listed, n_more = (block for block in details if isinstance(block, doc.Table | doc.Paragraph)), 0
+        blocks = (*(block for block in answer if not isinstance(block, doc.Table)), *listed)
+    return doc.Document(
         title="Where to train",
         subtitle=words.head_text(projections[0], about),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
@@ -80,7 +70,7 @@ def projection_document(
 
 def projection_blocks(
     projections: Sequence[Projection], options: Mapping[str, str] = _OPTIONS, decision: Decision | None = None
-) -> tuple[Block, ...]:
+) -> tuple[doc.Block, ...]:
     """Return the same as sections of another report; nothing without projections.
 
     Args:
@@ -92,10 +82,10 @@ def projection_blocks(
         return ()
     made = decision or decide(projections)
     answer, details, basis = _blocks(projections, made, None, options)
-    return Heading("Where to train"), Paragraph(words.advice(made)), *answer, *details, *basis
+    return doc.Heading("Where to train"), doc.Paragraph(words.advice(made)), *answer, *details, *basis
 
 
-def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+def elsewhere_blocks(run: Run) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...]]:
     """Return the training of a run on GPUs for rent, from its log, and apart its assumptions and sources.
 
     Where it cannot be compared, the first blocks say why.
@@ -107,13 +97,13 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         found = compare_run(run, ProjectionOptions(today=day))
     except (GreenloveError, ValueError) as error:
         reason = error.in_options(_OPTIONS) if isinstance(error, UsageError) else str(error)
-        return (Heading(_TITLE), Paragraph(f"Not compared: {reason}.")), ()
+        return (doc.Heading(_TITLE), doc.Paragraph(f"Not compared: {reason}.")), ()
     decision = decide(found.projections, found.options)
     if decision.verdict == "too short":
-        told = Paragraph(f"{words.advice(decision)} greenlove project compares it all the same.")
-        return (Heading(_TITLE), told), ()
+        told = doc.Paragraph(f"{words.advice(decision)} greenlove project compares it all the same.")
+        return (doc.Heading(_TITLE), told), ()
     answer, details, basis = _blocks(found.projections, decision, day)
-    return (Heading("Where to train"), Paragraph(words.advice(decision)), *answer, *details), basis
+    return (doc.Heading("Where to train"), doc.Paragraph(words.advice(decision)), *answer, *details), basis
 
 
 def _blocks(
@@ -121,7 +111,7 @@ def _blocks(
     decision: Decision,
     today: date | None,
     options: Mapping[str, str] = _OPTIONS,
-) -> tuple[tuple[Block, ...], tuple[Block, ...], tuple[Block, ...]]:
+) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...], tuple[doc.Block, ...]]:
     """Return the answer, all that is compared, and what it rests on."""
     shown = compared(projections)
     local, *others = projections
@@ -133,24 +123,24 @@ def _blocks(
             of_machines.setdefault(caveat.in_options(options), []).append(short_name(row))
     return (
         (
-            *map(Paragraph, words.advice_reasons(decision, projections)),
+            *map(doc.Paragraph, words.advice_reasons(decision, projections)),
             machines_table(_first_look(shown, decision), shown),
-            Paragraph(" ".join(filter(None, told))),
+            doc.Paragraph(" ".join(filter(None, told))),
         ),
         (
-            Heading(_TITLE),
+            doc.Heading(_TITLE),
             *_charts(shown),
             machines_table(shown, shown, is_brief=False),
-            *map(Paragraph, (*words.beside(projections), *words.left_out(decision.left_out, decision.limits))),
+            *map(doc.Paragraph, (*words.beside(projections), *words.left_out(decision.left_out, decision.limits))),
             *_chances(decision),
         ),
         (
-            Heading("How other machines are known"),
+            doc.Heading("How other machines are known"),
             *(
-                Paragraph(sentence(text if text.startswith(names[0]) else f"{_names(names)}: {text}"))
+                doc.Paragraph(sentence(text if text.startswith(names[0]) else f"{_names(names)}: {text}"))
                 for text, names in of_machines.items()
             ),
-            *(Paragraph(note, is_note=True) for note in words.notes(shown)),
+            *(doc.Paragraph(note, is_note=True) for note in words.notes(shown)),
             *_grouped("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
             *_grouped("Sources of the comparison", "source", shown, lambda row: row.sources),
         ),
@@ -203,7 +193,7 @@ def _units_of(rows: Sequence[Projection]) -> Units:
     )
 
 
-def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, is_brief: bool = True) -> Table:
+def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, is_brief: bool = True) -> doc.Table:
     """Return machines side by side, in the units that suit all that are compared; no column without a value.
 
     Args:
@@ -212,23 +202,27 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
         is_brief: without energy and claims.
     """
     units = _units_of(shown)
-    columns: list[tuple[Column, Callable[[Projection], str]]] = [
-        (Column("price/h", 0.8, True), _price),
-        (Column(f"time, {units.time.unit}", 1.6, True), lambda r: figure(r.duration_s, units.time.per_canonical)),
-        (Column(f"cost, {units.cost.unit}", 1.6, True), lambda r: figure(r.cost_usd, units.cost.per_canonical)),
+    columns: list[tuple[doc.Column, Callable[[Projection], str]]] = [
+        (doc.Column("price/h", 0.8, True), _price),
+        (doc.Column(f"time, {units.time.unit}", 1.6, True), lambda r: figure(r.duration_s, units.time.per_canonical)),
+        (doc.Column(f"cost, {units.cost.unit}", 1.6, True), lambda r: figure(r.cost_usd, units.cost.per_canonical)),
     ]
     if is_brief:
-        columns.append((Column(f"{units.mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, units.mass)))
+        columns.append(
+            (doc.Column(f"{units.mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, units.mass))
+        )
     else:
         columns += [
-            (Column(f"{units.mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, units.mass)),
-            (Column(units.energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, units.energy)),
+            (doc.Column(f"{units.mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, units.mass)),
+            (doc.Column(units.energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, units.energy)),
         ]
-    columns.append((Column("known from", 1.2), _known_from))
+    columns.append((doc.Column("known from", 1.2), _known_from))
     told = [(column, [text(row) for row in rows]) for column, text in columns]
     kept = [(column, cells) for column, cells in told if any(cell not in ("", "–") for cell in cells)]
     names = [label(row) for row in rows]
-    return Table((Column("machine", 2.6), *(c for c, _ in kept)), tuple(zip(names, *(t for _, t in kept), strict=True)))
+    return doc.Table(
+        (doc.Column("machine", 2.6), *(c for c, _ in kept)), tuple(zip(names, *(t for _, t in kept), strict=True))
+    )
 
 
 def _price(row: Projection) -> str:
@@ -257,7 +251,7 @@ def _known_from(row: Projection) -> str:
     return row.speedup.known_from.partition(":")[0] if row.speedup else ""
 
 
-def _chances(decision: Decision) -> tuple[Block, ...]:
+def _chances(decision: Decision) -> tuple[doc.Block, ...]:
     """Return a table of probabilities: of each machine to be the cheapest to rent, the fastest, the greenest."""
     titles = {"cheapest to rent": "cheapest_rented", "fastest": "fastest", "greenest": "greenest"}
     known = {title: found for title, name in titles.items() if (found := getattr(decision.ranking, name))}
@@ -268,15 +262,15 @@ def _chances(decision: Decision) -> tuple[Block, ...]:
                 by_machine.setdefault(label(chance.machine), {})[title] = chance.probability
     if not by_machine:
         return ()
-    columns = (Column("chance of each to be", 2), *(Column(title, 1, True) for title in known))
+    columns = (doc.Column("chance of each to be", 2), *(doc.Column(title, 1, True) for title in known))
     rows = (
         (fmt.shortened(name, _LABEL), *(fmt.percent(found[title]) if title in found else "" for title in known))
         for name, found in by_machine.items()
     )
-    return (Table(columns, tuple(rows)),)
+    return (doc.Table(columns, tuple(rows)),)
 
 
-def _charts(shown: Sequence[Projection]) -> tuple[Block, ...]:
+def _charts(shown: Sequence[Projection]) -> tuple[doc.Block, ...]:
     units, drawn = _units_of(shown), shown[:_MOST_BARS]
     own = "the machine here" if shown[0].cost_basis == "machine" else "electricity here"
     charts = (
@@ -286,28 +280,28 @@ def _charts(shown: Sequence[Projection]) -> tuple[Block, ...]:
     )
     n_more = len(shown) - len(drawn)
     note = f"The charts show the {len(drawn)} first rows of the table; {n_more} more are in it."
-    return (*(chart for chart in charts if chart), *((Paragraph(note, is_note=True),) if n_more else ()))
+    return (*(chart for chart in charts if chart), *((doc.Paragraph(note, is_note=True),) if n_more else ()))
 
 
-def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: Scale) -> BarChart | None:
+def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: Scale) -> doc.BarChart | None:
     """Return a bar for each row; None where there is nothing to compare."""
     factor, bars = scale.per_canonical, []
     for row in rows:
         value: Estimate | None = getattr(row, QUANTITIES[criterion])
         name = fmt.shortened(label(row), _LABEL)
         if value is None:
-            bars.append(Bar(name, None, fmt.UNKNOWN))
+            bars.append(doc.Bar(name, None, fmt.UNKNOWN))
             continue
         claim = f" · market-based: {_claim(row)}" if criterion == "co2e" and row.market else ""
         ends = (value.lower * factor, value.upper * factor) if value.lower < value.upper else None
-        style = BarStyle.PLAIN if row.is_local else BarStyle.PROJECTED
-        bars.append(Bar(name, value.point * factor, figure(value, factor) + claim, style, ends))
+        style = doc.BarStyle.PLAIN if row.is_local else doc.BarStyle.PROJECTED
+        bars.append(doc.Bar(name, value.point * factor, figure(value, factor) + claim, style, ends))
     known = [bar.value for bar in bars if bar.value is not None]
     is_comparison = len(known) > 1 and (len(known) == len(bars) == 2 or len(set(known)) > 2)  # not all others alike
-    return BarChart(tuple(bars), title) if is_comparison else None
+    return doc.BarChart(tuple(bars), title) if is_comparison else None
 
 
-def _equivalents(local: Projection) -> tuple[Block, ...]:
+def _equivalents(local: Projection) -> tuple[doc.Block, ...]:
     """Return everyday amounts of the emissions of this machine; its country is known by its grid only."""
     if local.emissions_kgco2e is None or local.intensity is None:
         return ()
@@ -318,7 +312,7 @@ def _equivalents(local: Projection) -> tuple[Block, ...]:
 
 def _grouped(
     title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
-) -> tuple[Block, ...]:
+) -> tuple[doc.Block, ...]:
     """Return a section of texts, each once, with the machines that share it."""
     by_text: dict[str, list[str]] = {}
     for row in rows:
@@ -331,7 +325,7 @@ def _grouped(
         ("all but here" if len(elsewhere) > 2 and set(names) == elsewhere else _names(names), text)
         for text, names in by_text.items()
     )
-    return Heading(title), Table((Column("machine", 1), Column(what, 3)), cells)
+    return doc.Heading(title), doc.Table((doc.Column("machine", 1), doc.Column(what, 3)), cells)
 
 
 def _names(names: Iterable[str]) -> str:

@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Any
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.projection.preemptions import time_per_work
-from greenlove_tracker.rendering.document import (
-    Bar,
-    BarChart,
-    BarStyle,
-    Block,
-    ChartRow,
-    Column,
-    Document,
-    Heading,
-    LineChart,
-    Paragraph,
-    Table,
-)
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.projection_report import interval_fields
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
@@ -36,7 +24,7 @@ _RESTS_ON = (
 )
 
 
-def spot_document(advice: SpotAdvice, about: str, measured: MeasuredTimes) -> Document:
+def spot_document(advice: SpotAdvice, about: str, measured: MeasuredTimes) -> doc.Document:
     """Return whether to train on a machine that may be taken away.
 
     Args:
@@ -44,22 +32,22 @@ def spot_document(advice: SpotAdvice, about: str, measured: MeasuredTimes) -> Do
         about: the training and the machine in words.
         measured: checkpoints and restarts of the log.
     """
-    columns = (Column("", 1), Column("on demand", 2, is_number=True), Column("spot", 2, is_number=True))
-    blocks: list[Block] = [
-        Table(columns, tuple(_totals(advice))),
-        *map(Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
+    columns = (doc.Column("", 1), doc.Column("on demand", 2, is_number=True), doc.Column("spot", 2, is_number=True))
+    blocks: list[doc.Block] = [
+        doc.Table(columns, tuple(_totals(advice))),
+        *map(doc.Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
     ]
     if advice.parts is not None:
-        blocks += [Heading("Where the time goes"), _bars(advice)]
+        blocks += [doc.Heading("Where the time goes"), _bars(advice)]
         if not advice.never_saves:
-            blocks.append(ChartRow((_curve(advice),)))
-    blocks += [Heading("How we know"), *map(Paragraph, _given(advice, measured))]
-    return Document(
+            blocks.append(doc.ChartRow((_curve(advice),)))
+    blocks += [doc.Heading("How we know"), *map(doc.Paragraph, _given(advice, measured))]
+    return doc.Document(
         title="This training on a spot machine",
         subtitle=about,
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
         verdict=headline(advice),
-        blocks=(*blocks, *(Paragraph(text, is_note=True) for text in _RESTS_ON)),
+        blocks=(*blocks, *(doc.Paragraph(text, is_note=True) for text in _RESTS_ON)),
     )
 
 
@@ -134,12 +122,14 @@ def _totals(advice: SpotAdvice) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _bars(advice: SpotAdvice) -> BarChart:
+def _bars(advice: SpotAdvice) -> doc.BarChart:
     training_s = advice.on_demand.duration_s.point
     bars = [(name, getattr(advice.parts, field)) for field, name in _PARTS.items()]
-    return BarChart(
+    return doc.BarChart(
         tuple(
-            Bar(name, seconds, f"{fmt.duration(seconds)} ({fmt.percent(seconds / training_s, 1)})", BarStyle.PLAIN)
+            doc.Bar(
+                name, seconds, f"{fmt.duration(seconds)} ({fmt.percent(seconds / training_s, 1)})", doc.BarStyle.PLAIN
+            )
             for name, seconds in bars
             if seconds > 0
         ),
@@ -147,7 +137,7 @@ def _bars(advice: SpotAdvice) -> BarChart:
     )
 
 
-def _curve(advice: SpotAdvice) -> LineChart:
+def _curve(advice: SpotAdvice) -> doc.LineChart:
     """Return how much longer the machine runs by the time between checkpoints."""
 
     def at(tau_s: float) -> tuple[float, float]:
@@ -155,7 +145,7 @@ def _curve(advice: SpotAdvice) -> LineChart:
 
     low, high = (times * advice.interval_s for times in _CURVE_TIMES)
     intervals = [low * (high / low) ** (i / (_CURVE_POINTS - 1)) for i in range(_CURVE_POINTS)]
-    return LineChart(
+    return doc.LineChart(
         title="How much longer the machine runs, by the work between two checkpoints; the dot is the advice",
         x_label="minutes of work between two checkpoints",
         y_label="% longer",

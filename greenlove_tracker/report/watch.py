@@ -60,13 +60,10 @@ def progress_of(run: Run, now_utc_s: float) -> RunProgress:
     is_running = summary.status == RunStatus.RUNNING
     silent_s = max(0.0, now_utc_s - run.written_s)  # the clock of who wrote it may be ahead
     elapsed_s = max(summary.duration_s, _since_s(run.started_at, now_utc_s)) if is_running else summary.duration_s
-    latest = max(run.forecasts, key=lambda issued: issued.issued_at, default=None) if is_running else None
-    passed_s = elapsed_s
-    if latest is not None and run.joined:  # it is of a training in a process that the command started
-        passed_s = latest.elapsed_s + max(0.0, _since_s(latest.issued_at, now_utc_s))
+    latest = run.forecasts[-1] if is_running and run.forecasts else None
     estimate = None if latest is None else latest.estimates["duration_s"]
-    is_overdue = estimate is not None and passed_s > estimate.upper
-    left = None if estimate is None or is_overdue else estimate.given_more_than(passed_s).plus(-passed_s)
+    is_overdue = estimate is not None and elapsed_s > estimate.upper
+    left = None if estimate is None or is_overdue else estimate.given_more_than(elapsed_s).plus(-elapsed_s)
     return RunProgress(
         status=summary.status if is_running or run.has_summary else "seems dead",
         doubt="" if run.has_summary else _doubt(run, silent_s),

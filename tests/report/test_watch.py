@@ -8,7 +8,6 @@ from report_samples import STARTED_S, cpu_energy, demo_rows, demo_run, epoch_row
 
 from greenlove_tracker.logs.directory import FollowedDirectory
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Counts, Flag, RowKind
 from greenlove_tracker.rendering import terminal
@@ -94,20 +93,6 @@ def test_a_clock_that_is_behind_takes_nothing_away(tmp_path):
     assert progress_of(run, STARTED_S - 100.0).elapsed_s == pytest.approx(run.summary.duration_s)
     damaged = running(tmp_path, run_id="b", started_at="soon")
     assert progress_of(damaged, STARTED_S + 500.0).elapsed_s == pytest.approx(run.summary.duration_s)
-
-
-def test_a_training_in_a_process_of_a_command_has_a_time_of_its_own(tmp_path):
-    run = running(tmp_path, [epoch_row(1, 2.0)], forecast=issued(3.0, point=40.0, half=2.0))
-    lines = [*run.path.joinpath("run.csv").read_text().splitlines()[:1], "role,joined,", "rank,0,"]
-    (run.path / "run-5.csv").write_text("\n".join(lines) + "\n")
-    (run.path / "epochs-5.csv").write_bytes((run.path / "epochs-0.csv").read_bytes())
-    forecast = dataclasses.replace(issued(3.0, point=40.0, half=2.0), issued_at="2026-11-21T03:41:04.000Z")
-    (run.path / "forecasts.csv").rename(run.path / "forecasts-5.csv")
-    (run.path / "forecasts-5.csv").write_bytes(FORECASTS.lines([forecast]))
-    progress = progress_of(Run(run.path), STARTED_S + 30.0)  # issued 20 s after the command's start, 3 s after its own
-    assert progress.elapsed_s == 30.0
-    assert progress.left.point == pytest.approx(40.0 - 3.0 - 10.0)
-    assert progress_of(Run(run.path), STARTED_S + 60.0).is_overdue
 
 
 def test_the_power_of_a_command_is_that_of_whoever_measured_last(tmp_path):
