@@ -37,6 +37,7 @@ _INDENT_PT = 4.8  # of a blank at the beginning of a verbatim line: a character 
 _SHORT_VERDICT = 80  # characters, up to which a verdict is set largest
 _BETWEEN_TILES_PT, _TILE_PADDING_PT = 8.0, 7.0
 _CELL_PADDING_PT = 7.5  # at the right of a cell
+_MEASURED_TEXTS = 6  # the longest of a column
 _MEASURED_ROWS = 200  # of a table, for the widths of its columns
 _STAMP_SHARE, _STAMP_PT = 0.6, 110.0  # of the diagonal; the largest size of its letters
 
@@ -306,8 +307,9 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
         words = texts if column.is_number else [word for text in texts for word in text.split()]
         for found, measured in ((least_pt, [*words, *column.title.split()]), (whole_pt, [*texts, column.title])):
-            widest = max(measured, key=len, default="")
-            found.append(pdf_fonts.text_width_pt(widest, pdf_fonts.BOLD, charts.CELL.fontSize) + _CELL_PADDING_PT)
+            longest = sorted(set(measured), key=len)[-_MEASURED_TEXTS:]
+            widths = (pdf_fonts.text_width_pt(text, pdf_fonts.BOLD, charts.CELL.fontSize) for text in longest)
+            found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
     room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
     if room_pt < 0:
         return [width_pt * least / sum(least_pt) for least in least_pt]

@@ -21,6 +21,7 @@ _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
 _HOURS_SAID_H = 72  # beyond, a wait is told in days
 _MOST_LINES = 5  # regions of a chart; the table holds them all
+_MOST_TICKS = 9  # of its hours
 
 
 def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = None) -> doc.Document:
@@ -48,9 +49,9 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     said += [f"The run: {about}."] if about else []
     if advice.wait_s > 0 and advice.duration_s is not None:
         said.append(_waiting_text(advice, _now(advice), zone))
+    blocks += _curve(advice, zone) if advice.hours else []
     blocks += [doc.Paragraph(text) for text in said]
     blocks += [doc.Heading("Now and then"), now_and_then] if is_choice else []
-    blocks += [doc.Heading("The hours until the deadline"), *_curve(advice, zone)] if advice.hours else []
     sources = ((one.region or "here", source_text(one, is_left_out=bool(advice.hours))) for one in advice.sources)
     blocks += [
         doc.Heading("How we know"),
@@ -243,28 +244,32 @@ def _dated(when: datetime, zone: tzinfo | None) -> str:
 
 
 def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
-    """Return the chart of the hours: what is expected with its interval, the run in it, and the other regions."""
+    """Return the chart of the hours: what is expected with its interval, the run's window, and the other regions."""
     first = advice.hours[0].utc
     known = _points(advice.hours, first)
     if not known:
         return [doc.Paragraph("No hour is known.")]
     begin = (advice.start_utc - first).total_seconds() / SECONDS_PER_HOUR
     end = begin + (advice.duration_s or 0.0) / SECONDS_PER_HOUR
-    run = tuple((x, y) for x, y in known if begin - 1 < x < end)
-    others = [doc.Line("the run", run)] if run else []
-    for row in advice.alternatives:
-        points = _points(row.hours, first)
-        if row.region != advice.region and points and len(others) < _MOST_LINES:
-            others.append(doc.Line(row.region or "", points))
+    saved = f", {saving_text(advice.saving, 'CO2e').partition(' (')[0]}" if advice.saving is not None else ""
+    window = doc.ShadedSpan(begin, end, f"the run{saved}")
+    others = [doc.Line(row.region or "", _points(row.hours, first)) for row in advice.alternatives]
+    others = [line for line in others if line.points and line.name != advice.region][: _MOST_LINES - 1]
     bounds = ((x, hour.lower, hour.upper) for x, hour in enumerate(advice.hours))
+    step_h = next((step for step in (3, 6, 12, 24) if len(advice.hours) / step <= _MOST_TICKS), 48)
+    clocks = ((float(x), hour.utc.astimezone(zone)) for x, hour in enumerate(advice.hours))
     chart = doc.LineChart(
         title="Carbon intensity as expected, with its 90% interval",
-        x_label=f"hours from {first.astimezone(zone):%a %H:%M} local time",
+        x_label="local time",
         y_label="gCO2e/kWh",
         points=known,
         band=tuple((x, low, high) for x, low, high in bounds if low is not None and high is not None),
         name=advice.region or "expected",
         others=tuple(others),
+        spans=(window,) if end > begin else (),
+        x_names=tuple(
+            (x, f"{at:%a %H:%M}" if at.hour < step_h else f"{at:%H:%M}") for x, at in clocks if at.hour % step_h == 0
+        ),
     )
     n_unknown = sum(hour.expected is None for hour in advice.hours)
     text = f"The last {fmt.plural(n_unknown, 'hour')} until the deadline are unknown: a week is forecast at most."

@@ -16,16 +16,16 @@ from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
-from greenlove_tracker.projection.ranking import QUANTITIES, Chance, Criterion
+from greenlove_tracker.projection.ranking import Chance
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import projection_words as words
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.projection_words import figure, label, sentence, short_name
 
-_MOST_BARS = 12  # of a file with the offers of many providers, the table holds them all
 _MOST_BRIEF = 3  # machines beside the one here, of a first look
 _LABEL = 44
+_MOST_MARKS = 12  # of a chart, the cheapest; the table holds them all
 _CENTS_BELOW_USD = 0.1
 _DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
 _TITLE = "Here and on other machines"
@@ -123,13 +123,13 @@ def _blocks(
             of_machines.setdefault(caveat.in_options(options), []).append(short_name(row))
     return (
         (
+            *_chart(shown, decision),
             *map(doc.Paragraph, words.advice_reasons(decision, projections)),
             machines_table(_first_look(shown, decision), shown),
             doc.Paragraph(" ".join(filter(None, told))),
         ),
         (
             doc.Heading(_TITLE),
-            *_charts(shown),
             machines_table(shown, shown, is_brief=False),
             *map(doc.Paragraph, (*words.beside(projections), *words.left_out(decision.left_out, decision.limits))),
             *_chances(decision),
@@ -270,35 +270,28 @@ def _chances(decision: Decision) -> tuple[doc.Block, ...]:
     return (doc.Table(columns, tuple(rows)),)
 
 
-def _charts(shown: Sequence[Projection]) -> tuple[doc.Block, ...]:
-    units, drawn = _units_of(shown), shown[:_MOST_BARS]
-    own = "the machine here" if shown[0].cost_basis == "machine" else "electricity here"
-    charts = (
-        _chart("time", drawn, f"Time, {units.time.unit}", units.time),
-        _chart("cost", drawn, f"Cost, {units.cost.unit}: {own}, the machine where it is rented", units.cost),
-        _chart("co2e", drawn, f"CO2e, {units.mass.unit}, location-based", units.mass),
+def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, ...]:
+    """Draw cost by time with their ranges: this machine, the choice and what is faster are named."""
+    units, named = _units_of(shown), [decision.recommended, decision.faster.machine if decision.faster else None]
+    per_s, per_usd, marks = units.time.per_canonical, units.cost.per_canonical, list[doc.MarkedPoint]()
+    for row in [row for i, row in enumerate(shown) if i < _MOST_MARKS or any(row is one for one in named)]:
+        time, cost = row.duration_s, row.cost_usd
+        if time is not None and cost is not None:
+            name = fmt.shortened(label(row), _LABEL)
+            x_range, y_range = _ends(time, per_s), _ends(cost, per_usd)
+            is_named = row.is_local or any(row is one for one in named)
+            point = (time.point * per_s, cost.point * per_usd)
+            marks.append(doc.MarkedPoint(name, *point, x_range, y_range, is_named=is_named, is_here=row.is_local))
+    if len(marks) < 2:
+        return ()
+    title = "What it takes and costs, each with its 90% range"
+    return (
+        doc.ChartRow((doc.MarkChart(title, f"time, {units.time.unit}", f"cost, {units.cost.unit}", tuple(marks)),)),
     )
-    n_more = len(shown) - len(drawn)
-    note = f"The charts show the {len(drawn)} first rows of the table; {n_more} more are in it."
-    return (*(chart for chart in charts if chart), *((doc.Paragraph(note, is_note=True),) if n_more else ()))
 
 
-def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: Scale) -> doc.BarChart | None:
-    """Return a bar for each row; None where there is nothing to compare."""
-    factor, bars = scale.per_canonical, []
-    for row in rows:
-        value: Estimate | None = getattr(row, QUANTITIES[criterion])
-        name = fmt.shortened(label(row), _LABEL)
-        if value is None:
-            bars.append(doc.Bar(name, None, fmt.UNKNOWN))
-            continue
-        claim = f" · market-based: {_claim(row)}" if criterion == "co2e" and row.market else ""
-        ends = (value.lower * factor, value.upper * factor) if value.lower < value.upper else None
-        style = doc.BarStyle.PLAIN if row.is_local else doc.BarStyle.PROJECTED
-        bars.append(doc.Bar(name, value.point * factor, figure(value, factor) + claim, style, ends))
-    known = [bar.value for bar in bars if bar.value is not None]
-    is_comparison = len(known) > 1 and (len(known) == len(bars) == 2 or len(set(known)) > 2)  # not all others alike
-    return doc.BarChart(tuple(bars), title) if is_comparison else None
+def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
+    return (estimate.lower * factor, estimate.upper * factor) if estimate.lower < estimate.upper else None
 
 
 def _equivalents(local: Projection) -> tuple[doc.Block, ...]:

@@ -355,7 +355,7 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
     gpu_run(logs)
     page = show(html.render(document(logs)))
     tree = page.locator("body").aria_snapshot()
-    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 23
+    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 6
     for wanted in (
         'heading "thesis: train.py" [level=1]',
         '- heading "How we know" [level=2]',

@@ -204,7 +204,8 @@ def took(groups: Groups) -> dict[str, dict[str, str]]:
 
 
 def chart(groups: Groups) -> LineChart:
-    ((one,),) = [block.charts for block in page(groups).blocks if isinstance(block, ChartRow)]
+    charts = [block.charts[0] for block in page(groups).blocks if isinstance(block, ChartRow)]
+    (one,) = [found for found in charts if isinstance(found, LineChart)]
     return one
 
 
