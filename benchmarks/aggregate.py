@@ -6,7 +6,7 @@ Writes the logs itself into a temporary directory: ours by our writer, a few run
 names; carbontracker's in its own format, with the durations and powers of the same epochs. All is read from the page
 cache, in interleaved rounds, and the best round counts. What is timed:
 
-- ours: the rows of `aggregate(directory)` by project and month, as `greenlove summary` has them; finished runs from
+- ours: the rows of `aggregate(directory)` by project and month, as `greenlove report` has them; finished runs from
   their summaries;
 - verified: the same with every epoch read, added up and compared with the summaries, once;
 - several processes: one a core of this machine, their start included;
@@ -211,7 +211,7 @@ def in_fresh_process(code: str, *arguments: str) -> tuple[float, float]:
     return time.perf_counter() - began, float(done.stdout.split()[-1])
 
 
-SUMMARY = "from greenlove_tracker.cli import cli\ncli.main(['summary', sys.argv[1]], standalone_mode=False)"
+SUMMARY = "from greenlove_tracker.cli import cli\ncli.main(['report', sys.argv[1], '--text'], standalone_mode=False)"
 NOTHING = "from greenlove_tracker import aggregate, cli\naggregate(sys.argv[1]).rows('project')"
 REPORT = "from greenlove_tracker import write_pdf\nwrite_pdf(sys.argv[1], sys.argv[2])"
 
@@ -237,7 +237,7 @@ def main() -> None:
         best |= best_of(1, {f"greenlove_tracker, verified, {n} processes": verified(ours, n)})
         whole = {
             "a directory without runs": in_fresh_process(NOTHING, str(Path(directory, "none"))),
-            "greenlove summary": in_fresh_process(SUMMARY, str(ours)),
+            "greenlove report": in_fresh_process(SUMMARY, str(ours)),
             "greenlove report -o report.pdf": in_fresh_process(REPORT, str(ours), str(Path(directory, "report.pdf"))),
         }
         report(best, whole, arguments)
@@ -255,7 +255,7 @@ def report(best: dict[str, float], whole: dict[str, tuple[float, float]], argume
     for name, (seconds, memory_mb) in whole.items():
         print(f"{name:<40}{seconds:>8.2f} s{memory_mb:>8.0f} MiB")
     times = base_s / best["greenlove_tracker"]
-    (_, nothing_mb), (_, rows_mb) = whole["a directory without runs"], whole["greenlove summary"]
+    (_, nothing_mb), (_, rows_mb) = whole["a directory without runs"], whole["greenlove report"]
     print(f"\na run takes {(rows_mb - nothing_mb) * 1024 / arguments.runs:.1f} KiB of memory")
     print(f"\nwe add up {times:.1f} times as fast as carbontracker parses (at least {ASKED:.0f} is asked)")
     if arguments.json:

@@ -4,7 +4,7 @@
 
 Five small trainings, each with Adam and SGD. Measured is the running sum of the allocation events of torch's profiler
 over two steps, beside the model itself: it knows nothing of tensors, and sees what kernels take and give back inside.
-The estimate is that of `greenlove memory`, by tensors without data: as on this CPU, and as on a GPU, where the
+The estimate is of `greenlove project --memory`, by tensors without data: as on this CPU, and as on a GPU, where the
 optimizer takes all parameters at once and memory comes in blocks of 512 bytes. ``--write`` puts the table between the
 page's marks.
 """

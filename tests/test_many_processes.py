@@ -220,16 +220,14 @@ def test_a_job_array_of_500_runs_in_one_directory_adds_up_and_forecasts_more_of_
     runs = read_logs("greenlove_logs").runs
     assert len(runs) == len({run.run_id for run in runs}) == 500
     assert {run.text("array_task_id") for run in runs} == {f"{task}" for task in range(500)}
-    done = CliRunner().invoke(cli, ["summary", "greenlove_logs", "--csv"])
+    done = CliRunner().invoke(cli, ["report", "greenlove_logs", "--csv"])
     rows = {line.split(",")[0]: line.split(",") for line in done.output.splitlines()}
     assert rows["array"][1] == "450" and rows["other"][1] == "50", done.output
-    done = CliRunner().invoke(cli, ["forecast", "greenlove_logs", "--runs", "1000", "--project", "array"])
+    done = CliRunner().invoke(cli, ["report", "greenlove_logs", "--runs", "1000", "--group", "array"])
     assert done.exit_code == 0 and "1,000 runs like the 450 runs of the project array" in done.output
-    done = CliRunner().invoke(cli, ["forecast", "greenlove_logs", "--runs", "1000", "--project", "array", "--json"])
+    done = CliRunner().invoke(cli, ["report", "greenlove_logs", "--runs", "1000", "--group", "array", "--json"])
     total = json.loads(done.output)["totals"]["duration_s"]
     mean_s = sum(run.summary.duration_s for run in runs if run.summary.project == "array") / 450
     assert total["point"] == pytest.approx(1000 * mean_s) and total["lower"] < total["point"] < total["upper"]
-    done = CliRunner().invoke(cli, ["forecast", "greenlove_logs", "--runs", "10", "--project", "arrays"])
-    assert done.exit_code == 1 and "no run of the project arrays: its projects are array, other" in done.output
-    done = CliRunner().invoke(cli, ["forecast", "greenlove_logs", "--project", "array"])
-    assert done.exit_code == 1 and "give --runs too" in done.output
+    done = CliRunner().invoke(cli, ["report", "greenlove_logs", "--runs", "10", "--group", "arrays"])
+    assert done.exit_code == 1 and "no finished run of the group arrays" in done.output

@@ -609,7 +609,7 @@ def test_a_stop_that_a_command_cannot_have_keeps_it_from_running_on_the_command_
     refused = greenlove("run", "--on-overrun", "stop", "--", "echo", "hi")
     assert refused.returncode == 1 and not refused.stdout and "Error: --on-overrun stop works where" in refused.stderr
     monkeypatch.setenv("GREENLOVE_ON_OVERRUN", "stop")
-    done = greenlove("run", "--max-energy-kwh", "1e-12", "--", "sh", "-c", "echo hi; sleep 0.2; exit 3")
+    done = greenlove("run", "--max-energy", "1e-12", "--", "sh", "-c", "echo hi; sleep 0.2; exit 3")
     assert (done.returncode, done.stdout) == (3, "hi\n"), done.stderr
     assert done.stderr.count("on_overrun stop works where") == 1 and only_run().summary.status == "failed"
 

@@ -6,20 +6,15 @@ import sys
 
 # The verbs add themselves.
 from greenlove_tracker.cli import (  # noqa: F401
-    calibrate,
     checkpoints,
     compare,
-    config,
     experiment,
     explore,
-    forecast,
-    memory,
+    machine,
     plan,
     project,
     report,
     run,
-    speedup,
-    wait,
 )
 from greenlove_tracker.cli.base import cli
 

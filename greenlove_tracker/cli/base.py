@@ -1,4 +1,4 @@
-"""The command ``greenlove``, which the verbs add themselves to."""
+"""The command ``greenlove``, which the verbs add themselves to, and what all verbs do alike."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import difflib
 import json
 import math
 import os
+import re
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -25,16 +29,44 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
     from greenlove_tracker.rendering.document import Document
 
+BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
+FIRST_PAGE = ("run", "watch", "explore", "project", "compare", "plan", "report", "doctor")
+SECOND_PAGE = ("experiment", "checkpoints", "export", "import", "config", "calibrate", "demo")
+_MOST_OPTIONS = 9  # of the first help of a verb, beside --help-all
+HELP_NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
+_SEE_WITHIN = "say --within: a length of time (24h) or a time (tomorrow 08:00)"
 # Verbs, and options of a verb, that were removed: what a person is told who types one.
 _GONE = {
+    "summary": "say greenlove report DIR --text",
+    "forecast": "say greenlove report DIR --format forecasts, or --runs N; or greenlove explore DIR --epochs N",
+    "memory": "say greenlove project --memory FILE.py:FUNCTION",
+    "speedup": "say greenlove project --speedups --gpu A --target B",
+    "gpus": "say greenlove project --list",
+    "wait": "say greenlove plan --threshold G -- COMMAND",
     "seal": "it is gone: keep the hashes of sha256sum greenlove_logs/*/*.csv where nobody can change them",
-    "doctor --restore-power-limits": "it is gone: greenlove doctor names the command for a GPU below its default",
-    "report --follow": "it is gone: greenlove watch shows what runs; greenlove report RUN -o page.html, run again, too",
-    "report --verify": "it is gone: greenlove summary --verify adds the runs up again; sha256sum tells changed files",
+    "run --gpu-hour-price": "say --price",
+    "run --hours": _SEE_WITHIN,
+    "run --max-hours": _SEE_WITHIN,
+    "run --deadline": _SEE_WITHIN,
+    "run --deadline-utc": _SEE_WITHIN,
+    "run --max-energy-kwh": "say --max-energy",
+    "run --max-cost-usd": "say --max-cost",
+    "run --max-kgco2e": "say --max-co2e",
+    "run --node-overhead": "it is a setting: GREENLOVE_NODE_OVERHEAD, or a line in greenlove.toml",
     "run --pause-above": GONE["pause_above_gco2e_per_kwh"],
     "run --max-pause-hours": GONE["max_pause_hours"],
     "run --status": "it is gone: the status line is always shown, but with --quiet",
+    "watch --every": "it is gone: the view is drawn anew every 2 s",
+    "explore --hours": _SEE_WITHIN,
+    "plan --deadline": _SEE_WITHIN,
+    "plan --regions": "say --country",
+    "plan --chain": "say --emit chain",
+    "plan --intensity-forecast": "it is gone; Python's best_start takes such a source",
+    "plan --least-saving": "it is gone; Python's best_start takes least_saving=",
+    "plan --save": "it is gone: the log of a run with checkpoints says it",
+    "plan --restart": "it is gone: the log of a run with checkpoints says it",
+    "plan --replay": "it is gone: the log of a run with checkpoints says it",
     "project --method": "it is gone: the best that is known of each GPU counts; or give --speedup",
     "project --embodied": "it is gone: multiply your figure with the GPU-hours, which --json has",
     "project --spot-discount": "it is gone: give --spot-price, in USD per GPU and hour",
@@ -44,12 +76,11 @@ _GONE = {
     "calibrate --pdu": "it is gone: add its readings up over the time of the run, and give --wall-kwh",
     "calibrate --valid-from": "it is gone: a calibration is of all runs of the machine in its log directory",
     "calibrate --replace": "it is not needed any more: a run that is measured again has the later figure",
-    "summary --factors": "it is gone: the ledger has each run's energy, to be multiplied by another factor",
-    "report --factors": "it is gone: greenlove summary --ledger has each run's energy, to multiply by another factor",
-    "summary --engine": "say --processes N, or --scheduler ADDRESS for the workers of Dask",
-    "summary --check": "the budgets of teams are gone; max_energy_kwh and the like are those of a run",
-    "summary --sacct": "it is gone; greenlove report --jobs N says how many of N jobs left no log",
+    "report --follow": "it is gone: greenlove watch shows what runs; greenlove report RUN -o page.html, run again, too",
+    "report --factors": "it is gone: --format ledger has each run's energy, to be multiplied by another factor",
     "report --sacct": "it is gone; --jobs N says how many of N jobs left no log",
+    "report --latex": "say --format latex",
+    "doctor --restore-power-limits": "it is gone: greenlove doctor names the command for a GPU below its default",
 }
 
 
@@ -68,15 +99,18 @@ class Verb(click.Command):
     """
 
     def __init__(self, *arguments: Any, options: Mapping[str, str] | None = None, **settings: Any) -> None:
+        settings["context_settings"] = HELP_NAMES | settings.get("context_settings", {})
         super().__init__(*arguments, **settings)
-        own = {str(p.name): _option_of(p) for p in self.params if isinstance(p, click.Option)}
-        self.option_names = own | dict(options or {})
+        own = [p for p in self.params if isinstance(p, click.Option)]
+        self.option_names = {str(p.name): _option_of(p) for p in own} | dict(options or {})
+        self.params.append(_help_all("show all options", is_hidden=len(own) <= _MOST_OPTIONS + 1))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
         if self.name != "run":  # whose stdout is a script's own
             console.print_any_sign()
         try:
+            _check_output(ctx.params)
             return super().invoke(ctx)
         except UsageError as error:
             kind = _NoSuchScript if isinstance(error, NoSuchScriptError) else click.ClickException
@@ -92,6 +126,15 @@ class Verb(click.Command):
             if why := _GONE.get(f"{self.name} {error.option_name}"):
                 raise click.UsageError(f"{error.option_name}: {why}", ctx) from None
             raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options that come first, or all of them."""
+        own = [p for p in self.params if isinstance(p, click.Option) and p.name != "help_all"]
+        is_all = ctx.meta.get("is_help_all") or len(own) <= _MOST_OPTIONS + 1
+        shown = own if is_all else [*own[:_MOST_OPTIONS], self.params[-1]]
+        if records := [record for p in shown if (record := p.get_help_record(ctx)) is not None]:
+            with formatter.section("Options"):
+                formatter.write_dl(records)
 
     def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
         """Return the message of an error; an argument that no option gave keeps its name, as settings have it."""
@@ -116,29 +159,19 @@ class CommandVerb(Verb):
 
 
 def _option_of(parameter: click.Parameter) -> str:
-    """Return the long name of an option."""
-    return max(parameter.opts, key=len)
+    """Return the first long name of an option."""
+    return next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])
 
 
-_ORDER = (
-    *(
-        "demo",
-        "explore",
-        "memory",
-        "compare",
-        "experiment",
-        "plan",
-        "wait",
-        "run",
-        "watch",
-        "checkpoints",
-        "forecast",
-        "project",
-        "speedup",
-        "gpus",
-    ),
-    *("summary", "report", "export", "import", "calibrate", "config", "doctor"),
-)
+def _help_all(text: str, *, is_hidden: bool = False) -> click.Option:
+    def show_all(ctx: click.Context, _parameter: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            ctx.meta["is_help_all"] = True
+            click.echo(ctx.get_help())
+            ctx.exit()
+
+    of_help: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "hidden": is_hidden}
+    return click.Option(["--help-all"], callback=show_all, help=text, **of_help)
 
 
 class _Verbs(click.Group):
@@ -148,43 +181,19 @@ class _Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs, in the order in which one comes to need them."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
+        return [*FIRST_PAGE, *SECOND_PAGE]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs of the first page, or of both."""
+        names = self.list_commands(ctx) if ctx.meta.get("is_help_all") else FIRST_PAGE
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(100)) for name in names])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = {"--help", "--version", "-h"}
-        if args and args[0] not in self.commands and args[0] not in own:
+        if args and args[0] not in self.commands and args[0] not in {"--help", "--help-all", "--version", "-h"}:
             self._refuse_misspelt(args[0])
-            args = self._verb_first(ctx, args)
+            args = ["run", *args]
         return super().parse_args(ctx, args)
-
-    def _verb_first(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Return the words with the verb before the options that stand before it; without a verb, it is ``run``.
-
-        What of these options the verb does not have is a setting all the same, as its variable would be.
-        """
-        parser = self.commands["run"].make_parser(ctx)
-        try:
-            values, _, order = parser.parse_args(args=list(args))
-        except click.UsageError:  # run itself says so
-            return ["run", *args]
-        given = values.get("command")  # click's own mark of what is missing, where there is none
-        words = list(given) if isinstance(given, tuple | list) else []
-        before = args[: len(args) - len(words)]
-        is_verb = bool(words) and words[0] in self.commands and not Path(words[0]).exists()
-        if not is_verb or values.get("module") or "--" in before[-1:]:
-            return ["run", *args]
-        of_verb = {option for p in self.commands[words[0]].params for option in p.opts}
-        kept = list[str]()
-        for parameter in order[:-1]:  # the last one is the verb and what stands behind it
-            option = before[0].partition("=")[0]
-            is_flag = isinstance(parameter, click.Option) and parameter.is_flag
-            n_words = 1 if is_flag or "=" in before[0] else 2
-            if option in of_verb:
-                kept += before[:n_words]
-            elif str(parameter.name) in setting_names():
-                os.environ[f"GREENLOVE_{str(parameter.name).upper()}"] = str(values[str(parameter.name)])
-            before = before[n_words:]
-        return [words[0], *kept, *words[1:]]
 
     def _refuse_misspelt(self, word: str) -> None:
         if word in _GONE and not Path(word).exists():
@@ -194,61 +203,117 @@ class _Verbs(click.Group):
             raise click.UsageError(f"{word} is neither a verb nor a script: did you mean greenlove {near[0]}?")
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_Verbs, context_settings=HELP_NAMES)
 @click.version_option(greenlove_tracker.__version__, prog_name="greenlove")
 def cli() -> None:
     """Measure and forecast what a training run costs in hours, kWh, dollars and CO2.
 
-    greenlove [OPTIONS] train.py [ITS ARGUMENTS] is short for greenlove run.
-
-    Runs are written to greenlove_logs/ unless --log-dir says otherwise; LOG_DIR names that directory, or one run in it.
+    greenlove [OPTIONS] train.py [ITS ARGUMENTS] is short for greenlove run. Runs are written to greenlove_logs/.
     """
 
 
-hours_option = click.option(
-    "--hours", "max_hours", type=float, help="time limit: show how likely the training fits, and what would fit"
-)
+cli.params.append(_help_all("show all commands"))
+
+
+# -- Options that several verbs have alike --
+
 json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
-verbose_option = click.option("-v", "--verbose", "is_verbose", is_flag=True, help="all: the method and sources too")
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+verbose_option = click.option("-v", "--verbose", "is_verbose", is_flag=True, help="all: the method and sources too")
+page_option = click.option("-o", "--output", "page", metavar="FILE", help="also write to this .html, .pdf or .md")
+log_dir_option = click.option("--log-dir", metavar="DIR", help="where to write logs; default greenlove_logs")
+group_option = click.option("--group", "--project", "project", metavar="NAME", help="name to group runs by")
+within_option = click.option(
+    "--within", metavar="TIME", help='longest time, 48h, or when it must be done: "friday 18:00"'
+)
+country_option = click.option(
+    "--country", help="where it runs: DE, Germany, US-CA, us-east-1; auto asks the network; default: the world"
+)
 
 
-SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
+class _Hours(click.FloatRange):
+    """A positive number, of a thousand years at most."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return self.fail(f"{value} is no number of hours", param, ctx) if math.isnan(number) else number
 
 
-def selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose runs, which all verbs that add up or report have alike."""
-    several = " (repeatable)"
-    options = (
-        click.option(
-            "--since",
-            metavar="DATE",
-            help="count only what was done from this date on (UTC), such as 2026-11-01; 2026-11: that month",
-        ),
-        click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
-        click.option("--project", metavar="NAME", multiple=True, help=f"only this project{several}"),
-        click.option("--user", metavar="NAME", multiple=True, help=f"only runs of this user{several}"),
-        click.option("--job", metavar="ID", multiple=True, help=f"only runs of this job{several}"),
-        click.option("--host", metavar="NAME", multiple=True, help=f"only runs on this machine{several}"),
-        click.option(
-            "--include-simulated",
-            "simulated",
-            is_flag=True,
-            default=None,
-            help="count simulated runs in; they are left out if there are others",
-        ),
-    )
-    for option in reversed(options):
-        verb = option(verb)
-    return verb
+HOURS = _Hours(min=0, min_open=True, max=1e7)
 
 
-def show_screen(screen: str) -> None:
-    """Print a screen that is the answer itself on stdout, which other commands read too."""
-    if console.is_terminal(sys.stdout):
-        console.say(screen, sys.stdout)
+def within_time(text: str, now: datetime | None = None) -> datetime:
+    """Return the time in UTC that is ``48h`` from now, or ``friday 18:00``.
+
+    Raises:
+        UsageError: where it is neither, or has passed.
+    """
+    from greenlove_tracker.scheduling.times import SPAN_FORMS, WHEN_FORMS, parse_when
+
+    now = now or datetime.now(UTC)
+    try:
+        is_span = re.match(r"[\d.\s]+[a-z]", text.strip().lower()) is not None
+        when = parse_when(f"+{text.strip()}" if is_span else text, now)
+    except UsageError as error:
+        forms = f"a length of time ({SPAN_FORMS}) or a time by which it is done ({WHEN_FORMS})"
+        raise UsageError(f"--within is {forms}, not {text!r}") from error
+    if when <= now:
+        raise UsageError(f"--within {text!r} has passed")
+    return when
+
+
+def within_s(text: str) -> float:
+    """Return the seconds from now that ``--within`` leaves."""
+    now = datetime.now(UTC)
+    return (within_time(text, now) - now).total_seconds()
+
+
+# -- One way to give a result --
+
+
+def _check_output(given: Mapping[str, Any]) -> None:
+    """Refuse an answer in two forms, and a file that nothing writes, before minutes pass.
+
+    Raises:
+        UsageError: for both.
+    """
+    if given.get("as_json") and given.get("as_csv"):
+        raise UsageError("--json and --csv: choose one")
+    if path := given.get("page") or given.get("output"):
+        from greenlove_tracker.files import target_of
+        from greenlove_tracker.report.build import checked_suffix
+
+        target_of(path)
+        if given.get("page"):
+            checked_suffix(path)
+
+
+def answer(document: Document, record: Any = None, rows: Sequence[Mapping[str, Any]] | str = ()) -> None:
+    """Give a result as the options ask: a page at ``-o``, and on stdout JSON, CSV or the screen.
+
+    Args:
+        document: the result in words.
+        record: the same as data, for ``--json``.
+        rows: the same as rows, or as CSV, for ``--csv``.
+    """
+    from greenlove_tracker.logs.csvio import csv_text
+    from greenlove_tracker.report.build import write_document
+
+    asked = click.get_current_context().params
+    if asked.get("as_json"):
+        show_json(record)
+    elif asked.get("as_csv"):
+        click.echo(rows if isinstance(rows, str) else csv_text(list(rows[0]), rows), nl=False)
     else:
-        click.echo(screen)
+        show(document, is_verbose=asked.get("is_verbose", False))
+    if asked.get("page"):
+        wrote(write_document(document, asked["page"]))
+
+
+def wrote(path: Path) -> None:
+    """Say where a file is: from the working directory where it lies below that."""
+    here = Path.cwd()
+    click.echo(f"wrote {path.relative_to(here) if path.is_relative_to(here) else path}", err=True)
 
 
 def show(document: Document, *, is_verbose: bool = False) -> None:
@@ -257,6 +322,14 @@ def show(document: Document, *, is_verbose: bool = False) -> None:
 
     columns = shutil.get_terminal_size().columns if console.is_terminal(sys.stdout) else terminal.WIDTH
     show_screen(terminal.render(document, brief=not is_verbose, width=min(columns, terminal.WIDTH)))
+
+
+def show_screen(screen: str) -> None:
+    """Print a screen that is the answer itself on stdout, which other commands read too."""
+    if console.is_terminal(sys.stdout):
+        console.say(screen, sys.stdout)
+    else:
+        click.echo(screen)
 
 
 def show_json(data: Any) -> None:
@@ -277,20 +350,58 @@ def plain(data: Any) -> Any:
     return data if isinstance(data, bool | int | float | None) else str(data)
 
 
-def logs_of(given: str | None, *, may_be_empty: bool = False) -> Logs:
-    """Return the logs of the directory that was given, else of that of the settings.
+# -- Logs, tasks and programs that are named on the command line --
+
+
+def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = False) -> Logs:
+    """Return the logs of a directory, of one run by its id, or of the latest run.
+
+    Args:
+        given: a path, a run id, or ``last``; None: the directory of the settings.
+        may_be_empty: a directory without runs will do.
+        is_latest: None means the latest run instead.
 
     Raises:
         UsageError: where there is no such directory, or no run in it that can be read.
     """
-    from greenlove_tracker.logs.directory import read_logs
+    from greenlove_tracker.logs.directory import Logs, read_logs
 
-    logs = read_logs(load_settings().log_dir if given is None else given)
+    directory = load_settings().log_dir
+    if given not in (None, "last") or (given == "last" and Path(given).exists()):
+        is_run_id = "/" not in str(given) and not Path(str(given)).exists() and Path(directory, str(given)).exists()
+        logs = read_logs(Path(directory, str(given)) if is_run_id else str(given))
+    else:
+        logs = read_logs(directory)
+        if is_latest or given == "last":
+            newest = next((logs.path / name for name in sorted(logs.names, reverse=True) if _is_run(logs, name)), None)
+            logs = Logs(newest) if newest is not None else logs
     if may_be_empty or logs.has_runs:
         return logs
     if logs.problems:
         raise UsageError(f"{logs.path} holds no run that can be read: {'; '.join(map(str, logs.problems))}")
     raise UsageError(f"{logs.path} holds no run; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
+
+
+def _is_run(logs: Logs, name: str) -> bool:
+    from greenlove_tracker.logs.directory import is_readable
+    from greenlove_tracker.logs.run import Run
+
+    run = Run(logs.path / name)
+    return run.is_run and is_readable(run)
+
+
+def needs_torch(who: str) -> None:
+    """Refuse what needs torch where it is not installed.
+
+    Raises:
+        MissingExtraError: there.
+    """
+    from importlib.util import find_spec
+
+    from greenlove_tracker.errors import MissingExtraError
+
+    if find_spec("torch") is None:
+        raise MissingExtraError(f'{who} needs torch: pip install "greenlove-tracker[torch]"')
 
 
 def technique_names(text: str | None) -> list[str]:
@@ -301,14 +412,7 @@ def technique_names(text: str | None) -> list[str]:
 def changed_task(
     function: Callable[[], Any], target: str, epochs: int | None = None, batch_size: int | None = None
 ) -> Callable[[], dict[str, Any]]:
-    """Return a task whose length and batch size are those of the command line, where they are given.
-
-    Args:
-        function: the user's.
-        target: its name, for messages.
-        epochs: instead of its own length.
-        batch_size: instead of its own.
-    """
+    """Return a task whose length and batch size are those of the command line, where they are given."""
     from inspect import signature
 
     from greenlove_tracker.exploration.estimator import Estimator
@@ -324,3 +428,40 @@ def changed_task(
 
     task.__name__ = target
     return task
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Check before a wait that a command is there.
+
+    Raises:
+        UsageError: where it is not.
+    """
+    if command and shutil.which(command[0]) is None:
+        raise UsageError(f"cannot start {command[0]}: there is no such command")
+
+
+def become(words: Sequence[str]) -> NoReturn:
+    """Become a program: its exit code, its end by a signal and the signals to it are ours.
+
+    Raises:
+        UsageError: where it cannot be started.
+    """
+    if os.name == "nt":  # where a process cannot
+        sys.exit(subprocess.run(words, check=False).returncode)
+    sys.stdout.flush()
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and what is ignored stays so in another program
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    try:
+        os.execvp(words[0], list(words))  # noqa: S606  # the user asked for it
+    except OSError as error:
+        raise UsageError(f"cannot start {words[0]}: {error.strerror}") from error
+
+
+def wait_first(wait: Callable[[], Any]) -> None:
+    """Wait before a program is started; say of Ctrl-C that nothing was."""
+    try:
+        wait()
+    except KeyboardInterrupt:
+        console.say("greenlove: the wait was ended, nothing was started")
+        raise SystemExit(BY_CTRL_C) from None

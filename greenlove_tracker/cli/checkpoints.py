@@ -9,7 +9,7 @@ import click
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import MANIFEST
-from greenlove_tracker.cli.base import cli, json_option, show, show_json, verbose_option
+from greenlove_tracker.cli.base import answer, cli, json_option, show_json, verbose_option
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
 
@@ -53,7 +53,7 @@ def checkpoints(ctx: click.Context, directory: str, as_json: bool, is_verbose: b
         is_one = (store.path / MANIFEST).exists()
         raise UsageError(f"{directory} {_IS_ONE if is_one else 'holds no checkpoint'}")
     else:
-        show(_document(directory, found, newest), is_verbose=is_verbose)
+        answer(_document(directory, found, newest))
     ctx.exit(0 if newest is not None else 1)
 
 

@@ -13,21 +13,26 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker.cli.base import (
+    BY_CTRL_C,
     CommandVerb,
+    answer,
     changed_task,
     cli,
+    country_option,
     csv_option,
+    group_option,
     json_option,
+    log_dir_option,
     logs_of,
-    show,
-    show_json,
+    needs_torch,
+    page_option,
     technique_names,
     verbose_option,
+    wrote,
 )
-from greenlove_tracker.cli.processes import BY_CTRL_C
 from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
 
 if TYPE_CHECKING:
@@ -49,21 +54,21 @@ _GPU = "an NVIDIA GPU"
 @click.option("--list", "lists", is_flag=True, help="list all techniques and what each does")
 @click.option("--budget", "budget_s", type=float, help="seconds for all trials together; default 120")
 @click.option("--full", is_flag=True, help="train to the end with and without each, and compare accuracy too")
-@click.option("--repeats", type=int, help="with --full: repeat all with the following seeds; default 1")
 @click.option("--epochs", type=int, help="epochs of the whole training; default: what the task says")
-@click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
-@click.option("--seed", type=int, help="seed of all random states; default 0")
-@click.option("--country", help="where this runs: DE, US-CA, us-east-1; default: the setting, else the world")
-@click.option("--project", help="name to group runs by")
-@click.option("--log-dir", metavar="DIR", help="where to write logs; default greenlove_logs")
-@click.option("-o", "--output", metavar="FILE", help="also write the report to this .html, .pdf or .md")
+@country_option
+@page_option
 @json_option
-@csv_option
 @verbose_option
+@csv_option
+@click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
+@click.option("--repeats", type=int, help="with --full: repeat all with the following seeds; default 1")
+@click.option("--seed", type=int, help="seed of all random states; default 0")
+@group_option
+@log_dir_option
 def compare(
     targets: tuple[str, ...],
     lists: bool,
-    output: str | None,
+    page: str | None,
     as_json: bool,
     as_csv: bool,
     is_verbose: bool,
@@ -81,123 +86,60 @@ def compare(
     and nothing is left changed. With --full each trains to its end instead, a run each. What stands after -- are the
     file's own arguments.
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.files import target_of
-    from greenlove_tracker.report.build import checked_suffix
-
     if lists:
-        _refuse("--list names the techniques", targets=targets, output=output, **options)
         click.echo(techniques_text())
         return
-    if as_json and as_csv:
-        raise UsageError("--json and --csv: choose one")
-    if output is not None:  # before minutes pass
-        checked_suffix(output)
-        target_of(output)
     arguments = click.get_current_context().meta["command"]
-    outcome = _Outcome(output, as_json=as_json, as_csv=as_csv, is_verbose=is_verbose)
-    if any(map(_names_a_function, targets)):
+    if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
-        _compare_techniques(targets[0], arguments or (), outcome, **options)
-    else:
-        _refuse_file(targets)
-        _refuse("logged runs are compared as they are", arguments_after_dashes=arguments, **options)
-        _compare_logs(targets, outcome)
-
-
-def _names_a_function(target: str) -> bool:
-    file, separator, _ = target.rpartition(":")
-    return bool(separator) and file.endswith(".py")
-
-
-def _refuse_file(targets: Sequence[str]) -> None:
-    """Refuse a file without the name of its function."""
+        with _training(keeps_stdout=as_json or as_csv):
+            found = _compare_techniques(targets[0], arguments or (), has_file=page is not None, **options)
+        _show(*found)
+        return
     for target in targets:
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
+    if given := [name for name, value in (options | {"": arguments}).items() if value not in (None, False)]:
+        option = f"--{given[0].removesuffix('_s').replace('_', '-')}".replace(
+            "--", "what stands after --", not given[0]
+        )
+        raise UsageError(f"logged runs are compared as they are: leave {option} out")
+    _show(*_compare_logs(targets))
 
 
-def _refuse(why: str, **given: Any) -> None:
-    """Refuse options that would be passed over in silence."""
-    names = {
-        "budget_s": "--budget",
-        "arguments_after_dashes": "what stands after --",
-        "targets": "what stands beside it",
-    }
-    found = [name for name, value in given.items() if value not in (None, False, ())]
-    if found:
-        shown = names.get(found[0], f"--{found[0].replace('_', '-')}")
-        raise UsageError(f"{why}: leave {shown} out")
+@contextlib.contextmanager
+def _training(*, keeps_stdout: bool) -> Iterator[None]:
+    """Keep stdout free of what the training prints, where other programs read it; Ctrl-C ends with its code."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr) if keeps_stdout else contextlib.nullcontext():
+            yield
+    except KeyboardInterrupt:  # click would call it aborted, with code 1
+        console.say("greenlove compare: stopped by Ctrl-C, before anything could be told")
+        raise SystemExit(BY_CTRL_C) from None
 
 
-class _Outcome:
-    """The handling of a comparison: shown, and written.
+def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None, is_stopped: bool = False) -> None:
+    """Write the pages, and show the result; a page that cannot be written is no reason to lose it."""
+    from greenlove_tracker.report.build import write_document
+    from greenlove_tracker.report.comparison import comparison_csv, comparison_document
 
-    Args:
-        output: a file that the user named.
-        as_json: on stdout, and nothing else there.
-        as_csv: on stdout, and nothing else there.
-        is_verbose: the whole page on the screen.
-    """
-
-    def __init__(self, output: str | None, *, as_json: bool, as_csv: bool, is_verbose: bool) -> None:
-        self._output, self._as_json, self._as_csv, self._is_verbose = output, as_json, as_csv, is_verbose
-
-    @property
-    def has_file(self) -> bool:
-        """True where the user named a file."""
-        return self._output is not None
-
-    @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
-        """Keep stdout free of what the training prints, where other programs read it; Ctrl-C ends with its code."""
-        keeps = self._as_json or self._as_csv
+    content = comparison_document(comparison, groups)
+    if page is not None:
         try:
-            with contextlib.redirect_stdout(sys.stderr) if keeps else contextlib.nullcontext():
-                yield
-        except KeyboardInterrupt:  # click would call it aborted, with code 1
-            console.say("greenlove compare: stopped by Ctrl-C, before anything could be told")
-            raise SystemExit(BY_CTRL_C) from None
-
-    def show(self, comparison: Comparison, page: Path | None = None, groups: Groups = ()) -> None:
-        """Write the pages, and show the result; a page that cannot be written is no reason to lose it.
-
-        Raises:
-            UsageError: where the file that the user named cannot be written.
-        """
-        from greenlove_tracker.report.build import write_document
-        from greenlove_tracker.report.comparison import comparison_csv, comparison_document
-
-        content = comparison_document(comparison, groups)
-        written, problems = list[Path](), list[UsageError]()
-        for path in (page, self._output):
-            try:
-                written += [] if path is None else [_from_here(write_document(content, path))]
-            except UsageError as error:
-                problems.append(error)
-        if self._as_json:
-            show_json(comparison)
-        elif self._as_csv:
-            click.echo(comparison_csv(comparison), nl=False)
-        else:
-            show(content, is_verbose=self._is_verbose)
-        for path in written:
-            click.echo(f"wrote {path}", err=True)
-        if problems:
-            raise problems[0]
-
-
-def _from_here(path: Path) -> Path:
-    """Return a path as it is shown: from the working directory where it lies below that."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+            wrote(write_document(content, page))
+        except UsageError as error:
+            console.say(f"greenlove  {error}")
+    answer(content, comparison, comparison_csv(comparison))
+    if is_stopped:
+        raise SystemExit(BY_CTRL_C)
 
 
 def _compare_techniques(
     target: str,
     script_arguments: Sequence[str],
-    outcome: _Outcome,
     *,
+    has_file: bool,
     techniques: str | None,
     budget_s: float | None,
     full: bool,
@@ -207,9 +149,8 @@ def _compare_techniques(
     seed: int | None,
     log_dir: str | None,
     **settings: str | None,
-) -> None:
-    from importlib.util import find_spec
-
+) -> tuple[Any, ...]:
+    """Return the comparison, its runs, and where its page goes."""
     names = technique_names(techniques)
     if not names:
         raise UsageError(
@@ -220,28 +161,27 @@ def _compare_techniques(
         raise UsageError("--full trains to the end: leave --budget out")
     if repeats is not None and not full:
         raise UsageError("--repeats is of whole trainings: give --full too")
-    if find_spec("torch") is None:
-        raise MissingExtraError('comparing needs torch: pip install "greenlove-tracker[torch]"')
+    needs_torch("comparing")
     from greenlove_tracker.exploration.task import load_task_function
 
-    with outcome.training():
-        task = changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
-        given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-        given["log_dir"] = load_settings().log_dir if log_dir is None else log_dir
-        given["seed"] = seed or 0
-        if full:
-            _train_fully(task, names, outcome, given if repeats is None else given | {"repeats": repeats})
-            return
-        from greenlove_tracker.techniques.compare import compare as compare_in_trials
+    task = changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    given["log_dir"] = load_settings().log_dir if log_dir is None else log_dir
+    given["seed"] = seed or 0
+    if full:
+        return _train_fully(task, names, has_file, given if repeats is None else given | {"repeats": repeats})
+    from greenlove_tracker.techniques.compare import compare as compare_in_trials
 
-        if budget_s is not None:
-            given["budget_s"] = budget_s
-        comparison = compare_in_trials(task, names, **given)
+    if budget_s is not None:
+        given["budget_s"] = budget_s
+    comparison = compare_in_trials(task, names, **given)
     run_dir = comparison.run_dir
-    outcome.show(comparison, None if run_dir is None else run_dir / _PAGE)
+    return comparison, (), None if run_dir is None else run_dir / _PAGE
 
 
-def _train_fully(task: Callable[[], Any], names: Sequence[str], outcome: _Outcome, given: Mapping[str, Any]) -> None:
+def _train_fully(
+    task: Callable[[], Any], names: Sequence[str], has_file: bool, given: Mapping[str, Any]
+) -> tuple[Any, ...]:
     """Train to the end without and with each technique, and compare the runs."""
     from greenlove_tracker.extrapolation.run_comparison import compare_runs
     from greenlove_tracker.report.comparison import learnt_differences
@@ -261,14 +201,13 @@ def _train_fully(task: Callable[[], Any], names: Sequence[str], outcome: _Outcom
     comparison = with_learning(compare_runs(done, of_whole=True), learnt_differences(done))
     not_run = tuple(ComparisonRow(name, Verdict.NOT_RUN, reason=reason) for name, reason in failed)
     comparison = replace(comparison, rows=(*comparison.rows, *not_run))
-    page = None if outcome.has_file else Path(str(done[-1][1][-1].path)) / _PAGE
+    page = None if has_file else Path(str(done[-1][1][-1].path)) / _PAGE
     begun = [(name, runs) for name, runs in groups if runs or name in reasons]
-    outcome.show(comparison, page, begun)
-    if any(isinstance(reason, InterruptedReason) for reason in reasons.values()):
-        raise SystemExit(BY_CTRL_C)
+    is_stopped = any(isinstance(reason, InterruptedReason) for reason in reasons.values())
+    return comparison, begun, page, is_stopped
 
 
-def _compare_logs(targets: Sequence[str], outcome: _Outcome) -> None:
+def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:
     if len(targets) < 2:
         raise UsageError(
             "name a training, such as greenlove compare train.py:task --techniques amp-bf16, or two runs or "
@@ -278,8 +217,7 @@ def _compare_logs(targets: Sequence[str], outcome: _Outcome) -> None:
     from greenlove_tracker.extrapolation.run_comparison import compare_runs
     from greenlove_tracker.report.comparison import learnt_differences
 
-    comparison = with_learning(compare_runs(groups), learnt_differences(groups))
-    outcome.show(comparison, None, groups)
+    return with_learning(compare_runs(groups), learnt_differences(groups)), groups
 
 
 def with_learning(comparison: Comparison, differences: Mapping[str, str]) -> Comparison:

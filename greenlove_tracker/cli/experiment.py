@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,10 +11,9 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker import format as fmt
-from greenlove_tracker.cli.base import Verb, cli, json_option, show, show_screen
-from greenlove_tracker.cli.processes import BY_CTRL_C
+from greenlove_tracker.cli.base import BY_CTRL_C, Verb, cli, json_option, show, show_json, wrote
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.rendering import terminal
+from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
 
 if TYPE_CHECKING:
     from greenlove_tracker.experiments.definition import Experiment
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 _REPORT = "report"  # the name of the files, without their suffix, in the outputs
 _STDERR = 2  # the file descriptor
-_LABEL_WIDTH = 9
 _LEFT_OUT = "left out: the budget is used"
 
 
@@ -104,7 +101,7 @@ def run(
     elif not quiet:
         console.say(f"greenlove  greenlove experiment report {file} writes the report of what is done")
     if as_json:
-        click.echo(json.dumps(_outcome_record(described, outcome, written), indent=2))
+        show_json(_outcome_record(described, outcome, written))
     ctx.exit(outcome.exit_code)
 
 
@@ -157,7 +154,7 @@ def _report(
     if shows:
         show(content)
         for path in written:
-            click.echo(f"wrote {_from_here(path)}", err=True)
+            wrote(path)
     if problems:
         raise problems[0]
     return written
@@ -189,12 +186,6 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
         ),
         budget={quantity: (use[quantity], limit) for quantity, limit in budget_limits(described.budget).items()},
     )
-
-
-def _from_here(path: Path) -> Path:
-    """Return a path as it is shown: from the working directory where it lies below that."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _reasons(outcome: ExperimentOutcome) -> dict[str, str]:
@@ -245,35 +236,34 @@ def _show_forecast(described: Experiment, budget_s: float | None, *, as_json: bo
 
     forecast = forecast_experiment(described, DEFAULT_BUDGET_S if budget_s is None else budget_s)
     if as_json:
-        click.echo(json.dumps(forecast.record(), indent=2))
+        show_json(forecast.record())
     else:
-        show_screen("\n".join(forecast_lines(forecast)))
+        show(forecast_document(forecast), is_verbose=True)
 
 
-def forecast_lines(forecast: ExperimentForecast) -> list[str]:
-    """Return a dry run as a screen: what all that is left takes, then what a training of each group does."""
+def forecast_document(forecast: ExperimentForecast) -> Document:
+    """Return a dry run: what all that is left takes, then what a training of each group does."""
     n_left = forecast.n_runs - forecast.n_finished
-    head = f"greenlove experiment   {fmt.shortened(forecast.name, 44)}   dry run: nothing is trained"
+    totals = [
+        f"{name} {fmt.UNKNOWN if total is None else fmt.interval(total, text)}"
+        for quantity, (name, text) in fmt.QUANTITIES.items()
+        if (total := forecast.totals[quantity]) is not None or quantity != "cost_usd"
+    ]
     done = f", {forecast.n_finished} of them finished" if forecast.n_finished else ""
-    lines = [head, "", f"  {fmt.plural(forecast.n_runs, 'training')}{done}"]
-    for quantity, (name, text) in fmt.QUANTITIES.items():
-        total = forecast.totals[quantity]
-        if n_left and (total is not None or quantity != "cost_usd"):
-            lines += _labelled(name, fmt.UNKNOWN if total is None else fmt.interval(total, text))
-    for quantity, limit in forecast.limits.items():
-        lines += _labelled("budget", _limit_text(forecast, quantity, limit))
-    begins, *plan = forecast.start.split("\n")
-    lines += _labelled("start", begins)
-    if n_left:
-        lines += ["", *_group_table(forecast.groups), "", *_group_lines(forecast.groups)]
-    for note in forecast.notes:
-        lines += terminal.wrap(note, "* ", "  ", breaks_hyphens=False)
-    return [*lines, *plan]
-
-
-def _labelled(label: str, text: str) -> list[str]:
-    """Return a text with its label."""
-    return terminal.wrap(text, f"  {label:<{_LABEL_WIDTH}}", " " * (2 + _LABEL_WIDTH), breaks_hyphens=False)
+    lines = [_limit_text(forecast, quantity, limit) for quantity, limit in forecast.limits.items()]
+    lines += [f"start: {forecast.start}", *(f"* {note}" for note in forecast.notes)]
+    return Document(
+        title=f"Experiment {fmt.shortened(forecast.name, 44)}, a dry run: nothing is trained",
+        subtitle="",
+        footer="",
+        verdict=f"{fmt.plural(forecast.n_runs, 'training')}{done}: {', '.join(totals)}."
+        if n_left
+        else f"{fmt.plural(forecast.n_runs, 'training')}{done}.",
+        blocks=(
+            *([_group_table(forecast.groups)] if n_left else []),
+            *(Paragraph(line) for line in (*lines, *(_group_lines(forecast.groups) if n_left else ()))),
+        ),
+    )
 
 
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:
@@ -282,10 +272,10 @@ def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> st
     used = forecast.use.by_quantity[quantity]
     spent = f", of which {text(used)} is used" if used else ""
     if forecast.n_finished == forecast.n_runs:
-        return f"{name} {text(limit)}{spent}"
+        return f"budget: {name} {text(limit)}{spent}"
     probability = forecast.over.get(quantity)
     holds = "whether it holds is not known" if probability is None else f"holds with {fmt.chance(1 - probability)}"
-    return f"{name} {text(limit)}{spent}: {holds}"
+    return f"budget: {name} {text(limit)}{spent}: {holds}"
 
 
 def _group_lines(groups: tuple[GroupForecast, ...]) -> list[str]:
@@ -293,29 +283,24 @@ def _group_lines(groups: tuple[GroupForecast, ...]) -> list[str]:
     lines, warned = list[str](), dict[str, list[str]]()
     for group in groups:
         if facts := [fact for fact in (group.plan, group.stop) if fact]:
-            lines += terminal.wrap(f"{group.group}: {' · '.join(facts)}", "  ", "    ", breaks_hyphens=False)
+            lines.append(f"{group.group}: {' · '.join(facts)}")
         if group.reason:
-            lines += terminal.wrap(f"{group.group} is in no sum: {group.reason}", "! ", "  ", breaks_hyphens=False)
+            lines.append(f"! {group.group} is in no sum: {group.reason}")
         for warning in group.warnings:
             warned.setdefault(warning, []).append(group.group)
-    for warning, names in warned.items():
-        lines += terminal.wrap(f"{warning} ({', '.join(names)})", "! ", "  ", breaks_hyphens=False)
-    return [*lines, "  A larger --budget narrows the intervals."] if warned else lines
+    lines += [f"! {warning} ({', '.join(names)})" for warning, names in warned.items()]
+    return [*lines, "A larger --budget narrows the intervals."] if warned else lines
 
 
-def _group_table(groups: tuple[GroupForecast, ...]) -> list[str]:
+def _group_table(groups: tuple[GroupForecast, ...]) -> Table:
     """Return what one training of each group takes, each quantity in one unit."""
-    columns = [("left", [f"{group.n_runs - group.n_finished} of {group.n_runs}" for group in groups])]
+    columns = [Column("one training"), Column("left", is_number=True)]
+    cells = [[group.group, f"{group.n_runs - group.n_finished} of {group.n_runs}"] for group in groups]
     for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
         estimates: list[Estimate | None] = [getattr(group, quantity) for group in groups]
         name, known = fmt.QUANTITIES[quantity][0], [estimate.point for estimate in estimates if estimate is not None]
         unit, text = fmt.in_one_unit(quantity, max(known, default=0.0))
-        cells = ["–" if estimate is None else fmt.interval(estimate, text) for estimate in estimates]
-        columns.append((f"{name}, {unit}" if known else name, cells))
-    titles, cells_by_column = zip(*columns, strict=True)
-    rows = [
-        ("one training", *titles),
-        *zip([group.group for group in groups], *cells_by_column, strict=True),
-    ]
-    names = terminal.name_widths([row[:1] for row in rows], [row[1:2] for row in rows])
-    return [f"  {line}" for line in terminal.table(rows, "<>>>>", widths=names, rules_below=[0])]
+        columns.append(Column(f"{name}, {unit}" if known else name, is_number=True))
+        for row, estimate in zip(cells, estimates, strict=True):
+            row.append("–" if estimate is None else fmt.interval(estimate, text))
+    return Table(tuple(columns), tuple(map(tuple, cells)))

@@ -1,10 +1,11 @@
-"""``plan``: when and where a training emits or costs least, as a screen, a page, JSON, or a file for a scheduler.
+"""``plan``: when and where a training emits or costs least; a file for a scheduler; a command on a clean grid.
 
-``plan --chain`` says in how many jobs a training fits a time limit, and prints the script that submits them.
+``plan --emit chain`` says in how many jobs a training fits a time limit, and prints the script that submits them.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,22 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker import format as fmt
-from greenlove_tracker.cli.base import CommandVerb, cli, json_option, show, show_json, verbose_option
+from greenlove_tracker.cli.base import (
+    HOURS,
+    CommandVerb,
+    answer,
+    become,
+    check_command,
+    cli,
+    json_option,
+    page_option,
+    show_json,
+    verbose_option,
+    wait_first,
+    within_option,
+    within_time,
+    wrote,
+)
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import P99, Estimate, Forecast
@@ -30,113 +46,88 @@ if TYPE_CHECKING:
 # answers within 2 s; six weeks of history may take longer to come.
 CONNECT_S, ANSWER_S = 0.9, 10.0
 
-
 _OPTIONS = {
-    "regions": "--regions",
-    "country": "--regions",
-    "intensity": "--intensity",
-    "least_saving": "--least-saving",
+    "regions": "--country",
     "kind": "--emit",
-    "every": "--every",
-    "image": "--image",
     "command": "the command after --",
-    "deadline_utc": "--deadline",
+    "deadline_utc": "--within",
     "limit_s": "--time",
     "training_s": "--hours",
+    "threshold_gco2e_per_kwh": "--threshold",
 }
+_CHAIN = "chain"
 
 
 @cli.command(cls=CommandVerb, options=_OPTIONS, short_help="Find when and where a training emits or costs least.")
 @click.argument("log_dir", required=False)
-@click.option("--hours", type=float, help="hours the training takes, instead of a log")
-@click.option("--kwh", type=float, help="its energy; default: the log's")
-@click.option("--deadline", metavar="TIME", help='when it must be done: "tomorrow 08:00", "monday 06:00", +12h, or ISO')
-@click.option(
-    "--regions",
-    "--country",
-    "regions",
-    metavar="A,B",
-    help="where it can run, here first: DE,GB,US-CA; default: the log's",
-)
+@click.option("--hours", type=HOURS, help="hours the training takes, instead of a log")
+@click.option("--kwh", type=HOURS, help="its energy; default: the log's")
+@within_option
+@click.option("--country", metavar="A,B", help="where it can run, here first: DE,GB,US-CA; default: the log's")
 @click.option(
     "--intensity",
     metavar="NAME|FILE",
     help="carbon intensity by the hour: live, neso, eia, … ask the network; a CSV file; table; mock",
 )
-@click.option("--intensity-forecast", metavar="FILE", help="second CSV file with the forecast as issued")
 @click.option("--by", type=click.Choice(["co2e", "cost"]), default="co2e", show_default=True, help="what to minimise")
 @click.option("--tariff", metavar="TABLE|FILE", help="price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")
-@click.option("--electricity-price", type=float, help="USD per kWh, the same at all hours")
-@click.option("--least-saving", metavar="SHARE", help="least expected saving that is worth waiting for; default 5%")
-@click.option("-o", "--output", metavar="FILE", help="also write to this .html, .pdf or .md")
 @click.option(
-    "--emit",
-    metavar="KIND",
-    help="print a job file that starts COMMAND at that time: slurm, at or k8s",
+    "--emit", metavar="KIND", help="print a job file that starts COMMAND then: slurm, at, k8s; chain: jobs in a row"
 )
+@page_option
+@click.option("--electricity-price", type=float, help="USD per kWh, the same at all hours")
 @click.option("--every", metavar="day|week|DAY", help="with --emit k8s: repeat it")
 @click.option("--image", help="with --emit k8s: container image")
-@click.option("--chain", is_flag=True, help="print a script that starts COMMAND in a chain of Slurm jobs; needs --time")
-@click.option("--time", "time_limit", metavar="LIMIT", help="with --chain: time limit of a job: 24:00:00, 1-00:00:00")
-@click.option("--save", metavar="SPAN", help="with --chain: time to save a checkpoint; default: the log's, else 60s")
-@click.option(
-    "--restart", metavar="SPAN", help="with --chain: time until a job trains; default: 2m plus reading the log"
-)
-@click.option(
-    "--replay", metavar="SPAN", help="with --chain: time to fetch an epoch's batches again; default: the log's, else 5m"
-)
-@click.option(
-    "--checkpoints", metavar="DIR", help="with --chain: treat a job that leaves no newer checkpoint in DIR as failed"
-)
+@click.option("--time", "time_limit", metavar="LIMIT", help="with --emit chain: time limit of a job: 24:00:00")
+@click.option("--checkpoints", metavar="DIR", help="with --emit chain: a job without a newer one in DIR has failed")
+@click.option("--threshold", type=float, metavar="G", help="start COMMAND when the grid is at or below G gCO2e/kWh")
+@click.option("--max-wait", default="6h", metavar="SPAN", help="with --threshold: start anyway after this; default 6h")
+@click.option("--dry-run", is_flag=True, help="with --threshold: show what it would do now, and start nothing")
 @json_option
 @verbose_option
 def plan(
     log_dir: str | None,
     hours: float | None,
     kwh: float | None,
-    deadline: str | None,
+    within: str | None,
     by: Literal["co2e", "cost"],
-    least_saving: str | None,
-    output: str | None,
     emit: str | None,
+    page: str | None,
     every: str | None,
     image: str | None,
-    chain: bool,
     time_limit: str | None,
-    save: str | None,
-    restart: str | None,
-    replay: str | None,
     checkpoints: str | None,
+    threshold: float | None,
+    max_wait: str,
+    dry_run: bool,
     as_json: bool,
     is_verbose: bool,
     **sources: Any,
 ) -> None:
     """Find when and where a training emits or costs least, what that saves, and whether waiting is worth it.
 
-    It uses the log's last exploration, else its last run. Nothing is started or submitted. The network is used only
-    if --intensity or the setting names a service.
+    It uses the log's last exploration, else its last run. Nothing is started or submitted, but with --threshold. The
+    network is used only if --intensity or the setting names a service.
 
     \b
-    greenlove plan --hours 4 --kwh 3 --deadline "tomorrow 08:00" --regions DE,GB --intensity live
-    greenlove plan greenlove_logs --deadline +24h --intensity grid.csv -o plan.html
-    greenlove plan --hours 4 --deadline "monday 08:00" --by cost --tariff "base 0.20; peak 0.32 17-21"
-    greenlove plan --deadline +24h --intensity live --emit slurm -- python train.py
-    greenlove plan --chain --time 24:00:00 -- python train.py > chain.sh
+    greenlove plan --hours 4 --kwh 3 --within "tomorrow 08:00" --country DE,GB --intensity live
+    greenlove plan greenlove_logs --within 24h --intensity grid.csv -o plan.html
+    greenlove plan --hours 4 --within "monday 08:00" --by cost --tariff "base 0.20; peak 0.32 17-21"
+    greenlove plan --within 24h --intensity live --emit slurm -- python train.py
+    greenlove plan --emit chain --time 24:00:00 -- python train.py > chain.sh
+    greenlove plan --threshold 200 --max-wait 6h --country GB -- python train.py
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.rendering import terminal
-    from greenlove_tracker.report.build import checked_suffix, write_document
     from greenlove_tracker.report.plan_report import plan_document, plan_record
-    from greenlove_tracker.scheduling.windows import LEAST_SAVING, best_start
+    from greenlove_tracker.scheduling.windows import best_start
 
     command = click.get_current_context().meta["command"]
-    spans = {"--save": save, "--restart": restart, "--replay": replay}
-    _check_chain(chain, {"--time": time_limit, "--checkpoints": checkpoints, **spans})
-    if chain:
-        _plan_chain(log_dir, hours, time_limit, spans, checkpoints, command, as_json=as_json)
+    if threshold is not None:
+        _start_below(threshold, max_wait, sources["intensity"], sources["country"], command or (), is_dry=dry_run)
+        return
+    if emit == _CHAIN:
+        _plan_chain(log_dir, hours, time_limit, checkpoints, command, as_json=as_json)
         return
     _check_emit(emit, every, image, command, as_json=as_json)
-    if output is not None:
-        checked_suffix(output)
     now = _utc_now()
     settings = load_settings()
     job = _job(log_dir, hours, kwh, settings)
@@ -145,24 +136,23 @@ def plan(
     advice = best_start(
         job.duration,
         intensity=intensity,
-        deadline=_deadline(deadline, settings, now),
+        deadline=_deadline(within, settings, now),
         now=now,
         energy_kwh=job.energy_kwh,
         regions=regions,
         by=by,
         price_usd_per_kwh=asked.price(by),
-        least_saving=LEAST_SAVING if least_saving is None else parse_share(least_saving),
     )
     document = plan_document(advice, job.about)
-    if output is not None:
-        click.echo(f"wrote {write_document(document, output)}", err=True)
-    if as_json:
-        show_json(plan_record(advice, job.about))
-        return
     if emit is None:
-        show(document, is_verbose=is_verbose)
+        answer(document, plan_record(advice, job.about))
         return
+    from greenlove_tracker.rendering import terminal
+    from greenlove_tracker.report.build import write_document
+
     file = _job_file(emit, every, image, command, advice, job, now)  # before the screen: a refusal comes alone
+    if page is not None:
+        wrote(write_document(document, page))
     console.say(terminal.render(document, brief=not is_verbose))
     click.echo(file, nl=not file.endswith("\n"))
 
@@ -172,21 +162,39 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def parse_share(text: str) -> float:
-    """Return the share of ``5%`` or ``0.05``.
+def _start_below(
+    threshold: float, max_wait: str, intensity: str | None, country: str | None, command: Sequence[str], *, is_dry: bool
+) -> None:
+    """Start a command when the carbon intensity is at or below a threshold; without one, only wait for that.
 
-    Raises:
-        UsageError: for anything else.
+    It starts at once where no hourly intensity is known, as without a network.
     """
-    is_percent = text.strip().endswith("%")
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    share = value / 100 if is_percent else value
-    if not 0 <= share < 1:
-        raise UsageError(f"{{argument}} is a share such as 5% or 0.05, not {text!r}", argument="least_saving")
-    return share
+    from greenlove_tracker.grid.live.intensity import IntensityUnavailable
+    from greenlove_tracker.scheduling.waiting import (
+        average_intensity,
+        checked_span_s,
+        checked_threshold,
+        wait_for_low_carbon,
+    )
+
+    checked_threshold(threshold)
+    checked_span_s(max_wait, "max_wait")
+    check_command(command)
+    intensity = intensity or load_settings().intensity or "live"
+    source = average_intensity(intensity, country)
+    if is_dry:
+        try:
+            point = source.now().point
+            is_low = point.gco2e_per_kwh <= threshold
+            found = f"{point.gco2e_per_kwh:.0f} gCO2e/kWh now, by {point.source}"
+        except IntensityUnavailable as error:
+            is_low, found = True, f"no intensity is known: {error}"
+        when = "at once" if is_low else f"at or below {threshold:g}, after {max_wait} at the latest"
+        click.echo(f"{found}\nA dry run: nothing is started. This would start {when}: {shlex.join(command)}")
+        return
+    wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
+    if command:
+        become(command)
 
 
 def _check_emit(
@@ -194,45 +202,20 @@ def _check_emit(
 ) -> None:
     if emit is None:
         given = {"--every": every, "--image": image, "a command": command}
-        alone = [name for name, value in given.items() if value is not None]
-        if alone:
-            raise UsageError(f"{alone[0]} is for a scheduler's file: say which with --emit, such as --emit slurm")
-        return
-    if as_json:
-        raise UsageError("--emit and --json: choose one")
-    if not command:
-        raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
-
-
-# Of a start, which is another question than that of how many jobs; and what --chain lacks.
-_OF_A_START = frozenset(
-    {"deadline", "regions", "intensity", "intensity_forecast", "tariff", "electricity_price", "least_saving"}
-    | {"by", "output", "emit", "every", "image", "kwh"}
-)
-
-
-def _check_chain(chain: bool, given: Mapping[str, str | None]) -> None:
-    context = click.get_current_context()
-    if not chain:
         if alone := [name for name, value in given.items() if value is not None]:
-            raise UsageError(f"{alone[0]} is for a chain of jobs: add --chain")
-        return
-    on_line = click.core.ParameterSource.COMMANDLINE
-    if strange := sorted(name for name in _OF_A_START if context.get_parameter_source(name) is on_line):
-        raise UsageError(f"--chain and --{strange[0].replace('_', '-')}: choose one; a chain starts at once")
-    if given["--time"] is None:
-        raise UsageError("--chain needs --time, what a job may take, such as --time 24:00:00")
-    if not context.meta["command"]:
-        raise UsageError("--chain needs the command after two dashes: greenlove plan --chain … -- python train.py")
+            raise UsageError(f"{alone[0]} is for a scheduler's file: say which with --emit, such as --emit slurm")
+    elif as_json:
+        raise UsageError("--emit and --json: choose one")
+    elif not command:
+        raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
 
 
 def _plan_chain(
     log_dir: str | None,
     hours: float | None,
     time_limit: str | None,
-    spans: Mapping[str, str | None],
     checkpoints: str | None,
-    command: Sequence[str],
+    command: Sequence[str] | None,
     *,
     as_json: bool,
 ) -> None:
@@ -240,10 +223,9 @@ def _plan_chain(
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.plan_report import chain_document, chain_record
     from greenlove_tracker.scheduling.job_chain import job_chain, job_times, parse_time_limit_s
-    from greenlove_tracker.scheduling.times import parse_span_s
 
-    limit_s = parse_time_limit_s(time_limit or "")
-    save_s, restart_s, replay_s = (None if text is None else parse_span_s(text) for text in spans.values())
+    if time_limit is None or not command:
+        raise UsageError("--emit chain needs what a job may take, and the command: --time 24:00:00 -- python train.py")
     job = _job(log_dir, hours, None, load_settings())
     training_s = job.longest_s
     if training_s is None:
@@ -253,8 +235,8 @@ def _plan_chain(
     planned = job_chain(
         command,
         training_s=training_s,
-        limit_s=limit_s,
-        times=job_times(job.run, save_s=save_s, restart_s=restart_s, replay_s=replay_s),
+        limit_s=parse_time_limit_s(time_limit),
+        times=job_times(job.run),
         now=_utc_now(),
         checkpoints=checkpoints,
     )
@@ -296,9 +278,6 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
     Raises:
         UsageError: where there is neither.
     """
-    for name, value in (("--hours", hours), ("--kwh", kwh)):
-        if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"{name} must be a positive number, not {value!r}")
     if hours is not None:
         if log_dir is not None:
             raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
@@ -328,12 +307,14 @@ def _duration_text(estimate: Estimate) -> str:
 def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
     from greenlove_tracker.scheduling.times import WHEN_FORMS, parse_when
 
-    if text is None and not settings.deadline_utc:
-        raise UsageError(f"give --deadline, by when the training must be done: {WHEN_FORMS}")
+    if text is not None:
+        return within_time(text, now)
+    if not settings.deadline_utc:
+        raise UsageError(f"give --within, how soon the training must be done: 24h, {WHEN_FORMS}")
     # As the setting has it everywhere, a time without a zone is in UTC; on the command line it is local.
-    found = parse_when(settings.deadline_utc, now, UTC) if text is None else parse_when(text, now)
+    found = parse_when(settings.deadline_utc, now, UTC)
     if found <= now:
-        raise UsageError(f"the deadline has passed: {text or settings.deadline_utc}")
+        raise UsageError(f"the deadline has passed: {settings.deadline_utc}")
     return found
 
 
@@ -343,9 +324,8 @@ class _Asked:
 
     settings: Settings
     job: _PlannedRun
-    regions: str | None
+    country: str | None
     intensity: str | None
-    intensity_forecast: str | None
     tariff: str | None
     electricity_price: float | None
 
@@ -356,10 +336,10 @@ class _Asked:
         """
         from greenlove_tracker.scheduling.intensity_source import found_place
 
-        if self.regions is not None:
-            names = [name.strip() for name in self.regions.split(",") if name.strip()]
+        if self.country is not None:
+            names = [name.strip() for name in self.country.split(",") if name.strip()]
             if not names:
-                raise UsageError('--regions names none: such as "DE" or "DE,GB"')
+                raise UsageError('--country names none: such as "DE" or "DE,GB"')
             return [place for name in names if (place := found_place(name, intensity))] or [""]
         logged = self.job.run.text("country") if self.job.run is not None else ""
         own = found_place(self.settings.country, intensity)  # of this machine; a log says of its own
@@ -374,7 +354,7 @@ class _Asked:
         from pathlib import Path
 
         from greenlove_tracker.grid.live.fallback import NAMES
-        from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
+        from greenlove_tracker.grid.live.offline import MockIntensity, TableIntensity
 
         name = self.intensity or self.settings.intensity or (TableIntensity.name if by == "cost" else "")
         if not name:
@@ -383,20 +363,16 @@ class _Asked:
                 "utc,gco2e_per_kwh; mock is invented, to try it out"
             )
         places = self.places(name)
-        if self.intensity_forecast is not None:
-            if name in NAMES or "=" in name:
-                raise UsageError(f"--intensity-forecast is beside one CSV file, not {name}")
-            return CsvIntensity(name, self.intensity_forecast), places[:1] or None
         if name in NAMES and name != MockIntensity.name:
             if not places and name != TableIntensity.name:
-                raise UsageError(f"{name} needs to know where: give --regions, such as DE or DE,GB")
+                raise UsageError(f"{name} needs to know where: give --country, such as DE or DE,GB")
             return {place: self._service(name, place) for place in places or [""]}, places or [""]
         if name == MockIntensity.name:
             return name, places or None
         if "=" in name and not Path(name).is_file():
             pairs = [part.partition("=") for part in name.split(",")]
             files = {region.strip(): Path(file.strip()) for region, _, file in pairs}
-            return files, places if self.regions is not None else None
+            return files, places if self.country is not None else None
         if len(places) > 1:
             example = ",".join(f"{place}=FILE" for place in places)
             raise UsageError(f"one file is of one region: give --intensity {example}, or a service such as live")

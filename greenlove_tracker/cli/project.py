@@ -1,25 +1,41 @@
-"""``project``: what a training would take on other GPUs."""
+"""``project``: what a training would take on other GPUs; which there are, how fast, and which hold it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, csv_option, json_option, show, show_json, verbose_option
+from greenlove_tracker.cli.base import (
+    HOURS,
+    answer,
+    changed_task,
+    cli,
+    csv_option,
+    json_option,
+    needs_torch,
+    page_option,
+    technique_names,
+    verbose_option,
+    within_s,
+)
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.projection.options import CustomSpeedup, ProjectionOptions, option_names
+from greenlove_tracker.projection.options import (
+    ORDINARY_PRECISION,
+    CustomSpeedup,
+    ProjectionOptions,
+    option_names,
+)
 from greenlove_tracker.projection.preemptions import SpotTerms
 
 _OF_A_CHOICE = ("within_s", "max_cost_usd")
 _SPOT_TERMS = option_names(SpotTerms)
 
 
-def options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that the fields of a dataclass say."""
 
     def add(verb: Callable[..., None]) -> Callable[..., None]:
@@ -35,11 +51,18 @@ def options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., None
     short_help="Choose where to train: here or on a rented GPU.",
 )
 @click.argument("log_dir", required=False)
-@click.option("--hours", type=float, help="hours the training takes here, instead of a log; needs --gpu for its energy")
-@options_of(ProjectionOptions)
+@click.option("--hours", type=HOURS, help="hours the training takes here, instead of a log; needs --gpu for its energy")
+@_options_of(ProjectionOptions)
 @click.option("--spot", is_flag=True, help="advise on a spot machine: this one, or the one --target")
-@options_of(SpotTerms)
-@click.option("-o", "--output", metavar="FILE", help="write to this .pdf, .html or .md instead of the screen")
+@_options_of(SpotTerms)
+@click.option("--list", "lists", is_flag=True, help="list the GPUs that are known, and prices; of a name: --list H100")
+@click.option(
+    "--speedups", "shows_speedups", is_flag=True, help="show only how much faster each --target is than --gpu"
+)
+@click.option("--memory", "task", metavar="FILE.py:FUNCTION", help="estimate a PyTorch training's GPU memory")
+@click.option("--techniques", metavar="A,B+C", default="", help="with --memory: a row for each")
+@click.option("--batch-size", type=click.IntRange(min=1), help="with --memory: for a data set, default 64")
+@page_option
 @json_option
 @csv_option
 @verbose_option
@@ -47,11 +70,12 @@ def project(
     log_dir: str | None,
     hours: float | None,
     custom_speedup: tuple[str, ...],
-    output: str | None,
-    as_json: bool,
-    as_csv: bool,
-    is_verbose: bool,
     spot: bool,
+    lists: bool,
+    shows_speedups: bool,
+    task: str | None,
+    techniques: str,
+    batch_size: int | None,
     **options: Any,
 ) -> None:
     """Choose where to train: time, cost and CO2e here and on rented GPUs, from a log's last exploration or run.
@@ -60,83 +84,97 @@ def project(
     greenlove project greenlove_logs --country DE
     greenlove project --gpu "RTX 4090" --hours 20 --within 48h --max-cost 50
     greenlove project greenlove_logs --spot --preemptions 0.05 --spot-price 1.2 --price 3
+    greenlove project --list H100                                         GPUs, and what they cost to rent
+    greenlove project --speedups --gpu "RTX 3090" --target L40S
+    greenlove project --memory train.py:task --techniques amp-bf16        which GPUs hold it
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.logs.csvio import csv_text
+    for name in ("page", "as_json", "as_csv", "is_verbose"):
+        options.pop(name)
+    if lists:
+        _list(log_dir or "", options)
+    elif shows_speedups:
+        _show_speedups(options)
+    elif task is not None:
+        _show_memory(task, technique_names(techniques), batch_size)
+    else:
+        if hours is not None and log_dir is not None:
+            raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
+        terms = _spot_terms(spot, options)
+        if options["within_s"] is not None:
+            options["within_s"] = within_s(options["within_s"])
+        chosen = ProjectionOptions(custom_speedup=parse_speedups(custom_speedup), **options)
+        _project(log_dir, hours, chosen, terms if spot else None)
+
+
+def _project(
+    log_dir: str | None, hours: float | None, chosen: ProjectionOptions, spot_terms: dict[str, Any] | None
+) -> None:
+    """Show a training here and elsewhere, or one row of it on a spot machine."""
     from greenlove_tracker.projection import comparison
     from greenlove_tracker.projection.decision import decide
     from greenlove_tracker.report import projection_report
 
-    _check_style(output, as_json, as_csv)
-    if hours is not None and log_dir is not None:
-        raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
-    terms = _spot_terms(spot, options)
-    if options["within_s"] is not None:
-        options["within_s"] = parse_within_s(options["within_s"], datetime.now(UTC))
-    chosen = ProjectionOptions(custom_speedup=parse_speedups(custom_speedup), **options)
     found = comparison.compare_log(log_dir, chosen) if hours is None else comparison.compare_hours(hours, chosen)
     rows, about = found.projections, found.about
-    if spot:
+    if spot_terms is not None:
         from greenlove_tracker.projection.spot import MeasuredTimes, measured_in, row_for_spot, spot_advice_of
         from greenlove_tracker.report.spot_report import spot_document, spot_record, spot_rows
 
         row = row_for_spot(rows, chosen.gpus)
         measured = measured_in(log_dir or load_settings().log_dir) if hours is None else MeasuredTimes()
-        advice = spot_advice_of(row, terms, measured)
+        advice = spot_advice_of(row, spot_terms, measured)
         text = " · ".join(part for part in (*about, f"on {row.billed_gpus} × {row.name}") if part)
-        document, record, values = spot_document(advice, text, measured), spot_record(advice, text), spot_rows(advice)
-    else:
-        decision = decide(rows, found.options)
-        is_list = chosen.include_all and output is None and not is_verbose
-        document = projection_report.projection_document(rows, about, decision, chosen.today, is_list=is_list)
-        record = projection_report.projection_record(rows, about, decision)
-        values = list(map(projection_report.projection_values, rows))
-    if output is not None:
-        from greenlove_tracker.report.build import write_document
-
-        click.echo(f"{document.verdict}\nwrote {write_document(document, output)}", err=True)
-    elif as_json:
-        show_json(record)
-    elif as_csv:
-        click.echo(csv_text(list(values[0]), values), nl=False)
-    else:
-        show(document, is_verbose=is_verbose or chosen.include_all)
+        answer(spot_document(advice, text, measured), spot_record(advice, text), spot_rows(advice))
+        return
+    asked = click.get_current_context().params
+    asked["is_verbose"] |= (is_list := chosen.include_all and not asked["is_verbose"] and asked["page"] is None)
+    decision = decide(rows, found.options)
+    answer(
+        projection_report.projection_document(rows, about, decision, chosen.today, is_list=is_list),
+        projection_report.projection_record(rows, about, decision),
+        list(map(projection_report.projection_values, rows)),
+    )
 
 
-def _check_style(output: str | None, as_json: bool, as_csv: bool) -> None:
-    """Raise UsageError where a projection is to be written in two ways, or to a file that nothing writes."""
-    from greenlove_tracker.report.build import checked_suffix
+def _list(text: str, options: dict[str, Any]) -> None:
+    """List the GPUs that are known, and their prices."""
+    from greenlove_tracker.projection.listings import known_gpus, offers_of
+    from greenlove_tracker.report.speedup_report import gpus_document, gpus_record
 
-    if as_json and as_csv:
-        raise UsageError("--json and --csv: choose one")
-    if output is not None:
-        checked_suffix(output)
-        if as_json or as_csv:
-            raise UsageError(f"--output writes a page instead of {'--json' if as_json else '--csv'}: choose one")
+    known = known_gpus(text, offers_of(options["provider"], options["prices"]))
+    click.get_current_context().params["is_verbose"] = True  # the list is what is asked for
+    answer(gpus_document(known), gpus_record(known))
 
 
-def parse_within_s(text: str, now: datetime) -> float:
-    """Return the seconds of ``48h``, or those until ``friday 18:00``.
+def _show_speedups(options: dict[str, Any]) -> None:
+    """Show how many times faster each GPU trains than the one here, with its 90% range."""
+    from greenlove_tracker.projection.catalogue import recognise
+    from greenlove_tracker.projection.speedup import speedups
+    from greenlove_tracker.report.speedup_report import speedup_document, speedup_record
+    from greenlove_tracker.workloads import precision_named, workload_named
 
-    Raises:
-        UsageError: where it is neither, or has passed.
-    """
-    from greenlove_tracker.scheduling.times import SPAN_FORMS, WHEN_FORMS, parse_span_s, parse_when
+    if options["local_gpu"] is None or not options["gpus"]:
+        raise UsageError('--speedups needs both GPUs: --gpu "RTX 3090" --target L40S')
+    precision = precision_named(options["precision"] or ORDINARY_PRECISION)
+    workload = None if options["workload"] is None else workload_named(options["workload"])
+    here, there = recognise(options["local_gpu"]), [recognise(name) for name in options["gpus"]]
+    found = speedups(here, there, workload=workload, precision=precision)
+    compared = list(zip(there, found, strict=True))
+    answer(speedup_document(here, compared, workload, precision), speedup_record(here, compared, workload, precision))
 
-    try:
-        return parse_span_s(text)
-    except UsageError:
-        pass
-    try:
-        within_s = (parse_when(text, now) - now).total_seconds()
-    except UsageError as error:
-        raise UsageError(
-            f"{{argument}} is a length of time ({SPAN_FORMS}) or a time by which it is done ({WHEN_FORMS}), "
-            f"not {text!r}",
-            argument="within_s",
-        ) from error
-    if within_s <= 0:
-        raise UsageError(f"{{argument}} {text!r} has passed", argument="within_s")
-    return within_s
+
+def _show_memory(target: str, techniques: Sequence[str], batch_size: int | None) -> None:
+    """Estimate a training's GPU memory by part and by technique; no GPU is needed."""
+    needs_torch("--memory")
+    from greenlove_tracker.exploration.task import load_task_function
+    from greenlove_tracker.report.memory_report import memory_document, memory_record, memory_values
+    from greenlove_tracker.techniques.memory import estimate_memory
+
+    function = load_task_function(target, ())
+    rows = estimate_memory(changed_task(function, target, batch_size=batch_size), techniques)
+    sizes = {row.batch_size for row in rows if row.batch_size is not None}
+    about = f"{target}, batches of {min(sizes):,}" if len(sizes) == 1 else target
+    answer(memory_document(rows, about), memory_record(rows, about), list(map(memory_values, rows)))
 
 
 def _spot_terms(is_spot: bool, options: dict[str, Any]) -> dict[str, Any]:

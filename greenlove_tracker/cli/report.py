@@ -1,144 +1,230 @@
-"""``watch``, ``summary``, ``import``, ``report``, ``export``, ``doctor``: what is measured, was, and how it will be."""
+"""``report``, ``export``, ``import`` and ``calibrate``: what was measured."""
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
-import shutil
-import sys
-import time
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker.cli.base import (
-    SELECTION,
+    answer,
     cli,
     csv_option,
     json_option,
     logs_of,
-    selection_options,
     show,
+    show_json,
+    show_screen,
+    verbose_option,
+    wrote,
 )
-from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
-from greenlove_tracker.console import LiveScreen
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from greenlove_tracker.logs.aggregate import Aggregate
     from greenlove_tracker.logs.directory import Logs
     from greenlove_tracker.logs.problems import Problem
 
 _MAX_PROBLEMS = 20
-_BY_CTRL_C = 130  # as a shell ends: 128 and the number of the signal
-_OTHER_LINES = 9  # of the screen of watch, beside its runs
-_MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
+_SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
+_READING = ("verify", "processes", "scheduler")  # those that say how
+_PAGE = ("page_size", "jobs", "issued")
+# By format: the options that are of it alone.
+_OPTIONS_OF = {
+    "page": _PAGE,
+    "sci": ("unit", "embodied", "needs_all"),
+    "model-card": ("training_type", "needs_all"),
+}
+_PAGES = ("pdf", "html", "md")
 
 
-@cli.command(short_help="Show what is running now.")
-@click.argument("log_dir", required=False)
-@click.option("--once", is_flag=True, help="print once and exit; the default where stdout is no terminal")
-@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="seconds between looks")
-def watch(log_dir: str | None, once: bool, every: float) -> None:
-    """Watch the running trainings of a directory: progress, time left, power and energy so far.
-
-    Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
-    """
-    from greenlove_tracker.logs.directory import FollowedDirectory
-    from greenlove_tracker.logs.storage import place
-    from greenlove_tracker.rendering import terminal
-    from greenlove_tracker.report.watch import MOST_ENDED, watch_document
-
-    path = place(load_settings().log_dir if log_dir is None else log_dir)
-    is_live = LiveScreen.is_possible() and not once
-    if path.exists() != path.is_dir() or not (is_live or path.exists()):
-        raise UsageError(f"{path} is not a directory of logs; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
-    followed = FollowedDirectory(path)
-    if not is_live:
-        show(watch_document(followed.look(MOST_ENDED), time.time()))
-        return
-    try:
-        with LiveScreen() as screen:
-            while True:
-                begun_s, size = time.monotonic(), shutil.get_terminal_size()  # it may be drawn wider
-                most = max(1, size.lines - MOST_ENDED - _OTHER_LINES)
-                seen = watch_document(followed.look(MOST_ENDED), time.time(), most=most)
-                screen.draw(terminal.render(seen, width=min(size.columns, terminal.WIDTH)))
-                took_s = time.monotonic() - begun_s
-                time.sleep(max(every, took_s / _MOST_TIME_SHARE))
-    except KeyboardInterrupt:  # the only way out; click would call it aborted, with code 1
-        raise SystemExit(_BY_CTRL_C) from None
+def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option(
+            "--since",
+            metavar="DATE",
+            help='count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
+        ),
+        click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
+        click.option("--group", "--project", "project", metavar="NAME", multiple=True, help="only this group of runs"),
+        click.option("--user", metavar="NAME", multiple=True, help="only runs of this user"),
+        click.option("--job", metavar="ID", multiple=True, help="only runs of this job"),
+        click.option("--host", metavar="NAME", multiple=True, help="only runs on this machine"),
+        click.option(
+            "--include-simulated",
+            "simulated",
+            is_flag=True,
+            default=None,
+            help="count simulated runs in; they are left out if there are others",
+        ),
+    )
+    for option in reversed(options):
+        verb = option(verb)
+    return verb
 
 
-@cli.command(short_help="Add up the runs of a log directory.")
-@click.argument("log_dir", required=False)
+@cli.command(options={"n_jobs": "--jobs"}, short_help="Report a run, a month or a whole directory.")
+@click.argument("logs", metavar="[RUN_ID|DIR|last]", required=False)
 @click.option(
-    "--by",
-    metavar="KEYS",
-    default="project",
-    show_default=True,
-    help="group by these, comma-separated: run, project, device, account, partition, user, host, job, job_id, "
-    "country, scope, contract, kind, simulated, intensity, status, training, day, month",
+    "-o", "--output", metavar="FILE", help="file to write: .pdf, .html or .md; default report.pdf, or stdout for text"
 )
-@selection_options
+@click.option("--text", "is_text", is_flag=True, help="on the terminal instead: a run's figures, a directory's sums")
+@click.option(
+    "--by", metavar="KEYS", help="with --text: sums by project, user, day, month, device, job, host, status, …"
+)
+@click.option("--month", metavar="2026-11", help="count only what was done in this month (UTC)")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["page", "cite", "latex", "model-card", "sci", "forecasts", "ledger", "metrics"]),
+    help="text for a paper or a model card; forecasts beside outcomes; an auditor's ledger (CSV); the best metrics",
+)
+@_selection_options
 @json_option
 @csv_option
-@click.option("--metrics", is_flag=True, help="list the runs with the best value of each metric instead")
-@click.option("--ledger", is_flag=True, help="CSV for an auditor, one line per run: period, factor, basis, scope")
+@verbose_option
+@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what this many runs like the finished ones take")
+@click.option("--issued", metavar="DATE", help="date of issue printed on the report, such as 2026-12-02")
+@click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
+@click.option("--jobs", type=click.IntRange(min=0), help="number of jobs that ran, to show how many left no log")
 @click.option(
-    "--verify",
-    is_flag=True,
-    help="add up the epochs again, and name runs that differ",
+    "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
 )
+@click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
+@click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="for model-card")
 @click.option(
-    "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="processes of this machine that read"
+    "--all", "needs_all", is_flag=True, default=None, help="for model-card, sci: refuse crashed runs without figures"
 )
+@click.option("--verify", is_flag=True, help="add up the epochs again, and name runs that differ")
+@click.option("--processes", type=click.IntRange(min=1), default=1, help="processes that read; default 1")
 @click.option("--scheduler", metavar="ADDRESS", help="a running Dask scheduler, whose workers read: tcp://host:8786")
-def summary(
-    log_dir: str | None,
-    by: str,
+def report(
+    logs: str | None,
+    output: str | None,
+    is_text: bool,
+    by: str | None,
+    month: str | None,
+    style: str | None,
     as_json: bool,
     as_csv: bool,
-    metrics: bool,
-    ledger: bool,
-    **chosen: Any,
+    is_verbose: bool,
+    n_runs: int | None,
+    **options: Any,
 ) -> None:
-    """Add up the runs of a log directory: time, energy, CO2e and cost of each group."""
+    """Report the latest run, a run by its id, or a directory of runs; a page, or text.
+
+    \b
+    greenlove report                                   the latest run, as report.pdf
+    greenlove report greenlove_logs --month 2026-11 -o november.html
+    greenlove report greenlove_logs --text --by user
+    greenlove report --format cite                     a sentence for a paper
+    """  # noqa: D301  # click wants the backspace itself
+    chosen = {name: options.pop(name) for name in _SELECTION}
+    reading = {name: options.pop(name) for name in _READING}
+    if month is not None:
+        if chosen["since"] or chosen["until"]:
+            raise UsageError("--month, or --since and --until: choose one")
+        chosen["since"] = month
+    chosen["since"] = _in_words(chosen["since"])
+    given = {name: value for name, value in options.items() if value is not None}
+    is_of_runs = as_json or as_csv or is_text or by is not None or reading["verify"]
+    form = style or ("runs" if n_runs else "sums" if is_of_runs else "page")
+    _refuse_foreign_options(given, form)
+    is_chosen = any(value for name, value in chosen.items() if name != "simulated")
+    is_of_all = is_chosen or by is not None or reading["verify"] or form in ("forecasts", "ledger", "metrics", "runs")
+    read = logs_of(logs, may_be_empty=as_json and form != "runs", is_latest=not is_of_all)
+    if form == "page":
+        _write_page(read, output or "report.pdf", chosen, **given)
+    elif form == "runs":
+        _show_sweep(read, n_runs or 1, chosen["project"], as_json=as_json)
+    elif form == "forecasts":
+        _show_forecasts(read, as_json=as_json, as_csv=as_csv)
+    elif form in ("sums", "ledger", "metrics"):
+        if form == "ledger" and chosen["simulated"] is None:
+            chosen["simulated"] = False  # no auditor's line is simulated unless asked for
+        _show_sums(read, form, by or "project", chosen, reading, as_json=as_json, as_csv=as_csv)
+    else:
+        _give_text(_declaration(form, read, chosen, **given), output)
+
+
+def _in_words(since: str | None) -> str | None:
+    """Return the date, or the month, that ``today``, ``this month`` or ``last month`` means."""
+    now = datetime.now(UTC)
+    last_month = now.replace(year=now.year - (now.month == 1), month=(now.month - 2) % 12 + 1, day=1)
+    words = {"today": f"{now:%Y-%m-%d}", "this month": f"{now:%Y-%m}", "last month": f"{last_month:%Y-%m}"}
+    return None if since is None else words.get(since.lower(), since)
+
+
+def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
+    """Refuse an option of another format, which would be passed over in silence."""
+    for name in given:
+        if name not in _OPTIONS_OF.get(form, ()):
+            meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
+            option = "--all" if name == "needs_all" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is of --format {meant}: leave it out, or --format {form}")
+
+
+def _write_page(logs: Logs, output: str, chosen: dict[str, Any], **given: Any) -> None:
+    from greenlove_tracker.report.build import checked_suffix, document, write_document
+
+    if checked_suffix(output) != ".pdf" and "page_size" in given:
+        raise UsageError(f"--page-size is of a PDF: leave it out, or name {output} .pdf")
+    content = document(logs, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
+    wrote(write_document(content, output, page_size=given.get("page_size", "A4")))
+
+
+def _give_text(text: str, output: str | None) -> None:
+    from greenlove_tracker.files import write_report
+
+    if output is None:
+        click.echo(text)
+    elif output.lower().endswith((".pdf", ".html")):
+        raise UsageError(f"{output}: this format is text: name it .md or .txt")
+    else:
+        wrote(write_report(output, f"{text}\n"))
+
+
+def _show_sums(
+    logs: Logs,
+    form: str,
+    by: str,
+    chosen: dict[str, Any],
+    reading: dict[str, Any],
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show a run, or the sums, the ledger or the best metrics of a directory."""
     from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.report.directory_report import metrics_document, summary_document
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
-    _refuse_together(as_json=as_json, as_csv=as_csv, ledger=ledger, metrics=metrics)
-    if chosen["simulated"] is None and (ledger or "simulated" in keys):
-        chosen["simulated"] = not ledger  # no auditor's line is simulated unless asked for
-    added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
-    if ledger:
+    if "simulated" in keys and chosen["simulated"] is None:
+        chosen["simulated"] = True
+    added_up = aggregate(logs, **chosen, **reading)
+    problems = [str(problem) for problem in added_up.problems]
+    if form == "ledger":
         click.echo(_ledger(added_up))
         _print_left_out(added_up)
-        return
-    if metrics:
-        if as_json:
-            click.echo(json.dumps(_metrics_as_dict(added_up), indent=2))
-        else:
-            from greenlove_tracker.report.directory_report import metrics_document
-
-            show(metrics_document(added_up), is_verbose=True)
+    elif form == "metrics":
+        answer(metrics_document(added_up), {"metrics": _metrics(added_up), "problems": problems})
     elif as_json:
-        rows = added_up.rows(*keys)
-        problems = [str(problem) for problem in added_up.problems]
-        found = {"groups": rows, "simulated_left_out": added_up.n_left_out, "problems": problems}
-        click.echo(json.dumps(found, indent=2))
+        show_json({"groups": added_up.rows(*keys), "simulated_left_out": added_up.n_left_out, "problems": problems})
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
         _print_left_out(added_up)
-    else:
-        from greenlove_tracker.report.directory_report import summary_document
+    elif len(logs.runs) == 1 and logs.runs[0].path == logs.path and not reading["verify"]:
+        from greenlove_tracker.report.run_report import run_document
 
-        show(summary_document(added_up, keys))
+        answer(run_document(logs.runs[0]))
+    else:
+        answer(summary_document(added_up, keys))
     if added_up.verified is not None and added_up.verified.n_differing:
         raise SystemExit(1)
 
@@ -156,16 +242,8 @@ def _ledger(added_up: Aggregate) -> str:
     return ledger_csv(found)
 
 
-def _refuse_together(*, as_json: bool, as_csv: bool, ledger: bool, metrics: bool) -> None:
-    """Refuse what cannot be told at once."""
-    if as_json + as_csv + ledger > 1:
-        raise UsageError("--json, --csv and --ledger: choose one")
-    if metrics and (as_csv or ledger):
-        raise UsageError("--metrics is a table for people, or --json: leave --csv and --ledger out")
-
-
-def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
-    """Return the best runs of each metric; JSON has no number for a last value that was none: null."""
+def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
+    """Return the best runs of each metric."""
     from greenlove_tracker.report.metric_report import N_BEST, ranked_metrics
 
     rows = []
@@ -181,7 +259,75 @@ def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
             for item in ranked[:N_BEST]
         ]
         rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": len(ranked), "best_runs": runs})
-    return {"metrics": rows, "problems": [str(problem) for problem in added_up.problems]}
+    return rows
+
+
+def _show_forecasts(logs: Logs, *, as_json: bool, as_csv: bool) -> None:
+    """Show each run's forecast of its time beside its outcome."""
+    from greenlove_tracker.logs.csvio import csv_text
+    from greenlove_tracker.report.screens import forecast_table
+    from greenlove_tracker.report.wording import outcome_of, time_limit_sentence
+
+    n_explorations, found, time_limits = 0, [], []
+    for run in logs.readable():
+        if run.is_exploration:
+            n_explorations += not run.is_comparison
+            continue
+        found.append(outcome := outcome_of(run, "duration_s"))
+        if outcome is not None and outcome.time_fit is not None:
+            time_limits.append(f"{run.run_id}: {time_limit_sentence(run)}")
+    outcomes = [outcome for outcome in found if outcome is not None]
+    rows = [outcome.as_dict() for outcome in outcomes]
+    if as_json:
+        show_json({"forecasts": rows, "problems": [str(problem) for problem in logs.problems]})
+    elif as_csv:
+        click.echo(csv_text(list(rows[0]), rows) if rows else "", nl=False)
+    else:
+        n_without = len(found) - len(outcomes)
+        show_screen(forecast_table(outcomes, "duration_s", n_without, n_explorations, time_limits))
+
+
+def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str], *, as_json: bool) -> None:
+    """Show what ``n_runs`` runs like the finished ones of a log directory will take."""
+    from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
+    from greenlove_tracker.logs.schema import unit_of
+    from greenlove_tracker.logs.tables import QUANTITIES
+    from greenlove_tracker.report.screens import sweep_screen
+
+    of_group = " or ".join(groups) or None
+    done = [
+        run.summary
+        for run in logs.readable()
+        if run.is_complete and run.summary.project in (groups or [run.summary.project])
+    ]
+    if not done:
+        which = "" if of_group is None else f" of the group {of_group}"
+        raise UsageError(f"{logs.path} has no finished run{which} to go by: let one run to its end, then ask again")
+    outcomes = {quantity: [getattr(one, quantity) for one in done] for quantity in QUANTITIES}
+    n_unknown = {quantity: values.count(None) for quantity, values in outcomes.items()}
+    totals = {  # those that are known may be of another kind than those that are not
+        quantity: None if n_unknown[quantity] else forecast_sweep(values, n_runs, unit_of(quantity))
+        for quantity, values in outcomes.items()
+    }
+    warnings = [str(warning) for warning in sweep_warnings(len(done))]
+    if as_json:
+        found = {"runs": n_runs, "project": of_group, "seen": len(done), "totals": totals, "unknown": n_unknown}
+        show_json(found | {"warnings": warnings})
+    else:
+        show_screen(sweep_screen(n_runs, totals, n_unknown, len(done), warnings, of_group))
+
+
+def _declaration(form: str, logs: Logs, chosen: dict[str, Any], **asked: Any) -> str:
+    from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.report import declarations
+
+    added_up, needs_all = aggregate(logs, **chosen), asked.get("needs_all", False)
+    match form:
+        case "model-card":
+            return declarations.model_card(added_up, asked.get("training_type", ""), needs_all=needs_all)
+        case "sci":
+            return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"), needs_all=needs_all)
+    return declarations.cite(added_up, latex=form == "latex")
 
 
 def _print_left_out(added_up: Aggregate) -> None:
@@ -201,148 +347,70 @@ def _print_problems(problems: Sequence[Problem]) -> None:
 
 @cli.command("import", short_help="Read logs of carbontracker and CodeCarbon.")
 @click.argument("directory", metavar="DIR")
-@click.option("--by", metavar="KEYS", default="project", show_default=True, help="group by these, comma-separated")
-@click.pass_context
-def import_logs(ctx: click.Context, directory: str, by: str) -> None:
-    """Read the logs of carbontracker and CodeCarbon in a directory, and summarise them.
+def import_logs(directory: str) -> None:
+    """Read the logs of carbontracker and CodeCarbon in a directory, and add them up.
 
-    Nothing is copied: summary, report, forecast and read_logs read such a directory as it is, with our own logs among
-    them.
+    Nothing is copied: every verb reads such a directory as it is, with our own logs among them.
     """
-    ctx.invoke(summary, log_dir=directory, by=by)
-    click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)
-
-
-@cli.command(options={"n_jobs": "--jobs"}, short_help="Write a report of a run or a directory: PDF, HTML, Markdown.")
-@click.argument("log_dir", required=False)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="file to write: .pdf, .html or .md; default report.pdf, or stdout with another --format",
-)
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["report", "cite", "model-card", "sci"]),
-    default="report",
-    show_default=True,
-    help="the whole report, or the text for a paper or a model card",
-)
-@selection_options
-@click.option("--issued", metavar="DATE", help="date of issue printed on the report, such as 2026-12-02")
-@click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
-@click.option("--jobs", type=click.IntRange(min=0), help="number of jobs that ran, to show how many left no log")
-@click.option(
-    "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
-)
-@click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
-@click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of model-card")
-@click.option(
-    "--all",
-    "needs_all",
-    is_flag=True,
-    default=None,
-    help="for model-card, sci: refuse unknown values of crashed runs too",
-)
-@click.option("--latex", is_flag=True, default=None, help="for cite: a paragraph, a table and BibTeX entries for LaTeX")
-def report(log_dir: str | None, output: str | None, style: str, **options: Any) -> None:
-    """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
-    from greenlove_tracker.files import write_report
-    from greenlove_tracker.report.build import checked_suffix, document, write_document
-
-    chosen = {name: options.pop(name) for name in SELECTION}
-    given = {name: value for name, value in options.items() if value is not None}
-    _refuse_foreign_options(given, style)
-    logs = logs_of(log_dir)
-    if style == "report":
-        path = output or "report.pdf"
-        suffix = checked_suffix(path)
-        if suffix != ".pdf" and "page_size" in given:
-            raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
-        content = document(logs, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
-        written = write_document(content, path, page_size=given.get("page_size", "A4"))
-        click.echo(f"wrote {written}", err=True)
-        return
-    if output is not None and Path(output).suffix.lower() in (".pdf", ".html"):
-        raise UsageError(f"{output}: --format {style} is text: name it .md or .txt")
-    text = _declaration(style, logs, chosen, **given)
-    if output is None:
-        click.echo(text)
-    else:
-        click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
-
-
-_OPTIONS_OF = {
-    "report": {"page_size", "jobs", "issued"},
-    "sci": {"unit", "embodied", "needs_all"},
-    "model-card": {"training_type", "needs_all"},
-    "cite": {"latex"},
-}
-
-
-def _refuse_foreign_options(given: Mapping[str, Any], style: str) -> None:
-    """Refuse an option of another format, which would be passed over in silence."""
-    for name in given:
-        if name not in _OPTIONS_OF.get(style, ()):
-            meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
-            option = "--all" if name == "needs_all" else f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is of --format {meant}: leave it out, or --format {style}")
-
-
-def _declaration(style: str, logs: Logs, chosen: Mapping[str, Any], **asked: Any) -> str:
     from greenlove_tracker.logs.aggregate import aggregate
-    from greenlove_tracker.report import declarations
-    from greenlove_tracker.report.declarations import cite
+    from greenlove_tracker.report.directory_report import summary_document
 
-    added_up, needs_all = aggregate(logs, **chosen), asked.get("needs_all", False)
-    match style:
-        case "model-card":
-            return declarations.model_card(added_up, asked.get("training_type", ""), needs_all=needs_all)
-        case "sci":
-            return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"), needs_all=needs_all)
-    return cite(added_up, latex=asked.get("latex", False))
+    show(summary_document(aggregate(logs_of(directory)), ("project",)))
+    click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)
 
 
 @cli.command(short_help="Export every epoch as a row for other programs.")
 @click.argument("log_dir", required=False)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    default="epochs.json",
-    show_default=True,
-    help="file to write: .json or .csv",
-)
-def export(log_dir: str | None, output: str) -> None:
+@click.option("-o", "--output", metavar="FILE", help="file to write: .json or .csv; default epochs.json")
+def export(log_dir: str | None, output: str | None) -> None:
     """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV."""
-    from greenlove_tracker.files import target_of, write_report
+    from greenlove_tracker.files import write_report
     from greenlove_tracker.logs.export import checked_suffix, epoch_rows, exported
 
-    suffix = checked_suffix(output)
-    target_of(output)  # before everything is read
+    path = output or "epochs.json"
+    suffix = checked_suffix(path)
     logs = logs_of(log_dir)
     rows = epoch_rows(logs.readable())
-    written = write_report(output, exported(rows, suffix))
+    written = write_report(path, exported(rows, suffix))
     _print_problems(logs.problems)
-    click.echo(f"wrote {len(rows):,} {'row' if len(rows) == 1 else 'rows'} to {written}", err=True)
+    click.echo(f"wrote {plural(len(rows), 'row')} to {written}", err=True)
 
 
-@cli.command(short_help="Check what this machine can measure, and what to fix.")
-@json_option
-@click.option("--print-udev", is_flag=True, help="print the udev rule that keeps the CPU's energy counter readable")
-@click.option("--country", help="where this runs; default: the setting")
-@click.option("--intensity", metavar="NAME", default="", help="ask a service for the carbon intensity now; live: all")
-def doctor(as_json: bool, print_udev: bool, country: str | None, intensity: str) -> None:
-    """Check how each component will be measured, what is missing, and the exact fix.
+@cli.command(short_help="Calibrate a machine's energy with a wall meter.")
+@click.argument("run_dir", metavar="RUN")
+@click.option("--wall-kwh", type=float, required=True, help="energy at the wall from the run's start to its end, kWh")
+@click.option("--meter-error", type=float, help="error of the meter as a share, at 95%  [default: 0.01]")
+@click.option("--note", help="name of the meter, kept beside the figure")
+def calibrate(run_dir: str, wall_kwh: float, meter_error: float | None, note: str | None) -> None:
+    """Calibrate a machine: compare a finished run with a wall meter, and scale the machine's runs by the factor.
 
-    The network is used only with --intensity.
-    """
-    from greenlove_tracker import doctor
+    \b
+    greenlove calibrate last --wall-kwh 3.35
 
-    if print_udev:
-        click.echo(doctor.UDEV_RULE)
-        return
-    diagnosis = doctor.examine(load_settings({"country": country}), intensity)
-    click.echo(json.dumps(diagnosis.as_dict(), indent=2) if as_json else diagnosis.as_text())
-    sys.exit(0 if diagnosis.can_measure else 1)
+    The meter must see only this machine, and the run must have had the machine to itself. The factor is kept in
+    greenlove_calibration.csv in the log directory and applies to all runs of that host with the same GPUs, earlier
+    and later ones. Measuring the run again replaces its line; delete the line to undo it.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.logs import calibration
+    from greenlove_tracker.logs.schema import CALIBRATION_FILE
+    from greenlove_tracker.logs.writer import timestamp
+    from greenlove_tracker.records import SystemClock
+
+    logs = logs_of(run_dir)
+    if len(logs.runs) != 1 or logs.runs[0].path != logs.path:
+        raise UsageError(f"{run_dir} is not one run: a calibration needs the run that was measured")
+    (run,) = logs.runs
+    measurement = calibration.measured_at_the_wall(
+        run,
+        wall_kwh,
+        meter_error=calibration.METER_ERROR if meter_error is None else meter_error,
+        source="; ".join(filter(None, (note, "given"))),
+        added_at=timestamp(SystemClock().utc_s()),
+    )
+    found = calibration.add_measurement(run.log_dir, measurement)
+    gpus = measurement.gpu_models or "no GPU"
+    metered = f"{fmt.energy(measurement.wall_kwh)} at the wall, {fmt.energy(measurement.metered_kwh)} metered"
+    show_screen(
+        f"{run.run_id}: {metered}\nRuns on {found.host} with {gpus} are now calibrated: {found.text}.\n"
+        f"It is kept in {run.log_dir / CALIBRATION_FILE}."
+    )

@@ -1,27 +1,46 @@
-"""``run`` and ``demo``: what is run under a tracker."""
+"""``run`` and ``watch``: what is run under a tracker, now or later, and what runs already."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from greenlove_tracker.cli.base import Verb, cli
-from greenlove_tracker.cli.processes import become
-from greenlove_tracker.cli.start import StartOptions, hold_back
+from greenlove_tracker.cli.base import (
+    BY_CTRL_C,
+    Verb,
+    become,
+    check_command,
+    cli,
+    country_option,
+    group_option,
+    log_dir_option,
+    wait_first,
+    within_option,
+    within_s,
+    within_time,
+)
 from greenlove_tracker.config import DEFAULT_LOG_DIR, is_strict, load_settings
-from greenlove_tracker.errors import MissingExtraError, SettingError, UsageError
+from greenlove_tracker.errors import SettingError, UsageError, whole_number
 from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker.metadata import deadline_after_wait
+from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.runner import ScriptOutcome
+
+_LOOK_S = 2.0  # between two looks at what runs
+_MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
 class _Run(Verb):
@@ -29,28 +48,40 @@ class _Run(Verb):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, list(args))
-        values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        command = values.get("command")
-        n_options = len(args) - (len(command) if isinstance(command, tuple | list) else 0)
+        n_options = len(args) - len(ctx.params["command"])
         ctx.meta["is_command"] = n_options > 0 and args[n_options - 1] == "--"
         return rest
 
 
 def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of ``run``, those that are asked for first before the others."""
     options = [
+        country_option,
+        group_option,
+        click.option("--epochs", type=int, help="epochs the script trains; default: from its own arguments"),
         click.option(
-            "--country",
-            help="where this runs: DE, US-CA, us-east-1; auto asks the network; default: the world",
-        ),
-        click.option("--project", help="name to group runs by"),
-        click.option("--tags", help="words to find the run by, comma-separated; tag a paper's runs 'final'"),
-        click.option("--log-dir", metavar="DIR", help="where to write runs; default greenlove_logs"),
-        click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
-        click.option(
-            "--node-overhead",
+            "--price",
+            "price_usd_per_gpu_hour",
             type=float,
-            help="assumed power of the whole node, as a multiple of its GPUs', such as 1.25; default: none",
+            help="machine price, USD per GPU and hour; replaces electricity as the cost",
         ),
+        within_option,
+        click.option("--max-cost", "max_cost_usd", type=float, help="cost budget, USD"),
+        click.option(
+            "--on-overrun",
+            type=click.Choice(["warn", "stop"]),
+            help="what an overrun budget does; stop ends the script between two batches or epochs; default warn",
+        ),
+        click.option("--start", metavar="best|TIME", help="wait for the cleanest start that meets --within, or a time"),
+        click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
+        click.option("--max-energy", "max_energy_kwh", type=float, help="energy budget, kWh"),
+        click.option("--max-co2e", "max_kgco2e", type=float, help="emissions budget, kg CO2e"),
+        click.option("--hours", "max_hours", type=float, help="with --start best: what it takes, if no log says it"),
+        click.option("--max-wait", metavar="SPAN", help="with --start: begin anyway after this long, such as 12h"),
+        click.option("--dry-run", is_flag=True, help="with --start: show when it would begin, and run nothing"),
+        click.option("--tags", help="words to find the run by, comma-separated; tag a paper's runs 'final'"),
+        log_dir_option,
+        click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
         click.option(
             "--carbon-intensity",
             "carbon_intensity_gco2e_per_kwh",
@@ -68,51 +99,14 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             type=float,
             help="USD per kWh; default: the country's household price",
         ),
-        click.option(
-            "--gpu-hour-price",
-            "price_usd_per_gpu_hour",
-            type=float,
-            help="machine price, USD per GPU and hour; replaces electricity as the cost",
-        ),
         click.option("--continues", metavar="RUN_ID", help="run that this one resumes; both count as one training"),
         click.option(
             "--export",
             metavar="NAMES",
             help="mlflow, wandb, tensorboard, prometheus: also send rows, forecasts and the report there",
         ),
-        click.option("--max-energy-kwh", type=float, help="energy budget: warn when it is likely to be exceeded"),
-        click.option("--max-cost-usd", type=float, help="cost budget"),
-        click.option("--max-kgco2e", type=float, help="emissions budget"),
-        click.option("--hours", "--max-hours", "max_hours", type=float, help="time budget, from the start"),
-        click.option(
-            "--deadline-utc",
-            metavar="TIME",
-            help="end of the time budget, such as 2026-11-22T06:00; the end of a Slurm job counts if earlier",
-        ),
-        click.option(
-            "--on-overrun",
-            type=click.Choice(["warn", "stop"]),
-            help="what an overrun budget does; stop ends the script between two batches or epochs; default warn",
-        ),
-        click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def _start_options(function: Callable[..., None]) -> Callable[..., None]:
-    options = [
-        click.option(
-            "--start",
-            metavar="best|TIME",
-            help="wait for the start that emits least and meets the deadline, or for a time: 'tomorrow 03:00'",
-        ),
-        click.option(
-            "--deadline", metavar="TIME", help="--deadline-utc in words: 08:00, 'tomorrow 08:00', +12h (local)"
-        ),
-        click.option("--max-wait", metavar="SPAN", help="with --start: begin anyway after this long, such as 12h"),
-        click.option("--dry-run", is_flag=True, help="with --start: show when it would begin, and run nothing"),
+        click.option("--no-auto", is_flag=True, help="do not detect epochs in a script that marks none"),
+        click.option("-m", "module", is_flag=True, help="run a module, as in python -m"),
     ]
     for option in reversed(options):
         function = option(function)
@@ -125,10 +119,6 @@ def _start_options(function: Callable[..., None]) -> Callable[..., None]:
     context_settings={"allow_interspersed_args": False},
 )
 @_settings_options
-@_start_options
-@click.option("--epochs", type=int, help="epochs the script trains, for the forecast; default: from its own arguments")
-@click.option("--no-auto", is_flag=True, help="do not detect epochs in a script that marks none")
-@click.option("-m", "module", is_flag=True, help="run a module, as in python -m")
 @click.argument(
     "command",
     nargs=-1,
@@ -145,7 +135,7 @@ def run(
     epochs: int | None,
     no_auto: bool,
     start: str | None,
-    deadline: str | None,
+    within: str | None,
     max_wait: str | None,
     dry_run: bool,
     **options: Any,
@@ -162,20 +152,29 @@ def run(
     other setting is a variable GREENLOVE_<NAME> or a line in greenlove.toml.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner
-    from greenlove_tracker.errors import whole_number
     from greenlove_tracker.tracker.state import WarnOnce
 
+    is_command = ctx.meta["is_command"]
     if epochs is not None:
         whole_number("--epochs", epochs)
-        if ctx.meta["is_command"] or no_auto:
+        if is_command or no_auto:
             raise UsageError("--epochs is of the epochs that are seen in a script, and none are looked for here")
     loops = runner.LoopOptions(are_seen=not no_auto, epochs=epochs)
-    what = "command" if ctx.meta["is_command"] else "module" if module else "script"
-    if not hold_back(StartOptions(start, deadline, max_wait, dry_run), options, command, what, ctx.obj):
-        return
+    if within is not None:
+        options |= _limit(within, options, is_waiting=start is not None)
+    if start is None and (max_wait is not None or dry_run):
+        raise UsageError("--max-wait and --dry-run say what --start does: give --start best, or a time")
+    if start is not None:
+        if is_command:
+            check_command(command)
+        elif not module and not Path(command[0]).exists():
+            raise UsageError(f"no such script: {command[0]}")
+        words = [*(["-m"] if module else []), *command]
+        if not _hold_back(start, max_wait, options, ctx.obj, words if dry_run else None):
+            return
     try:
         settings = load_settings(options)
-        if ctx.meta["is_command"]:
+        if is_command:
             outcome = runner.run_command(command, settings)
         elif module:
             outcome = runner.run_module(command[0], command[1:], settings, loops)
@@ -187,9 +186,51 @@ def run(
         every = " (greenlove config check names every mistake)" if isinstance(error, SettingError) else ""
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}{every}")
         python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
-        become(command if ctx.meta["is_command"] else (*python, *command))
+        become(command if is_command else (*python, *command))
     _show(outcome)
     _leave(outcome)
+
+
+def _limit(within: str, options: Mapping[str, Any], *, is_waiting: bool) -> dict[str, Any]:
+    """Return the setting that ``--within`` gives: a time budget from now on; of a wait, the time that it must keep."""
+    if not is_waiting and options["max_hours"] is None:
+        return {"max_hours": within_s(within) / SECONDS_PER_HOUR}
+    before_wait = deadline_after_wait(os.environ)  # "tomorrow" was another day before the wait
+    return {"deadline_utc": within_time(within).isoformat() if before_wait is None else before_wait}
+
+
+def _hold_back(
+    start: str,
+    max_wait: str | None,
+    options: Mapping[str, Any],
+    own_arguments: Sequence[str] | None,
+    dry_words: Sequence[str] | None,
+) -> bool:
+    """Wait until a run is to begin; return False where it is not to begin at all, after a dry run.
+
+    After a wait that had to forecast, the process begins anew with its own words: the script finds nothing loaded that
+    it would not find without the wait, such as a NumPy that took its number of threads already.
+
+    Raises:
+        UsageError: for what cannot be meant.
+    """
+    is_dry = dry_words is not None
+    if deadline_after_wait(os.environ) is not None or (start == "now" and not is_dry):
+        return True
+    from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
+    from greenlove_tracker.scheduling.waiting import checked_span_s
+
+    settings = load_settings(options)
+    max_wait_s = None if max_wait is None else checked_span_s(max_wait, "max_wait")
+    held: BestStart | TimedStart
+    held = BestStart.of(settings, max_wait_s) if start == "best" else TimedStart.of(start, settings, max_wait_s)
+    if dry_words is not None:
+        click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {shlex.join(dry_words)}")
+        return False
+    wait_first(lambda: held.wait(quiet=settings.verbose == 0))
+    if own_arguments is not None and "numpy" in sys.modules and os.name != "nt":
+        become([sys.executable, *own_arguments])
+    return True
 
 
 def _python_flags() -> list[str]:
@@ -199,19 +240,17 @@ def _python_flags() -> list[str]:
     return [*flags, "-u"] if is_unbuffered else flags
 
 
-def _next_step(outcome: ScriptOutcome) -> str:
-    summary, settings = outcome.session.summary, outcome.session.state.settings
-    if summary is None or summary.status != RunStatus.FINISHED:
-        return ""
-    log_dir = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(settings.log_dir)}"
-    return f"greenlove report{log_dir} -o report.pdf"
-
-
 def _show(outcome: ScriptOutcome) -> None:
-    if outcome.session.state.settings.verbose > 0:
-        code = outcome.exit_code
-        number = code if isinstance(code, int) else int(code is not None)
-        outcome.session.show_final_screen(_next_step(outcome), number)
+    settings, summary = outcome.session.state.settings, outcome.session.summary
+    if settings.verbose == 0:
+        return
+    code = outcome.exit_code
+    number = code if isinstance(code, int) else int(code is not None)
+    is_done = summary is not None and summary.status == RunStatus.FINISHED
+    run_dir = outcome.session.run_dir
+    is_elsewhere = settings.log_dir != DEFAULT_LOG_DIR
+    next_step = f"greenlove report{f' {shlex.quote(str(run_dir))}' if is_elsewhere else ''}" if is_done else ""
+    outcome.session.show_final_screen(next_step, number)
 
 
 def _leave(outcome: ScriptOutcome) -> NoReturn:
@@ -224,21 +263,36 @@ def _leave(outcome: ScriptOutcome) -> NoReturn:
     sys.exit(outcome.exit_code)
 
 
-@cli.command(short_help="Tell the whole story in a minute: explore, train, compare, report.")
-@click.option("--log-dir", metavar="DIR", help="where the runs are written; default greenlove_logs")
-@click.option(
-    "-o", "--output", metavar="FILE", default="demo.pdf", show_default=True, help="the report, a PDF; HTML beside"
-)
-@click.option("--country", help="where this runs; default: Germany, for example")
-def demo(log_dir: str | None, output: str, country: str | None) -> None:
-    """Forecast and track a small network that learns digits, compare an example with other GPUs, and write a report."""
-    from importlib.util import find_spec
+@cli.command(short_help="Show what is running now.")
+@click.argument("log_dir", required=False)
+@click.option("--once", is_flag=True, help="print once and exit; the default where stdout is no terminal")
+def watch(log_dir: str | None, once: bool) -> None:
+    """Watch the running trainings of a directory: progress, time left, power and energy so far.
 
-    if find_spec("sklearn") is None:
-        raise MissingExtraError('the demo needs scikit-learn: pip install "greenlove-tracker[demo]"')
-    from greenlove_tracker.files import target_of
+    Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
+    """
+    from greenlove_tracker.console import LiveScreen, is_terminal
+    from greenlove_tracker.logs.directory import FollowedDirectory
+    from greenlove_tracker.logs.storage import place
+    from greenlove_tracker.report.watch_screen import MOST_ENDED, watch_screen
 
-    target_of(output)  # before the training, not after it
-    from greenlove_tracker import demo as story
-
-    story.main(output, country, log_dir)
+    path = place(load_settings().log_dir if log_dir is None else log_dir)
+    is_live = LiveScreen.is_possible() and not once
+    if path.exists() != path.is_dir() or not (is_live or path.exists()):
+        raise UsageError(f"{path} is not a directory of logs; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
+    followed = FollowedDirectory(path)
+    size = shutil.get_terminal_size()
+    if not is_live:
+        width = size.columns if is_terminal(sys.stdout) or "COLUMNS" in os.environ else 100
+        click.echo(watch_screen(followed.look(MOST_ENDED), time.time(), width=width))
+        return
+    try:
+        with LiveScreen() as screen:
+            while True:
+                begun_s, size = time.monotonic(), shutil.get_terminal_size()  # it may be drawn wider
+                seen = followed.look(MOST_ENDED)
+                screen.draw(watch_screen(seen, time.time(), width=size.columns, height=size.lines))
+                took_s = time.monotonic() - begun_s
+                time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))
+    except KeyboardInterrupt:  # the only way out; click would call it aborted, with code 1
+        raise SystemExit(BY_CTRL_C) from None

@@ -21,7 +21,7 @@ from greenlove_tracker.scheduling.waiting import average_intensity, checked_span
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _LIVE = "live"  # who is asked for the intensity where no setting says it: a start that goes by it needs a network
-DEFAULT_MAX_WAIT = "6h"  # as of ``greenlove wait``
+DEFAULT_MAX_WAIT = "6h"  # as of ``greenlove plan --threshold``
 
 
 def check_start(experiment: Experiment, planned: PlannedRun) -> None:

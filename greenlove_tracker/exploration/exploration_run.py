@@ -69,7 +69,7 @@ class Estimation:
         projections: the same training here and on GPUs that can be rented; empty where that cannot be told.
         spent_s: time that the exploration took, its preparations too.
         advice: what to do instead of exploring, where the training is short.
-        run_dir: where the trials are written; ``greenlove forecast`` reads them again.
+        run_dir: where the trials are written; ``greenlove explore DIR`` reads them again.
         page: the dashboard, one self-contained file.
         continues: whether to train here now: as was answered on the terminal, or as ``on_no_terminal`` says.
         peak_memory_gb: the most that torch's tensors took on one GPU, in GiB; on a CPU, that the process took.
@@ -144,7 +144,7 @@ class ExplorationRun(TrialSession):
         self.plan, self.options = plan, options
 
     def _keep_interrupted(self) -> None:
-        """Keep the trials before a Ctrl-C for ``greenlove forecast``, and say so.
+        """Keep the trials before a Ctrl-C for ``greenlove explore DIR``, and say so.
 
         Raises:
             OSError: where they cannot be written.

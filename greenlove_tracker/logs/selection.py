@@ -235,10 +235,13 @@ def _moment(name: str, text: str) -> datetime:
         UsageError: where it is none.
     """
     try:
-        return utc(f"{text}-01" if _MONTH.fullmatch(text) else text).astimezone(UTC)
+        when = utc(f"{text}-01" if _MONTH.fullmatch(text) else text).astimezone(UTC)
+        if not 1 < when.year < 9999:  # the month before and behind it exists, too
+            raise ValueError(text)
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"{{argument}} must be a date such as 2026-11-01, a month such as 2026-11 or a time in ISO 8601, not "
             f"{text!r}",
             argument=name,
         ) from error
+    return when

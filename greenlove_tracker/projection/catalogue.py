@@ -215,7 +215,7 @@ def _unknown(name: str) -> str:
     hint = f"; the nearest names are {', '.join(near)}: write one of them where it is meant, or" if near else ":"
     return (
         f"no GPU of the table is called {name!r}{hint} give your own figure by {{argument}}, or the log of an "
-        "exploration there with --measured (greenlove gpus lists all)"
+        "exploration there with --measured (greenlove project --list names all)"
     )
 
 

@@ -58,8 +58,8 @@ def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, .
     if not found:
         known = ", ".join(sorted({offer.provider for offer in everything}))
         raise UsageError(
-            f"no offers of provider {provider!r} are known, only of {known} (greenlove gpus lists them): give its "
-            "prices in a file, {argument=}",
+            f"no offers of provider {provider!r} are known, only of {known} (greenlove project --list names them): "
+            "give its prices in a file, {argument=}",
             argument="prices",
         )
     return found
@@ -99,7 +99,7 @@ def known_gpus(text: str, offers: Iterable[Offer]) -> list[KnownGpu]:
         if any(all(word in name.casefold() for word in words) for name in (gpu.name, *gpu.aliases))
     ]
     if not known:
-        raise UsageError(f"no GPU of the table is called {text!r}; greenlove gpus lists all")
+        raise UsageError(f"no GPU of the table is called {text!r}; greenlove project --list names all")
     return sorted(known, key=lambda one: not one.listings)
 
 

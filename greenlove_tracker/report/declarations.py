@@ -177,7 +177,9 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     rows = [*table, *([_cells("total", Sums(facts.totals), facts.n_runs)] if len(table) > 1 else [])]
     marks = [text.partition(": greenlove ")[0] for text in wording.sum_notes(facts.totals)]
     n_problems = len(aggregate.problems)
-    problems = f"{fmt.plural(n_problems, 'part')} of the logs could not be read; greenlove summary names them."
+    problems = (
+        f"{fmt.plural(n_problems, 'part')} of the logs could not be read; greenlove report DIR --text names them."
+    )
     more = [f"{text[0].upper()}{text[1:]}." for text in _mocked(facts)]
     left = wording.left_out(aggregate.n_left_out)
     hints = [note, problems if n_problems else "", f"{left}." if left else ""]  # to who writes the paper

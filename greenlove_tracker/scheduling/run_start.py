@@ -61,7 +61,7 @@ class BestStart:
 
         deadline = _deadline(settings)
         if deadline is None:
-            raise UsageError('--start best needs --deadline, such as --deadline "tomorrow 08:00"')
+            raise UsageError('--start best needs --within, such as --within "tomorrow 08:00"')
         duration, about = _duration(settings)
         reserved = timedelta(hours=RunLength.of(duration).reserved_h)
         latest = deadline - reserved

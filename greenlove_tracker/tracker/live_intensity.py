@@ -140,7 +140,7 @@ class LiveIntensity:
     def known_between(self, from_utc_s: float, to_utc_s: float) -> tuple[float, float]:
         """Return the mean that a file of the user's own has for a stretch of time to come, and the share it covers.
 
-        Services are asked for what they expect only by ``greenlove plan`` and ``greenlove wait``: it costs requests.
+        Services are asked for what they expect only by ``greenlove plan``: it costs requests.
         """
         known: Callable[[float, float], tuple[float, float]] | None
         known = getattr(self._source.providers[0], "mean_between", None)

@@ -23,7 +23,7 @@ def test_a_run_is_calibrated_and_every_report_says_so(tmp_path) -> None:
     assert (
         done.exit_code == 0 and "are now calibrated: energy ×1.25 (±10%), from 1 run with a wall meter" in done.output
     )
-    assert "or is calibrated with a wall meter" in invoke("summary", str(tmp_path)).output
+    assert "or is calibrated with a wall meter" in invoke("report", str(tmp_path), "--text").output
     for target in ("md", "html"):
         path = tmp_path / f"report.{target}"
         assert invoke("report", str(tmp_path / "20261122T034044-7f3b"), "-o", str(path)).exit_code == 0
@@ -34,4 +34,4 @@ def test_a_run_is_calibrated_and_every_report_says_so(tmp_path) -> None:
 def test_what_is_missing_is_named(tmp_path) -> None:
     assert "--wall-kwh" in invoke("calibrate", str(gpu_run(tmp_path).path)).output
     done = invoke("calibrate", str(tmp_path), "--wall-kwh", "1")
-    assert done.exit_code == 1 and "directory of one run" in done.output
+    assert done.exit_code == 1 and "is not one run" in done.output

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from fakes import FakeClock, make_tracker, train
+from fakes import FakeClock
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.cli import cli
+from greenlove_tracker.cli.base import FIRST_PAGE, SECOND_PAGE
 from greenlove_tracker.meter import SimulatedMeter
 
 
@@ -46,21 +47,22 @@ def call(*arguments: str):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["summary", "nowhere"], "there is no nowhere: track a run first, or name the directory of its logs"),
-        (["summary", "--by", "colour"], "cannot group by colour"),
+        (["report", "nowhere", "--text"], "there is no nowhere: track a run first, or name the directory of its logs"),
+        (["report", "--by", "colour"], "cannot group by colour"),
         (["report", "nowhere"], "nowhere"),
         (["run", "--country", "Germny", "x.py"], "Germany"),
         (["run", "--pue", "0.5", "x.py"], "Error: --pue must be at least 1"),
         (["run", "--country", "Germny", "x.py"], "Error: --country 'Germny' is not"),
         (["run", "--carbon-intensity", "-1", "x.py"], "Error: --carbon-intensity must be"),
         (["run", "--electricity-price", "0", "x.py"], "Error: --electricity-price must be"),
-        (["run", "--gpu-hour-price", "0", "x.py"], "Error: --gpu-hour-price must be"),
-        (["run", "--max-energy-kwh", "-1", "x.py"], "Error: --max-energy-kwh must be"),
-        (["run", "--deadline-utc", "soon", "x.py"], "Error: --deadline-utc must be"),
-        (["run", "--max-hours", "nan", "x.py"], "Error: --max-hours must be a positive number"),
-        (["forecast", "--hours", "0"], "Error: --hours must be a positive number"),
-        (["forecast", "--hours", "inf"], "Error: --hours must be a positive number"),
-        (["summary", "--since", "soon"], "Error: --since must be"),
+        (["run", "--price", "0", "x.py"], "Error: --price must be"),
+        (["run", "--max-energy", "-1", "x.py"], "Error: --max-energy must be"),
+        (["run", "--within", "soon", "x.py"], "Error: --within is a length of time"),
+        (["run", "--hours", "nan", "x.py"], "Error: --hours must be a positive number"),
+        (["explore", "--within", "0h"], "has passed"),
+        (["report", "--since", "soon"], "Error: --since must be"),
+        (["report", "--since", "9999-12"], "Error: --since must be"),
+        (["report", "--since", "0001-01"], "Error: --since must be"),
         (["project", "--hours", "20", "--gpu", "RTX 4090", "--utilization", "2"], "Error: --utilization is a share"),
         (["project", "--hours", "20", "--gpu", "RTX 4090", "--scaling", "2"], "Error: --scaling is"),
         (["project", "--hours", "20", "--gpu", "RTX 4090", "--price", "0"], "Error: --price must be"),
@@ -81,14 +83,13 @@ def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says)
 @pytest.mark.parametrize(
     "arguments",
     [
-        "summary",
-        "summary --csv",
-        "summary --ledger",
-        "summary --verify",
-        "forecast",
-        "forecast --csv",
-        "forecast --runs 3",
-        "forecast --epochs 3",
+        "report --text",
+        "report --csv",
+        "report --verify",
+        "report --runs 3",
+        "report --format ledger",
+        "report --format forecasts",
+        "explore --epochs 3",
         "project",
         "import",
         "report",
@@ -112,7 +113,7 @@ def test_a_directory_without_a_run_is_an_error_for_every_verb(logs, arguments):
         assert result.stderr.startswith("Error: ") and says in result.stderr, result.output
 
 
-@pytest.mark.parametrize("arguments", ["summary --json", "forecast --json"])
+@pytest.mark.parametrize("arguments", ["report --json", "report --format forecasts --json"])
 def test_no_run_is_an_empty_list_for_a_program_but_no_directory_is_an_error(logs, arguments):
     (logs.parent / "empty").mkdir()
     result = call(*arguments.split(), "empty")
@@ -143,28 +144,44 @@ def test_a_mistyped_directory_is_not_made(logs, arguments):
     assert not (logs.parent / "reprots").exists()
 
 
-@pytest.mark.parametrize(
-    "verb", ["run", "demo", "explore", "forecast", "project", "summary", "report", "export", "doctor"]
-)
-def test_every_verb_has_help(verb):
-    result = call(verb, "--help")
-    assert result.exit_code == 0 and result.stdout.startswith("Usage: ")
+@pytest.mark.parametrize("verb", [*FIRST_PAGE, *SECOND_PAGE])
+def test_the_first_help_of_a_verb_has_at_most_ten_options(verb):
+    first, every = (call(verb, option).stdout for option in ("--help", "--help-all"))
+    assert first.startswith("Usage: ")
+    assert len(re.findall(r"^  -", first, re.MULTILINE)) <= 10
+    assert ("--help-all" in first) == (len(first) < len(every))
 
 
-def test_the_reference_names_every_option_of_every_verb_and_no_other():
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-    sections = {part.split("\n")[0]: part for part in page.split("\n## ")[1:]}
-    assert list(sections) == cli.list_commands(None)
-    for name, verb in cli.commands.items():
-        parts = verb.commands.values() if isinstance(verb, click.Group) else [verb]
-        options = {o for part in parts for p in part.params if isinstance(p, click.Option) for o in p.opts}
-        rows = [line.split(" | ")[0] for line in sections[name].splitlines() if line.startswith("| `-")]
-        assert {o for row in rows for o in re.findall(r"`(--?[a-z][a-z0-9-]*)", row)} == options, name
+def test_the_first_page_has_eight_verbs_and_the_second_all():
+    pages = [re.findall(r"^  ([a-z]+) {2,}", call(word).stdout, re.MULTILINE) for word in ("--help", "--help-all")]
+    assert pages == [list(FIRST_PAGE), [*FIRST_PAGE, *SECOND_PAGE]]
+    assert set(cli.commands) == {*FIRST_PAGE, *SECOND_PAGE}
+
+
+def test_one_idea_has_one_name():
+    verbs = [v for verb in cli.commands.values() for v in getattr(verb, "commands", {"": verb}).values()]
+    names = {o for v in verbs for p in v.params if isinstance(p, click.Option) for o in p.opts if o[:2] == "--"}
+    assert len(names) <= 110
+
+
+def test_a_run_is_named_by_its_id_and_none_means_the_latest(logs):
+    ids = sorted(path.name for path in logs.iterdir())
+    for words, meant in (([], ids[-1]), (["last"], ids[-1]), ([ids[0]], ids[0])):
+        assert meant in call("report", *words, "-o", "r.md").output + Path("r.md").read_text()
+    month = ids[0][:4] + "-" + ids[0][4:6]
+    assert json.loads(call("report", "--month", month, "--json").stdout)["groups"]
+    assert not json.loads(call("report", "--since", "last month", "--json").stdout)["groups"]
+
+
+def test_the_reference_is_made_from_the_options():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+    path = page.parents[1] / "write_cli_reference.py"
+    assert page.read_text(encoding="utf-8") == runpy.run_path(str(path))["cli_reference"]()
 
 
 def test_a_misspelt_verb_is_no_script_unless_there_is_one(logs):
-    result = call("sumary", "--json")
-    assert result.exit_code == 2 and "did you mean greenlove summary?" in result.output
+    result = call("reprt", "--json")
+    assert result.exit_code == 2 and "did you mean greenlove report?" in result.output
     for arguments in (["frobnicate.py"], ["run", "frobnicate.py"]):
         result = call(*arguments)
         assert result.exit_code == 2 and "no such script: frobnicate.py" in result.output  # as Python's own
@@ -184,63 +201,41 @@ def test_a_report_is_what_its_name_says(logs):
     assert (logs.parent / "r.html").read_text().lower().startswith("<!doctype html")
     assert call("report", "--format", "cite", "-o", "cite.md").exit_code == 0
     assert "CO2e" in (logs.parent / "cite.md").read_text()
-    assert "choose one" in call("summary", "--json", "--csv").output
+    assert "choose one" in call("report", "--json", "--csv").output
 
 
-# -- does it fit? -------------------------------------------------------------------------------------------------
-
-
-def train_in_part(n_done: int) -> None:
-    """A run of 20 epochs of 10 s in greenlove_logs that ended by an error, a month after the others."""
-    clock = FakeClock()
-    clock.pass_s(30 * 86400.0)
-    with contextlib.suppress(ZeroDivisionError), make_tracker(clock, Path("greenlove_logs")) as tracker:
-        train(tracker, clock, n_done)
-        raise ZeroDivisionError
-
-
-def test_hours_ask_whether_the_run_that_is_not_done_fits(logs):
-    assert "nothing to fit" in call("forecast", "--hours", "1").output
-    train_in_part(8)
-    assert "fits" not in call("forecast").output  # it had no limit
-    kept = call("forecast", "--hours", "1").output
-    assert "time limit of 1 h: fits with over 99%; the whole takes about 3 min 20 s" in kept and "actual" in kept
-    missed = " ".join(call("forecast", "--hours", "0.0333333").output.split())
-    assert "fits with under 1%; 11 epochs fit with 95%" in missed and missed.count(" fits with ") == 1
-    found = json.loads(call("forecast", "--hours", "0.0333333", "--json").stdout)["forecasts"]
-    (row,) = (row for row in found if row["fits"] is not None)
-    assert row["fits"] < 0.01 and row["fits_length"] == 11 and row["time_limit_s"] == pytest.approx(120.0, abs=0.01)
-
-
-def test_summary_and_report_choose_runs_alike(logs):
-    verbs = {verb: {o for p in cli.commands[verb].params for o in p.opts} for verb in ("summary", "report")}
-    for option in ("--since", "--until", "--project", "--user", "--job", "--host"):
-        assert all(option in options for options in verbs.values())
-    assert "0 training runs" in call("summary", "--user", "nobody").stdout
+def test_what_is_of_another_format_is_refused(logs):
+    assert "0 training runs" in call("report", "--text", "--user", "nobody").stdout
     for arguments, said in (
         (["report", "--issued", "soon"], "--issued must be a date"),
         (["report", "--since", "2026-11", "--until", "2026-10"], "--until must be after --since"),
-        (["report", "--format", "cite", "--jobs", "3"], "--jobs is of --format report"),
+        (["report", "--format", "cite", "--jobs", "3"], "--jobs is of --format page"),
     ):
         done = call(*arguments)
         assert done.exit_code == 1 and said in done.output, done.output
 
 
 @pytest.mark.parametrize(
-    "words", ["summary --check", "report --sacct FILE", "calibrate --pdu FILE", "calibrate --valid-from 2026-11-01"]
+    "words, says",
+    [
+        ("summary --check", "report DIR --text"),
+        ("wait --threshold 200", "plan --threshold"),
+        ("run --max-hours 3 x.py", "--within"),
+        ("calibrate --pdu FILE", "gone"),
+    ],
 )
-def test_an_option_of_before_is_said_to_be_gone(words):
+def test_what_is_gone_names_its_successor(words, says):
     done = call(*words.split())
-    assert done.exit_code == 2 and "gone" in done.output
+    assert done.exit_code == 2 and says in done.output
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("doctor",), ("summary",)])
+@pytest.mark.parametrize("arguments", [("doctor",), ("report", "--text")])
 def test_a_terminal_whose_encoding_lacks_signs_shows_question_marks(logs, arguments):
     """Windows prints in cp1252, which has neither the ticks nor the lines of tables."""
     env = {**os.environ, "PYTHONIOENCODING": "cp1252"}
     words = [sys.executable, "-m", "greenlove_tracker", *arguments]
-    if arguments == ("summary",):
+    if arguments[0] == "report":
         words.append(str(logs))
     done = subprocess.run(words, env=env, capture_output=True, timeout=120)
     assert done.returncode in (0, 1) and b"Traceback" not in done.stderr and b"?" in done.stdout

@@ -61,7 +61,7 @@ def csv_file(path: Path, level: float = 300.0, swing: float = 100.0) -> Path:
 
 def test_json_holds_everything(tmp_path: Path) -> None:
     path = csv_file(tmp_path / "grid.csv")
-    arguments = ("--hours", "4", "--deadline", "+24h", "--intensity", str(path), "--json")
+    arguments = ("--hours", "4", "--within", "24h", "--intensity", str(path), "--json")
     record = json.loads(call(*arguments, "--kwh", "3", "--electricity-price", "0.3").stdout)
     assert record.keys() == FIELDS
     assert record["now_utc"] == "2026-11-22T15:03:20Z" and record["start_utc"] == "2026-11-23T04:00:00Z"
@@ -76,35 +76,35 @@ def test_json_holds_everything(tmp_path: Path) -> None:
 def test_regions_each_with_a_file(tmp_path: Path) -> None:
     clean, dirty = csv_file(tmp_path / "no.csv", 120, 20), csv_file(tmp_path / "de.csv")
     pair = f"DE={dirty},NO={clean}"
-    result = call("--hours", "4", "--deadline", "+24h", "--intensity", pair)
+    result = call("--hours", "4", "--within", "24h", "--intensity", pair)
     assert " in NO: " in result.stdout.splitlines()[0]
-    rows = json.loads(call("--hours", "4", "--deadline", "+24h", "--intensity", pair, "--json").stdout)["regions"]
+    rows = json.loads(call("--hours", "4", "--within", "24h", "--intensity", pair, "--json").stdout)["regions"]
     assert [row["region"] for row in rows] == ["DE", "NO"]
     assert rows[1]["saving"]["point"] > rows[0]["saving"]["point"] and len(rows[0]["hours"]) == 25
-    alone = call("--hours", "4", "--deadline", "+24h", "--intensity", str(dirty), "--regions", "DE,NO")
+    alone = call("--hours", "4", "--within", "24h", "--intensity", str(dirty), "--country", "DE,NO")
     assert alone.exit_code == 1 and "give --intensity DE=FILE,NO=FILE" in alone.stderr
 
 
 def test_a_mock_is_labelled_on_the_screen_and_the_page(tmp_path: Path) -> None:
-    result = call("--hours", "4", "--deadline", "+24h", "--intensity", "mock", "-o", "plan.html")
+    result = call("--hours", "4", "--within", "24h", "--intensity", "mock", "-o", "plan.html")
     assert "! MOCK" in result.stdout
     assert "The intensities are invented" in (tmp_path / "plan.html").read_text()
     assert "wrote plan.html" in result.stderr
 
 
 def test_no_network_is_asked_unless_a_service_is_named(monkeypatch) -> None:
-    result = call("--hours", "4", "--deadline", "+24h")
+    result = call("--hours", "4", "--within", "24h")
     assert result.exit_code == 1 and "give --intensity: live asks the network" in result.stderr
-    where = call("--hours", "4", "--deadline", "+24h", "--intensity", "live")
-    assert where.exit_code == 1 and "live needs to know where: give --regions" in where.stderr
+    where = call("--hours", "4", "--within", "24h", "--intensity", "live")
+    assert where.exit_code == 1 and "live needs to know where: give --country" in where.stderr
     monkeypatch.setenv("GREENLOVE_INTENSITY", "mock")
-    assert "MOCK" in call("--hours", "4", "--deadline", "+24h").stdout
+    assert "MOCK" in call("--hours", "4", "--within", "24h").stdout
 
 
 def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("XDG_CACHE_HOME", "/nonexistent")
-    arguments = ("--hours", "4", "--kwh", "2", "--deadline", "+24h", "--intensity", "live", "--regions", "GB,DE")
+    arguments = ("--hours", "4", "--kwh", "2", "--within", "24h", "--intensity", "live", "--country", "GB,DE")
     with serving() as server:
         server.always(Reply(status=503))
         urls = ",".join(f"{name}={server.url}" for name in fallback.SERVICES)
@@ -118,37 +118,30 @@ def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--hours", "4", "--intensity", "mock"], "give --deadline"),
-        (["--hours", "4", "--intensity", "mock", "--deadline", "soon"], "'soon' is no time"),
-        (["--hours", "4", "--intensity", "mock", "--deadline", "2020-01-01T00:00Z"], "the deadline has passed"),
-        (["--hours", "0", "--intensity", "mock", "--deadline", "+1h"], "--hours must be a positive number"),
-        (["--hours", "4", "--kwh", "nan", "--intensity", "mock", "--deadline", "+1h"], "--kwh must be a positive"),
-        (["--deadline", "+1h", "--intensity", "mock"], "without a log give --hours"),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "teh-grid"], "no such source of carbon intensity"),
+        (["--hours", "4", "--intensity", "mock"], "give --within"),
+        (["--hours", "4", "--intensity", "mock", "--within", "soon"], "--within is a length of time"),
+        (["--hours", "4", "--intensity", "mock", "--within", "2020-01-01T00:00Z"], "has passed"),
+        (["--within", "1h", "--intensity", "mock"], "without a log give --hours"),
+        (["--hours", "4", "--within", "9h", "--intensity", "teh-grid"], "no such source of carbon intensity"),
         (
-            ["--hours", "4", "--deadline", "+9h", "--intensity", "table", "--regions", "Atlantis"],
-            "--regions 'Atlantis'",
+            ["--hours", "4", "--within", "9h", "--intensity", "table", "--country", "Atlantis"],
+            "--country 'Atlantis'",
         ),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "eia", "--regions", "DE"], "eia knows no zone for DE"),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--least-saving", "lots"], "--least-saving is a"),
-        (["--hours", "4", "--deadline", "+9h", "--by", "cost"], "--by cost needs --tariff"),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "slurm"], "needs the command after"),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--every", "day"], "say which with --emit"),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--", "x"], "say which with --emit"),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "-o", "plan.txt"], "can be written"),
+        (["--hours", "4", "--within", "9h", "--intensity", "eia", "--country", "DE"], "eia knows no zone for DE"),
+        (["--hours", "4", "--within", "9h", "--by", "cost"], "--by cost needs --tariff"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "slurm"], "needs the command after"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--every", "day"], "say which with --emit"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--", "x"], "say which with --emit"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "-o", "plan.txt"], "can be written"),
         (
-            ["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "pbs", "--", "x"],
+            ["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "pbs", "--", "x"],
             "--emit must be one",
         ),
         (
-            ["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "at", "--every", "day", "--", "x"],
+            ["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "at", "--every", "day", "--", "x"],
             "--every is for k8s",
         ),
-        (["logs", "--hours", "4", "--deadline", "+9h"], "leave it out"),
-        (
-            ["--hours", "4", "--deadline", "+9h", "--intensity", "live", "--intensity-forecast", "x.csv"],
-            "is beside one CSV",
-        ),
+        (["logs", "--hours", "4", "--within", "9h"], "leave it out"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_one_line(arguments: list[str], said: str) -> None:
@@ -161,7 +154,7 @@ def test_what_cannot_be_meant_is_said_in_one_line(arguments: list[str], said: st
 def test_a_log_says_how_long_it_takes_and_what_it_draws(logs: Path, tmp_path: Path) -> None:
     run = explored(logs, trials_kwh="0.0001")
     path = csv_file(tmp_path / "grid.csv")
-    arguments = (str(logs), "--deadline", "+24h", "--intensity", str(path), "--json")
+    arguments = (str(logs), "--within", "24h", "--intensity", str(path), "--json")
     record = json.loads(call(*arguments).stdout)
     assert record["about"].startswith(run.run_id[:15]) or "forecast from an exploration" in record["about"]
     assert record["duration_s"] > 0 and record["energy_kwh"] > 0
@@ -172,13 +165,13 @@ def test_a_log_says_how_long_it_takes_and_what_it_draws(logs: Path, tmp_path: Pa
 def test_a_schedulers_file_is_all_of_stdout(tmp_path: Path) -> None:
     path = csv_file(tmp_path / "grid.csv")
     words = ["python", "train.py", "--name", "it's $HOME", "--", "--json"]
-    arguments = ["--hours", "4", "--deadline", "+24h", "--intensity", str(path), "--emit"]
+    arguments = ["--hours", "4", "--within", "24h", "--intensity", str(path), "--emit"]
     slurm = call(*arguments, "slurm", "--", *words)
     assert slurm.exit_code == 0, slurm.output
     assert slurm.stdout.startswith("#!/bin/sh") and "sbatch --begin=" in slurm.stdout
     assert "2026-11-23 04:00:00 UTC" in slurm.stdout and "it's $HOME" not in slurm.stdout.replace("'\"'\"'", "'")[:40]
     assert slurm.stderr.startswith("Start at 04:00 tomorrow")
-    now = call("--hours", "4", "--deadline", "+5h", "--intensity", str(path), "--emit", "slurm", "--", "x")
+    now = call("--hours", "4", "--within", "5h", "--intensity", str(path), "--emit", "slurm", "--", "x")
     assert "2026-11-22 15:03:20 UTC" in now.stdout  # not worth waiting: it starts now
     daily = call(*arguments, "k8s", "--every", "day", "--image", "train:1", "--", "python", "train.py")
     assert '"0 4 * * *"' in daily.stdout
@@ -205,15 +198,15 @@ def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_
         monkeypatch.setenv(
             "GREENLOVE_INTENSITY_URLS", ",".join(f"{name}={server.url}/none" for name in fallback.SERVICES)
         )
-        by_file = call("--hours", "4", "--deadline", "+24h", "--intensity", str(csv_file(tmp_path / "h.csv")))
+        by_file = call("--hours", "4", "--within", "24h", "--intensity", str(csv_file(tmp_path / "h.csv")))
         assert by_file.exit_code == 0 and server.asked == []
         found = [
-            call("--hours", "4", "--deadline", "+24h", "--intensity", "live", "--json", *more)
-            for more in ([], ["--regions", "auto,DE"])
+            call("--hours", "4", "--within", "24h", "--intensity", "live", "--json", *more)
+            for more in ([], ["--country", "auto,DE"])
         ]
     own_place._looked_up.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
-    lost = call("--hours", "4", "--deadline", "+24h", "--intensity", "live", "--json")  # nobody listens there any more
+    lost = call("--hours", "4", "--within", "24h", "--intensity", "live", "--json")  # nobody listens there any more
     own_place._looked_up.cache_clear()
     assert lost.exit_code == 0 and "the world's average is counted with" in lost.stderr
     assert json.loads(lost.stdout)["region"] is None and json.loads(lost.stdout)["intensity_gco2e_per_kwh"] > 0
@@ -223,9 +216,9 @@ def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_
 
 
 def test_a_chain_of_jobs_prints_the_script_alone() -> None:
-    result = call("--chain", "--hours", "100", "--time", "24:00:00", "--save", "5s", "--", "python", "train.py")
+    result = call("--emit", "chain", "--hours", "100", "--time", "24:00:00", "--", "python", "train.py")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("#!/bin/sh\n") and "--time=1-00:00:00 --signal=USR1@120" in result.stdout
+    assert result.stdout.startswith("#!/bin/sh\n") and "--time=1-00:00:00 --signal=USR1@" in result.stdout
     assert result.stderr.startswith("5 jobs, one after the other")
 
 
@@ -233,7 +226,7 @@ def test_a_chain_goes_by_the_longest_time_of_a_forecast(monkeypatch) -> None:
     duration = Estimate(46 * 3600.0, 40 * 3600.0, 50 * 3600.0, 0.95, "s")
     forecast = replace(forecast_of_20_hours(), duration_s=duration, duration_p99_s=None)
     monkeypatch.setattr(plan_module, "_job", lambda *_: plan_module._PlannedRun(forecast, None, "a training"))
-    arguments = ("--chain", "--time", "24:00:00", "--json", "--", "x")
+    arguments = ("--emit", "chain", "--time", "24:00:00", "--json", "--", "x")
     record = json.loads(call(*arguments).stdout)
     assert record["training_s"] == pytest.approx(duration.quantile(0.99)) and record["jobs"] == 3
     longest = replace(forecast, duration_p99_s=47 * 3600.0)
@@ -247,18 +240,20 @@ def test_a_chain_goes_by_the_longest_time_of_a_forecast(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--chain", "--hours", "9", "--", "x"], "--chain needs --time"),
-        (["--chain", "--hours", "9", "--time", "60"], "--chain needs the command after two dashes"),
-        (["--chain", "--hours", "9", "--time", "1h", "--", "x"], "--time must be such as 24:00:00"),
-        (["--chain", "--hours", "9", "--time", "5", "--", "x"], "--time of 5 min leaves a job no time to train"),
-        (["--chain", "--hours", "9", "--time", "60", "--save", "5", "--", "x"], "no length of time with its unit"),
-        (["--chain", "--hours", "9", "--time", "60", "--deadline", "+9h", "--", "x"], "--chain and --deadline"),
-        (["--chain", "--hours", "9", "--time", "60", "--emit", "slurm", "--", "x"], "--chain and --emit"),
-        (["--chain", "--hours", "9", "--time", "60", "--checkpoints", "s3://b/c", "--", "x"], "--checkpoints must be"),
-        (["--hours", "9", "--time", "60", "--deadline", "+9h", "--intensity", "mock"], "--time is for a chain of jobs"),
-        (["--chain", "--time", "60", "--", "x"], "without a log give --hours"),
+        (["--hours", "9", "--", "x"], "--emit chain needs what a job may take"),
+        (["--hours", "9", "--time", "60"], "--emit chain needs what a job may take"),
+        (["--hours", "9", "--time", "1h", "--", "x"], "--time must be such as 24:00:00"),
+        (["--hours", "9", "--time", "5", "--", "x"], "--time of 5 min leaves a job no time to train"),
+        (["--hours", "9", "--time", "60", "--checkpoints", "s3://b/c", "--", "x"], "--checkpoints must be"),
+        (["--time", "60", "--", "x"], "without a log give --hours"),
     ],
 )
 def test_a_chain_that_cannot_be_is_refused(arguments, said) -> None:
-    result = call(*arguments)
+    result = call("--emit", "chain", *arguments)
     assert result.exit_code == 1 and said in result.stderr and not result.stdout
+
+
+@pytest.mark.parametrize("hours", ["0", "nan", "1e308"])
+def test_hours_that_cannot_be_are_refused(hours) -> None:
+    result = call("--hours", hours, "--within", "9h", "--intensity", "mock")
+    assert result.exit_code == 2 and "--hours" in result.stderr

@@ -11,7 +11,10 @@ A100, H100, H200 = "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM"
 
 
 def call(*arguments: str):
-    return CliRunner().invoke(cli, ["speedup", *arguments])
+    names = arguments[: next((n for n, word in enumerate(arguments) if word.startswith("--")), len(arguments))]
+    targets = [word for name in names[1:] for word in ("--target", name)]
+    words = ["--gpu", names[0], *targets, *arguments[len(names) :]]
+    return CliRunner().invoke(cli, ["project", "--speedups", *words])
 
 
 def test_several_have_a_probability_for_each_two() -> None:
@@ -42,8 +45,8 @@ def test_the_same_gpu_is_exactly_as_fast() -> None:
     ("arguments", "says"),
     [
         (("RTX 409", H100), "no GPU of the table is called 'RTX 409'"),
-        (("GTX 1060", "RTX 4090"), "or give your own figure by greenlove project --speedup"),
-        (("MX450", "RTX 4090"), "called 'MX450': give your own figure by greenlove project --speedup"),
+        (("GTX 1060", "RTX 4090"), "or give your own figure by --speedup"),
+        (("MX450", "RTX 4090"), "called 'MX450': give your own figure by --speedup"),
         (("RTX 6000", "RTX 4090"), "may be RTX 6000 Ada or Quadro RTX 6000: say which"),
         ((A100, H100, "--workload", "cooking"), "--workload must be language, vision"),
         ((A100, H100, "--precision", "int4"), "--precision must be fp32, tf32, bf16 or fp8"),
@@ -55,7 +58,7 @@ def test_a_users_mistake_is_one_line_that_says_what_to_do(arguments, says) -> No
 
 
 def test_a_gpu_alone_is_refused() -> None:
-    assert call(A100).exit_code == 2
+    assert "--speedups needs both GPUs" in call(A100).output
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,7 @@ def test_common_cards_are_known_as_people_write_them(name) -> None:
 
 
 def listed(*arguments: str):
-    return CliRunner().invoke(cli, ["gpus", *arguments])
+    return CliRunner().invoke(cli, ["project", "--list", *arguments])
 
 
 def test_a_name_and_an_offer_choose_among_them(tmp_path):
@@ -80,9 +83,10 @@ def test_a_name_and_an_offer_choose_among_them(tmp_path):
         "provider,gpu,access,price,unit,gpus_per_instance,regions,country,date_read\n"
         "acme,RTX 4090,on demand,0.40,USD/GPU-hour,1,,DE,2026-11-01\n"
     )
-    found = json.loads(listed("--rent", "--provider", "acme", "--prices", str(prices), "--json").stdout)
-    assert [(row["gpu"], row["offers"][0]["usd_per_gpu_hour"]) for row in found] == [("GeForce RTX 4090", 0.4)]
+    found = json.loads(listed("RTX 4090", "--provider", "acme", "--prices", str(prices), "--json").stdout)
+    assert (found[0]["gpu"], found[0]["offers"][0]["usd_per_gpu_hour"]) == ("GeForce RTX 4090", 0.4)
     refused = listed("abacus")
     assert (
-        refused.exit_code == 1 and "no GPU of the table is called 'abacus'; greenlove gpus lists all" in refused.stderr
+        refused.exit_code == 1
+        and "no GPU of the table is called 'abacus'; greenlove project --list names all" in refused.stderr
     )

@@ -34,7 +34,7 @@ def run(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.CompletedPr
 
 @pytest.mark.slow
 def test_what_is_not_worth_waiting_for_runs_at_once_and_says_why(script):
-    options = ["--start", "best", "--deadline", "+2h", "--hours", "1.99", "--intensity", "mock"]
+    options = ["--start", "best", "--within", "2h", "--hours", "1.99", "--intensity", "mock"]
     done = run(*options, "train.py", "a b", "$x")
     assert done.returncode == 0, done.stderr
     argv, knows_waiting, _ = json.loads(done.stdout)
@@ -67,7 +67,7 @@ def test_the_length_of_an_earlier_run_is_taken_from_the_log(script):
     clock = FakeClock()
     train(tracker := make_tracker(clock, Path("greenlove_logs"), epochs=2), clock, 2, epoch_s=3600.0)
     tracker.stop()
-    done = run("--start", "best", "--deadline", "+30h", "--intensity", "mock", "--dry-run", "train.py", "--lr", "3")
+    done = run("--start", "best", "--within", "30h", "--intensity", "mock", "--dry-run", "train.py", "--lr", "3")
     assert done.returncode == 0, done.stderr
     assert "as this run took" in done.stdout and "2 h" in done.stdout
     assert "nothing is started" in done.stdout and "train.py --lr 3" in done.stdout
@@ -89,15 +89,15 @@ def test_ctrl_c_during_the_wait_runs_nothing(script):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["--start", "best", "train.py"], "needs --deadline"),
-        (["--start", "best", "--deadline", "+9h", "train.py"], "--hours"),
-        (["--start", "best", "--deadline", "2020-01-01T08:00", "--hours", "1", "train.py"], "has passed"),
+        (["--start", "best", "train.py"], "needs --within"),
+        (["--start", "best", "--within", "9h", "train.py"], "--hours"),
+        (["--start", "best", "--within", "2020-01-01T08:00", "--hours", "1", "train.py"], "has passed"),
         (["--start", "soon", "train.py"], "'soon' is no time"),
-        (["--start", "best", "--deadline", "+9h", "--hours", "1", "none.py"], "no such script"),
-        (["--start", "best", "--deadline", "+9h", "--hours", "1", "--", "no-such-command"], "no such command"),
+        (["--start", "best", "--within", "9h", "--hours", "1", "none.py"], "no such script"),
+        (["--start", "best", "--within", "9h", "--hours", "1", "--", "no-such-command"], "no such command"),
         (["--start", "+1h", "--max-wait", "6", "train.py"], "no length of time"),
         (["--dry-run", "train.py"], "give --start"),
-        (["--deadline", "+9h", "--deadline-utc", "2030-01-01T08:00", "train.py"], "choose one"),
+        (["--within", "soon", "train.py"], "is a length of time"),
     ],
 )
 def test_what_cannot_be_meant_is_said_before_the_wait(script, arguments, says):
@@ -108,7 +108,7 @@ def test_what_cannot_be_meant_is_said_before_the_wait(script, arguments, says):
 @pytest.mark.slow
 @pytest.mark.skipif(not can_unshare(), reason="NOT TESTED: this user may not make a network namespace (unshare -rn)")
 def test_without_any_network_it_runs_at_once(script):
-    options = ["--country", "GB", "--start", "best", "--deadline", "+9h", "--hours", "1"]
+    options = ["--country", "GB", "--start", "best", "--within", "9h", "--hours", "1"]
     done = run(*options, "train.py", before=("unshare", "-rn"))
     assert done.returncode == 0, done.stderr
     assert "neso: " in done.stderr and "tells no hour from another" in done.stderr

@@ -1,4 +1,4 @@
-"""``greenlove wait``, as processes of their own."""
+"""``greenlove plan --threshold``, as processes of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from greenlove_tracker import read_logs
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 
-WAIT = [sys.executable, "-m", "greenlove_tracker", "wait"]
+WAIT = [sys.executable, "-m", "greenlove_tracker", "plan"]
 SHOW = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
 
 
@@ -61,7 +61,6 @@ def test_words_arrive_unchanged_and_nothing_of_ours_is_on_stdout(here):
     done = run("--intensity", "mock", "--threshold", "1000", "--", *SHOW, *words)
     assert (done.returncode, done.stdout) == (0, f"{words}\n"), done.stderr
     assert "starting: " in done.stderr and "MOCK" in done.stderr
-    assert run("--intensity", "mock", "--threshold", "1000", "--quiet", "--", *SHOW).stderr == ""
 
 
 @pytest.mark.parametrize("code, returncode", [("exit 7", 7), ("kill -TERM $$", -signal.SIGTERM)])
@@ -96,17 +95,6 @@ def test_ctrl_c_during_the_wait_starts_nothing(here):
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=20)
     assert (child.returncode, out) == (130, "")
-    assert "nothing was started" in err and "Traceback" not in err
-    assert not Path("started").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_another_signal_during_the_wait_ends_it_as_it_is(here, number):
-    with waiting("--intensity", "mock", "--threshold", "1", "--", "touch", "started") as child:
-        child.send_signal(number)
-        out, err = child.communicate(timeout=20)
-    assert (child.returncode, out) == (-number, "")
     assert "nothing was started" in err and "Traceback" not in err
     assert not Path("started").exists()
 
@@ -149,14 +137,12 @@ def test_what_cannot_be_meant_is_said_before_the_wait(here, arguments, says):
 
 
 def test_a_dry_run_says_what_would_be_done(here):
-    done = run("--intensity", "mock", "--threshold", "201", "--max-wait", "2d", "--dry-run", "--", "touch", "a b")
+    done = run("--intensity", "mock", "--threshold", "1000", "--dry-run", "--", "touch", "a b")
     assert done.returncode == 0, done.stderr
-    assert "would start touch 'a b'" in done.stdout and "nothing is started" in done.stdout
-    assert "MOCK" in done.stdout and not Path("a b").exists()
-    if "at once" not in done.stdout:  # between two and four in the morning, UTC
-        assert "expected" in done.stdout and "with 2" in done.stdout
-    above = run("--intensity", "mock", "--threshold", "100", "--dry-run", "--", "touch", "a b")
-    assert "it stays above 100" in above.stdout
+    assert "would start at once: touch 'a b'" in done.stdout and "nothing is started" in done.stdout
+    assert "by MOCK" in done.stdout and not Path("a b").exists()
+    above = run("--intensity", "mock", "--threshold", "100", "--max-wait", "2d", "--dry-run", "--", "touch", "a b")
+    assert "at or below 100, after 2d at the latest" in above.stdout
 
 
 def test_the_setting_says_who_is_asked(here, monkeypatch):

@@ -108,7 +108,7 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
 @needs_pty
 def test_on_a_terminal_it_shows_what_begins_and_ends_until_ctrl_c(tmp_path: Path, terminal) -> None:
     logs = tmp_path / "logs"
-    shown = terminal([*WATCH, str(logs), "--every", "0.2"])
+    shown = terminal([*WATCH, str(logs)])
     shown.until(lambda text: "There is no directory" in text)
     logs.mkdir()
     shown.until(lambda text: "There is no run in it yet" in text)
@@ -127,7 +127,7 @@ def test_on_a_terminal_it_shows_what_begins_and_ends_until_ctrl_c(tmp_path: Path
 @needs_pty
 def test_a_narrow_terminal_without_colour(tmp_path: Path, terminal) -> None:
     write_run(tmp_path, demo_rows(3), "20261121T000001-a", status=None, fields={**HERE, "epochs_planned": "9"})
-    shown = terminal([*WATCH, str(tmp_path), "--every", "0.2"], columns=60, NO_COLOR="1")
+    shown = terminal([*WATCH, str(tmp_path)], columns=60, NO_COLOR="1")
     shown.until(lambda text: "33%" in text)
     shown.process.send_signal(signal.SIGINT)
     assert shown.process.wait(20) == 130

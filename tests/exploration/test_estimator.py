@@ -153,13 +153,13 @@ def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
     from click.testing import CliRunner
 
     explore(*pieces(), tmp_path, budget_s=2.0)
-    again = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--epochs", "300", "--samples", "12800"])
-    assert again.exit_code == 0 and "12,800 samples · batch 64 · 300 epochs" in again.output
-    in_steps = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--steps", "2500"])
+    again = CliRunner().invoke(cli, ["explore", str(tmp_path), "--epochs", "300"])
+    assert again.exit_code == 0 and "300 epochs" in again.output
+    in_steps = CliRunner().invoke(cli, ["explore", str(tmp_path), "--steps", "2500"])
     assert in_steps.exit_code == 0 and "2,500 steps" in in_steps.output and "25 × (" in in_steps.output
-    both = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--steps", "2500", "--epochs", "3"])
+    both = CliRunner().invoke(cli, ["explore", str(tmp_path), "--steps", "2500", "--epochs", "3"])
     assert both.exit_code == 1 and "choose one" in both.output
-    none = CliRunner().invoke(cli, ["forecast", str(tmp_path / "nothing"), "--epochs", "3"])
+    none = CliRunner().invoke(cli, ["explore", str(tmp_path / "nothing"), "--epochs", "3"])
     assert none.exit_code == 1
 
 

@@ -86,7 +86,7 @@ def test_explore_at_the_command_line(monkeypatch):
     assert done.exit_code == 0, done.output
     assert "640 samples · batch 64 · 20 epochs" in done.output
     assert "Computed in bf16 (given); a recommendation model (given)." in done.output
-    again = CliRunner().invoke(cli, ["forecast", "--epochs", "100"])
+    again = CliRunner().invoke(cli, ["explore", "--epochs", "100"])
     assert "100 epochs" in again.output
 
 

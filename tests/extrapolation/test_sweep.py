@@ -34,7 +34,7 @@ def test_runs_take_more_than_nothing_however_they_differ():
 def test_what_is_not_known_of_every_run_is_named_and_null(make_run):
     unknown = make_run("20261101T120000-unknown", rows=[epoch_row(1, None), epoch_row(2, None)])
     make_run("20261101T130000-known")
-    asked = ["forecast", str(unknown.parent), "--runs", "200"]
+    asked = ["report", str(unknown.parent), "--runs", "200"]
     screen = CliRunner().invoke(cli, asked).stdout
     assert "Not summed: 1 of 2 runs without energy." in screen
     assert "Not summed: 2 of 2 runs without cost." in screen

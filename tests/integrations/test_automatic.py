@@ -205,7 +205,7 @@ def test_a_budget_of_the_command_line_ends_a_lightning_training_and_the_script_g
     pytest.importorskip("lightning")
     script = LIGHTNING.format(library="pytorch_lightning") + "    fit(max_epochs=100_000)\n    print('after it')\n"
     # 100 s of 360 W: enough for all imports, and not for the training, which is forecast
-    done = greenlove(script, "--max-energy-kwh", "0.01", "--on-overrun", "stop")
+    done = greenlove(script, "--max-energy", "0.01", "--on-overrun", "stop")
     assert done.stdout == "after it\n" and "training stops after this batch" in done.stderr
     (part,) = runs_of_script()
     assert part.summary.status == "stopped" and 0 < part.summary.epochs_done < 100_000
@@ -217,7 +217,7 @@ def test_ranks_of_torchrun_are_one_training_and_a_budget_only_warns_them():
     script = LIGHTNING.format(library="lightning.pytorch") + "    fit(devices=2, strategy='ddp')\n"
     done = greenlove(
         script,
-        *("--on-overrun", "stop", "--max-energy-kwh", "5"),
+        *("--on-overrun", "stop", "--max-energy", "5"),
         launcher=("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"),
     )
     assert done.stderr.count("on_overrun stop: several processes train") == 1

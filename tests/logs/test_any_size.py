@@ -435,9 +435,7 @@ def test_the_summary_of_the_command_line_takes_the_same_options(logs):
 
     difference = ", not 2.594213778e-05"  # behind the path, which is shortened where it is long
     plain, verified = (
-        [*CliRunner().invoke(cli, ["summary", str(logs), *more]).output.split()] for more in ([], ["--verify"])
+        [*CliRunner().invoke(cli, ["report", str(logs), *more]).output.split()] for more in (["--text"], ["--verify"])
     )
     assert difference not in " ".join(plain)
     assert difference in " ".join(verified)
-    refused = CliRunner().invoke(cli, ["summary", str(logs), "--engine", "dask"])
-    assert refused.exit_code == 2 and "--scheduler" in refused.output

@@ -142,11 +142,11 @@ def test_sums_the_watch_and_declarations_call_it_a_comparison(tmp_path: Path):
     def said(*arguments: str) -> str:
         return CliRunner().invoke(cli, [*arguments, str(tmp_path)]).output
 
-    kinds = [line.split()[0] for line in said("summary", "--by", "kind").splitlines() if line]
+    kinds = [line.split()[0] for line in said("report", "--by", "kind").splitlines() if line]
     assert {"training", "comparison"} <= set(kinds) and "exploration" not in kinds
     assert "compared" in said("watch", "--once") and "explored" not in said("watch", "--once")
     assert "1 training run and 1 comparison" in " ".join(said("report", "--format", "sci").split())
-    assert "exploration" not in said("forecast")
+    assert "exploration" not in said("report", "--format", "forecasts")
     content = document(tmp_path)
     rows = [row for block in content.blocks if isinstance(block, Table) for row in block.rows]
     assert any("b-comparison" in row[0] and "comparison" in row[1:3] for row in rows)

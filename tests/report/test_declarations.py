@@ -214,7 +214,7 @@ def test_a_paper_in_latex_compiles_whatever_a_log_says(tmp_path: Path) -> None:
 
 
 def ledger_rows(log_dir: Path, *arguments: str) -> tuple[list[dict[str, str]], str]:
-    shown = CliRunner().invoke(cli, ["summary", str(log_dir), "--ledger", *arguments], catch_exceptions=False)
+    shown = CliRunner().invoke(cli, ["report", str(log_dir), "--format", "ledger", *arguments], catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
     return list(csv.DictReader(io.StringIO(shown.stdout))), shown.stderr
 
@@ -224,7 +224,7 @@ def test_simulated_runs_are_left_out_of_the_ledger_unless_asked_for(tmp_path):
     written(tmp_path, "made-up", fields={"meter": "simulated"})
     rows, said = ledger_rows(tmp_path)
     assert [row["run_id"] for row in rows] == ["real"] and "1 simulated run left out; --include-simulated" in said
-    refused = CliRunner().invoke(cli, ["summary", str(tmp_path / "made-up"), "--ledger"])
+    refused = CliRunner().invoke(cli, ["report", str(tmp_path / "made-up"), "--format", "ledger"])
     assert refused.exit_code == 1 and "--include-simulated writes them" in refused.output
     rows, said = ledger_rows(tmp_path, "--include-simulated")
     assert {row["run_id"]: row["simulated"] for row in rows} == {"real": "no", "made-up": "yes"}

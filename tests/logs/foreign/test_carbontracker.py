@@ -86,13 +86,13 @@ def test_the_verbs_flag_what_carbontracker_predicted(monitored_in_part):
         assert done.exit_code == 0, done.output
         return done.output
 
-    table = text("summary", str(monitored_in_part))
+    table = text("report", str(monitored_in_part), "--text")
     assert "158 kWh" in table and "The sums hold carbontracker's prediction" in table
-    rows = json.loads(text("summary", str(monitored_in_part), "--json"))["groups"]
+    rows = json.loads(text("report", str(monitored_in_part), "--json"))["groups"]
     assert (rows[0]["energy_kwh"], rows[0]["predicted"]) == (pytest.approx(158.0), 1)
-    forecasts = text("forecast", str(monitored_in_part), "--of", "energy")
-    assert "(carbontracker's)" in forecasts and "158 kWh" in forecasts and "no interval" in forecasts
-    (row,) = json.loads(text("forecast", str(monitored_in_part), "--json"))["forecasts"]
+    forecasts = text("report", str(monitored_in_part), "--format", "forecasts")
+    assert "(carbontracker's)" in forecasts and "8 d 8 h" in forecasts and "no interval" in forecasts
+    (row,) = json.loads(text("report", str(monitored_in_part), "--format", "forecasts", "--json"))["forecasts"]
     assert (row["forecast"], row["lower"], row["level"], row["has_held"]) == (200 * 3600.0, None, None, None)
     projected = " ".join(text("project", str(monitored_in_part), "--verbose").split())
     assert "as carbontracker predicted, which gives no interval" in projected

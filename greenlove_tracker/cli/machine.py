@@ -1,8 +1,7 @@
-"""``config``: the settings that count here, where each comes from, and what is wrong with them."""
+"""``doctor``, ``config`` and ``demo``: this machine, its settings, and the whole story on it."""
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import fields
 from typing import Any
@@ -10,13 +9,34 @@ from typing import Any
 import click
 
 from greenlove_tracker import config_files
-from greenlove_tracker.cli.base import Verb, cli, json_option, show_screen
-from greenlove_tracker.config import SettingOrigin, Settings, setting_names, settings_with_origins
-from greenlove_tracker.errors import SettingError
+from greenlove_tracker.cli.base import Verb, cli, country_option, json_option, log_dir_option, show_json, show_screen
+from greenlove_tracker.config import Settings, load_settings, setting_names, settings_with_origins
+from greenlove_tracker.errors import MissingExtraError, SettingError
 from greenlove_tracker.phases import phases_text
 from greenlove_tracker.rendering import terminal
 
-_DEFAULT = SettingOrigin()
+
+@cli.command(short_help="Check what this machine can measure, and what to fix.")
+@json_option
+@click.option("--print-udev", is_flag=True, help="print the udev rule that keeps the CPU's energy counter readable")
+@click.option("--country", help="where this runs; default: the setting")
+@click.option("--intensity", metavar="NAME", default="", help="ask a service for the carbon intensity now; live: all")
+def doctor(as_json: bool, print_udev: bool, country: str | None, intensity: str) -> None:
+    """Check how each component will be measured, what is missing, and the exact fix.
+
+    The network is used only with --intensity.
+    """
+    from greenlove_tracker import doctor
+
+    if print_udev:
+        click.echo(doctor.UDEV_RULE)
+        return
+    diagnosis = doctor.examine(load_settings({"country": country}), intensity)
+    if as_json:
+        show_json(diagnosis.as_dict())
+    else:
+        click.echo(diagnosis.as_text())
+    raise SystemExit(0 if diagnosis.can_measure else 1)
 
 
 @cli.group(short_help="Show the effective settings, and check them.")
@@ -40,11 +60,19 @@ def show(as_json: bool) -> None:
             raise
         show_screen("\n".join(_unchecked()))
         raise SystemExit(1) from None
+    values = {name: _text(getattr(settings, name)) for name in setting_names()}
     if as_json:
-        click.echo(json.dumps({"settings": _record(settings, origins), "notes": settings.notes}, indent=2))
+        found = {
+            name: {
+                "value": text if name == "phases" else getattr(settings, name),
+                "from": origins[name].where if name in origins else "default",
+            }
+            for name, text in values.items()
+        }
+        show_json({"settings": found, "notes": settings.notes})
         return
     defaults = {field.name: field.default for field in fields(Settings)}
-    rows = [(name, _text(getattr(settings, name)), origin.where) for name, origin in sorted(origins.items())]
+    rows = [(name, values[name], origin.where) for name, origin in sorted(origins.items())]
     lines = terminal.table(rows, "<<<") if rows else ["Nothing is set."]
     unset = [f"{name}={_text(defaults[name])}" for name in setting_names() if name not in origins]
     lines += ["", *terminal.wrap(f"Defaults: {', '.join(unset)}", "", "  ")]
@@ -62,7 +90,7 @@ def check(as_json: bool) -> None:
 
     problems = setting_problems()
     if as_json:
-        click.echo(json.dumps({"problems": problems}, indent=2))
+        show_json({"problems": problems})
     else:
         show_screen("\n".join(problems) if problems else "No mistakes found.")
     if problems:
@@ -79,17 +107,6 @@ def _unchecked() -> list[str]:
     return [*(f"! {problem}" for problem in setting_problems()), *table, *terminal.table(rows, "<<<")]
 
 
-def _record(settings: Settings, origins: dict[str, SettingOrigin] | Any) -> dict[str, Any]:
-    return {
-        name: {
-            "value": _text(value) if name == "phases" else value,
-            "from": origins.get(name, _DEFAULT).where or "default",
-        }
-        for name in setting_names()
-        for value in (getattr(settings, name),)
-    }
-
-
 def _text(value: Any) -> str:
     """Return a value as a variable would hold it."""
     if isinstance(value, tuple):
@@ -97,3 +114,18 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else f"{value}"
+
+
+@cli.command(short_help="Tell the whole story in a minute: explore, train, compare, report.")
+@log_dir_option
+@click.option("-o", "--output", metavar="FILE", help="the report, a PDF; HTML beside; default demo.pdf")
+@country_option
+def demo(log_dir: str | None, output: str | None, country: str | None) -> None:
+    """Forecast and track a small network that learns digits, compare an example with other GPUs, and write a report."""
+    from importlib.util import find_spec
+
+    if find_spec("sklearn") is None:
+        raise MissingExtraError('the demo needs scikit-learn: pip install "greenlove-tracker[demo]"')
+    from greenlove_tracker import demo as story
+
+    story.main(output or "demo.pdf", country, log_dir)
