@@ -12,24 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenlove_tracker import console
-from greenlove_tracker.cli.base import (
-    BY_CTRL_C,
-    CommandVerb,
-    answer,
-    changed_task,
-    cli,
-    country_option,
-    csv_option,
-    group_option,
-    json_option,
-    log_dir_option,
-    logs_of,
-    needs_torch,
-    page_option,
-    technique_names,
-    verbose_option,
-    wrote,
-)
+from greenlove_tracker.cli import base
 from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
@@ -44,8 +27,8 @@ _PAGE = "comparison.html"  # in the run's directory
 _GPU = "an NVIDIA GPU"
 
 
-@cli.command(
-    cls=CommandVerb,
+@base.cli.command(
+    cls=base.CommandVerb,
     options={"total_epochs": "--epochs", "repeats": "--repeats", "techniques": "--techniques"},
     short_help="Measure what saves time and energy, or compare logged runs.",
 )
@@ -55,16 +38,16 @@ _GPU = "an NVIDIA GPU"
 @click.option("--budget", "budget_s", type=float, help="seconds for all trials together; default 120")
 @click.option("--full", is_flag=True, help="train to the end with and without each, and compare accuracy too")
 @click.option("--epochs", type=int, help="epochs of the whole training; default: what the task says")
-@country_option
-@page_option
-@json_option
-@verbose_option
-@csv_option
+@base.country_option
+@base.page_option
+@base.json_option
+@base.verbose_option
+@base.csv_option
 @click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
 @click.option("--repeats", type=int, help="with --full: repeat all with the following seeds; default 1")
 @click.option("--seed", type=int, help="seed of all random states; default 0")
-@group_option
-@log_dir_option
+@base.group_option
+@base.log_dir_option
 def compare(
     targets: tuple[str, ...],
     lists: bool,
@@ -116,7 +99,7 @@ def _training(*, keeps_stdout: bool) -> Iterator[None]:
             yield
     except KeyboardInterrupt:  # click would call it aborted, with code 1
         console.say("greenlove compare: stopped by Ctrl-C, before anything could be told")
-        raise SystemExit(BY_CTRL_C) from None
+        raise SystemExit(base.BY_CTRL_C) from None
 
 
 def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None, is_stopped: bool = False) -> None:
@@ -127,12 +110,12 @@ def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None,
     content = comparison_document(comparison, groups)
     if page is not None:
         try:
-            wrote(write_document(content, page))
+            base.wrote(write_document(content, page))
         except UsageError as error:
             console.say(f"greenlove  {error}")
-    answer(content, comparison, comparison_csv(comparison))
+    base.answer(content, comparison, comparison_csv(comparison))
     if is_stopped:
-        raise SystemExit(BY_CTRL_C)
+        raise SystemExit(base.BY_CTRL_C)
 
 
 def _compare_techniques(
@@ -151,7 +134,7 @@ def _compare_techniques(
     **settings: str | None,
 ) -> tuple[Any, ...]:
     """Return the comparison, its runs, and where its page goes."""
-    names = technique_names(techniques)
+    names = base.technique_names(techniques)
     if not names:
         raise UsageError(
             f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
@@ -161,10 +144,10 @@ def _compare_techniques(
         raise UsageError("--full trains to the end: leave --budget out")
     if repeats is not None and not full:
         raise UsageError("--repeats is of whole trainings: give --full too")
-    needs_torch("comparing")
+    base.needs_torch("comparing")
     from greenlove_tracker.exploration.task import load_task_function
 
-    task = changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
+    task = base.changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     given["log_dir"] = load_settings().log_dir if log_dir is None else log_dir
     given["seed"] = seed or 0
@@ -245,7 +228,7 @@ def _runs_of(target: str) -> list[Run]:
     Raises:
         UsageError: where there is none.
     """
-    runs = [run for run in logs_of(target).readable() if not run.is_exploration]
+    runs = [run for run in base.logs_of(target).readable() if not run.is_exploration]
     if not runs:
         raise UsageError(f"{target} holds explorations or comparisons only: whole runs are compared")
     return runs

@@ -16,8 +16,8 @@ from greenlove_tracker.cli.base import (
     log_dir_option,
     logs_of,
     needs_torch,
+    show,
     show_json,
-    show_screen,
     within_option,
     within_s,
 )
@@ -99,7 +99,7 @@ def _forecast_again(
     from greenlove_tracker.extrapolation.time_fit import time_fit
     from greenlove_tracker.logs.tables import QUANTITIES
     from greenlove_tracker.logs.trials import explored_plan
-    from greenlove_tracker.report.screens import forecast_screen
+    from greenlove_tracker.report.exploration_report import exploration_document
 
     logs = logs_of(log_dir)
     run = logs.latest_exploration()
@@ -112,4 +112,4 @@ def _forecast_again(
         show_json({"plan": plan, **estimates, "warnings": [str(one) for one in forecast.warnings]})
         return
     fit = None if limit_s is None else time_fit(forecast, limit_s)
-    show_screen(forecast_screen(forecast, run.trials, time.time(), fit))
+    show(exploration_document(forecast, run.trials, now_utc_s=time.time(), fit=fit))

@@ -15,22 +15,7 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker import format as fmt
-from greenlove_tracker.cli.base import (
-    HOURS,
-    CommandVerb,
-    answer,
-    become,
-    check_command,
-    cli,
-    json_option,
-    page_option,
-    show_json,
-    verbose_option,
-    wait_first,
-    within_option,
-    within_time,
-    wrote,
-)
+from greenlove_tracker.cli import base
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import P99, Estimate, Forecast
@@ -58,11 +43,13 @@ _OPTIONS = {
 _CHAIN = "chain"
 
 
-@cli.command(cls=CommandVerb, options=_OPTIONS, short_help="Find when and where a training emits or costs least.")
+@base.cli.command(
+    cls=base.CommandVerb, options=_OPTIONS, short_help="Find when and where a training emits or costs least."
+)
 @click.argument("log_dir", required=False)
-@click.option("--hours", type=HOURS, help="hours the training takes, instead of a log")
-@click.option("--kwh", type=HOURS, help="its energy; default: the log's")
-@within_option
+@click.option("--hours", type=base.HOURS, help="hours the training takes, instead of a log")
+@click.option("--kwh", type=base.HOURS, help="its energy; default: the log's")
+@base.within_option
 @click.option("--country", metavar="A,B", help="where it can run, here first: DE,GB,US-CA; default: the log's")
 @click.option(
     "--intensity",
@@ -74,7 +61,7 @@ _CHAIN = "chain"
 @click.option(
     "--emit", metavar="KIND", help="print a job file that starts COMMAND then: slurm, at, k8s; chain: jobs in a row"
 )
-@page_option
+@base.page_option
 @click.option("--electricity-price", type=float, help="USD per kWh, the same at all hours")
 @click.option("--every", metavar="day|week|DAY", help="with --emit k8s: repeat it")
 @click.option("--image", help="with --emit k8s: container image")
@@ -83,8 +70,8 @@ _CHAIN = "chain"
 @click.option("--threshold", type=float, metavar="G", help="start COMMAND when the grid is at or below G gCO2e/kWh")
 @click.option("--max-wait", default="6h", metavar="SPAN", help="with --threshold: start anyway after this; default 6h")
 @click.option("--dry-run", is_flag=True, help="with --threshold: show what it would do now, and start nothing")
-@json_option
-@verbose_option
+@base.json_option
+@base.verbose_option
 def plan(
     log_dir: str | None,
     hours: float | None,
@@ -145,14 +132,14 @@ def plan(
     )
     document = plan_document(advice, job.about)
     if emit is None:
-        answer(document, plan_record(advice, job.about))
+        base.answer(document, plan_record(advice, job.about))
         return
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.build import write_document
 
     file = _job_file(emit, every, image, command, advice, job, now)  # before the screen: a refusal comes alone
     if page is not None:
-        wrote(write_document(document, page))
+        base.wrote(write_document(document, page))
     console.say(terminal.render(document, brief=not is_verbose))
     click.echo(file, nl=not file.endswith("\n"))
 
@@ -179,7 +166,7 @@ def _start_below(
 
     checked_threshold(threshold)
     checked_span_s(max_wait, "max_wait")
-    check_command(command)
+    base.check_command(command)
     intensity = intensity or load_settings().intensity or "live"
     source = average_intensity(intensity, country)
     if is_dry:
@@ -192,9 +179,9 @@ def _start_below(
         when = "at once" if is_low else f"at or below {threshold:g}, after {max_wait} at the latest"
         click.echo(f"{found}\nA dry run: nothing is started. This would start {when}: {shlex.join(command)}")
         return
-    wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
+    base.wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
     if command:
-        become(command)
+        base.become(command)
 
 
 def _check_emit(
@@ -241,7 +228,7 @@ def _plan_chain(
         checkpoints=checkpoints,
     )
     if as_json:
-        show_json(chain_record(planned, job.about))
+        base.show_json(chain_record(planned, job.about))
         return
     console.say(terminal.render(chain_document(planned, job.about, is_longest=job.longest_s is not None)))
     click.echo(planned.script(), nl=False)
@@ -308,7 +295,7 @@ def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
     from greenlove_tracker.scheduling.times import WHEN_FORMS, parse_when
 
     if text is not None:
-        return within_time(text, now)
+        return base.within_time(text, now)
     if not settings.deadline_utc:
         raise UsageError(f"give --within, how soon the training must be done: 24h, {WHEN_FORMS}")
     # As the setting has it everywhere, a time without a zone is in UTC; on the command line it is local.

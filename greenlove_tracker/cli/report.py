@@ -265,17 +265,15 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
 def _show_forecasts(logs: Logs, *, as_json: bool, as_csv: bool) -> None:
     """Show each run's forecast of its time beside its outcome."""
     from greenlove_tracker.logs.csvio import csv_text
-    from greenlove_tracker.report.screens import forecast_table
-    from greenlove_tracker.report.wording import outcome_of, time_limit_sentence
+    from greenlove_tracker.report.forecast_report import forecasts_document, outcome_of, time_limit_sentence
 
-    n_explorations, found, time_limits = 0, [], []
+    found, time_limits = [], []
     for run in logs.readable():
         if run.is_exploration:
-            n_explorations += not run.is_comparison
             continue
         found.append(outcome := outcome_of(run, "duration_s"))
         if outcome is not None and outcome.time_fit is not None:
-            time_limits.append(f"{run.run_id}: {time_limit_sentence(run)}")
+            time_limits.append(f"{run.run_id}: {time_limit_sentence(run)}.")
     outcomes = [outcome for outcome in found if outcome is not None]
     rows = [outcome.as_dict() for outcome in outcomes]
     if as_json:
@@ -283,8 +281,7 @@ def _show_forecasts(logs: Logs, *, as_json: bool, as_csv: bool) -> None:
     elif as_csv:
         click.echo(csv_text(list(rows[0]), rows) if rows else "", nl=False)
     else:
-        n_without = len(found) - len(outcomes)
-        show_screen(forecast_table(outcomes, "duration_s", n_without, n_explorations, time_limits))
+        show(forecasts_document(outcomes, "duration_s", len(found) - len(outcomes), time_limits))
 
 
 def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str], *, as_json: bool) -> None:
@@ -292,7 +289,7 @@ def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str], *, as_json: bool
     from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
     from greenlove_tracker.logs.schema import unit_of
     from greenlove_tracker.logs.tables import QUANTITIES
-    from greenlove_tracker.report.screens import sweep_screen
+    from greenlove_tracker.report.forecast_report import sweep_document
 
     of_group = " or ".join(groups) or None
     done = [
@@ -314,7 +311,7 @@ def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str], *, as_json: bool
         found = {"runs": n_runs, "project": of_group, "seen": len(done), "totals": totals, "unknown": n_unknown}
         show_json(found | {"warnings": warnings})
     else:
-        show_screen(sweep_screen(n_runs, totals, n_unknown, len(done), warnings, of_group))
+        show(sweep_document(n_runs, totals, n_unknown, len(done), warnings, of_group))
 
 
 def _declaration(form: str, logs: Logs, chosen: dict[str, Any], **asked: Any) -> str:

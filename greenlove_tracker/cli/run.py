@@ -16,20 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from greenlove_tracker.cli.base import (
-    BY_CTRL_C,
-    Verb,
-    become,
-    check_command,
-    cli,
-    country_option,
-    group_option,
-    log_dir_option,
-    wait_first,
-    within_option,
-    within_s,
-    within_time,
-)
+from greenlove_tracker.cli import base
 from greenlove_tracker.config import DEFAULT_LOG_DIR, is_strict, load_settings
 from greenlove_tracker.errors import SettingError, UsageError, whole_number
 from greenlove_tracker.records import RunStatus
@@ -39,11 +26,12 @@ from greenlove_tracker.units import SECONDS_PER_HOUR
 if TYPE_CHECKING:
     from greenlove_tracker.runner import ScriptOutcome
 
+_OTHER_LINES = 9  # of the screen of watch, beside its runs
 _LOOK_S = 2.0  # between two looks at what runs
 _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
-class _Run(Verb):
+class _Run(base.Verb):
     """Tells ``run train.py`` from ``run -- any command``; click itself drops the dashes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -56,8 +44,8 @@ class _Run(Verb):
 def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options of ``run``, those that are asked for first before the others."""
     options = [
-        country_option,
-        group_option,
+        base.country_option,
+        base.group_option,
         click.option("--epochs", type=int, help="epochs the script trains; default: from its own arguments"),
         click.option(
             "--price",
@@ -65,7 +53,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             type=float,
             help="machine price, USD per GPU and hour; replaces electricity as the cost",
         ),
-        within_option,
+        base.within_option,
         click.option("--max-cost", "max_cost_usd", type=float, help="cost budget, USD"),
         click.option(
             "--on-overrun",
@@ -80,7 +68,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--max-wait", metavar="SPAN", help="with --start: begin anyway after this long, such as 12h"),
         click.option("--dry-run", is_flag=True, help="with --start: show when it would begin, and run nothing"),
         click.option("--tags", help="words to find the run by, comma-separated; tag a paper's runs 'final'"),
-        log_dir_option,
+        base.log_dir_option,
         click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
         click.option(
             "--carbon-intensity",
@@ -113,7 +101,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@cli.command(
+@base.cli.command(
     cls=_Run,
     short_help="Run and track a script or any command.",
     context_settings={"allow_interspersed_args": False},
@@ -166,7 +154,7 @@ def run(
         raise UsageError("--max-wait and --dry-run say what --start does: give --start best, or a time")
     if start is not None:
         if is_command:
-            check_command(command)
+            base.check_command(command)
         elif not module and not Path(command[0]).exists():
             raise UsageError(f"no such script: {command[0]}")
         words = [*(["-m"] if module else []), *command]
@@ -186,7 +174,7 @@ def run(
         every = " (greenlove config check names every mistake)" if isinstance(error, SettingError) else ""
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}{every}")
         python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
-        become(command if is_command else (*python, *command))
+        base.become(command if is_command else (*python, *command))
     _show(outcome)
     _leave(outcome)
 
@@ -194,9 +182,9 @@ def run(
 def _limit(within: str, options: Mapping[str, Any], *, is_waiting: bool) -> dict[str, Any]:
     """Return the setting that ``--within`` gives: a time budget from now on; of a wait, the time that it must keep."""
     if not is_waiting and options["max_hours"] is None:
-        return {"max_hours": within_s(within) / SECONDS_PER_HOUR}
+        return {"max_hours": base.within_s(within) / SECONDS_PER_HOUR}
     before_wait = deadline_after_wait(os.environ)  # "tomorrow" was another day before the wait
-    return {"deadline_utc": within_time(within).isoformat() if before_wait is None else before_wait}
+    return {"deadline_utc": base.within_time(within).isoformat() if before_wait is None else before_wait}
 
 
 def _hold_back(
@@ -227,9 +215,9 @@ def _hold_back(
     if dry_words is not None:
         click.echo(f"{held.plan_text()}\n\nA dry run: nothing is started. Then this would be: {shlex.join(dry_words)}")
         return False
-    wait_first(lambda: held.wait(quiet=settings.verbose == 0))
+    base.wait_first(lambda: held.wait(quiet=settings.verbose == 0))
     if own_arguments is not None and "numpy" in sys.modules and os.name != "nt":
-        become([sys.executable, *own_arguments])
+        base.become([sys.executable, *own_arguments])
     return True
 
 
@@ -263,7 +251,7 @@ def _leave(outcome: ScriptOutcome) -> NoReturn:
     sys.exit(outcome.exit_code)
 
 
-@cli.command(short_help="Show what is running now.")
+@base.cli.command(short_help="Show what is running now.")
 @click.argument("log_dir", required=False)
 @click.option("--once", is_flag=True, help="print once and exit; the default where stdout is no terminal")
 def watch(log_dir: str | None, once: bool) -> None:
@@ -271,28 +259,28 @@ def watch(log_dir: str | None, once: bool) -> None:
 
     Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
     """
-    from greenlove_tracker.console import LiveScreen, is_terminal
+    from greenlove_tracker.console import LiveScreen
     from greenlove_tracker.logs.directory import FollowedDirectory
     from greenlove_tracker.logs.storage import place
-    from greenlove_tracker.report.watch_screen import MOST_ENDED, watch_screen
+    from greenlove_tracker.rendering import terminal
+    from greenlove_tracker.report.watch import MOST_ENDED, watch_document
 
     path = place(load_settings().log_dir if log_dir is None else log_dir)
     is_live = LiveScreen.is_possible() and not once
     if path.exists() != path.is_dir() or not (is_live or path.exists()):
         raise UsageError(f"{path} is not a directory of logs; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
     followed = FollowedDirectory(path)
-    size = shutil.get_terminal_size()
     if not is_live:
-        width = size.columns if is_terminal(sys.stdout) or "COLUMNS" in os.environ else 100
-        click.echo(watch_screen(followed.look(MOST_ENDED), time.time(), width=width))
+        base.show(watch_document(followed.look(MOST_ENDED), time.time()))
         return
     try:
         with LiveScreen() as screen:
             while True:
                 begun_s, size = time.monotonic(), shutil.get_terminal_size()  # it may be drawn wider
-                seen = followed.look(MOST_ENDED)
-                screen.draw(watch_screen(seen, time.time(), width=size.columns, height=size.lines))
+                most = max(1, size.lines - MOST_ENDED - _OTHER_LINES)
+                seen = watch_document(followed.look(MOST_ENDED), time.time(), most=most)
+                screen.draw(terminal.render(seen, width=min(size.columns, terminal.WIDTH)))
                 took_s = time.monotonic() - begun_s
                 time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))
     except KeyboardInterrupt:  # the only way out; click would call it aborted, with code 1
-        raise SystemExit(BY_CTRL_C) from None
+        raise SystemExit(base.BY_CTRL_C) from None

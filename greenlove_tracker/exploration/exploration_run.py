@@ -225,7 +225,7 @@ class ExplorationRun(TrialSession):
         notes += [wording.sentence(kind)] if kind else []
         notes += [f"No other GPUs: {why_none}."] if why_none else []
         elsewhere = [] if why_none else [f"greenlove project {shown}"]
-        steps = [f"{shown}/dashboard.html", *elsewhere, f"greenlove forecast {shown} --epochs N    no new run needed"]
+        steps = [f"{shown}/dashboard.html", *elsewhere, f"greenlove explore {shown} --epochs N    no new run needed"]
         said = exploration_document(
             forecast, self.record.trials, now_utc_s=now_utc_s, fit=fit, notes=notes, next_steps=steps
         )
