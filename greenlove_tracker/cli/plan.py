@@ -157,8 +157,11 @@ def _start_below(
     It starts at once where no hourly intensity is known, as without a network.
     """
     from greenlove_tracker.grid.live.intensity import IntensityUnavailable
+    from greenlove_tracker.scheduling.wait_loop import KnownIntensity
     from greenlove_tracker.scheduling.waiting import (
+        UNKNOWN_INTENSITY,
         average_intensity,
+        below_threshold,
         checked_span_s,
         checked_threshold,
         wait_for_low_carbon,
@@ -170,13 +173,14 @@ def _start_below(
     intensity = intensity or load_settings().intensity or "live"
     source = average_intensity(intensity, country)
     if is_dry:
+        now = datetime.now(UTC)
         try:
             point = source.now().point
-            is_low = point.gco2e_per_kwh <= threshold
-            found = f"{point.gco2e_per_kwh:.0f} gCO2e/kWh now, by {point.source}"
+            found = f"{KnownIntensity.of(point, now)}, {point.basis}"
+            why = below_threshold(threshold, lambda: source)(now, None).explanation
         except IntensityUnavailable as error:
-            is_low, found = True, f"no intensity is known: {error}"
-        when = "at once" if is_low else f"at or below {threshold:g}, after {max_wait} at the latest"
+            found = why = f"{UNKNOWN_INTENSITY}: {error}"
+        when = f"at once ({why})" if why else f"at or below {threshold:g}, after {max_wait} at the latest"
         click.echo(f"{found}\nA dry run: nothing is started. This would start {when}: {shlex.join(command)}")
         return
     base.wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))

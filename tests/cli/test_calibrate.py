@@ -28,7 +28,7 @@ def test_a_run_is_calibrated_and_every_report_says_so(tmp_path) -> None:
         path = tmp_path / f"report.{target}"
         assert invoke("report", str(tmp_path / "20261122T034044-7f3b"), "-o", str(path)).exit_code == 0
         text = path.read_text()
-        assert "calibrated: energy ×1.25" in text and "PDU 7" in text and "95% range" in text
+        assert "calibrated: energy ×1.25" in text and "PDU 7" in text and "22.5 Wh" in text
 
 
 def test_what_is_missing_is_named(tmp_path) -> None:
