@@ -8,9 +8,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from greenlove_tracker.experiments.definition import MOST_RUNS
-from greenlove_tracker.experiments.definition_file import OWN_PLACES
-from greenlove_tracker.experiments.file_sections import SECTIONS, MatrixSection
+from greenlove_tracker.experiments.definition import OWN_PLACES, SECTIONS, MatrixSection
 
 EXAMPLE = """\
 name: digits
@@ -39,26 +37,25 @@ outputs: {directory: results/digits, reports: [html, pdf]}
 
 PAGE = Path(__file__).parent / "reference" / "experiment.md"
 
-_RULES = f"""\
-Only `name` and `task` are needed. A mistake is said with its line and with what to write instead, up to ten at once.
+_RULES = """\
+Only `name` and `task` are needed. Each mistake is said with its line and with what to write instead.
 
-**YAML.** The file is YAML 1.2 with its core schema, as [the specification](https://yaml.org/spec/1.2.2/#103-core-schema)
-has it: `NO`, `yes`, `on`, `10:30`, `2026-11-22` and `1_000` are texts; `1e-3`, `.5`, `0x1F` and `0o17` are numbers, and
-`017` is 17; only `true` and `false` are truth values. A key stands once. There are no tags and no merge keys (`<<`);
-anchors and aliases are as usual. One document, UTF-8, at most 256 KiB.
+**YAML.** Each value is a text, as it is written: `NO`, `10:30`, `2026-11-22` and `1e-3` stay what they are. A key that
+takes a number reads the text as one. In the options of a technique numbers, `true` and `false` are told by themselves.
+A key stands once. One document, UTF-8.
 
 **Paths** start at the file's own directory. So the same command finds what lies there, and goes on with it, wherever it
 is called from.
 
-**Environment variables.** `${{NAME}}` in `arguments` and in a named argument of `matrix` is put in by the process
-that trains, at the last moment; `$$` is a dollar. Neither the log nor a report ever holds the value. Everywhere else it
-is refused, for the log holds everything else. Within `[ ]` it needs quotes: `"${{TOKEN}}"`.
+**Environment variables.** `${NAME}` in `arguments` and in a named argument of `matrix` is put in by the process
+that trains, at the last moment; `$$` is a dollar. Neither the log nor a report ever holds the value. Within `[ ]` it
+needs quotes: `"${TOKEN}"`.
 
 **Arms.** A technique is `amp-bf16`, `grad-accumulation=4`, or a name with its options:
-`early-stopping: {{patience: 5}}`. `greenlove compare --list` names them all.
+`early-stopping: {patience: 5}`. `greenlove compare --list` names them all.
 
 **Matrix.** A named argument is handed on as `--lr=1e-3`, one with a single dash as `-l 1e-3`, after those of
-`arguments`. What stands in the matrix cannot stand above it too. All together are at most {MOST_RUNS:,} trainings.
+`arguments`. What stands in the matrix cannot stand above it too.
 
 **Order.** Seed by seed, and in each combination by combination, all arms follow one another; who is first takes turns,
 so that what drifts, such as the temperature of a GPU, favours none.

@@ -39,7 +39,8 @@ RUN = {
     "plan_stop": "of an exploration: epochs and their probabilities, where early stopping may end the training",
     "continues": "the run that this one resumes; its speed is expected of this one until it says more",
     "time_limit_s, time_limit_source": "the earliest of deadline, `max_hours` and end of the Slurm job, from the start",
-    "wait_s, wait_reason": "time waited before the run (`greenlove wait`, `greenlove run --start`); why that ended",
+    "wait_s, wait_reason": "time waited before the run (`greenlove plan --threshold`, `greenlove run --start`); why "
+    "that ended",
     "intensity_at_request_gco2e_per_kwh, intensity_at_start_gco2e_per_kwh": "the grid's when that wait began and "
     "ended, where it was known",
     "part_of": "the first run of the script under `greenlove run`, where that made several; none holds anything of "

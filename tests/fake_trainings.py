@@ -79,9 +79,14 @@ def replace_outputs(experiment: Experiment, outputs: Path, **changes: Any) -> Ex
 class FakeTraining:
     """One training: a stand-in for ``one_run``."""
 
-    def __init__(self, file: str, key: str, result_fd: int) -> None:
+    def __init__(self, file: str, key: str, answer: str) -> None:
         content = json.loads(Path(file).read_text())
-        self.outputs, self.name, self.key, self.result_fd = Path(content["outputs"]), content["name"], key, result_fd
+        self.outputs, self.name, self.key, self.answer_file = (
+            Path(content["outputs"]),
+            content["name"],
+            key,
+            Path(answer),
+        )
         self.how = content["how"].get(key, "finish")
         self.checkpoint = self.outputs / "checkpoints" / key / "epoch"
         self.before = json.loads(self.checkpoint.read_text()) if self.checkpoint.exists() else {}
@@ -101,9 +106,6 @@ class FakeTraining:
     def fail(self, reason: str) -> None:
         self.log(1, "failed")
         self.answer("failed", reason)
-
-    def not_run(self, reason: str) -> None:
-        self.answer("not-run", reason)
 
     def stop_by_budget(self, reason: str) -> None:
         limits = {name: value for name, value in os.environ.items() if name.startswith(("GREENLOVE_M", "GREENLOVE_ON"))}
@@ -153,8 +155,7 @@ class FakeTraining:
         self.checkpoint.write_text(json.dumps({"epoch": epoch, "run_id": self.run_id}))
 
     def answer(self, outcome: str, reason: str = "") -> None:
-        line = json.dumps({"outcome": outcome, "run_id": self.run_id, "reason": reason}) + "\n"
-        os.write(self.result_fd, line.encode())
+        self.answer_file.write_text(json.dumps({"outcome": outcome, "reason": reason}))
 
     def log(self, epochs: int, status: str | None) -> None:
         fields = {"experiment": self.name, "experiment_run": self.key, "country": "DE"}
@@ -204,7 +205,7 @@ def main() -> int:
     """Run the experiment of a file, or one training of it."""
     what, file, *more = sys.argv[1:]
     if what == "train":
-        FakeTraining(file, more[0], int(more[2])).run()
+        FakeTraining(file, *more[:2]).run()
         return 0
     from greenlove_tracker.experiments import runner  # which no training waits for
 

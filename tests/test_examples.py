@@ -25,8 +25,8 @@ TIME_LIMIT_S = 120  # far above what any takes: this is no measurement
 # A file that is tested elsewhere, and where.
 ELSEWHERE = {
     "compare_digits.py": "tests/techniques/test_compare_digits_example.py",
-    "experiments/carbon_sweep.yaml": "tests/experiments/test_definition_file.py",
-    "experiments/digits.yaml": "tests/experiments/test_definition_file.py",
+    "experiments/carbon_sweep.yaml": "tests/experiments/test_definition_reading.py",
+    "experiments/digits.yaml": "tests/experiments/test_definition_reading.py",
 }
 NO_NETWORK = """
 import socket

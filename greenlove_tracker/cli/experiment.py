@@ -81,7 +81,7 @@ def run(
     The exit code is 0 if all trainings have finished, 1 if one failed, 2 if the file or an option is wrong, 3 if the
     budget is used, and 130 or 143 after Ctrl-C or SIGTERM.
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.experiments.definition_file import read_experiment
+    from greenlove_tracker.experiments.definition import read_experiment
 
     if budget_s is not None and not dry_run:
         raise UsageError("--budget is the time that --dry-run explores for: give that too; the file has the budget")
@@ -115,7 +115,7 @@ def report(file: str) -> None:
 
     Nothing is trained, and torch is not needed.
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.experiments.definition_file import read_experiment
+    from greenlove_tracker.experiments.definition import read_experiment
     from greenlove_tracker.experiments.progress import ExperimentProgress
 
     described = read_experiment(file)
@@ -162,7 +162,7 @@ def _report(
 
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
     """Return what the report is made of."""
-    from greenlove_tracker.experiments.progress import PlannedRunState, budget_limits
+    from greenlove_tracker.experiments.progress import PlannedRunState
     from greenlove_tracker.logs.continued_runs import whole_training
     from greenlove_tracker.report.comparison import ExperimentRecord
 
@@ -184,7 +184,7 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
             *progress.notes,
             *(f"{run.planned.name}: {run.state}{f', {reason}' if reason else ''}" for run, reason in told),
         ),
-        budget={quantity: (use[quantity], limit) for quantity, limit in budget_limits(described.budget).items()},
+        budget={quantity: (use[quantity], limit) for quantity, limit in described.budget.limits.items()},
     )
 
 

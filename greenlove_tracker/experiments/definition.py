@@ -1,28 +1,73 @@
-"""The vocabulary of an experiment: what its file says, checked, and the trainings that it stands for."""
+"""Reads an experiment from its YAML file, and says of each mistake where it stands and what to write instead.
+
+YAML has one kind of scalar here, the text (its failsafe schema): ``1e-3`` and ``NO`` are as they are written, and each
+key's own type says what is a number. Each key is described here alone: ``docs/reference/experiment.md`` is made of it.
+Paths in a file start at the file's own directory: the same command finds the same runs wherever it is called from.
+"""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import itertools
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
 
-from greenlove_tracker.errors import UsageError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.resolver import VersionedResolver
 
-if TYPE_CHECKING:
-    from greenlove_tracker.techniques.technique import Technique
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import SettingError, UsageError
+from greenlove_tracker.grid.place import resolve_place
+from greenlove_tracker.scheduling.times import parse_span_s, parse_when
+from greenlove_tracker.secret_masking import MASK, mask_arguments, mask_secrets
+from greenlove_tracker.techniques.technique import TECHNIQUES, Technique, combined, technique_with
+from greenlove_tracker.units import SECONDS_PER_HOUR
 
-MOST_RUNS = 10_000  # of one experiment
+EXPERIMENTS_DIR = "greenlove_experiments"  # beside the file, where it names no other
+EXPORTERS = ("mlflow", "wandb", "tensorboard", "prometheus")
+_MOST_SEEDS, _MOST_SEED = 1000, 2**32 - 1  # the latter is the largest that numpy.random.seed takes
+_LENGTHS = ("epochs", "steps", "batch_size")  # of a training: above the matrix or in it
+_BUDGET = "which is of all trainings together"
+
+OWN_PLACES = {
+    "continues": "the same command goes on where an experiment stopped",
+    "country": "write country:",
+    "deadline_utc": "write schedule: {deadline: …}",
+    "export": "write exporters:",
+    "intensity": "write carbon: {intensity: …}",
+    "intensity_urls": "set GREENLOVE_INTENSITY_URLS where it runs",
+    "log_dir": "write outputs: {directory: …}",
+    "max_cost_usd": f"write budget: {{cost_usd: …}}, {_BUDGET}",
+    "max_energy_kwh": f"write budget: {{energy_kwh: …}}, {_BUDGET}",
+    "max_hours": f"write budget: {{hours: …}}, {_BUDGET}",
+    "max_kgco2e": f"write budget: {{kgco2e: …}}, {_BUDGET}",
+    "project": "write name:",
+    "stop_and_confirm": "nobody is there to answer",
+}
+"""Settings that the file has another place for, or none, and what to write instead."""
+
+Location = tuple[str | int, ...]  # of a value: ("arms", "optimised", 2)
+
+
 _KEY_DIGITS = 12
 _KEY_FORM = 1  # of what a key is made of: another one makes every key anew, so that everything is trained again
 
 # ``$$`` is a dollar, ``${NAME}`` a variable; a dollar before anything else is itself.
 _VARIABLE = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+# -- The trainings --
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,71 +121,6 @@ class PlannedRun:
     batch_size: int | None
     settings: Mapping[str, Any]
     task_sha256: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StartPolicy:
-    """The policy for when trainings begin.
-
-    Attributes:
-        start: ``now``, ``best`` (the start that is expected to emit least before the deadline), ``below`` or a time.
-        below_gco2e_per_kwh: with ``below``: wait until the carbon intensity is under it.
-        deadline: by which all is to be done; a time as ``greenlove plan`` takes it.
-        max_wait: begin after it anyway; a span such as ``6h``.
-        each: ``run``: before each training; ``experiment``: once, before the first.
-    """
-
-    start: str = "now"
-    below_gco2e_per_kwh: float | None = None
-    deadline: str = ""
-    max_wait: str = ""
-    each: str = "run"
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentBudget:
-    """Limits for all trainings together; at one, no other begins, and the one that runs is stopped and saved.
-
-    Attributes:
-        hours: of training, without waits.
-        energy_kwh: with PUE.
-        cost_usd: by the price of the machine where one is set, else of electricity.
-        kgco2e: operational.
-    """
-
-    hours: float | None = None
-    energy_kwh: float | None = None
-    cost_usd: float | None = None
-    kgco2e: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """An experiment, as its file defines it.
-
-    Attributes:
-        name: of the experiment, and the project of its runs.
-        path: of the file.
-        text: of the file, as it was written, for a report: nothing in it is expanded, and secrets are masked.
-        sha256: of the file's bytes.
-        runs: in the order in which they are trained; all arms of one combination and seed follow one another.
-        baseline: the group that the others are compared with.
-        start: when they begin.
-        budget: of them all.
-        outputs: the directory of the runs, of the checkpoints and of the reports.
-        reports: ``html``, ``pdf``, ``md``.
-    """
-
-    name: str
-    path: Path
-    text: str
-    sha256: str
-    runs: tuple[PlannedRun, ...]
-    baseline: str
-    start: StartPolicy
-    budget: ExperimentBudget
-    outputs: Path
-    reports: tuple[str, ...]
 
 
 def planned_runs(
@@ -252,6 +232,552 @@ def technique_of(choices: Sequence[TechniqueChoice]) -> Technique | None:
     """
     if not choices:
         return None
-    from greenlove_tracker.techniques.technique import combined, technique_with
-
     return combined([technique_with(choice.name, choice.options) for choice in choices])
+
+
+# -- The keys --
+
+
+class _FileSection(BaseModel):
+    """A mapping of the file: no key that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _checked_by(check: Any) -> AfterValidator:
+    """Return a validator that keeps a text which a function takes."""
+
+    def kept(text: str) -> str:
+        check(text)
+        return text
+
+    return AfterValidator(kept)
+
+
+def _check_time(text: str) -> None:
+    parse_when(text, datetime.now(UTC))
+
+
+def _check_start(text: str) -> None:
+    if text not in ("now", "best", "below"):
+        _check_time(text)
+
+
+def _check_name(text: str) -> None:
+    if not re.fullmatch(r"\w[\w.-]{0,79}", text):
+        raise UsageError(f"becomes a directory: up to 80 letters, digits, dots, - and _, not {text!r}")
+
+
+def _check_exporter(text: str) -> None:
+    if (name := text.partition("=")[0]) not in EXPORTERS or "," in text:
+        raise UsageError(f"no exporter is called {name!r}: {_nearest(name, EXPORTERS)}")
+
+
+def _check_label(text: str) -> None:
+    list(variables_in(text))
+    if not text.isprintable() or not 0 < len(text) <= 100:
+        raise UsageError("becomes part of a name: 1 to 100 characters, in one line")
+
+
+def _technique(item: Any) -> TechniqueChoice:
+    """Return the technique of an item: ``name``, ``name=value``, ``name: value`` or ``name: {option: value}``."""
+    text, given = next(iter(item.items())) if isinstance(item, dict) and len(item) == 1 else (item, None)
+    name = str(text).partition("=")[0]
+    if name not in TECHNIQUES:
+        raise UsageError(f"no technique is called {name!r}: {_nearest(name, TECHNIQUES)}")
+    if given is None or isinstance(given, dict):
+        return TechniqueChoice(text, {str(option): _typed(value) for option, value in (given or {}).items()})
+    return TechniqueChoice(f"{text}={given}", {})
+
+
+def _typed(value: Any) -> Any:
+    """Return an option of a technique as what its text is: a number, true, false or a text."""
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except (TypeError, ValueError):
+            continue
+    return {"true": True, "false": False}.get(str(value), value)
+
+
+def _seeds(value: Any) -> Any:
+    """Return the seeds 0, 1, 2 for 3."""
+    return list(range(min(int(value), _MOST_SEEDS + 1))) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _words(value: Any) -> Any:
+    return value or []  # an arm without anything behind its colon
+
+
+_Text = Annotated[str, Field(min_length=1)]
+_Length = Annotated[int, Field(ge=1, le=10**12)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _said(description: str, such_as: str, default: Any = None, **more: Any) -> Any:
+    """Return a field that may be left out, with its description and an example as YAML, for the reference."""
+    return Field(default, description=description, examples=[such_as], **more)
+
+
+class StartPolicy(_FileSection):
+    """When the trainings begin."""
+
+    start: Annotated[str, _checked_by(_check_start)] = _said(
+        "`now`; `best`, the start that is expected to emit least before the deadline; `below`, as soon as the carbon "
+        "intensity is under `below_gco2e_per_kwh`; or a time, after which the first one begins. Default: `below` where "
+        "that is given, else `now`",
+        "best",
+    )
+    deadline: Annotated[str, _checked_by(_check_time)] = _said(
+        "by which all is to be done: `08:00`, `tomorrow 08:00`, `monday 06:00`, `+6h` or `2026-11-23T08:00`; needed "
+        "with `best`. One without a date counts from each call anew: write the date where the same command is to go on "
+        "with the same deadline",
+        "tomorrow 08:00",
+        "",
+    )
+    max_wait: Annotated[str, _checked_by(parse_span_s)] = _said("begin after so long anyway", "6h", "")
+    below_gco2e_per_kwh: _Positive | None = _said("with `start: below`: the carbon intensity to wait for", "250")
+    each: Literal["run", "experiment"] = _said(
+        "`run`: wait before each training; `experiment`: before the first alone. Default: `run`; with a time "
+        "`experiment`",
+        "run",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, given: Any) -> Any:
+        """Return what was given with the start that it implies, and what that implies."""
+        if not isinstance(given, dict):
+            return given
+        start = given.get("start") or ("below" if "below_gco2e_per_kwh" in given else "now")
+        return {"each": "run" if start in ("now", "best", "below") else "experiment", **given, "start": start}
+
+    @model_validator(mode="after")
+    def _check(self) -> StartPolicy:
+        """Check that the keys agree."""
+        if self.start == "best" and not self.deadline:
+            raise UsageError("start: best needs deadline: beside it, such as deadline: tomorrow 08:00")
+        if (self.start == "below") != (self.below_gco2e_per_kwh is not None):
+            raise UsageError("start: below and below_gco2e_per_kwh: need each other, such as below_gco2e_per_kwh: 250")
+        if self.start == "now" and self.max_wait:
+            raise UsageError("max_wait: nothing is waited for: say start: best, below or a time")
+        return self
+
+
+class CarbonSection(_FileSection):
+    """The carbon intensity in force."""
+
+    intensity: _Text | None = _said(
+        "where it comes from: `live`, a service such as `neso` or `eia`, a CSV file, `mock`; default: the setting, "
+        "else the offline table",
+        "live",
+    )
+
+
+class ExperimentBudget(_FileSection):
+    """Limits for all trainings together; at one, no other begins, and the one that runs is stopped and saved."""
+
+    hours: _Positive | None = _said("of training, without waits", "2")
+    energy_kwh: _Positive | None = _said("energy, with PUE", "1")
+    cost_usd: _Positive | None = _said("by the machine's price where one is set, else of electricity", "5")
+    kgco2e: _Positive | None = _said("operational emissions", "0.5")
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits that are set, by quantity as a run's summary has them."""
+        hours, emissions = self.hours, self.kgco2e
+        limits = {"duration_s": hours and hours * SECONDS_PER_HOUR, "energy_kwh": self.energy_kwh}
+        limits |= {"emissions_kgco2e": emissions, "cost_usd": self.cost_usd}
+        return {quantity: limit for quantity, limit in limits.items() if limit is not None}
+
+
+class OutputsSection(_FileSection):
+    """The section on the files to write."""
+
+    directory: str = _said(
+        f"of runs, checkpoints and reports, from the file's own directory; default: `{EXPERIMENTS_DIR}/NAME` beside "
+        "the file. The same command goes on from what lies there, wherever it is called from",
+        "results/digits",
+        "",
+    )
+    reports: Annotated[list[Literal["html", "pdf", "md"]], Field(min_length=1)] = _said(
+        "how the report of the whole is written: `html`, `pdf`, `md`", "[html, pdf]", ["html"]
+    )
+
+
+_Lengths = Annotated[list[_Length], Field(min_length=1)]
+
+
+class MatrixSection(_FileSection):
+    """Values of which every combination is trained, with every arm and seed."""
+
+    model_config = ConfigDict(extra="allow")
+
+    epochs: _Lengths | None = _said("epochs of the training", "[10, 20]")
+    steps: _Lengths | None = _said("optimizer steps of the training", "[500, 1000]")
+    batch_size: _Lengths | None = _said("batch sizes", "[32, 64]")
+    __pydantic_extra__: dict[str, Annotated[list[Annotated[str, _checked_by(_check_label)]], Field(min_length=1)]] = (
+        Field(init=False)
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> MatrixSection:
+        """Check the names of arguments."""
+        for name in self.model_extra or ():
+            if not re.fullmatch(r"--?[A-Za-z][\w.-]*", name):
+                raise UsageError(f"no such key: {name}: there are {', '.join(_LENGTHS)}, and arguments such as --lr")
+        return self
+
+
+class ExperimentFile(_FileSection):
+    """A whole file."""
+
+    name: Annotated[str, _checked_by(_check_name)] = Field(
+        description="of the experiment: the project of its runs, and a directory's name", examples=["digits"]
+    )
+    task: _Text = Field(
+        description="the file and the function in it that returns the training's parts, as for `greenlove explore`; "
+        "from the file's own directory",
+        examples=["digits_task.py:task"],
+    )
+    arguments: list[Annotated[str, _checked_by(lambda text: list(variables_in(text)))]] = _said(
+        "of the task's file, as in `sys.argv`, each as it is written: `1e-3` stays `1e-3`", "[--width, 32]", []
+    )
+    epochs: _Length | None = _said("of each training; default: as the task says", "20")
+    steps: _Length | None = _said("optimizer steps of each training, instead of epochs", "2000")
+    batch_size: _Length | None = _said("default: as the task says", "64")
+    seeds: Annotated[
+        list[Annotated[int, Field(ge=0, le=_MOST_SEED)]],
+        Field(min_length=1, max_length=_MOST_SEEDS),
+        BeforeValidator(_seeds),
+    ] = _said(
+        "of all random states: a list, or a number of seeds from 0; each arm is trained with each", "[0, 1, 2]", [0]
+    )
+    arms: dict[
+        Annotated[str, _checked_by(_check_label)],
+        Annotated[list[Annotated[Any, AfterValidator(_technique)]], BeforeValidator(_words)],
+    ] = _said(
+        "ways to train, by name: each a list of techniques. Default: one, `baseline`, with none",
+        "{baseline: [], faster: [amp-bf16]}",
+        {"baseline": []},
+        min_length=1,
+    )
+    baseline: str | None = _said(
+        "the arm that the others are compared with, with a matrix its first values; default: the first arm",
+        "baseline",
+    )
+    matrix: MatrixSection = _said(
+        "values of which every combination is trained, with every arm and seed",
+        "{batch_size: [32, 64]}",
+        MatrixSection(),
+    )
+    schedule: StartPolicy = _said(
+        "when the trainings begin", "{start: best, deadline: tomorrow 08:00}", StartPolicy.model_validate({})
+    )
+    carbon: CarbonSection = _said("the carbon intensity in force", "{intensity: live}", CarbonSection())
+    budget: ExperimentBudget = _said(
+        "what all trainings together may take: at a limit no other begins, and the one that runs is stopped and saved",
+        "{hours: 2}",
+        ExperimentBudget(),
+    )
+    country: Annotated[str, _checked_by(resolve_place)] | None = _said(
+        "where it runs: `NO`, `US-CA`, `us-east-1`; default: the setting, else the world", "NO"
+    )
+    exporters: list[Annotated[str, _checked_by(_check_exporter)]] = _said(
+        "services that hear of each run beside the log: `mlflow`, `wandb`, `tensorboard`, `prometheus=/a/file.prom`; "
+        "what stands after `=` is as on the command line",
+        "[tensorboard]",
+        [],
+    )
+    settings: dict[str, Any] = _said(
+        "further settings, as in `greenlove.toml`; those that have a place of their own in this file are refused here",
+        "{price_usd_per_gpu_hour: 2.5, pue: 1.2}",
+        {},
+    )
+    outputs: OutputsSection = _said("what is written, and where", "{directory: results/digits}", OutputsSection())
+
+
+SECTIONS: dict[str, type[_FileSection]] = {
+    "": ExperimentFile,
+    "matrix": MatrixSection,
+    "schedule": StartPolicy,
+    "carbon": CarbonSection,
+    "budget": ExperimentBudget,
+    "outputs": OutputsSection,
+}
+"""The mappings of the file by where they stand; all but those of ``arms`` and ``settings``, whose keys are free."""
+
+
+# -- Reading --
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment, as its file defines it.
+
+    Attributes:
+        name: of the experiment, and the project of its runs.
+        path: of the file.
+        text: of the file, as it was written, for a report: nothing in it is expanded, and secrets are masked.
+        sha256: of the file's bytes.
+        runs: in the order in which they are trained; all arms of one combination and seed follow one another.
+        baseline: the group that the others are compared with.
+        start: when they begin.
+        budget: of them all.
+        outputs: the directory of the runs, of the checkpoints and of the reports.
+        reports: ``html``, ``pdf``, ``md``.
+    """
+
+    name: str
+    path: Path
+    text: str
+    sha256: str
+    runs: tuple[PlannedRun, ...]
+    baseline: str
+    start: StartPolicy
+    budget: ExperimentBudget
+    outputs: Path
+    reports: tuple[str, ...]
+
+
+class _Texts(VersionedResolver):
+    """YAML's failsafe schema: no scalar is more than a text."""
+
+    @property
+    def versioned_resolver(self) -> Any:
+        return {}
+
+
+def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = False) -> Experiment:
+    """Return the experiment that a YAML file describes; ``docs/reference/experiment.md`` has what may stand in it.
+
+    Nothing is trained, no network is asked, and no environment variable that the file names is looked up.
+
+    Args:
+        path: of the file.
+        makes_techniques: check the options of techniques too, and which exclude each other, by making each: that loads
+            torch. Without it only their names are checked, and no torch is loaded.
+
+    Raises:
+        UsageError: for the mistakes in the file, each with its line, its place and what to do.
+        SettingError: for a mistake in a setting of this machine, or one that contradicts the file.
+    """
+    file = Path(path)
+    try:
+        data = file.read_bytes()
+        text = data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+    yaml = YAML(typ="rt")
+    yaml.Resolver = _Texts
+    try:
+        values = yaml.load(text)
+        content = ExperimentFile.model_validate({} if values is None else values)
+    except ValidationError as error:
+        found = [(details["loc"], _message(details)) for details in error.errors(include_url=False)]
+        raise _refused(file, values, found) from error
+    except (YAMLError, ValueError, OverflowError, RecursionError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+        where = f", line {mark.line + 1}" if mark else ""
+        raise UsageError(f"{file}{where}: not YAML: {' '.join(str(problem).split())}") from error
+    reading = _Reading(file, content, list(values.get("matrix", ())), makes_techniques)
+    found = list(reading.mistakes())
+    if found:
+        raise _refused(file, values, found)
+    return reading.experiment(text, hashlib.sha256(data).hexdigest())
+
+
+def _message(details: Any) -> str:
+    """Return what is said of a mistake that pydantic found."""
+    location, error = details["loc"], details.get("ctx", {}).get("error")
+    if isinstance(error, UsageError):
+        return str(error)
+    if details["type"] == "missing":
+        return f"is missing: write {location[-1]}: {ExperimentFile.model_fields[str(location[-1])].examples[0]}"  # type: ignore[index]
+    if details["type"] != "extra_forbidden":
+        given = details["input"]
+        return f"{details['msg'].removeprefix('Input ')}{f', not {given!r}'[:60] if isinstance(given, str) else ''}"
+    key, known = str(location[-1]), SECTIONS[str(location[0]) if len(location) > 1 else ""].model_fields
+    elsewhere = [section for section, model in SECTIONS.items() if key in model.model_fields]
+    if elsewhere and not difflib.get_close_matches(key, known, n=1):
+        return f"no such key here: it stands {f'under {elsewhere[0]}:' if elsewhere[0] else 'under no other'}"
+    return f"no such key: {_nearest(key, known)}"
+
+
+def _refused(file: Path, values: Any, mistakes: Iterable[tuple[Location, str]]) -> UsageError:
+    """Return the error that says all mistakes of a file, in the order of its lines."""
+    found = sorted((_line(values, location), _where(location), message) for location, message in mistakes)
+    said = [f"line {line}: {where}{message}" for line, where, message in found]
+    if len(said) == 1:
+        return UsageError(f"{file}, {said[0]}")
+    return UsageError("\n  ".join((f"{file} has {len(said)} mistakes:", *said)))
+
+
+def _line(values: Any, location: Location) -> int:
+    """Return the line of a value, or of the nearest that it would lie in."""
+    line = 0
+    for part in location:
+        try:
+            places = values.lc  # of ruamel's round trip
+            line = (places.key(part) if hasattr(values, "keys") else places.item(part))[0]
+            values = values[part]
+        except (AttributeError, KeyError, IndexError, TypeError):
+            break
+    return line + 1
+
+
+def _where(location: Location) -> str:
+    """Return where a value stands in the words of the file: ``arms.optimised[2]:``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return f"{text.removeprefix('.')}: " if text else ""
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at what was meant by a name."""
+    names = tuple(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+
+
+class _Reading:
+    """A file whose parts are well-formed on its way to an experiment.
+
+    Args:
+        file: as the user named it.
+        content: its sections.
+        names: of the matrix, in the file's order.
+        makes_techniques: as of ``read_experiment``.
+    """
+
+    def __init__(self, file: Path, content: ExperimentFile, names: list[str], makes_techniques: bool) -> None:
+        self._content, self._makes_techniques, self._file = content, makes_techniques, file.absolute()
+        values = {**dict(content.matrix), **(content.matrix.model_extra or {})}
+        self._matrix: dict[str, list[Any]] = {name: values[name] for name in names}
+        task, _, self._function = content.task.rpartition(":")
+        self._task = self._beside(task)
+        own = {"project": content.name, "country": content.country, "export": ",".join(content.exporters) or None}
+        own |= {"intensity": content.carbon.intensity} | content.settings
+        self._settings = {name: value for name, value in own.items() if value is not None}
+        for name in ("intensity", "electricity_tariff"):
+            if os.path.isfile(path := self._beside(str(self._settings.get(name, "")))):  # noqa: PTH113  # too long a name
+                self._settings[name] = str(path)
+        arms = content.arms.items()
+        self._arms: dict[str, tuple[TechniqueChoice, ...]] = {name: tuple(techniques) for name, techniques in arms}
+        self._runs = planned_runs(self._common(), self._arms, self._matrix, content.seeds)
+
+    def _beside(self, text: str) -> Path:
+        """Return the path that a text of the file names: it starts at the file's own directory."""
+        return self._file.parent / os.path.expanduser(text)  # noqa: PTH111  # that of Path raises where no home is known
+
+    def _common(self) -> PlannedRun:
+        """Return what all trainings have."""
+        content = self._content
+        return PlannedRun(
+            key="",
+            arm="",
+            group="",
+            name="",
+            values={},
+            seed=0,
+            task=f"{self._task}:{self._function}",
+            arguments=tuple(content.arguments),
+            techniques=(),
+            epochs=content.epochs,
+            steps=content.steps,
+            batch_size=content.batch_size,
+            settings=self._settings,
+            task_sha256=hashlib.sha256(self._source().encode()).hexdigest(),
+        )
+
+    def _source(self) -> str:
+        """Return the text of the task's file; empty where it cannot be read."""
+        try:
+            return self._task.read_text("utf-8") if self._task.suffix == ".py" else ""
+        except (OSError, ValueError):
+            return ""
+
+    def experiment(self, text: str, sha256: str) -> Experiment:
+        """Return the experiment."""
+        content, first = self._content, {name: values[0] for name, values in self._matrix.items()}
+        return Experiment(
+            name=content.name,
+            path=self._file,
+            text=_without_secrets(text, self._runs),
+            sha256=sha256,
+            runs=self._runs,
+            baseline=group_name(content.baseline or next(iter(self._arms)), first),
+            start=content.schedule,
+            budget=content.budget,
+            outputs=self._beside(content.outputs.directory or f"{EXPERIMENTS_DIR}/{content.name}"),
+            reports=tuple(dict.fromkeys(content.outputs.reports)),
+        )
+
+    def mistakes(self) -> Iterator[tuple[Location, str]]:
+        """Yield what does not fit together, each with its place."""
+        content = self._content
+        if not re.search(rf"\b{re.escape(self._function or ':')}\b", self._source()):
+            yield ("task",), f"must name a file and a function in it, such as train.py:task: see {self._task}"
+        if content.baseline is not None and content.baseline not in self._arms:
+            yield ("baseline",), f"no arm is called {content.baseline!r}: {_nearest(content.baseline, self._arms)}"
+        yield from self._mistakes_of_matrix()
+        if self._makes_techniques:
+            yield from self._mistakes_of_techniques()
+        for key, n in Counter(run.key for run in self._runs).items():
+            if n > 1:
+                same = [run.name for run in self._runs if run.key == key]
+                yield (), f"{' and '.join(same[:2])} are the same training: leave one out"
+        if content.carbon.intensity:
+            from greenlove_tracker.grid.live.fallback import NAMES  # HTTP, where an intensity is asked for alone
+
+            known = content.carbon.intensity in NAMES or Path(self._settings["intensity"]).is_absolute()
+            if not known:
+                hint = _nearest(content.carbon.intensity, NAMES)
+                yield (
+                    ("carbon", "intensity"),
+                    f"no such source of carbon intensity: {hint}, or a CSV file",
+                )
+        yield from self._mistakes_of_settings()
+
+    def _mistakes_of_matrix(self) -> Iterator[tuple[Location, str]]:
+        given = [name for name in _LENGTHS if getattr(self._content, name) is not None]
+        if {"epochs", "steps"} <= {*given, *self._matrix}:
+            yield ("steps",), "epochs and steps exclude each other: leave one out"
+        words = {word.partition("=")[0] for word in self._content.arguments}
+        for name in self._matrix:
+            if name in given or name in words:
+                yield ("matrix", name), "stands outside the matrix too: leave one out"
+
+    def _mistakes_of_techniques(self) -> Iterator[tuple[Location, str]]:
+        for arm, choices in self._arms.items():
+            made = []
+            for n, choice in enumerate(choices):
+                try:
+                    made.append(technique_with(choice.name, choice.options))
+                except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
+                    yield ("arms", arm, n), str(error)
+            try:
+                if len(made) == len(choices) > 0:
+                    combined(made)
+            except UsageError as error:
+                yield ("arms", arm), str(error)
+
+    def _mistakes_of_settings(self) -> Iterator[tuple[Location, str]]:
+        refused = [name for name in self._content.settings if name in OWN_PLACES]
+        for name in refused:
+            yield ("settings", name), f"is not set here: {OWN_PLACES[name]}"
+        try:
+            load_settings({name: value for name, value in self._settings.items() if name not in refused})
+        except SettingError:
+            raise
+        except UsageError as error:
+            yield ("settings", *error.arguments[:1]), str(error)
+
+
+def _without_secrets(text: str, runs: Iterable[PlannedRun]) -> str:
+    """Return a file's text with its secrets masked; those of arguments are told by the argument before them."""
+    for run in runs:
+        for given, masked in zip(run.arguments, mask_arguments(run.arguments), strict=True):
+            if given != masked and masked.endswith(MASK):
+                secret = given.removeprefix(masked.removesuffix(MASK))
+                text = re.sub(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", MASK, text)
+    return mask_secrets(text)

@@ -1,147 +1,115 @@
-"""One training of an experiment, in a process of its own: ``python -m greenlove_tracker.experiments.one_run FILE KEY``.
+"""One training of an experiment, in a process of its own, to be trained or explored.
 
-A crash, a leak or a full GPU ends this process alone. What became of the training is one line of JSON, for the process
-that began it, and the exit code: 0 finished, 1 failed or cannot be run here, 2 nothing to be trained, 75 or 128 and the
-signal's number where it is saved, and the same call goes on with it.
+A crash, a leak or a full GPU ends this process alone. What became of it is JSON in a file, for the process that began
+it, and the exit code: 0 done, 1 failed, 75 or 128 and the signal's number where the training is saved, and the same
+call goes on with it.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from greenlove_tracker import format as fmt
+from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import BudgetExceeded, UsageError
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
+from greenlove_tracker.forecasting import LEVEL, stop_estimate
 from greenlove_tracker.records import Field
 from greenlove_tracker.secret_masking import mask_secrets
 
-if TYPE_CHECKING:
-    from greenlove_tracker.experiments.definition import Experiment, PlannedRun
+COMMAND = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.one_run")  # file, key and answer follow
+_SAVED = 75  # EX_TEMPFAIL of sysexits.h, as of a Checkpointer
+_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
-_FINISHED, _FAILED, _USAGE, _SAVED = 0, 1, 2, 75  # the last is EX_TEMPFAIL of sysexits.h, as of a Checkpointer
 
-
-@dataclass(slots=True)
-class TrainingResult:
-    """The outcome of a training.
-
-    Attributes:
-        outcome: ``finished``, ``failed``, ``interrupted`` (it is saved), or ``not-run`` (it cannot be run here).
-        run_id: of its run; empty where it did not come to one.
-        reason: why it did not finish, as a clause.
-    """
-
-    outcome: str = "failed"
-    run_id: str = ""
-    reason: str = ""
+def read_answer(file: Path, code: int) -> tuple[dict[str, Any], int | None]:
+    """Return what a process answered, or how it ended without a word; and the signal that ended it, if one did."""
+    number = -code if code < 0 else code - 128
+    by = number if number in _ENDING else None
+    try:
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return {"outcome": "failed" if by is None else "interrupted", "reason": f"its process {how}"}, by
+    return found, by
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Train one run of an experiment, write what became of it, and return the exit code.
-
-    Args:
-        words: of the command line; None: those of this process.
-    """
+    """Train or explore one run of an experiment, write what became of it, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m greenlove_tracker.experiments.one_run", description=main.__doc__)
     parser.add_argument("file", help="of the experiment")
     parser.add_argument("key", help="of the training in it")
-    parser.add_argument("--result-fd", type=int, default=1, help="where the line of JSON is written; default stdout")
+    parser.add_argument("answer", type=Path, help="the file that says what became of it")
     parser.add_argument("--outputs", type=Path, help="where it is written; default: as the file says")
+    parser.add_argument("--explore", type=float, help="for so many seconds, instead of training; from --spawned on")
+    parser.add_argument("--spawned", type=float, default=time.time(), help="when the process was started, Unix time")
     given = parser.parse_args(words)
-    result = TrainingResult()
+    answer: dict[str, Any] = {"outcome": "failed", "reason": ""}
     try:
-        return _attempted(given.file, given.key, given.outputs, result)
+        return _attempted(given, answer)
     finally:
-        result.reason = mask_secrets(result.reason)  # it goes into a report
-        line = json.dumps(asdict(result), ensure_ascii=False) + "\n"
-        with contextlib.suppress(BrokenPipeError):  # who began it is gone, and reads the log when it comes back
-            os.write(given.result_fd, line.encode())
+        answer["reason"] = mask_secrets(answer["reason"])  # it goes into a report
+        given.answer.write_text(json.dumps(answer), "utf-8")
 
 
-def _attempted(file: str, key: str, outputs: Path | None, result: TrainingResult) -> int:
-    """Train, note in the result what became of it, and return the exit code."""
+def _attempted(given: argparse.Namespace, answer: dict[str, Any]) -> int:
+    """Train or explore, note in the answer what became of it, and return the exit code."""
     from greenlove_tracker.checkpointing.checkpointer import TrainingInterrupted
+    from greenlove_tracker.experiments.definition import read_experiment
     from greenlove_tracker.techniques.compare import reason_of
-    from greenlove_tracker.techniques.technique import NotApplicableError
 
     try:
-        _train(file, key, outputs, result)
+        experiment = read_experiment(given.file)
+        planned = next((run for run in experiment.runs if run.key == given.key), None)
+        if planned is None:
+            raise UsageError(f"{given.file} has no run {given.key}: it was changed since, so begin again")
+        if given.explore:
+            answer |= _explored(experiment, planned, given.explore, given.answer.parent, given.spawned)
+        else:
+            _train(experiment, planned, given.outputs or experiment.outputs)
     except TrainingInterrupted as ended:
-        result.outcome, result.reason = "interrupted", f"told to end by {ended.reason}"
+        answer |= {"outcome": "interrupted", "reason": f"told to end by {ended.reason}"}
         return int(ended.code or _SAVED)
-    except KeyboardInterrupt:  # raised by the task's own handler
-        result.outcome, result.reason = "interrupted", "stopped by Ctrl-C"
-        return 128 + signal.SIGINT
     except BudgetExceeded as error:
-        result.outcome, result.reason = "interrupted", str(error)
+        answer |= {"outcome": "interrupted", "reason": str(error)}
         return _SAVED
-    except NotApplicableError as error:
-        result.outcome, result.reason = "not-run", reason_of(error)
-        return _FAILED
-    except UsageError as error:
-        result.reason = reason_of(error)
-        sys.stderr.write(f"greenlove: {error}\n")
-        return _USAGE
-    except SystemExit as ended:
-        result.reason = f"the task ended its process: sys.exit({ended.code!r})"
-        return _FAILED
-    except Exception as error:
-        result.reason = reason_of(error)
-        traceback.print_exception(error)
-        return _FAILED
-    result.outcome = "finished"
-    return _FINISHED
+    except (Exception, SystemExit) as error:
+        answer["reason"] = reason_of(error)
+        if not isinstance(error, UsageError):
+            traceback.print_exception(error)
+        return 1
+    answer["outcome"] = "finished"
+    return 0
 
 
-def _train(file: str, key: str, outputs: Path | None, result: TrainingResult) -> None:
+def _task(planned: PlannedRun) -> Any:
+    from greenlove_tracker.exploration.task import load_task_function
+
+    return load_task_function(planned.task, [expanded(argument, os.environ) for argument in planned.arguments])
+
+
+def _train(experiment: Experiment, planned: PlannedRun, outputs: Path) -> None:
     """Train one run of an experiment.
 
     Raises:
-        UsageError: where the file has no such run, or the task cannot be loaded.
         Exception: as ``train_one``.
     """
-    from greenlove_tracker.experiments.definition import expanded, technique_of
-    from greenlove_tracker.experiments.definition_file import read_experiment
-    from greenlove_tracker.exploration.task import load_task_function
     from greenlove_tracker.techniques.full_training import train_one
-
-    experiment = read_experiment(file)
-    planned = next((run for run in experiment.runs if run.key == key), None)
-    if planned is None:
-        raise UsageError(f"{file} has no run {key}: it was changed since, so begin the experiment again")
-    outputs = outputs or experiment.outputs
-
-    def fields(run_id: str) -> list[Field]:
-        result.run_id = run_id
-        return _fields(experiment, planned)
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # of a shell's background job it stays ignored
         # With Python's own handler a SIGINT would end the loop before it can be saved.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    train_one(
-        load_task_function(planned.task, [expanded(argument, os.environ) for argument in planned.arguments]),
-        technique_of(planned.techniques),
-        log_dir=outputs / "runs",
-        seed=planned.seed,
-        epochs=planned.epochs,
-        steps=planned.steps,
-        batch_size=planned.batch_size,
-        fields=fields,
-        checkpoint_dir=outputs / "checkpoints" / planned.key,
-        settings={"project": experiment.name, **planned.settings},
-    )
-
-
-def _fields(experiment: Experiment, planned: PlannedRun) -> list[Field]:
-    """Return by what a run is known as one of this experiment."""
     known = {
         "experiment": experiment.name,
         "experiment_sha256": experiment.sha256,
@@ -150,7 +118,65 @@ def _fields(experiment: Experiment, planned: PlannedRun) -> list[Field]:
         "arm": planned.arm,
         "group": planned.group,
     }
-    return [Field(name, text) for name, text in known.items()]
+    train_one(
+        _task(planned),
+        technique_of(planned.techniques),
+        log_dir=outputs / "runs",
+        seed=planned.seed,
+        epochs=planned.epochs,
+        steps=planned.steps,
+        batch_size=planned.batch_size,
+        fields=[Field(name, text) for name, text in known.items()],
+        checkpoint_dir=outputs / "checkpoints" / planned.key,
+        settings={"project": experiment.name, **planned.settings},
+    )
+
+
+def _explored(
+    experiment: Experiment, planned: PlannedRun, budget_s: float, log_dir: Path, spawned_s: float
+) -> dict[str, Any]:
+    """Explore a training with its techniques, and return its forecast as plain values.
+
+    Raises:
+        UsageError: where a technique cannot be used here, or the training cannot be explored.
+    """
+    from greenlove_tracker.experiments.progress import ExperimentProgress
+    from greenlove_tracker.exploration.estimator import Estimator
+    from greenlove_tracker.extrapolation.expected_stop import expected_stop_of_runs
+    from greenlove_tracker.stopping import unknown_stop
+    from greenlove_tracker.techniques.arm import arm_of, parts_of
+    from greenlove_tracker.techniques.full_training import with_length
+
+    length = (planned.epochs, planned.steps, planned.batch_size)
+    parts = with_length(parts_of(_task(planned), planned.seed), *length)
+    if parts.get("eval_fn") is not None and parts.get("total_steps") and not parts.get("eval_every"):
+        parts["eval_every"] = parts["total_steps"]  # as it is trained: evaluated at its end alone
+    arm = arm_of(parts, technique_of(planned.techniques))
+    if (curriculum := arm.parts.get("curriculum")) is not None:
+        curriculum.set_epoch(curriculum.epochs)  # behind the last one all samples are there; its phases say the rest
+    takes = {*signature(Estimator).parameters, *setting_names()}
+    options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
+    startup_s = max(0.0, time.time() - spawned_s)
+    own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
+    own |= {"train_step": lambda model, batch, *_: arm.step(batch)}  # with what techniques make of it
+    with arm.active():
+        estimator = Estimator(**{**options, **own})
+        estimation = estimator.estimate()
+        forecast, stop, epochs = estimation.forecast, "", estimator.plan.epochs
+        if (stopping := arm.parts.get("early_stopping")) is not None and epochs is not None:
+            stops = ExperimentProgress.of(experiment).stops_of(planned.group)
+            expected = expected_stop_of_runs(stops, epochs) if stops else unknown_stop(stopping.rule, epochs)
+            forecast = estimation.forecast_for(replace(estimator.plan, stop=expected))
+            stop = fmt.expected_stop(stop_estimate(expected, LEVEL), expected.most_epochs)
+    estimates = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
+    return {
+        **{quantity: None if estimate is None else asdict(estimate) for quantity, estimate in estimates.items()},
+        "plan": fmt.plan(estimator.plan),
+        "stop": stop,
+        "startup_s": startup_s,
+        # Without their advice, which names a budget for this group alone.
+        "warnings": [f"{warning.name}: {warning.message}" for warning in forecast.warnings],
+    }
 
 
 if __name__ == "__main__":

@@ -13,18 +13,13 @@ from pathlib import Path
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import LogDirError, UsageError
-from greenlove_tracker.experiments.definition import Experiment, ExperimentBudget, PlannedRun
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RunStatus
-from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if os.name != "nt":  # where no experiment runs
     import fcntl
-
-RUNS_DIR, CHECKPOINTS_DIR = "runs", "checkpoints"  # in the outputs
-_LOCK = ".experiment.lock"
-_MOST_NAMED = 3  # of several problems of one kind
 
 
 class PlannedRunState(StrEnum):
@@ -54,10 +49,36 @@ class PlannedRunProgress:
     reason: str = ""
     done_share: float = 0.0
 
+    @classmethod
+    def of(cls, planned: PlannedRun, runs: Sequence[Run]) -> PlannedRunProgress:
+        """Return how far a training is, from its runs, the oldest first."""
+        if not runs:
+            return cls(planned, PlannedRunState.NOT_BEGUN)
+        ends = [number for number, run in enumerate(runs, 1) if run.summary.status == RunStatus.FINISHED]
+        if ends:
+            return cls(planned, PlannedRunState.FINISHED, tuple(runs[: ends[-1]]), done_share=1.0)
+        last = runs[-1]
+        status, code, reason = last.summary.status, last.summary.exit_code, last.text("failure")
+        if status == RunStatus.FAILED and code is not None:
+            reason = reason or f"exit code {code}"
+        if status == RunStatus.STOPPED:
+            reason = reason or "stopped by a budget"
+        state = PlannedRunState.FAILED if status == RunStatus.FAILED else PlannedRunState.INTERRUPTED
+        return cls(planned, state, tuple(runs), reason, _done_share(last))
+
     @property
     def duration_s(self) -> float:
         """The time of all its runs."""
         return math.fsum(run.summary.duration_s for run in self.runs)
+
+
+def _done_share(run: Run) -> float:
+    """Return the share of the whole training that a run came to; 0 where its log does not say."""
+    summary, steps = run.summary, run.total_steps_planned
+    done, total = run.first_epoch + summary.epochs_done, run.first_epoch + (summary.epochs_planned or 0)
+    if steps is not None:
+        done, total = run.first_step + (summary.counts.steps or 0), run.first_step + steps
+    return min(1.0, done / total) if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +102,9 @@ class ExperimentUse:
             "emissions_kgco2e": [run.emissions_kgco2e for run in runs],
             "cost_usd": [run.summary.cost_usd for run in runs],
         }
-        known = {name: [value for value in values if value is not None] for name, values in found.items()}
         return cls(
-            {name: math.fsum(values) for name, values in known.items()},
-            {name: len(values) - len(known[name]) for name, values in found.items()},
+            {name: math.fsum(v for v in values if v is not None) for name, values in found.items()},
+            {name: values.count(None) for name, values in found.items()},
         )
 
 
@@ -104,40 +124,27 @@ class ExperimentProgress:
 
     @classmethod
     def of(cls, experiment: Experiment) -> ExperimentProgress:
-        """Read the logs of an experiment; what is damaged or not its own is passed over, and noted.
+        """Read the logs of an experiment; what is damaged or of no experiment is passed over.
 
         Raises:
             UsageError: where they are those of another experiment.
         """
-        runs_dir = experiment.outputs / RUNS_DIR
+        runs_dir = experiment.outputs / "runs"
         own, notes = list[Run](), list[str]()
         if runs_dir.is_dir():
             logs = read_logs(runs_dir)
-            trainings = [run for run in logs.readable() if not run.is_exploration]
-            own = [run for run in trainings if run.text("experiment") == experiment.name]
-            others = sorted({run.text("experiment") for run in trainings} - {"", experiment.name})
-            if others:
+            own = [run for run in logs.readable() if run.text("experiment") and not run.is_exploration]
+            if others := {run.text("experiment") for run in own} - {experiment.name}:
                 raise UsageError(
-                    f"{runs_dir} holds the runs of the experiment {others[0]}, and this one is called "
+                    f"{runs_dir} holds the runs of the experiment {min(others)}, and this one is called "
                     f"{experiment.name}: give this one an outputs directory of its own"
                 )
-            notes += _damage_notes([str(problem) for problem in logs.problems])
-            if n_foreign := len(trainings) - len(own):
-                notes.append(f"{fmt.plural(n_foreign, 'run')} in {runs_dir} of no experiment: passed over")
-        by_key: dict[str, list[Run]] = {planned.key: [] for planned in experiment.runs}
-        n_dropped = 0
+            notes = [f"passed over: {problem}" for problem in logs.problems]
+        by_key: dict[str, list[Run]] = {}
         for run in own:
-            key = run.text("experiment_run")
-            n_dropped += key not in by_key
-            by_key.get(key, []).append(run)
-        if n_dropped:
-            notes.append(
-                f"{fmt.plural(n_dropped, 'run')} of trainings that the file names no more: kept, and counted for the "
-                "budget alone"
-            )
-        found = tuple(_progress_of(planned, by_key[planned.key]) for planned in experiment.runs)
-        notes += _changed_task_notes(found)
-        return cls(found, ExperimentUse.of(own), tuple(notes))
+            by_key.setdefault(run.text("experiment_run"), []).append(run)
+        found = tuple(PlannedRunProgress.of(planned, by_key.get(planned.key, [])) for planned in experiment.runs)
+        return cls(found, ExperimentUse.of(own), (*notes, *_changed_task_notes(found)))
 
     def of_key(self, key: str) -> PlannedRunProgress:
         """Return how far one training is."""
@@ -146,7 +153,7 @@ class ExperimentProgress:
     @property
     def n_finished(self) -> int:
         """Trainings that came to their end."""
-        return sum(run.state is PlannedRunState.FINISHED for run in self.runs)
+        return len(self.runs) - len(self.left)
 
     @property
     def left(self) -> tuple[PlannedRunProgress, ...]:
@@ -158,78 +165,29 @@ class ExperimentProgress:
         names = dict.fromkeys((baseline, *(run.planned.group for run in self.runs)))
         return tuple((name, tuple(run for run in self.runs if run.planned.group == name)) for name in names)
 
+    def _finished(self, group: str) -> list[PlannedRunProgress]:
+        return [run for run in self.runs if run.planned.group == group and run.state is PlannedRunState.FINISHED]
 
-def budget_limits(budget: ExperimentBudget) -> dict[str, float]:
-    """Return the limits that a budget sets, by quantity, as ``ExperimentUse`` has them."""
-    limits = {
-        "duration_s": None if budget.hours is None else budget.hours * SECONDS_PER_HOUR,
-        "energy_kwh": budget.energy_kwh,
-        "emissions_kgco2e": budget.kgco2e,
-        "cost_usd": budget.cost_usd,
-    }
-    return {quantity: limit for quantity, limit in limits.items() if limit is not None}
+    def durations_s(self, group: str) -> list[float]:
+        """Return the time of each finished training of a group."""
+        return [run.duration_s for run in self._finished(group)]
 
-
-# -- From the logs --
-
-
-def _progress_of(planned: PlannedRun, runs: Sequence[Run]) -> PlannedRunProgress:
-    """Return how far a training is, from its runs, the oldest first."""
-    if not runs:
-        return PlannedRunProgress(planned, PlannedRunState.NOT_BEGUN)
-    ends = [number for number, run in enumerate(runs, 1) if run.summary.status == RunStatus.FINISHED]
-    if ends:
-        return PlannedRunProgress(planned, PlannedRunState.FINISHED, tuple(runs[: ends[-1]]), done_share=1.0)
-    last = runs[-1]
-    reason = last.text("failure")
-    if last.summary.status == RunStatus.FAILED:
-        code = last.summary.exit_code
-        reason = reason or ("" if code is None else f"exit code {code}")
-        return PlannedRunProgress(planned, PlannedRunState.FAILED, tuple(runs), reason, _done_share(last))
-    if last.summary.status == RunStatus.STOPPED:
-        reason = reason or "stopped by a budget"
-    return PlannedRunProgress(planned, PlannedRunState.INTERRUPTED, tuple(runs), reason, _done_share(last))
+    def stops_of(self, group: str) -> list[int]:
+        """Return the epochs after which the finished trainings of a group ended."""
+        last = [run.runs[-1] for run in self._finished(group)]
+        epochs = [int(run.text("stopped_early_after") or run.first_epoch + run.summary.epochs_done) for run in last]
+        return [n for n in epochs if n]
 
 
-def _done_share(run: Run) -> float:
-    """Return the share of the whole training that a run came to; 0 where its log does not say."""
-    summary, steps = run.summary, run.total_steps_planned
-    done, total = run.first_epoch + summary.epochs_done, run.first_epoch + (summary.epochs_planned or 0)
-    if steps is not None:
-        done, total = run.first_step + (summary.counts.steps or 0), run.first_step + steps
-    return min(1.0, done / total) if total else 0.0
-
-
-def _damage_notes(problems: Sequence[str]) -> list[str]:
-    notes = [f"passed over: {problem}" for problem in problems[:_MOST_NAMED]]
-    if len(problems) > _MOST_NAMED:
-        notes.append(f"and {len(problems) - _MOST_NAMED} more that cannot be read")
-    return notes
-
-
-def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> list[str]:
-    """Return notes on finished trainings whose code was another than today's."""
-    finished: dict[str, list[Run]] = {}
-    for run in found:
-        if run.state is PlannedRunState.FINISHED:
-            finished.setdefault(run.planned.task.rpartition(":")[0], []).append(run.runs[-1])
-    notes = []
-    for file, runs in finished.items():
-        try:
-            today = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-        except OSError:  # whoever trains says so
-            continue
-        n_other = sum(run.text("task_sha256") not in ("", today) for run in runs)
-        if n_other:
-            kept = "it is kept" if n_other == 1 else "they are kept"
-            notes.append(
-                f"{Path(file).name} has changed since {n_other} of the {fmt.plural(len(runs), 'training')} that "
-                f"{'has' if len(runs) == 1 else 'have'} finished: {kept}; --fresh begins anew"
-            )
-    return notes
-
-
-# -- One process at a time --
+def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> Iterator[str]:
+    """Yield a note on finished trainings whose code was another than today's."""
+    finished = [run for run in found if run.state is PlannedRunState.FINISHED]
+    file = Path(found[0].planned.task.rpartition(":")[0])
+    if finished and file.is_file():
+        today = hashlib.sha256(file.read_bytes()).hexdigest()
+        if n_other := sum(run.runs[-1].text("task_sha256") not in ("", today) for run in finished):
+            kept = f"{n_other} of the {fmt.plural(len(finished), 'training')} that finished"
+            yield f"{file.name} has changed since {kept}: nothing of it is trained again; --fresh begins anew"
 
 
 @contextlib.contextmanager
@@ -245,29 +203,19 @@ def outputs_lock(outputs: Path) -> Iterator[int]:
     """
     try:
         outputs.mkdir(parents=True, exist_ok=True)
-        handle = os.open(outputs / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(outputs / ".experiment.lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise LogDirError(f"{outputs} cannot be written: {error.strerror}") from error
     try:
-        if not _locked(handle):
-            holder = os.pread(handle, 100, 0).decode("utf-8", "replace") or "which has just begun"
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
             raise UsageError(
-                f"another process runs this experiment in {outputs} ({holder}, or a training that it left behind): "
-                "wait for it, or give the experiment another outputs directory"
-            )
+                f"another process runs this experiment in {outputs} ({os.pread(handle, 100, 0).decode()}, or a "
+                "training that it left behind): wait for it, or give the experiment another outputs directory"
+            ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
         yield handle
     finally:
         os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    """Lock a file; return False where another process has it. A file system without locks counts as locked by us."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # such as NFS without its lock service
-        return True
-    return True

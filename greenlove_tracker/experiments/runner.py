@@ -6,18 +6,14 @@ command does the rest.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
 import subprocess
-import sys
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,65 +21,37 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
+from greenlove_tracker.experiments import one_run
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded
 from greenlove_tracker.experiments.progress import (
-    RUNS_DIR,
     ExperimentProgress,
     ExperimentUse,
     PlannedRunProgress,
     PlannedRunState,
-    budget_limits,
     outputs_lock,
 )
-from greenlove_tracker.experiments.start_policy import ExpectedLengths, check_start, wait_to_start, with_fixed_deadline
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.records import RunStatus
+from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
+from greenlove_tracker.scheduling.times import parse_when
+from greenlove_tracker.scheduling.waiting import average_intensity, checked_span_s, wait_for_low_carbon
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 from greenlove_tracker.tracker.session import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
-ONE_RUN = (
-    sys.executable,
-    "-P",
-    "-m",
-    "greenlove_tracker.experiments.one_run",
-)  # the file, a key, --result-fd N, --outputs DIR follow
 COPY_NAME = "experiment.yaml"  # of the file, as it was written, in the outputs
-_MOST_RESULT_BYTES = 65536  # what a pipe holds
 _TRAINED_METRICS = ("learning_rate", "train_loss")  # that every training logs; an evaluation's tell more
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_LIVE = "live"  # who is asked for the intensity where no setting says it: a start that goes by it needs a network
+DEFAULT_MAX_WAIT = "6h"  # as of ``greenlove plan --threshold``
 # The settings by which a training stops itself, by what is limited.
-_LIMIT_VARIABLES = {
-    "duration_s": "GREENLOVE_MAX_HOURS",
-    "energy_kwh": "GREENLOVE_MAX_ENERGY_KWH",
-    "emissions_kgco2e": "GREENLOVE_MAX_KGCO2E",
-    "cost_usd": "GREENLOVE_MAX_COST_USD",
+_LIMITS = {
+    "duration_s": "max_hours",
+    "energy_kwh": "max_energy_kwh",
+    "emissions_kgco2e": "max_kgco2e",
+    "cost_usd": "max_cost_usd",
 }
-
-
-class ChildOutcome(StrEnum):
-    """The ways in which the process of one training ends."""
-
-    FINISHED = "finished"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-    NOT_RUN = "not-run"  # it cannot be run here, and was not begun
-
-
-@dataclass(frozen=True, slots=True)
-class ChildResult:
-    """The outcome of the process of one training.
-
-    Attributes:
-        outcome: of it.
-        reason: in words; empty where it finished.
-        signal: by which we were told to end meanwhile, or else the training alone; None without one.
-    """
-
-    outcome: ChildOutcome
-    reason: str = ""
-    signal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +87,19 @@ def run_experiment(
     *,
     is_fresh: bool = False,
     quiet: bool = False,
-    command: Sequence[str] = ONE_RUN,
+    command: Sequence[str] = one_run.COMMAND,
     child_output: int | None = None,
 ) -> ExperimentOutcome:
     """Train what has not finished of an experiment, one training after another; from the main thread.
 
-    Each training is a process of its own: ``command`` with the file, a key, ``--result-fd N`` and ``--outputs DIR``
-    behind it. Ctrl-C, SIGTERM and SIGHUP are passed on to it and waited for; at a second one it ends without saving.
-
-    After a failure the other trainings are run all the same, and the next call tries again. Where a technique cannot be
-    used here, or memory runs out, further seeds of that group would end alike: they are left out of this call.
+    Each training is a process of its own. Ctrl-C, SIGTERM and SIGHUP are passed on to it and waited for; at a second
+    one it ends without saving. After a failure the other trainings are run all the same, and the next call tries again.
 
     Args:
         experiment: what is trained.
         is_fresh: begin anew: what is in the outputs is moved aside, and nothing is deleted.
         quiet: say nothing but errors.
-        command: that trains one of them.
+        command: that trains one of them: its file, its key, a file for the answer and ``--outputs DIR`` follow.
         child_output: a file descriptor for what trainings print; None: our stdout.
 
     Raises:
@@ -145,17 +110,15 @@ def run_experiment(
     experiment = with_fixed_deadline(experiment, datetime.now(UTC))
     if is_fresh and experiment.outputs.exists():
         with outputs_lock(experiment.outputs):
-            moved = _move_aside(experiment)
-        tell(f"greenlove  what was in {experiment.outputs} is in {moved.name} now")
+            tell(f"greenlove  what was in {experiment.outputs} is in {_move_aside(experiment).name} now")
     with outputs_lock(experiment.outputs) as lock:
         progress = ExperimentProgress.of(experiment)
-        _write_copy(experiment)
+        try:
+            write_atomically(experiment.outputs / COPY_NAME, experiment.text.encode("utf-8"))
+        except OSError as error:
+            raise LogDirError(f"{experiment.outputs} cannot be written: {error.strerror}") from error
         call = _Call(experiment, lock, command, child_output, tell, quiet=quiet)
-        with _raised_signals():
-            try:
-                call.run(progress)
-            except SignalRaised as ended:
-                call.signal = ended.number
+        call.run(progress)
         return call.outcome()
 
 
@@ -163,7 +126,7 @@ def check_runnable(experiment: Experiment) -> None:
     """Check all that can be checked before the first training, which others may follow hours later.
 
     Raises:
-        UsageError: where the task, a variable or a setting is not as it should be.
+        UsageError: where a variable, a setting or the start is not as it should be.
         MissingExtraError: without torch.
     """
     if os.name == "nt":
@@ -173,24 +136,9 @@ def check_runnable(experiment: Experiment) -> None:
     if find_spec("torch") is None:
         raise MissingExtraError('an experiment needs torch: pip install "greenlove-tracker[torch]"')
     for run in {run.group: run for run in experiment.runs}.values():
-        _check_training(experiment, run)
-
-
-def _check_training(experiment: Experiment, planned: PlannedRun) -> None:
-    """Check a training of a group: its task, its variables, its settings and its start.
-
-    Raises:
-        UsageError: where one of them is not as it should be.
-    """
-    file, _, function = planned.task.rpartition(":")
-    if not function.isidentifier() or not Path(file).is_file():
-        raise UsageError(f"task: there is no file {file or planned.task}, or no function is named after it")
-    for argument in planned.arguments:
-        expanded(argument, os.environ)
-    check_start(experiment, planned)
-
-
-# -- The trainings, one after another --
+        for argument in run.arguments:
+            expanded(argument, os.environ)
+        check_start(experiment, run)
 
 
 class _Call:
@@ -203,9 +151,6 @@ class _Call:
         child_output: for what trainings print.
         tell: takes sentences for the screen.
         quiet: waits are not shown.
-
-    Attributes:
-        signal: that ended it; None where none did.
     """
 
     def __init__(
@@ -221,211 +166,125 @@ class _Call:
         self._experiment, self._lock, self._tell, self._is_quiet = experiment, lock, tell, quiet
         self._command, self._child_output = command, child_output
         self._not_run: dict[str, str] = {}
-        self._given_up: dict[str, str] = {}  # groups, with the reason
         self._left_out: tuple[str, ...] = ()
         self._limit = ""
-        self._lengths = ExpectedLengths(experiment)
-        self.signal: int | None = None
+        self._explored_s: dict[str, float] | None = None
+        self._signal: int | None = None
 
     def run(self, progress: ExperimentProgress) -> None:
-        """Train what has not finished.
-
-        Raises:
-            SignalRaised: where a signal comes between two trainings.
-        """
-        self._tell_beginning(progress)
+        """Train what has not finished."""
+        before = f", {progress.n_finished} of them finished before" if progress.n_finished else ""
+        self._tell(f"greenlove  {self._experiment.name}: {fmt.plural(len(progress.runs), 'training')}{before}")
+        for note in progress.notes:
+            self._tell(f"greenlove  {note}")
         begun = any(run.state is not PlannedRunState.NOT_BEGUN for run in progress.runs)
         for number, run in enumerate(progress.runs, 1):
             planned = run.planned
             if run.state is PlannedRunState.FINISHED:
                 continue
-            if planned.group in self._given_up:
-                self._not_run[planned.name] = f"left out: {self._given_up[planned.group]}"
-                continue
             rest, self._limit = self._budget_rest(progress.use)
             if self._limit:
-                self._leave_out(number - 1)
+                self._left_out = self._names_from(number, progress)
                 return
             if self._experiment.start.each == "run" or not begun:
-                wait_to_start(self._experiment, planned, self._lengths.of(progress, planned), quiet=self._is_quiet)
+                wait_to_start(self._experiment, planned, self._length(progress, planned), quiet=self._is_quiet)
             begun = True
-            result = self._train(planned, rest)
+            answer = self._train(planned, rest)
             progress = ExperimentProgress.of(self._experiment)
-            self.signal = result.signal
-            if self._has_ended(number, progress.of_key(planned.key), result, is_limited=bool(rest)):
+            self._note(number, progress, answer, is_limited=bool(rest))
+            if self._signal is not None or self._left_out:
                 return
 
     def outcome(self) -> ExperimentOutcome:
         """Return what it left, from the logs; and say how it ended."""
         progress = ExperimentProgress.of(self._experiment)
         done = f"{progress.n_finished} of {fmt.plural(len(progress.runs), 'training')} done"
-        if self.signal is not None:
-            self._tell(f"greenlove  ended by {signal.Signals(self.signal).name}: {done}. The same command goes on")
+        if self._signal is not None:
+            self._tell(f"greenlove  ended by {signal.Signals(self._signal).name}: {done}. The same command goes on")
         elif self._left_out:
             names = fmt.shortened("; ".join(self._left_out), 200)
             self._tell(f"greenlove  {self._limit}: {done}, and left out are {names}")
             self._tell("greenlove  With a larger budget in the file the same command goes on")
         elif self._not_run:
             self._tell(f"greenlove  {done}. The same command tries the others again")
-        return ExperimentOutcome(progress, tuple(self._not_run.items()), self._left_out, self._limit, self.signal)
+        return ExperimentOutcome(progress, tuple(self._not_run.items()), self._left_out, self._limit, self._signal)
 
-    def _tell_beginning(self, progress: ExperimentProgress) -> None:
-        n, n_done = len(progress.runs), progress.n_finished
-        before = f", {n_done} of them finished before" if n_done else ""
-        self._tell(f"greenlove  {self._experiment.name}: {fmt.plural(n, 'training')}{before}")
-        for note in progress.notes:
-            self._tell(f"greenlove  {note}")
-        for quantity in budget_limits(self._experiment.budget):
-            if n_unknown := progress.use.n_unknown[quantity]:
-                name = fmt.QUANTITIES[quantity][0]
-                runs = fmt.plural(n_unknown, "run")
-                self._tell(f"greenlove  {name} of {runs} is not known: the budget counts the others alone")
+    def _length(self, progress: ExperimentProgress, planned: PlannedRun) -> LengthLeft | None:
+        """Return what the best start is planned by: groups of which none has finished are explored, once."""
+        if self._experiment.start.start != "best":
+            return None
+        if self._explored_s is None and not all(progress.durations_s(run.planned.group) for run in progress.left):
+            from greenlove_tracker.experiments.dry_run import explore_groups
+
+            found = explore_groups(self._experiment, progress)
+            self._explored_s = {group.group: group.duration_s.point for group in found if group.duration_s is not None}
+        return length_left(progress, planned, self._explored_s or {})
 
     def _budget_rest(self, use: ExperimentUse) -> tuple[dict[str, float], str]:
         """Return what is left of each limit by its quantity, and the limit that is reached, as a clause."""
         rest = {}
-        for quantity, limit in budget_limits(self._experiment.budget).items():
+        for quantity, limit in self._experiment.budget.limits.items():
             used = use.by_quantity[quantity]
             rest[quantity] = limit - used
+            name, text = fmt.QUANTITIES[quantity]
+            if n_unknown := use.n_unknown[quantity]:
+                counted = f"{name} of {fmt.plural(n_unknown, 'run')} is not known"
+                self._tell(f"greenlove  {counted}: the budget counts the others alone")
             if used >= limit:
-                name, text = fmt.QUANTITIES[quantity]
                 return {}, f"the budget is used: {name} is at {text(used)} of {text(limit)}"
         return rest, ""
 
-    def _leave_out(self, first: int) -> None:
-        """Leave out the trainings from one on that have not finished."""
-        progress = ExperimentProgress.of(self._experiment)
-        states = progress.runs[first:]
-        self._left_out = tuple(run.planned.name for run in states if run.state is not PlannedRunState.FINISHED)
+    def _names_from(self, number: int, progress: ExperimentProgress) -> tuple[str, ...]:
+        """Return the trainings that have not finished, from one on."""
+        runs = progress.runs[number - 1 :]
+        return tuple(run.planned.name for run in runs if run.state is not PlannedRunState.FINISHED)
 
-    def _has_ended(self, number: int, run: PlannedRunProgress, result: ChildResult, *, is_limited: bool) -> bool:
-        """Take note of how a training ended; return True where no other is to begin."""
-        name, is_finished = run.planned.name, run.state is PlannedRunState.FINISHED
-        if is_finished:
-            self._tell(f"greenlove  {number} of {len(self._experiment.runs)}  {_line(run)}")
-        if self.signal is not None or is_finished:
-            return self.signal is not None
+    def _note(self, number: int, progress: ExperimentProgress, answer: Mapping[str, str], *, is_limited: bool) -> None:
+        """Take note of how a training ended."""
+        run = progress.runs[number - 1]
+        name, place = run.planned.name, f"greenlove  {number} of {len(progress.runs)}  "
+        if run.state is PlannedRunState.FINISHED:
+            self._tell(place + _line(run))
+            return
+        reason = answer["reason"] or run.reason or "it trained to its end, and its log could not be written"
         is_stopped = bool(run.runs) and run.runs[-1].summary.status == RunStatus.STOPPED
-        if is_limited and is_stopped:
-            self._limit = f"{name} was stopped by the budget and saved" + (
-                f" ({result.reason})" if result.reason else ""
-            )
-            self._leave_out(number - 1)
-            return True
-        if result.outcome is ChildOutcome.INTERRUPTED and not is_stopped:  # by a limit of the user's own
-            self.signal = int(signal.SIGTERM)  # a cloud's notice: the machine is about to end
-            return True
-        reason = result.reason or run.reason or "no reason is known"
-        if result.outcome is ChildOutcome.FINISHED:
-            reason = "it trained to its end, and its log could not be written"
-        self._not_run[name] = reason
-        self._tell(f"greenlove  {number} of {len(self._experiment.runs)}  {name} did not finish: {reason}")
-        if result.outcome is ChildOutcome.NOT_RUN or "out of memory" in reason.lower():
-            self._given_up[run.planned.group] = reason
-        return False
+        if self._signal is not None or (answer["outcome"] == "interrupted" and not is_stopped):
+            self._signal = self._signal or int(signal.SIGTERM)  # a cloud's notice: the machine is about to end
+        elif is_limited and is_stopped:
+            self._limit = f"{name} was stopped by the budget and saved ({reason})"
+            self._left_out = self._names_from(number, progress)
+        else:
+            self._not_run[name] = reason
+            self._tell(f"{place}{name} did not finish: {reason}")
 
-    def _train(self, planned: PlannedRun, rest: Mapping[str, float]) -> ChildResult:
-        """Run the process of one training to its end, and pass signals on to it."""
+    def _train(self, planned: PlannedRun, rest: Mapping[str, float]) -> Mapping[str, str]:
+        """Run the process of one training to its end, pass signals on to it, and return what it answered."""
         environment = dict(os.environ) | limit_variables(planned, rest)
         os.environ.pop(WAIT_VARIABLE, None)  # it is of this training alone
         if self._is_quiet:
             environment.setdefault("GREENLOVE_VERBOSE", "0")
-        reading, writing = os.pipe()
         heard = list[int]()
-        with ExitStack() as closing:
-            closing.callback(os.close, reading)
-            with ExitStack() as of_child:
-                of_child.callback(os.close, writing)
-                forwarding = closing.enter_context(SignalForwarding(heard.append))
-                words = [*self._command, str(self._experiment.path), planned.key, "--result-fd", str(writing)]
-                words += ["--outputs", str(self._experiment.outputs)]  # the file may name others by now
-                try:
-                    child = subprocess.Popen(
-                        words, env=environment, pass_fds=(writing, self._lock), stdout=self._child_output
-                    )
-                except OSError as error:  # no memory for a process
-                    return ChildResult(ChildOutcome.FAILED, f"its process cannot start: {error.strerror}")
+        with tempfile.TemporaryDirectory() as directory, SignalForwarding(heard.append) as forwarding:
+            answer = Path(directory, "answer.json")
+            words = [*self._command, str(self._experiment.path), planned.key, str(answer)]
+            words += ["--outputs", str(self._experiment.outputs)]  # the file may name others by now
+            child = subprocess.Popen(words, env=environment, pass_fds=(self._lock,), stdout=self._child_output)
             forwarding.start(child.send_signal)
-            code = child.wait()
-            os.set_blocking(reading, False)
-            try:
-                written = os.read(reading, _MOST_RESULT_BYTES)
-            except BlockingIOError:  # a process that it left behind holds the pipe open
-                written = b""
-        result = _result_of(written, code)
-        ending = next((number for number in heard if number in _ending_numbers()), None)
-        return result if ending is None else replace(result, signal=int(ending))
+            found, ended_by = one_run.read_answer(answer, child.wait())
+        ours = [int(n) for n in heard if signal.Signals(n).name in _ENDING_SIGNALS]
+        self._signal = next(iter(ours), ended_by if found["outcome"] == "interrupted" else None)
+        return found
 
 
 def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str, str]:
     """Return the settings by which a training stops itself where the rest of the budget, by quantity, is used."""
-    if not rest:
-        return {}
     own = load_settings(planned.settings)
-    limits = {
-        "duration_s": own.max_hours,
-        "energy_kwh": own.max_energy_kwh,
-        "emissions_kgco2e": own.max_kgco2e,
-        "cost_usd": own.max_cost_usd,
-    }
-    variables = {"GREENLOVE_ON_OVERRUN": "stop"}
+    variables = {"GREENLOVE_ON_OVERRUN": "stop"} if rest else {}
     for quantity, amount in rest.items():
         limit = amount / SECONDS_PER_HOUR if quantity == "duration_s" else amount
-        variables[_LIMIT_VARIABLES[quantity]] = repr(min(limit, limits[quantity] or math.inf))
+        name = _LIMITS[quantity]
+        variables[f"GREENLOVE_{name.upper()}"] = repr(min(limit, getattr(own, name) or math.inf))
     return variables
-
-
-def _result_of(written: bytes, code: int) -> ChildResult:
-    """Return what a training's process wrote; of one that wrote nothing that can be read, how it ended."""
-    number = -code if code < 0 else code - 128
-    by_signal = number if number in _ending_numbers() else None
-    try:
-        found = json.loads(written)
-        outcome, reason = ChildOutcome(found["outcome"]), str(found.get("reason") or "")
-        return ChildResult(outcome, reason, by_signal if outcome is ChildOutcome.INTERRUPTED else None)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass  # a crash: the exit code tells
-    if code >= 0:
-        return ChildResult(ChildOutcome.FAILED, f"its process ended without a word, with exit code {code}")
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    if by_signal is not None:
-        return ChildResult(ChildOutcome.INTERRUPTED, f"ended by {name}", by_signal)
-    hint = ", as the system ends what takes too much memory" if name == "SIGKILL" else ""
-    return ChildResult(ChildOutcome.FAILED, f"its process was ended by {name}{hint}")
-
-
-def _ending_numbers() -> list[int]:
-    return [getattr(signal, name) for name in _ENDING_SIGNALS]
-
-
-class SignalRaised(BaseException):
-    """A signal came while no training ran.
-
-    Attributes:
-        number: of the signal.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def _raised_signals() -> Iterator[None]:
-    """Raise ``SignalRaised`` in the block at Ctrl-C, SIGTERM and SIGHUP."""
-
-    def end(number: int, frame: types.FrameType | None) -> None:
-        raise SignalRaised(number)
-
-    # One that is ignored (nohup, a shell's background job) stays ignored; one that C installed is None, and not ours.
-    before = {n: handler for n in _ending_numbers() if (handler := signal.getsignal(n)) not in (signal.SIG_IGN, None)}
-    try:
-        for number in before:
-            signal.signal(number, end)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _line(run: PlannedRunProgress) -> str:
@@ -439,24 +298,6 @@ def _line(run: PlannedRunProgress) -> str:
     return f"{run.planned.name}: {' · '.join(figures)}"
 
 
-# -- The outputs --
-
-
-def _write_copy(experiment: Experiment) -> None:
-    """Write the file, as it was read, beside the runs.
-
-    Raises:
-        LogDirError: where that cannot be written.
-    """
-    target = experiment.outputs / COPY_NAME
-    try:
-        (experiment.outputs / RUNS_DIR).mkdir(exist_ok=True)
-        if not (target.exists() and experiment.path.exists() and target.samefile(experiment.path)):
-            write_atomically(target, experiment.text.encode("utf-8"))
-    except OSError as error:
-        raise LogDirError(f"{experiment.outputs} cannot be written: {error.strerror}") from error
-
-
 def _move_aside(experiment: Experiment) -> Path:
     """Move the outputs aside, and return where they are now.
 
@@ -464,12 +305,120 @@ def _move_aside(experiment: Experiment) -> Path:
         UsageError: where that would move more than outputs, or cannot be done.
     """
     outputs = experiment.outputs.resolve()
-    own = [experiment.path, Path.cwd(), *(Path(run.task.rpartition(":")[0]) for run in experiment.runs)]
-    if inside := next((path for path in own if path.resolve().is_relative_to(outputs)), None):
-        raise UsageError(f"--fresh moves {outputs} aside, and {inside} is in it: name another outputs directory")
+    if experiment.path.resolve().is_relative_to(outputs):
+        raise UsageError(
+            f"--fresh moves {outputs} aside, and {experiment.path} is in it: name another outputs directory"
+        )
     moved = outputs.with_name(f"{outputs.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S}")
     try:
         outputs.rename(moved)
     except OSError as error:
         raise UsageError(f"{outputs} cannot be moved to {moved}: {error.strerror}") from error
     return moved
+
+
+# -- When a training begins --
+
+
+def check_start(experiment: Experiment, planned: PlannedRun) -> None:
+    """Check, before anything is trained, that a start can be waited for.
+
+    Raises:
+        UsageError: where the settings or the source of the carbon intensity are not as they should be.
+    """
+    settings = load_settings(planned.settings)
+    if experiment.start.start in ("best", "below"):
+        average_intensity(settings.intensity or _LIVE, settings.country or None)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthLeft:
+    """The length in h that a start is planned by: of the training that begins next, and of all that are left."""
+
+    own_h: float
+    all_h: float
+    basis: str  # what it is known from
+
+
+def length_left(
+    progress: ExperimentProgress, planned: PlannedRun, explored_s: Mapping[str, float]
+) -> LengthLeft | None:
+    """Return how long the trainings take that are left: as others of their group took, else as explored.
+
+    Args:
+        progress: of the experiment.
+        planned: the training that begins next.
+        explored_s: the length of one training, in s, by its group.
+
+    Returns:
+        None where nothing tells.
+    """
+    groups = {run.planned.group for run in progress.left}
+    finished = {group: progress.durations_s(group) for group in groups}
+    known_s = {group: math.fsum(d) / len(d) if d else explored_s.get(group) for group, d in finished.items()}
+    of_others_s = [length_s for length_s in known_s.values() if length_s]
+    if not of_others_s:
+        return None
+    mean_s = math.fsum(of_others_s) / len(of_others_s)  # of a group that could not be explored
+    left_s = {run.planned.key: (1 - run.done_share) * (known_s[run.planned.group] or mean_s) for run in progress.left}
+    own_s, all_s = max(left_s[planned.key], 1.0), max(math.fsum(left_s.values()), 1.0)
+    basis = "as others of its kind took" if all(finished.values()) else "as an exploration says"
+    return LengthLeft(own_s / SECONDS_PER_HOUR, all_s / SECONDS_PER_HOUR, basis)
+
+
+def with_fixed_deadline(experiment: Experiment, now: datetime) -> Experiment:
+    """Return an experiment whose deadline, such as ``+6h``, counts from now on and not from each training anew."""
+    policy = experiment.start
+    if not policy.deadline:
+        return experiment
+    deadline = parse_when(policy.deadline, now).isoformat()
+    return replace(experiment, start=policy.model_copy(update={"deadline": deadline}))
+
+
+def planned_start(
+    experiment: Experiment, planned: PlannedRun, length: LengthLeft | None, now: datetime
+) -> BestStart | TimedStart | None:
+    """Return the start that is waited for: the best one, or a time; None where a training begins at once.
+
+    Args:
+        experiment: with its policy.
+        planned: the training that begins next.
+        length: what the best start is planned by; None where it is not known.
+        now: the moment, from which the policy's times count.
+    """
+    policy, settings = experiment.start, load_settings(planned.settings)
+    max_wait_s = checked_span_s(policy.max_wait, "max_wait") if policy.max_wait else None
+    deadline = parse_when(policy.deadline, now) if policy.deadline else None
+    deadline_utc = "" if deadline is None else deadline.isoformat()
+    if policy.start not in ("now", "below", "best"):
+        start = parse_when(policy.start, now)
+        timed = TimedStart(start, settings.intensity, settings.country, deadline_utc, max_wait_s)
+        return timed if start > now else None
+    if policy.start != "best" or deadline is None or length is None:
+        return None
+    own_h, what = (length.own_h, planned.name) if policy.each == "run" else (length.all_h, experiment.name)
+    latest = deadline - timedelta(hours=length.all_h)
+    if max_wait_s is not None:
+        latest = min(latest, now + timedelta(seconds=max_wait_s))
+    about = f"{what}: {fmt.duration(own_h * SECONDS_PER_HOUR)}, {length.basis}"
+    intensity = settings.intensity or _LIVE
+    return BestStart(own_h, about, intensity, settings.country, latest, deadline, deadline_utc, max_wait_s)
+
+
+def wait_to_start(experiment: Experiment, planned: PlannedRun, length: LengthLeft | None, *, quiet: bool) -> None:
+    """Wait until a training is to begin, as the policy says, and hand the wait over to its run."""
+    policy, settings = experiment.start, load_settings(planned.settings)
+    if policy.start == "below":
+        wait_for_low_carbon(
+            policy.below_gco2e_per_kwh or 0.0,
+            policy.max_wait or DEFAULT_MAX_WAIT,
+            intensity=settings.intensity or _LIVE,
+            country=settings.country or None,
+            quiet=quiet,
+        )
+        return
+    start = planned_start(experiment, planned, length, datetime.now(UTC))
+    if start is not None:
+        start.wait(quiet=quiet)
+    elif policy.start == "best" and not quiet:
+        say("greenlove  how long the trainings take is not known, so no best start can be planned: it begins now")

@@ -303,7 +303,7 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return why an arm did not run, in a sentence without a full stop."""
     if isinstance(error, NotApplicableError):
         return str(error)

@@ -14,7 +14,7 @@ from fake_trainings import TRAIN, make_experiment, write_experiment
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli.experiment import forecast_document
-from greenlove_tracker.experiments import definition_file, dry_run, runner
+from greenlove_tracker.experiments import definition, dry_run, runner
 from greenlove_tracker.experiments.definition import ExperimentBudget
 from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
 from greenlove_tracker.experiments.progress import ExperimentUse
@@ -32,7 +32,7 @@ def call(monkeypatch):
 
     def invoked(experiment, *words, **how):
         write_experiment(experiment, how=how)
-        monkeypatch.setattr(definition_file, "read_experiment", lambda file, **how: experiment)
+        monkeypatch.setattr(definition, "read_experiment", lambda file, **how: experiment)
         train = partial(runner.run_experiment, command=TRAIN)
         with monkeypatch.context() as patch:
             patch.setattr(runner, "run_experiment", train)
@@ -211,7 +211,7 @@ def test_a_bad_option_of_a_technique_is_said_with_its_line_before_anything_train
     (tmp_path / "lines.yaml").write_text(EXPERIMENT.replace("patience", "patiance"))
     result = CliRunner().invoke(cli, ["experiment", "run", str(tmp_path / "lines.yaml"), *words])
     assert result.exit_code == 2
-    assert "lines.yaml, line 6, column 51: arms.optimised[0].early-stopping.patiance: " in result.stderr
+    assert "lines.yaml, line 6: arms.optimised[0]: early-stopping has no option" in result.stderr
     assert not (tmp_path / "greenlove_experiments").exists()
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
-from greenlove_tracker.experiments import definition_file, one_run
+from greenlove_tracker.experiments import definition, one_run
 from greenlove_tracker.experiments.definition import (
     Experiment,
     ExperimentBudget,
@@ -127,13 +127,13 @@ def experiment(directory, **more):
 def prepare(command):
     """Set what stands in for a file, for the techniques of whole trainings, and for a meter."""
     directory, more = command["directory"], command.get("run", {})
-    definition_file.read_experiment = lambda path: experiment(directory, **more)
+    definition.read_experiment = lambda path: experiment(directory, **more)
     makers = {"grows": grows, "stops-early": stops_early}
 
     def technique_with(name, options):
         return makers[name](**options) if name in makers else technique.technique_named(name)
 
-    technique.technique_with = technique_with
+    definition.technique_with = technique_with
     Tracker.expect_stop = lambda tracker, rule: None
     Tracker.log_early_stop = lambda tracker, best: Path(directory, "best-epoch.txt").write_text(str(best))
     full_training.Checkpointer = partial(Checkpointer, every_s=None, every_steps=4, in_background=False)
@@ -150,10 +150,10 @@ def run_child(command):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         prepare(command)
         directory = Path(command["directory"])
-        with (directory / "result.json").open("wb", buffering=0) as result, (directory / "stderr.txt").open("w") as err:
+        with (directory / "stderr.txt").open("w") as err:
             os.dup2(err.fileno(), 2)
-            key = command.get("key", KEY)
-            words = [str(directory / "experiment.yaml"), key, "--result-fd", str(result.fileno())]
+            (directory / "result.json").write_text("")
+            words = [str(directory / "experiment.yaml"), command.get("key", KEY), str(directory / "result.json")]
             words += ["--outputs", command["outputs"]] if "outputs" in command else []
             code = one_run.main(words)
         if models and code == 0:

@@ -5,38 +5,37 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_trainings import EPOCHS, log_run, make_experiment
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.experiments import dry_run
+from greenlove_tracker.experiments import dry_run, one_run
 from greenlove_tracker.experiments.definition import ExperimentBudget, TechniqueChoice
-from greenlove_tracker.experiments.dry_run import forecast_experiment, planned_run_from
+from greenlove_tracker.experiments.dry_run import forecast_experiment
 from greenlove_tracker.forecasting import Estimate
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
-# Answers as an exploration does: what it was asked is in a file beside the task; the task's file says what it finds.
+# Answers as an exploration does: what it was asked is in a file beside the experiment, and so is what it finds.
 EXPLORER = """
 import json, os, sys, time
-request = json.load(sys.stdin)
-task = request["run"]["task"].rpartition(":")[0]
-with open(task.replace("train.py", "requests.txt"), "a") as file:
-    file.write(json.dumps(request) + chr(10))
-how = json.load(open(task.replace("train.py", "how.json"))).get(request["run"]["group"], {})
+file, key, answer, _, budget_s, *_ = sys.argv[1:]
+with open(file.replace("experiment.json", "requests.txt"), "a") as requests:
+    requests.write(json.dumps({"key": key, "budget_s": float(budget_s), "answer": answer}) + chr(10))
+how = json.load(open(file.replace("experiment.json", "how.json"))).get(key.partition("-")[0], {})
 if "hang" in how:
     time.sleep(60)
 if "crash" in how:
-    print("Traceback:"); print(how["crash"]); os.abort()
+    os.abort()
 def estimate(point, unit):
     return {"point": point, "lower": 0.9 * point, "upper": 1.2 * point, "level": 0.95, "unit": unit}
-answer = {"duration_s": estimate(100.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "cost_usd": None}
-answer |= {"emissions_kgco2e": estimate(0.2, "kgCO2e"), "plan": "4 epochs", "stop": ""}
-answer |= {"warnings": ["FEW: trials of one size"], "startup_s": 9.0} | how
-open(sys.argv[1], "w").write(json.dumps(answer))
+found = {"duration_s": estimate(100.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "cost_usd": None}
+found |= {"emissions_kgco2e": estimate(0.2, "kgCO2e"), "plan": "4 epochs", "stop": "", "outcome": "finished"}
+found |= {"reason": "", "warnings": ["FEW: trials of one size"], "startup_s": 9.0} | how
+open(answer, "w").write(json.dumps(found))
 """
 COMMAND = (sys.executable, "-c", EXPLORER)
 
@@ -74,9 +73,9 @@ def test_all_is_the_sum_of_the_groups_with_errors_of_one_sign(tmp_path, forecast
     assert ends(found.totals["energy_kwh"]) == (6 * 0.45, 3.0, 6 * 0.6)
     assert found.totals["cost_usd"] is None
     assert [request["budget_s"] for request in requests()] == [10.0, 10.0]
-    assert [request["run"]["group"] for request in requests()] == ["baseline", "optimised"]
+    assert [request["key"] for request in requests()] == ["baseline-0", "optimised-0"]
     assert not experiment.outputs.exists()
-    assert not any(Path(request["log_dir"]).exists() for request in requests())
+    assert not any(Path(request["answer"]).exists() for request in requests())
 
 
 def test_what_is_done_is_not_forecast_again(tmp_path, forecast, requests):
@@ -85,7 +84,7 @@ def test_what_is_done_is_not_forecast_again(tmp_path, forecast, requests):
         log(experiment, key, str(number))
     log(experiment, "optimised-0", "2", 3, None)
     found = forecast(experiment)
-    assert [request["run"]["group"] for request in requests()] == ["optimised"]
+    assert [request["key"] for request in requests()] == ["optimised-0"]
     assert [(group.group, group.n_finished, group.n_left) for group in found.groups] == [
         ("baseline", 2, 0.0),
         ("optimised", 0, 1.25),
@@ -95,20 +94,12 @@ def test_what_is_done_is_not_forecast_again(tmp_path, forecast, requests):
     assert found.use.by_quantity["duration_s"] == (2 * EPOCHS + 3) * 900.0
 
 
-def test_an_exploration_knows_where_trainings_of_its_group_stopped(tmp_path, forecast, requests):
-    experiment = make_experiment(tmp_path, seeds=(0, 1, 2))
-    log(experiment, "baseline-0", "1", 3, stopped_early_after="3")
-    log(experiment, "baseline-1", "2", 1, continues="x", first_epoch="1")
-    forecast(experiment)
-    assert [request["stops"] for request in requests()] == [[3, 2], []]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ({"reason": "this CPU has no bf16 instructions"}, "this CPU has no bf16 instructions"),
-        ({"crash": "No module named foo"}, "the exploration crashed (ended by signal 6): No module named foo"),
+        ({"reason": "this CPU has no bf16 instructions", "outcome": "failed"}, "this CPU has no bf16 instructions"),
+        ({"crash": 1}, "its process was ended by SIGABRT"),
         ({"hang": 1}, "the exploration did not end within 11 s"),
     ],
 )
@@ -155,12 +146,6 @@ def test_a_budget_that_is_none_is_refused(tmp_path, budget_s):
         forecast_experiment(make_experiment(tmp_path), budget_s)
 
 
-def test_a_training_comes_through_json_as_it_was():
-    choice = TechniqueChoice("lr-schedule", {"shape": "cosine"})
-    planned = replace(make_experiment(Path()).runs[0], techniques=(choice,), arguments=("--lr", "1e-3"))
-    assert planned_run_from(json.loads(json.dumps(asdict(planned)))) == planned
-
-
 # -- a real exploration --
 
 TASK = """
@@ -192,10 +177,12 @@ def explored(tmp_path):
     (tmp_path / "train.py").write_text(TASK)
 
     def found(*techniques, stops=(), **changes):
-        experiment = make_experiment(tmp_path)
+        experiment = make_experiment(tmp_path, seeds=(0, 1, 2))
+        for seed, epochs in enumerate(stops):
+            log(experiment, f"baseline-{seed}", str(seed), epochs, stopped_early_after=str(epochs))
         known = {"arguments": ("16",), "techniques": techniques, "settings": {"sim_cpu_tdp_w": 50.0, "country": "DE"}}
         planned = replace(experiment.runs[0], **{**known, **changes})
-        return dry_run._explored(planned, stops, 2.0, str(tmp_path / "logs"), time.time() - 3.0)
+        return one_run._explored(experiment, planned, 2.0, tmp_path / "logs", time.time() - 3.0)
 
     return found
 
@@ -213,7 +200,7 @@ def test_a_training_in_steps_is_explored(explored):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stops", "middle"), [((), 21), ((8, 9, 8), 8)])
+@pytest.mark.parametrize(("stops", "middle"), [((), 21), ((3, 4, 3), 3)])
 def test_early_stopping_is_in_the_forecast(explored, monkeypatch, stops, middle):
     from greenlove_tracker.exploration.exploration_run import Estimation
 

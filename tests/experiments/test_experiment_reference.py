@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from greenlove_tracker.experiments.definition_file import read_experiment
-from greenlove_tracker.experiments.file_sections import SECTIONS
+from greenlove_tracker.experiments.definition import SECTIONS, read_experiment
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from fake_trainings import TRAIN, make_experiment, write_experiment
 from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
 from greenlove_tracker.experiments import runner
 from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy
+from greenlove_tracker.experiments.one_run import read_answer
 from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState, outputs_lock
 from greenlove_tracker.experiments.runner import (
-    ChildOutcome,
     run_experiment,
 )
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, WaitFacts
@@ -111,36 +111,16 @@ def test_the_others_go_on_and_the_next_call_tries_again(tmp_path, how, reason, c
     assert begun(experiment)[4:] == ["optimised-0"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["not-run:this CPU has no bf16 instructions", "fail:out of memory"])
-def test_what_would_end_alike_is_left_out_of_this_call(tmp_path, how):
-    experiment = make_experiment(tmp_path)
-    outcome = run(experiment, how={"optimised-0": how})
-    assert begun(experiment) == ["baseline-0", "optimised-0", "baseline-1"]
-    reason = how.partition(":")[2]
-    assert outcome.not_run == (("optimised, seed 0", reason), ("optimised, seed 1", f"left out: {reason}"))
-    assert outcome.exit_code == 1
-
-
-def test_a_command_that_cannot_start_is_a_failure(tmp_path):
-    experiment = make_experiment(tmp_path, seeds=(0,), arms=("baseline",))
-    outcome = run_experiment(experiment, command=(str(tmp_path / "none"),), quiet=True)
-    assert outcome.not_run == (("baseline, seed 0", "its process cannot start: No such file or directory"),)
-
-
-@pytest.mark.parametrize("written", [b"", b"nonsense", b"[]", b'{"outcome": "splendid"}', b"[" * 100_000])
 @pytest.mark.parametrize(
-    ("code", "outcome", "reason"),
+    ("code", "outcome", "reason", "by"),
     [
-        (0, ChildOutcome.FAILED, "without a word, with exit code 0"),
-        (-9, ChildOutcome.FAILED, "ended by SIGKILL, as the system ends what takes too much memory"),
-        (-15, ChildOutcome.INTERRUPTED, "ended by SIGTERM"),
+        (0, "failed", "its process ended with exit code 0", None),
+        (-9, "failed", "its process was ended by SIGKILL", None),
+        (-15, "interrupted", "its process was ended by SIGTERM", signal.SIGTERM),
     ],
 )
-def test_how_a_process_ended_stands_for_what_it_did_not_say(written, code, outcome, reason):
-    result = runner._result_of(written, code)
-    assert result.outcome is outcome
-    assert reason in result.reason
+def test_how_a_process_ended_stands_for_what_it_did_not_say(tmp_path, code, outcome, reason, by):
+    assert read_answer(tmp_path / "none", code) == ({"outcome": outcome, "reason": reason}, by)
 
 
 @pytest.mark.slow
@@ -195,14 +175,6 @@ def test_a_limit_of_the_users_own_ends_one_training_and_not_the_experiment(tmp_p
 # -- what can be checked is checked before anything trains --
 
 
-def test_a_task_that_is_gone_is_said_first(tmp_path):
-    experiment = make_experiment(tmp_path)
-    (tmp_path / "train.py").unlink()
-    with pytest.raises(UsageError, match=r"there is no file .*train\.py"):
-        run_experiment(experiment)
-    assert not experiment.outputs.exists()
-
-
 def test_a_variable_that_is_not_set_is_said_first(tmp_path):
     experiment = make_experiment(tmp_path)
     runs = tuple(replace(run, arguments=("--token", "${A_TOKEN_THAT_IS_NOT_SET}")) for run in experiment.runs)
@@ -212,7 +184,7 @@ def test_a_variable_that_is_not_set_is_said_first(tmp_path):
 
 def test_an_intensity_that_cannot_be_meant_is_said_first(tmp_path):
     settings = {"intensity": "no-such-service"}
-    experiment = make_experiment(tmp_path, start=StartPolicy("below", 250.0), settings=settings)
+    experiment = make_experiment(tmp_path, start=StartPolicy(below_gco2e_per_kwh=250.0), settings=settings)
     with pytest.raises(UsageError, match="no-such-service"):
         run_experiment(experiment)
 
@@ -365,19 +337,6 @@ def test_two_commands_at_once_are_one_too_many(tmp_path, started):
     assert first.end()[0] == 0
 
 
-def test_a_signal_between_two_trainings_ends_it_too(tmp_path, monkeypatch):
-    def waiting(*arguments, quiet):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)
-
-    monkeypatch.setattr(runner, "wait_to_start", waiting)
-    before = signal.getsignal(signal.SIGTERM)
-    experiment = make_experiment(tmp_path)
-    outcome = run(experiment, quiet=True)
-    assert (outcome.signal, outcome.exit_code, begun(experiment)) == (signal.SIGTERM, 143, [])
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 # -- when a training begins --
 
 
@@ -396,7 +355,7 @@ def waits(monkeypatch):
 
 
 def test_each_run_has_the_wait_before_it_in_its_log(tmp_path, waits):
-    experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy("below", 250.0, each="run"))
+    experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy(below_gco2e_per_kwh=250.0))
     run(experiment)
     assert waits == ["baseline-0", "optimised-0"]
     assert seen(experiment, "wait_s") == ["1.0", "2.0"]
@@ -405,7 +364,7 @@ def test_each_run_has_the_wait_before_it_in_its_log(tmp_path, waits):
 
 
 def test_a_wait_before_all_is_of_the_first_run_alone_and_not_waited_again(tmp_path, waits):
-    experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy("below", 250.0, each="experiment"))
+    experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy(below_gco2e_per_kwh=250.0, each="experiment"))
     run(experiment, how={"optimised-0": "fail:ValueError"})
     assert waits == ["baseline-0"]
     assert seen(experiment, "wait_s") == ["1.0", ""]

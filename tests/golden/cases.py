@@ -28,7 +28,7 @@ import greenlove_tracker as greenlove
 from greenlove_tracker.cli import cli
 from greenlove_tracker.compat.carbontracker import parser
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.experiments.definition_file import read_experiment
+from greenlove_tracker.experiments.definition import read_experiment
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 
 NOW = datetime(2026, 11, 30, 15, 3, 20, tzinfo=UTC)
