@@ -537,9 +537,17 @@ class Run(RunFiles):
 
     @cached_property
     def command_rows(self) -> Sequence[Row] | None:
-        """The rows that hold the totals of a whole command, where one was measured from outside."""
+        """The rows that hold the totals of a whole command, where one was measured from outside.
+
+        The runner may be killed alone: what it ran goes on, and measures itself. Then the rows of that count, once
+        they are of more time.
+        """
         name = schema.epochs_file(schema.COMMAND_STREAM)
-        return list(self._read(name, schema.EPOCHS)) if name in self._names else None
+        rows = list(self._read(name, schema.EPOCHS)) if name in self._names else None
+        if rows is None or self.has_summary:
+            return rows
+        of_processes_s = [totals.total_duration_s(self.rows[n]) for n in self.joined if n in self.rows]
+        return rows if totals.total_duration_s(rows) >= max(of_processes_s, default=0.0) else None
 
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:

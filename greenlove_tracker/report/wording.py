@@ -142,7 +142,7 @@ def progress(run: Run) -> str:
         return fmt.plural(summary.counts.steps or 0, "step")
     planned = summary.epochs_planned
     if planned is None and not run.epochs:  # which take long to put together, where there are many
-        return "epochs not marked"
+        return f"no epochs, {before:,} done before" if before else "epochs not marked"
     if planned is None:
         text = fmt.plural(summary.epochs_done, "epoch")
         return f"{text}, from number {before + 1:,} on" if before and summary.epochs_done else text

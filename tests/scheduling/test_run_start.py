@@ -184,7 +184,7 @@ def test_with_the_forecast_itself_the_night_is_waited_for():
 def test_what_a_run_is_to_say_before_it_waits(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     soon = (datetime.now(UTC) + timedelta(hours=12)).isoformat()
-    with pytest.raises(UsageError, match="needs --deadline"):
+    with pytest.raises(UsageError, match="needs --within"):
         BestStart.of(Settings(intensity="mock", max_hours=2), None)
     with pytest.raises(UsageError, match="--hours"):
         BestStart.of(Settings(intensity="mock", deadline_utc=soon, log_dir=str(tmp_path / "none")), None)

@@ -69,7 +69,7 @@ def test_the_rest_of_a_training_in_steps(clock, tmp_path):
         assert tracker.forecast.duration_s.point == pytest.approx(300.0, rel=0.01)
     run = last_run(tmp_path)
     assert (run.text("total_steps_planned"), run.text("first_step")) == ("600", "400")
-    assert "100 of 600 steps, number 401 to 1,000" in end_screen(run, exit_code=0)
+    assert "100 of 600 steps, from number 401 on" in end_screen(run, exit_code=0)
 
 
 def test_where_nothing_is_left_nothing_is_forecast_and_nothing_breaks(clock, tmp_path):

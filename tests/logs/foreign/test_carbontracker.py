@@ -97,7 +97,7 @@ def test_the_verbs_flag_what_carbontracker_predicted(monitored_in_part):
     projected = " ".join(text("project", str(monitored_in_part), "--verbose").split())
     assert "as carbontracker predicted, which gives no interval" in projected
     report = markdown.render(document(monitored_in_part))
-    assert "Not all epochs were monitored" in report and "predicted by carbontracker" in report
+    assert "Not all epochs were monitored" in report
 
 
 def test_run_ids_are_the_same_each_time_and_a_copy_counts_once(tmp_path):
