@@ -91,6 +91,8 @@ def read_records(
     if missing := set(columns).difference(header):
         on_problem(f"is not ours: no column {', '.join(sorted(missing))}")
         return
+    if len(set(header)) < len(header):
+        on_problem("has two columns of one name")
     if (lacking := set(optional).difference(header)) and len(lacking) < len(optional):
         on_problem(f"has no column {', '.join(sorted(lacking))}")
     wanted = list(columns if set(optional).isdisjoint(header) else (*columns, *optional))

@@ -668,9 +668,12 @@ class Run(RunFiles):
         else:
             rows = {stream: totals.rows_between(of_stream, *within_utc_s) for stream, of_stream in self.rows.items()}
             command = None if command is None else totals.rows_between(command, *within_utc_s)
-        summary = totals.summarise(
-            self.terms, rows, ending, gpu_count=self._gpu_count(), command_rows=command, joined=self.joined
-        )
+        try:
+            summary = totals.summarise(
+                self.terms, rows, ending, gpu_count=self._gpu_count(), command_rows=command, joined=self.joined
+            )
+        except OverflowError as error:
+            raise LogError(f"{self.path}: left out: its numbers cannot be added up: {error}") from error
         return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
     def replace(self, **known: Unpack[Known]) -> Self:
