@@ -271,7 +271,9 @@ def _content(value: Any, deepest: int) -> Any:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, torch.Tensor):
-        return id(value), 0 if value.is_inference() else value._version
+        is_read = value.device.type == "cpu" and value.layout is torch.strided  # an address alone may be used again
+        few = value.detach().flatten()[:: 1 + value.numel() // _FEW].tolist() if is_read else []
+        return id(value), 0 if value.is_inference() else value._version, few
     if type(value).__module__ == "numpy" and hasattr(value, "flat") and value.dtype != object:
         return value.shape, value.flat[:: 1 + value.size // _FEW].tobytes()
     if isinstance(value, list | tuple | set | deque | dict):

@@ -262,7 +262,7 @@ CHANGES = {
     "dataset.array": lambda d, i: d.array.__iadd__(1),
     "dataset.tensor": lambda d, i: d.tensor.add_(1),
     "dataset.n": lambda d, i: setattr(d, "n", d.n + 1),
-    "dataset.inner": lambda d, i: setattr(d.inner, "tensors", (torch.ones(3),)),
+    "dataset.inner": lambda d, i: setattr(d.inner, "tensors", (d.inner.tensors[0] + 1,)),
 }
 
 
