@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -21,7 +21,12 @@ from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estim
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
 from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak, measured_peak
 from greenlove_tracker.exploration.scheduler import Scheduler
-from greenlove_tracker.exploration.snapshot import RestoreError, find_lr_schedulers, preserved
+from greenlove_tracker.exploration.snapshot import (
+    RestoreError,
+    find_lr_schedulers,
+    find_scalers_and_averages,
+    preserved,
+)
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import (
     DEFAULT_BATCH_SIZE,
@@ -211,7 +216,7 @@ class Estimator:
         )
         run.workload = _seen(lambda: workload_of(self._model))
         try:
-            with self._preserved(run, modules) if run.options.is_restored else nullcontext():
+            with self._preserved(modules) if run.options.is_restored else nullcontext():
                 devices.reset_peak_gpu_memory()
                 self._model.train()
                 with self._counted_steps(run):
@@ -228,8 +233,7 @@ class Estimator:
         except RestoreError:
             raise
         except Exception as error:
-            changed = f"left changed: {'; '.join(run.left_changed)}" if run.left_changed else ""
-            left = (changed or "everything is as it was before") if run.options.is_restored else "nothing is put back"
+            left = "everything is as it was before" if run.options.is_restored else "nothing is put back"
             error.add_note(f"raised by the training that greenlove_tracker explored; {left}")
             raise
         finally:
@@ -246,16 +250,11 @@ class Estimator:
             gpu_memory_estimate_gb=estimate_gb,
         )
 
-    @contextmanager
-    def _preserved(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> Iterator[None]:
-        """Leave no trace of the block inside; what cannot be put back is noted in the run."""
-        others = (*self._also_restore, *find_lr_schedulers(self._optimizer, self._also_restore))
-        code = tuple(c for c in (self._criterion, self._train_step, self._eval_fn) if not isinstance(c, nn.Module))
-        apart = (self._clock, self._meter)
-        kept = preserved(modules, self._optimizer, loaders=[self._data], others=others, code=code, apart=apart)
-        with kept as snapshot:
-            run.left_changed = snapshot.left_changed
-            yield
+    def _preserved(self, modules: Sequence[nn.Module]) -> AbstractContextManager[None]:
+        """Leave no trace of the block inside."""
+        found = (*find_lr_schedulers(self._optimizer, self._also_restore), *find_scalers_and_averages())
+        others = (*self._also_restore, *found)
+        return preserved(modules, self._optimizer, loaders=[self._data], others=others)
 
     def _run_trials(self, run: ExplorationRun, scheduler: Scheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""

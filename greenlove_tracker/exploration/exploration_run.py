@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.records import Clock, Field, RunStatus
 from greenlove_tracker.rendering import html, terminal
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.exploration_report import exploration_document, left_changed_notes, progress_line
+from greenlove_tracker.report.exploration_report import exploration_document, progress_line
 from greenlove_tracker.units import w_from_kwh_s
 from greenlove_tracker.workloads import Seen
 
@@ -74,7 +73,6 @@ class Estimation:
         continues: whether to train here now: as was answered on the terminal, or as ``on_no_terminal`` says.
         peak_memory_gb: the most that torch's tensors took on one GPU, in GiB; on a CPU, that the process took.
         gpu_power_w: mean draw of the GPUs together in the trials; None where it was not measured for long enough.
-        left_changed: what the exploration changed and could not put back, by name and with the reason.
         time_fit: how the training fits its ``deadline_utc`` or ``max_hours``, if it starts now; None without either.
         gpu_memory_estimate_gb: the peak that a training explored on a CPU would have on a GPU, in GiB; None elsewhere,
             and where it was not soon found.
@@ -90,7 +88,6 @@ class Estimation:
     continues: bool
     peak_memory_gb: float | None
     gpu_power_w: float | None
-    left_changed: tuple[str, ...] = ()
     time_fit: TimeFit | None = None
     gpu_memory_estimate_gb: float | None = None
 
@@ -124,7 +121,6 @@ class ExplorationRun(TrialSession):
         record: of the trials so far; whoever runs them keeps it up to date.
         plan: of the whole training; whoever explores learns of how many batches a step is.
         options: the user's choices.
-        left_changed: what could not be put back; whoever explores says it.
         precision: that the training was seen to compute in.
         workload: class that it was seen to be of.
     """
@@ -139,7 +135,6 @@ class ExplorationRun(TrialSession):
     ) -> None:
         super().__init__(settings, options.budget_s, clock, meter, trials_log.plan_fields(plan))
         self.record = trials_log.ExplorationRecord()
-        self.left_changed: tuple[str, ...] = ()
         self.precision = self.workload = Seen()
         self.plan, self.options = plan, options
 
@@ -153,8 +148,7 @@ class ExplorationRun(TrialSession):
         if n_trials:
             self._write_record()
         if self.settings.verbose > 0:
-            stopped = f"stopped by Ctrl-C after {fmt.plural(n_trials, 'trial')}"
-            say("\n".join([stopped, *left_changed_notes(self.left_changed)]))
+            say(f"stopped by Ctrl-C after {fmt.plural(n_trials, 'trial')}")
 
     def show_progress(self, samples: int, relative_width: float | None = None) -> None:
         """Draw the line about the trial that comes next, and the width of the forecast so far."""
@@ -195,8 +189,6 @@ class ExplorationRun(TrialSession):
             open_page(page.as_uri())
         if self.settings.verbose > 0:
             self._say(forecast, advice, now_utc_s, fit, why_none)
-        elif self.left_changed:
-            warnings.warn("the exploration left changed " + "; ".join(self.left_changed), stacklevel=3)
         may_ask = options.asks and self.settings.verbose > 0
         answer = confirm("Continue training locally?", default=False) if may_ask else None
         return Estimation(
@@ -210,7 +202,6 @@ class ExplorationRun(TrialSession):
             continues=options.on_no_terminal == "continue" if answer is None else answer,
             peak_memory_gb=record.peak_memory_gb,
             gpu_power_w=record.gpu_power_w,
-            left_changed=self.left_changed,
             time_fit=fit,
             gpu_memory_estimate_gb=record.gpu_memory_estimate_gb,
         )
@@ -220,7 +211,7 @@ class ExplorationRun(TrialSession):
     ) -> None:
         """Print the answer, what is to be known of it, and what can be done next."""
         shown = self._session.shown_dir
-        notes = [*left_changed_notes(self.left_changed), *([advice] if advice else [])]
+        notes = [advice] if advice else []
         kind = wording.kind_sentence(Run(self._session.run_dir))
         notes += [wording.sentence(kind)] if kind else []
         notes += [f"No other GPUs: {why_none}."] if why_none else []

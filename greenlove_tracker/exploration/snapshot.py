@@ -1,27 +1,21 @@
 """Leaving no trace: what training changes is copied before an exploration, and put back in place after it.
 
-Copied are parameters, buffers, gradients, flags, hooks and attributes of modules; optimizers, learning-rate schedulers,
-gradient scalers and random generators, also those that a step's closure or its globals name; a loader's sampler,
-generators and workers, and counters of a data set; random states and torch's switches; and ``also_restore``. Every
-tensor stays the same object in the same memory, so that whoever holds it still holds the right one. What else a step
-changes (a global number, an object of a class of its own) only the user knows: docs/exploration.md.
+Copied are the parameters, buffers, gradients, flags, hooks and plain attributes of models; optimizers, their
+learning-rate schedulers, gradient scalers and averaged models; a loader's generators, samplers and workers; random
+states and torch's switches; and ``also_restore``. Every tensor stays the same object in the same memory, so that
+whoever holds it still holds the right one. What else a step changes only the user knows: docs/exploration.md.
 """
 
 from __future__ import annotations
 
 import copy
 import gc
-import math
 import os
-import sys
-from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
 from functools import partial
 from operator import is_
-from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import psutil
@@ -29,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.optim.swa_utils import AveragedModel
 
 from greenlove_tracker.devices import machine_share
 from greenlove_tracker.errors import GreenloveError, UsageError
@@ -46,16 +40,11 @@ from greenlove_tracker.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _FROZEN_RATIO = 2.0  # of frozen weights to what trains, up to which they are copied: a teacher is, LoRA's base is not
-_BESIDE_BYTES = 1 << 26  # of tensors together that a step names beside models: what is more is data
 _NUMBER_BYTES = 16
-_LONGEST = 10_000  # items of a container beside the training: a longer one holds data
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
-_VALUES = (str, bytes, int, float, complex, bool, type(None), type)
 _GradScaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
 _TRAINS = (torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, _GradScaler)
-_LOADS = (DataLoader, Dataset, Sampler)
 _WRAPPERS = ("torch.distributed", "torch.nn.parallel.distributed")  # they set themselves up where nobody sees it
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 class RestoreError(GreenloveError, RuntimeError):
@@ -69,19 +58,17 @@ def preserved(
     *,
     loaders: Any = (),
     others: Sequence[Any] = (),
-    code: Sequence[Any] = (),
-    apart: Sequence[Any] = (),
     copies: bool = True,
-) -> Iterator[Snapshot]:
+) -> Iterator[None]:
     """Leave no trace of the block inside, also where it fails or is interrupted; arguments as of ``Snapshot``.
 
     Raises:
         RestoreError: something could not be put back.
         UsageError: as ``Snapshot``, before anything runs.
     """
-    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others, code=code, apart=apart, copies=copies)
+    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others, copies=copies)
     try:
-        yield snapshot
+        yield
     finally:
         try:
             snapshot.restore()
@@ -101,13 +88,10 @@ class Snapshot:
         loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
         others: what the user names: modules, schedulers, scalers, random generators, objects with ``state_dict`` and
             ``load_state_dict``, or pairs of functions (save, restore).
-        code: functions and objects of the user's that the training calls: a step, a criterion, an evaluation.
-        apart: what is not the training's, and stays as it is: the clock, the meter.
         copies: copy the values of tensors; False for steps without data, which change single numbers at most.
 
     Attributes:
         size_bytes: of all copies together.
-        left_changed: what a step may advance and nobody can put back, by name and with the reason.
 
     Raises:
         UsageError: there is no memory for the copies, or something cannot be saved; nothing was changed.
@@ -120,48 +104,46 @@ class Snapshot:
         *,
         loaders: Any = (),
         others: Sequence[Any] = (),
-        code: Sequence[Any] = (),
-        apart: Sequence[Any] = (),
         copies: bool = True,
     ) -> None:
-        self._states = [*switches(), *random_states()]  # of the process: put back last, for all else may draw
-        for state in self._states:
+        of_process = [*switches(), *random_states()]  # put back last, for all else may draw
+        for state in of_process:
             state.copy()
-        found = _Finder(apart)
+        self._storages: dict[int, torch.UntypedStorage] = {}  # memory of tensors to copy, by identity
+        self._frozen: dict[int, torch.UntypedStorage] = {}  # and that of weights that do not train
+        self._frozen_versions: list[tuple[torch.Tensor, int]] = []
+        self._states: list[SavedState] = []
+        self._undos: list[Callable[[], object]] = []
+        self._seen: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
         for index, thing in enumerate(others):
-            found.add_named(f"also_restore[{index}]", thing)
+            self._add_named(f"also_restore[{index}]", thing)
         for model in each_of(models):
             if not isinstance(model, nn.Module):
                 raise UsageError(f"a model is a {type(model).__name__}, not a torch.nn.Module")
-            found.add(model)
+            self._add(model)
         for optimizer in each_of(optimizers):
-            found.add_named("optimizer", optimizer)
-        found.room_bytes = _BESIDE_BYTES
-        found.add(*(part for thing in code for part in _with_attributes(thing)))
-        found.room_bytes, found.is_data = 0, True
+            self._add_named("optimizer", optimizer)
         for loader in each_of(loaders):
-            found.add_loader(loader)
-        self.left_changed = tuple(found.left_changed)
+            self._add_loader(loader)
         if not copies:
-            numbers = {key: s for key, s in found.storages.items() if s.nbytes() <= _NUMBER_BYTES}
-            found.storages, found.frozen = numbers, {}
-        frozen_bytes, self.size_bytes = (sum(s.nbytes() for s in of.values()) for of in (found.frozen, found.storages))
-        self._frozen: list[tuple[torch.Tensor, int]] = []
+            self._storages = {key: s for key, s in self._storages.items() if s.nbytes() <= _NUMBER_BYTES}
+            self._frozen = {}
+        frozen_bytes, self.size_bytes = (sum(s.nbytes() for s in of.values()) for of in (self._frozen, self._storages))
         if frozen_bytes <= _FROZEN_RATIO * self.size_bytes:
-            found.storages |= found.frozen
+            self._storages |= self._frozen
+            self._frozen_versions.clear()
             self.size_bytes += frozen_bytes
-        else:
-            self._frozen = found.frozen_versions
         _check_memory(self.size_bytes)
-        for state in found.states:
+        for state in self._states:
             try:
                 state.copy()
             except Exception as error:
                 raise UsageError(f"{state.name} cannot be saved, so exploring would change it: {error!r}") from error
-        self._copies = [(storage, _on_host(storage)) for storage in found.storages.values()]
-        self._undos, self._states = found.undos, [*found.states, *self._states]
-        for loader in found.loaders_with_workers:
-            loader._iterator = None  # the user's workers are set aside: the exploration starts others
+        self._states += of_process
+        self._copies = [(storage, _on_host(storage)) for storage in self._storages.values()]
+        for loader in each_of(loaders):
+            if getattr(loader, "_iterator", None) is not None:
+                loader._iterator = None  # the user's workers are set aside: the exploration starts others
 
     def restore(self) -> None:
         """Put everything back; may be called again.
@@ -183,7 +165,7 @@ class Snapshot:
             except BaseException as error:  # of the user's code too: whatever it raises, the rest is put back
                 failures.append((name, error))
         torch.clear_autocast_cache()  # it may hold casts of the exploration's weights
-        if any(tensor._version != version for tensor, version in self._frozen):
+        if any(tensor._version != version for tensor, version in self._frozen_versions):
             failures.append(("a frozen weight", RuntimeError("it was not copied, and yet it changed")))
         if failures:
             texts = "; ".join(f"{name}: {error!r}" for name, error in failures[:5])
@@ -194,136 +176,68 @@ class Snapshot:
 
     def release(self) -> None:
         """Let the copies go."""
-        for kept in (self._copies, self._undos, self._states, self._frozen):
-            kept.clear()
+        self.__dict__.clear()
 
-
-class _Finder:
-    """Walks through torch's objects, plain containers and the functions of a training, and notes how to undo changes.
-
-    Attributes:
-        storages: memory of tensors to copy, by identity.
-        frozen: that of weights that do not train.
-        room_bytes: of tensors and arrays that may still be copied, beside parameters.
-        is_data: what is looked into now is a data set, of which no values are copied.
-    """
-
-    def __init__(self, apart: Sequence[Any]) -> None:
-        self.storages: dict[int, torch.UntypedStorage] = {}
-        self.frozen: dict[int, torch.UntypedStorage] = {}
-        self.frozen_versions: list[tuple[torch.Tensor, int]] = []
-        self.states: list[SavedState] = []
-        self.undos: list[Callable[[], object]] = []
-        self.left_changed: list[str] = []
-        self.loaders_with_workers: list[Any] = []
-        self.room_bytes = math.inf
-        self.is_data = False
-        self._copies_frozen = False
-        self._seen = {id(thing): thing for thing in apart}  # held, so that no other object gets the id meanwhile
-
-    def add(self, *things: Any) -> None:
-        """Note things and what they hold."""
-        queue = deque(things)
+    def _add(self, thing: Any, *, copies_frozen: bool = False) -> None:
+        """Note how to put a thing back, and what it holds."""
+        queue = deque([thing])
         while queue:
             thing = queue.popleft()
-            if not isinstance(thing, _VALUES) and id(thing) not in self._seen:
+            if id(thing) not in self._seen:
                 self._seen[id(thing)] = thing
-                queue.extend(self._noted(thing))
+                queue.extend(self._noted(thing, copies_frozen))
 
-    def _noted(self, thing: Any) -> Iterable[Any]:
+    def _noted(self, thing: Any, copies_frozen: bool) -> Iterable[Any]:
         """Note how to put a thing back, and return its parts."""
         generator = saved_generator(type(thing).__name__, thing)
         if generator is not None:
-            self.states.append(generator)
+            self._states.append(generator)
         elif isinstance(thing, torch.Tensor):
-            return self._tensor(thing)
-        elif _is_array(thing):
-            if self._has_room(thing.nbytes) and thing.flags.writeable and thing.dtype != object:
-                self.undos.append(partial(thing.__setitem__, ..., thing.copy()))
-        elif isinstance(thing, FunctionType | MethodType | partial):
-            return self._function(thing)
+            return self._tensor(thing, copies_frozen)
+        elif type(thing) in _CONTAINERS:
+            keys, values = _content(thing)
+            self._undos.append(partial(_refill, thing, keys, values))
+            return values
         elif isinstance(thing, tuple):
             return thing
-        elif type(thing) in _CONTAINERS:
-            return self._container(thing)
         elif isinstance(thing, nn.Module):
-            return self._module(thing)
-        elif isinstance(thing, _LOADS) and not self.is_data:
-            return ()  # data that a step names: a loader is given apart
-        elif isinstance(thing, (*_TRAINS, *_LOADS, SimpleNamespace, Namespace)) or is_dataclass(thing):
-            return (getattr(thing, "__dict__", None),)
+            self._undos.append(partial(setattr, thing, "training", thing.training))
+            parts = (*thing.parameters(recurse=False), *thing.buffers(recurse=False), *thing.children())
+            return parts if type(thing).__module__.startswith(_WRAPPERS) else (*parts, vars(thing))
+        elif isinstance(thing, _TRAINS):
+            return (vars(thing),)
         return ()
 
-    def _tensor(self, tensor: torch.Tensor) -> Iterable[Any]:
+    def _tensor(self, tensor: torch.Tensor, copies_frozen: bool) -> Iterable[Any]:
         if is_lazy(tensor):
             raise UsageError(
                 "the model has parameters without a shape, which cannot be put back: call it on one batch first, as "
                 "torch's documentation of lazy modules asks"
             )
-        found = [storage for part in plain_parts(tensor) if (storage := storage_of(part)) is not None]
-        is_weight = isinstance(tensor, nn.Parameter) and not self.is_data
-        if not is_weight and not self._has_room(sum(storage.nbytes() for storage in found)):
-            return ()
         grad = tensor.grad if tensor.is_leaf else None
-        is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad and grad is None
-        is_frozen = is_frozen and not self._copies_frozen
-        copied = self.frozen if is_frozen else self.storages
-        copied |= {s._cdata: s for s in found if s.device.type != "meta" and s._cdata not in self.storages}
+        is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad and grad is None and not copies_frozen
+        found = [storage for part in plain_parts(tensor) if (storage := storage_of(part)) is not None]
+        copied = self._frozen if is_frozen else self._storages
+        copied |= {s._cdata: s for s in found if s.device.type != "meta" and s._cdata not in self._storages}
         if not tensor.is_inference():
             if is_frozen:
-                self.frozen_versions.append((tensor, tensor._version))
+                self._frozen_versions.append((tensor, tensor._version))
             was = (tensor.is_leaf, tensor.requires_grad, grad)
-            self.undos.append(partial(_put_back, tensor, tensor.detach(), *was))
+            self._undos.append(partial(_put_back, tensor, tensor.detach(), *was))
         return (grad,)
 
-    def _has_room(self, nbytes: int) -> bool:
-        fits = nbytes <= self.room_bytes
-        self.room_bytes -= nbytes if fits else 0
-        return fits
-
-    def _container(self, container: Any) -> Iterable[Any]:
-        if len(container) > _LONGEST and self.room_bytes < math.inf:
-            return ()
-        keys, values = _content(container)
-        self.undos.append(partial(_refill, container, keys, values))
-        return values
-
-    def _module(self, module: nn.Module) -> Iterable[Any]:
-        self.undos.append(partial(setattr, module, "training", module.training))
-        parts = (*module.parameters(recurse=False), *module.buffers(recurse=False), *module.children())
-        return parts if type(module).__module__.startswith(_WRAPPERS) else (*parts, vars(module))
-
-    def _function(self, function: Any) -> Iterable[Any]:
-        if isinstance(function, MethodType):
-            return function.__func__, *_with_attributes(function.__self__)
-        if isinstance(function, partial):
-            return function.func, function.args, function.keywords
-        code = function.__code__
-        if any(folder in code.co_filename for folder in _INSTALLED):
-            return ()
-        named = {name: function.__globals__.get(name) for name in code.co_names}
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            named[name] = None if cell == type(cell)() else cell.cell_contents  # an empty cell has no contents
-        for name, thing in named.items():
-            if hasattr(type(thing), "__next__"):
-                self.left_changed.append(f"{name}: a {type(thing).__name__} may have advanced, and cannot be put back")
-        parts = (*named.values(), function.__defaults__, function.__kwdefaults__, vars(function))
-        return [part for part in parts if not isinstance(part, FunctionType) or part.__module__ == function.__module__]
-
-    def add_named(self, name: str, thing: Any) -> None:
+    def _add_named(self, name: str, thing: Any) -> None:
         """Add what the user names; of modules also what does not train.
 
         Raises:
             UsageError: it can neither be put back by us nor restores itself.
         """
         if isinstance(thing, tuple | list) and len(thing) == 2 and all(map(_is_function, thing)):
-            self.states.append(SavedState(name, *thing))
+            self._states.append(SavedState(name, *thing))
         elif isinstance(thing, (nn.Module, torch.Tensor, *_TRAINS)) or saved_generator(name, thing) is not None:
-            self._copies_frozen = isinstance(thing, nn.Module | torch.Tensor)
-            self.add(thing)
-            self._copies_frozen = False
+            self._add(thing, copies_frozen=isinstance(thing, nn.Module | torch.Tensor))
         elif all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
-            self.states.append(SavedState(name, partial(_state_dict, thing), partial(_load_state_dict, thing)))
+            self._states.append(SavedState(name, partial(_state_dict, thing), partial(_load_state_dict, thing)))
         else:
             raise UsageError(
                 f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
@@ -331,29 +245,19 @@ class _Finder:
                 "second takes to restore it"
             )
 
-    def add_loader(self, loader: Any) -> None:
-        """Add a loader's sampler, data set, collating and generators, of whatever class they are; but no data."""
-        parts = getattr(loader, "__dict__", {})
-        self.add(*generators_within([part for name, part in parts.items() if name != "_iterator"] or [loader]))
-        if "_iterator" in parts:
-            self.loaders_with_workers.append(loader)
+    def _add_loader(self, loader: Any) -> None:
+        """Add a loader's generators, the attributes of its samplers and its data set, and its workers; but no data."""
+        parts = {**getattr(loader, "__dict__", {})}
+        own = parts.pop("_iterator", None)
+        for generator in generators_within([*parts.values()] or [loader]):
+            self._add(generator)
         batch_sampler = parts.get("batch_sampler")
         samplers = (parts.get("sampler"), batch_sampler, getattr(batch_sampler, "sampler", None))
-        for thing in (loader, parts.get("dataset"), *samplers, parts.get("collate_fn")):
-            self.add(*_with_attributes(thing))
-        if "_iterator" in parts:
-            self.undos.append(partial(_end_workers, loader, loader._iterator))
-
-
-def _with_attributes(thing: Any) -> tuple[Any, ...]:
-    """Return an object of whatever class, and its attributes: only those of torch's classes are looked into else."""
-    is_object = hasattr(thing, "__dict__") and not isinstance(thing, type | FunctionType | nn.Module)
-    return (thing, vars(thing)) if is_object else (thing,)
-
-
-def _is_array(thing: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(thing) is numpy.ndarray
+        for thing in (loader, parts.get("dataset"), *samplers):
+            if hasattr(thing, "__dict__") and not isinstance(thing, type):
+                self._undos.append(partial(_refill, vars(thing), *_content(vars(thing))))
+        if hasattr(loader, "_iterator"):
+            self._undos.append(partial(_end_workers, loader, own))
 
 
 def _is_function(thing: Any) -> bool:
@@ -462,14 +366,18 @@ def find_lr_schedulers(optimizers: Any, known: Sequence[Any]) -> tuple[Any, ...]
         optimizers: one, or several in a sequence or mapping.
         known: that the user named already.
     """
-    known_ids, wanted = {id(thing) for thing in known}, {id(o) for o in each_of(optimizers)}
-    return tuple(
-        thing
-        for thing in gc.get_objects()
-        if issubclass(type(thing), LRScheduler | ReduceLROnPlateau)  # isinstance would wake lazy objects up
-        and id(getattr(thing, "optimizer", None)) in wanted
-        and id(thing) not in known_ids
-    )
+    wanted = {id(optimizer) for optimizer in each_of(optimizers)}
+    found = _objects_of(LRScheduler, ReduceLROnPlateau)
+    return tuple(s for s in found if id(getattr(s, "optimizer", None)) in wanted and all(s is not k for k in known))
+
+
+def find_scalers_and_averages() -> list[Any]:
+    """Find the gradient scalers and averaged models of this process, which a step may hold where nobody sees it."""
+    return _objects_of(_GradScaler, AveragedModel)
+
+
+def _objects_of(*classes: type) -> list[Any]:
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), classes)]  # isinstance wakes lazy objects
 
 
 def free_host_bytes() -> float:

@@ -97,12 +97,6 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
     return f"greenlove explore  {spent} · {fmt.plural(sample_size, 'sample')}{width}"
 
 
-def left_changed_notes(left_changed: Sequence[str]) -> list[str]:
-    """Say what an exploration could not put back."""
-    advice = "The training goes on from there: make these anew, or name them in also_restore."
-    return [*(f"! Not put back: {text}." for text in left_changed), *([advice] if left_changed else [])]
-
-
 def _figures(forecast: Forecast) -> tuple[doc.KeyFigure, ...]:
     return tuple(_figure(name, getattr(forecast, field), text) for field, (name, text) in fmt.QUANTITIES.items())
 

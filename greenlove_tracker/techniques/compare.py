@@ -83,10 +83,8 @@ def compare(
     given = {**settings, "log_dir": os.fspath(log_dir)}
     load_settings(given)  # a bad one is refused now
     began_s = (clock or SystemClock()).perf_s()
-    left_changed: tuple[str, ...] = ()
     try:
-        with preserved((), code=[task], apart=(clock, meter)) as snapshot:
-            left_changed = snapshot.left_changed
+        with preserved(()):
             parts = parts_of(task, seed)
             of_task = {name: parts[name] for name in setting_names() if name in parts}
             fields = [comparison_field([technique.name for technique in named])]
@@ -94,14 +92,10 @@ def compare(
             with run:
                 run.train(task, named, parts, seed, sleep)
     except Exception as error:
-        left = "; ".join(left_changed)
-        error.add_note(
-            "raised by the training that greenlove_tracker compared; "
-            + (f"left changed: {left}" if left else "everything is as it was before")
-        )
+        error.add_note("raised by the training that greenlove_tracker compared; everything is as it was before")
         raise
     with run:
-        return run.concluded(left_changed)
+        return run.concluded()
 
 
 def techniques_of(given: str | Sequence[str | Technique]) -> list[Technique]:
@@ -170,7 +164,7 @@ class _ComparisonRun(TrialSession):
             self._arms.clear()
             free_memory()
 
-    def concluded(self, left_changed: tuple[str, ...]) -> Comparison:
+    def concluded(self) -> Comparison:
         """Return what was found, write it, and close the run.
 
         Raises:
@@ -200,7 +194,6 @@ class _ComparisonRun(TrialSession):
             energy_method=self._method,
             run_dir=self._session.run_dir,
             notes=tuple(notes),
-            left_changed=left_changed,
         )
         write_comparison(self._session.run_dir, comparison)
         self._session.finish(RunStatus.FINISHED, 0)

@@ -49,7 +49,7 @@ def estimate_memory(
     """
     chosen = [technique_named(t) if isinstance(t, str) else t for t in techniques]
     rows = []
-    with preserved((), code=(task,), apart=(perf_s,)):
+    with preserved(()):
         for technique in (None, *chosen):
             try:
                 rows.append(_row_of(build_arm(task, technique, seed=seed), as_on_gpu=as_on_gpu, perf_s=perf_s))
@@ -98,8 +98,5 @@ def _peak_of(arm: Arm, training: TrainingStep, *, as_on_gpu: bool, perf_s: Calla
         except Exception:  # whatever it is: real steps tell, and raise what is the training's own
             if arm.device.type == "meta":
                 raise
-    parts = arm.parts
-    called = (parts["criterion"], parts.get("loss"), parts.get("train_step"))
-    code = tuple(c for c in called if c is not None and c not in training.modules)
-    with preserved(training.modules, parts["optimizer"], code=code, apart=(perf_s,)):
+    with preserved(training.modules, arm.parts["optimizer"]):
         return measured_peak(training, arm.source.first(MOST_BATCHES), as_on_gpu=as_on_gpu)

@@ -377,16 +377,13 @@ def test_steps_are_optimizer_steps_where_gradients_are_accumulated(tmp_path):
 
     data = DataLoader(Stream(), 8)
     arguments = {"total_steps": np.int64(5_000), "train_step": step, "clock": clock, "meter": NullMeter()}
-    with pytest.warns(UserWarning, match="calls"):  # an iterator cannot be put back
-        estimation = Estimator(
-            model, optimizer, nn.MSELoss(), data, log_dir=tmp_path, verbose=0, **arguments
-        ).estimate()
+    estimation = Estimator(model, optimizer, nn.MSELoss(), data, log_dir=tmp_path, verbose=0, **arguments).estimate()
     forecast = estimation.forecast
     assert (forecast.plan.steps, forecast.plan.batches_per_step) == (5_000, 4)
     assert forecast.duration_s.point == pytest.approx(5_000 * 4 * 0.01, rel=0.02)
     again = forecast_from_log(read_logs(tmp_path).runs[0])
     assert again.duration_s.point == pytest.approx(forecast.duration_s.point, rel=1e-9)
-    assert not optimizer._optimizer_step_post_hooks and estimation.left_changed
+    assert not optimizer._optimizer_step_post_hooks
 
 
 def test_phases_of_the_training_are_explored_for_logged_and_forecast_again(tmp_path):
