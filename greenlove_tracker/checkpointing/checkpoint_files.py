@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from greenlove_tracker.checkpoints import MANIFEST, CheckpointFile, CheckpointKind, Manifest, TrainingPosition
 from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, forget_listings, place, read_bytes
+from greenlove_tracker.logs.storage import LogPath, entries, forget_listings, place, read_bytes
 
 _FORMAT = 1  # of the manifest
 _NAME = re.compile(rf"step-(\d{{10,}})(?:-(?:{'|'.join(CheckpointKind)}))?(?:-(\d+))?")
@@ -80,19 +80,19 @@ class Checkpoint:
             return
         with tempfile.TemporaryDirectory(prefix="greenlove-checkpoint-") as copy:
             for file in self.manifest.files:
-                self.path.fs.get_file((self.path / file.name).inside, f"{copy}/{file.name}")
+                self.path.fs.get_file((self.path / file.name).path, f"{copy}/{file.name}")
             yield Path(copy)
 
     def _problem_of(self, file: CheckpointFile, *, by_size: bool) -> str:
         path = self.path / file.name
         try:
-            size_bytes = path.stat().st_size if isinstance(path, Path) else int(path.fs.info(path.inside)["size"])
+            size_bytes = path.stat().st_size
             if size_bytes != file.size_bytes:
                 return f"{file.name} holds {size_bytes:,} bytes instead of {file.size_bytes:,}"
             if by_size:
                 return ""
-            with path.open("rb") if isinstance(path, Path) else path.fs.open(path.inside, "rb") as content:
-                found = hashlib.file_digest(content, "sha256").hexdigest()
+            with path.open("rb") as content:
+                found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
         except FileNotFoundError:
             return f"{file.name} is missing"
         except Exception as error:  # the packages of stores raise errors of their own
@@ -148,8 +148,8 @@ class Draft:
         with path.open("rb+") as content:  # some systems flush only what is open for writing
             digest = hashlib.file_digest(content, "sha256").hexdigest()
             os.fsync(content.fileno())
-        if isinstance(self._target, RemotePath):
-            self._target.fs.put_file(str(path), (self._target / path.name).inside)
+        if not isinstance(self._target, Path):
+            self._target.fs.put_file(str(path), (self._target / path.name).path)
         return CheckpointFile(path.name, path.stat().st_size, digest)
 
     def commit(self, manifest: Manifest) -> Checkpoint:
@@ -183,11 +183,11 @@ class Draft:
     def close(self) -> None:
         """Remove what was not committed; on a disk rank 0 does so, for all ranks."""
         shutil.rmtree(self.directory, ignore_errors=True)
-        if isinstance(self._target, RemotePath):
+        if not isinstance(self._target, Path):
             forget_listings(self._target)
             with contextlib.suppress(Exception):  # the store may be what failed
                 if not (self._target / MANIFEST).exists():
-                    self._target.fs.rm(self._target.inside, recursive=True)
+                    self._target.fs.rm(self._target.path, recursive=True)
 
 
 class CheckpointStore:
@@ -286,7 +286,7 @@ class CheckpointStore:
         return sorted((_read_checkpoint(self.path / name) for name in names), key=_order, reverse=True)
 
     def _is_whole(self, checkpoint: Checkpoint) -> bool:
-        by_size = checkpoint.name in self._known_whole or isinstance(self.path, RemotePath)
+        by_size = checkpoint.name in self._known_whole or not isinstance(self.path, Path)
         if checkpoint.problem(by_size=by_size):
             return False
         self._known_whole.add(checkpoint.name)
@@ -296,10 +296,10 @@ class CheckpointStore:
         """Delete a checkpoint so that it is gone at once: half of one would look damaged."""
         self._known_whole.discard(name)
         path = self.path / name
-        if isinstance(path, RemotePath):
+        if not isinstance(path, Path):
             with contextlib.suppress(FileNotFoundError):
-                path.fs.rm_file((path / MANIFEST).inside)
-            path.fs.rm(path.inside, recursive=True)
+                path.fs.rm_file((path / MANIFEST).path)
+            path.fs.rm(path.path, recursive=True)
             return
         hidden = path.with_name(f"{_DELETED}{name}-{os.urandom(4).hex()}")
         path.rename(hidden)

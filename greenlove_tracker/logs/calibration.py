@@ -23,7 +23,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, LogTable
-from greenlove_tracker.logs.storage import LogPath, RemotePath, file_in
+from greenlove_tracker.logs.storage import LogPath, file_in
 from greenlove_tracker.logs.totals import is_measured
 from greenlove_tracker.logs.uncertainty import measurement_errors
 from greenlove_tracker.records import COMPONENTS, RunSummary
@@ -200,7 +200,7 @@ def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
     Raises:
         UsageError: where the file is damaged, or somebody else's than the directory.
     """
-    if isinstance(directory, RemotePath):  # asked once a process: each look is a request
+    if not isinstance(directory, Path):  # asked once a process: each look is a request
         return _read(directory, 0)
     try:  # a plain string: of ten thousand runs each asks
         found = os.lstat(f"{directory}/{CALIBRATION_FILE}")
@@ -219,7 +219,7 @@ def _check_owner(directory: Path, user: int) -> None:
 @lru_cache(maxsize=64)
 def _read(directory: LogPath, version: int) -> Sequence[WallMeasurement]:
     del version  # of the file, so that a new one is read
-    if isinstance(directory, RemotePath) and not (directory / CALIBRATION_FILE).exists():
+    if not isinstance(directory, Path) and not (directory / CALIBRATION_FILE).exists():
         return ()
     problems: list[str] = []
     file = file_in(directory, CALIBRATION_FILE)
@@ -242,7 +242,7 @@ def add_measurement(directory: LogPath, measurement: WallMeasurement) -> Calibra
     Raises:
         UsageError: where the directory is remote or somebody else's, or the file cannot be read or written.
     """
-    if isinstance(directory, RemotePath):
+    if not isinstance(directory, Path):
         raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")
     _check_owner(directory, getattr(os, "geteuid", lambda: 0)())
     kept = [one for one in measurements_in(directory) if one.run_id != measurement.run_id]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
@@ -20,7 +21,7 @@ from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run import Run, count_in
 from greenlove_tracker.logs.run_parts import Timeline
 from greenlove_tracker.logs.schema import amount
-from greenlove_tracker.logs.storage import RemotePath, names, place
+from greenlove_tracker.logs.storage import names, place
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Counts, Field, RunStatus, RunSummary, sum_energies
@@ -128,7 +129,7 @@ def restored_from(run: Run) -> CheckpointEvent | None:
 def _runs_until(run: Run) -> Sequence[Run]:
     """Return the runs of the training up to this one, in the order of their names, those whose work is all lost too."""
     before = run.text("continues")
-    if isinstance(run.path, RemotePath) or not before:  # a store's other runs would have to be fetched
+    if not isinstance(run.path, Path) or not before:  # a store's other runs would have to be fetched
         return [run]
     log_dir, found = run.path.parent, {run.run_id: run}
     listed = names(log_dir)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 from greenlove_tracker.console import with_bar
@@ -27,7 +28,7 @@ from greenlove_tracker.logs.run_factors import factors_of, market_kgco2e
 from greenlove_tracker.logs.schema import before_pue_kwh, flat_values
 from greenlove_tracker.logs.scoring import headline_forecast
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.storage import LogPath, RemotePath, place
+from greenlove_tracker.logs.storage import LogPath, place
 from greenlove_tracker.logs.sums import SUMS, RunRow
 from greenlove_tracker.logs.trials import PLAN_NAMES
 from greenlove_tracker.logs.uncertainty import run_deviations
@@ -362,7 +363,7 @@ def read_rows(
     """
     parts = [names[i : i + _PART] for i in range(0, len(names), _PART)]
     # a worker is somewhere else
-    where = str(directory) if isinstance(directory, RemotePath) or not scheduler else os.path.abspath(directory)  # noqa: PTH100
+    where = str(directory) if not isinstance(directory, Path) or not scheduler else os.path.abspath(directory)  # noqa: PTH100
     with _mapped(min(processes, len(parts)), scheduler) as mapped:
         found = mapped(partial(_read_part, query, where), parts)
         return list(chain.from_iterable(with_bar(found, len(parts), len(names))))
@@ -371,7 +372,7 @@ def read_rows(
 def _read_part(query: Query, directory: str, names: Sequence[str]) -> list[RunRow]:
     """Return the rows of the runs of these names; pure, so that any process may do it anywhere."""
     root = place(directory)
-    if not isinstance(root, RemotePath):
+    if isinstance(root, Path):
         opened = Run.read_at_once if is_uncalibrated(root) else lambda place, name: Run(f"{place}/{name}")
         runs = (opened(directory, name) for name in names)
         return [read_row(query, run) for run in runs]

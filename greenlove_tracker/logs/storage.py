@@ -1,6 +1,6 @@
 """Storage of logs: a directory of this machine, or of a store that fsspec knows (``s3://``, ``gs://``, ``memory://``).
 
-Only here is fsspec used, and only once an address names a store.
+A path in a store is a ``UPath``, which is loaded once an address names a store.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias, cast
 
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
+    from upath import UPath
 
 MAX_FILE_BYTES = 64 * 1024**2  # of a file that is read at once: rows of ours are not
 _HOW = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # Windows would read other line ends
@@ -30,54 +29,8 @@ class DirectoryEntry(NamedTuple):
     is_link: bool = False
 
 
-@dataclass(frozen=True)
-class RemotePath:
-    """A file or directory of a store; it answers to what is asked of a ``pathlib.Path`` of a log.
-
-    Attributes:
-        fs: the store.
-        inside: the path in it, without the protocol.
-    """
-
-    fs: AbstractFileSystem
-    inside: str
-
-    def __str__(self) -> str:
-        return str(self.fs.unstrip_protocol(self.inside))
-
-    def __truediv__(self, name: str) -> RemotePath:
-        return RemotePath(self.fs, f"{self.inside.rstrip('/')}/{name}")
-
-    @property
-    def name(self) -> str:
-        """The last part."""
-        return PurePosixPath(self.inside).name
-
-    @property
-    def parent(self) -> RemotePath:
-        """The directory that holds it."""
-        return RemotePath(self.fs, str(PurePosixPath(self.inside).parent))
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """All parts."""
-        return PurePosixPath(self.inside).parts
-
-    def resolve(self) -> RemotePath:
-        """Return itself: a store has no working directory and no links."""
-        return self
-
-    def exists(self) -> bool:
-        """Return True where there is anything."""
-        return bool(self.fs.exists(self.inside))
-
-    def is_dir(self) -> bool:
-        """Return True for a directory, or a prefix that holds something."""
-        return bool(self.fs.isdir(self.inside))
-
-
-LogPath = Path | RemotePath
-LogFile = RemotePath | str  # on a disk a plain string: a Path would cost as much as the reading
+LogPath: TypeAlias = "Path | UPath"  # a UPath is of a store, and no Path
+LogFile: TypeAlias = "UPath | str"  # on a disk a plain string: a Path would cost as much as the reading
 
 
 def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
@@ -87,26 +40,25 @@ def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
         MissingExtraError: where the package that reads such a store is not installed.
         UsageError: where nobody reads such a store.
     """
-    if isinstance(address, RemotePath):
-        return address
-    if not isinstance(address, str) or "://" not in address:
+    if not isinstance(address, str):
+        return Path(address) if isinstance(address, os.PathLike) else address
+    if "://" not in address:
         return Path(address)
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+    from upath import UPath
 
     try:
-        fs, inside = url_to_fs(address)
+        found = UPath(address)
+        forget_listings(found)
     except ImportError as error:
         raise MissingExtraError(f"{address}: {error}") from error
     except ValueError as error:
         raise UsageError(f"{address}: {error}; known are s3://, gs://, abfs:// and what else fsspec reads") from error
-    found = RemotePath(fs, str(inside))
-    forget_listings(found)
     return found
 
 
 def forget_listings(path: LogPath) -> None:
     """Have a store listed anew: what it listed before may have grown."""
-    if isinstance(path, RemotePath):
+    if not isinstance(path, Path):
         path.fs.invalidate_cache()
 
 
@@ -116,8 +68,8 @@ def entries(path: LogPath) -> list[DirectoryEntry]:
     Raises:
         OSError: where it cannot be read.
     """
-    if isinstance(path, RemotePath):
-        listed = path.fs.ls(path.inside, detail=True)
+    if not isinstance(path, Path):
+        listed = path.fs.ls(path.path, detail=True)
         found = [DirectoryEntry(PurePosixPath(e["name"]).name, e["type"] == "directory") for e in listed]
         return sorted(entry for entry in found if entry.name and not entry.name.startswith("."))
     with os.scandir(path) as scanned:
@@ -137,14 +89,14 @@ def names(path: LogPath | str) -> list[str]:
     Raises:
         OSError: where it cannot be read.
     """
-    if isinstance(path, RemotePath):
+    if not isinstance(path, str | Path):
         return [entry.name for entry in entries(path)]
     return sorted(os.listdir(path))  # noqa: PTH208  # pathlib would make a Path of each
 
 
 def file_in(directory: LogPath | str, name: str) -> LogFile:
     """Return a file of a directory, to be read."""
-    return directory / name if isinstance(directory, RemotePath) else f"{directory}/{name}"
+    return f"{directory}/{name}" if isinstance(directory, str | Path) else directory / name
 
 
 def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -153,9 +105,9 @@ def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     Raises:
         OSError: where it cannot be read, is no plain file, or is larger than a log may be.
     """
-    if isinstance(file, RemotePath):
-        _check_size(file.fs.size(file.inside) or 0, max_bytes)
-        return bytes(file.fs.cat_file(file.inside))
+    if not isinstance(file, str | Path):
+        _check_size(file.fs.size(file.path) or 0, max_bytes)
+        return bytes(file.fs.cat_file(file.path))
     handle = os.open(file, _HOW)  # half the time of a file object, which counts for small files
     try:
         size_bytes = _size_bytes(handle)
@@ -171,8 +123,8 @@ def open_binary(file: LogFile | Path) -> BinaryIO:
     Raises:
         OSError: where it cannot be read, or is no plain file.
     """
-    if isinstance(file, RemotePath):
-        return cast("BinaryIO", file.fs.open(file.inside, "rb"))
+    if not isinstance(file, str | Path):
+        return cast("BinaryIO", file.open("rb"))
     handle = os.open(file, _HOW)
     try:
         _size_bytes(handle)
@@ -198,7 +150,7 @@ def _check_size(size_bytes: int, max_bytes: int) -> None:
 def size_bytes(file: LogFile) -> int:
     """Return the size of a file; 0 where it cannot be told."""
     try:
-        return int(file.fs.size(file.inside) or 0) if isinstance(file, RemotePath) else os.lstat(file).st_size
+        return os.lstat(file).st_size if isinstance(file, str) else int(file.fs.size(file.path) or 0)
     except OSError:
         return 0
 
@@ -209,6 +161,6 @@ def modified_s(file: LogFile) -> float:
     Raises:
         OSError: where it cannot be told.
     """
-    if isinstance(file, RemotePath):
-        return float(file.fs.modified(file.inside).timestamp())
+    if not isinstance(file, str | Path):
+        return float(file.fs.modified(file.path).timestamp())
     return os.lstat(file).st_mtime  # a link may lead nowhere

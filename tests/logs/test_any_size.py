@@ -324,7 +324,7 @@ def test_a_store_is_read_as_a_directory_is(logs, store):
     runs = list(read_logs(store).readable())
     assert [run.summary for run in runs] == [run.summary for run in read_logs(logs).readable()]
     assert Run(runs[0].path).epochs == Run(logs / runs[0].run_id).epochs
-    assert str(runs[0].path) == "memory:///any/logs/broken"
+    assert str(runs[0].path) == "memory://any/logs/broken"
     assert read_logs(f"{store}/run-0").runs[0].run_id == "run-0"
     assert document(store).title == "Training runs in logs"
 
@@ -359,7 +359,7 @@ def test_a_store_is_listed_anew_when_it_is_asked_again(logs, store, monkeypatch)
 
 
 def test_a_store_that_is_not_there_is_told(store):
-    with pytest.raises(UsageError, match="there is no memory:///gone: track a run first"):
+    with pytest.raises(UsageError, match="there is no memory://gone: track a run first"):
         read_logs("memory://gone")
     with pytest.raises(UsageError, match="nostore://x: Protocol not known: nostore"):
         read_logs("nostore://x")

@@ -16,7 +16,7 @@ from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, Reading, re
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CODECARBON_PREFIX, is_of_directory
-from greenlove_tracker.logs.storage import LogPath, RemotePath, entries
+from greenlove_tracker.logs.storage import LogPath, entries
 
 _OWN_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]{10}")  # as new_run_id() gives it: no other needs to be looked into
 
@@ -56,7 +56,7 @@ def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]
         else:
             others.append(directory)
             try:
-                is_searched = directory is root or not isinstance(root, RemotePath)  # a store may hold anything
+                is_searched = directory is root or isinstance(root, Path)  # a store may hold anything
                 listed = entries(directory) if is_searched else []
             except OSError as error:
                 notes.add(directory, f"cannot be read: {error.strerror or error}")
