@@ -2,7 +2,7 @@
 
     python benchmarks/backtest_energy.py --runs DIR
 
-``DIR`` holds MLPerf's events and the node's power every 2 s, as named in docs/forecasting.md. Each run is replayed
+``DIR`` holds MLPerf's events and the node's power every 2 s, as named in docs/method/forecasts.md. Each run is replayed
 through ``Tracker`` on its own clock, with a meter that integrates the recorded power. Between two readings, and over
 holes, that is by the trapezoid; holes of over 5 s are counted in the table, and their rows flagged as the tracker does,
 because nobody knows what was drawn there.

@@ -2,9 +2,9 @@
 
     python benchmarks/backtest_gpu.py --runs DIR
 
-The recordings are no part of this project: ``DIR`` holds the extracts named in docs/forecasting.md. The clock starts at
-the first step that was logged, a forecast is asked for after each logged point, and a tenth is a tenth of the steps.
-Copies of one run count once.
+The recordings are no part of this project: ``DIR`` holds the extracts named in docs/method/forecasts.md. The clock
+starts at the first step that was logged, a forecast is asked for after each logged point, and a tenth is a tenth of
+the steps. Copies of one run count once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How well the memory of a training is estimated: beside what torch's allocator gave in real steps on a CPU.
 
-    python benchmarks/memory.py [--write docs/memory.md]
+    python benchmarks/memory.py [--write benchmarks/tables/memory.md]
 
 Five small trainings, each with Adam and SGD. Measured is the running sum of the allocation events of torch's profiler
 over two steps, beside the model itself: it knows nothing of tensors, and sees what kernels take and give back inside.

@@ -70,10 +70,10 @@ def settings_reference() -> str:
         "# Settings",
         "",
         "Each is an argument of `Tracker`, a key in `greenlove.toml` (the user's, the working directory's or "
-        "[the site's](../teams.md)) and a variable `GREENLOVE_…`, the stronger first. `greenlove config show` says "
-        "what holds and where it is from. Lists are separated by commas in files and variables. What sends, writes "
-        "elsewhere or stops a run is not taken "
-        "[from the working directory](../teams.md#a-file-in-the-working-directory).",
+        "[the site's](../guides/reports-and-teams.md)) and a variable `GREENLOVE_…`, the stronger first. `greenlove "
+        "config show` says what holds and where it is from. Lists are separated by commas in files and variables. "
+        "What sends, writes elsewhere or stops a run is not taken "
+        "[from the working directory](../guides/reports-and-teams.md#a-file-in-the-working-directory).",
         "",
         "| setting | variable | type | default | means |",
         "|---|---|---|---|---|",

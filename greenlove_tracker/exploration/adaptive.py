@@ -27,7 +27,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.scheduler import EpochCost, Purpose, Scheduler, TrialRequest, TrialResult
 from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEAST_S, MOST_S, Trial
 
-_LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/forecasting.md)
+_LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/method/forecasts.md)
 
 _RESERVE_SHARE = 0.07  # of what remains is not planned with: the time of a trial is predicted to some per cent
 _STRETCH_SHARE = 0.08  # of what there is; so it is about as long as all epochs of the largest size are on average
@@ -50,7 +50,7 @@ _USEFUL_S = 6.0  # five seconds of energy, and what lies between trials
 _USEFUL_STEPS = 10  # an answer from ten steps, where they are slow
 _CALIBRATION = (Purpose.PROBE, Purpose.STRETCH)
 
-# Sizes as shares of the largest: geometric steps over a factor of ten, as in the design that docs/forecasting.md
+# Sizes as shares of the largest: geometric steps over a factor of ten, as in the design that docs/method/forecasts.md
 # backtests. A wider range would tell more of an epoch's fixed cost, but short epochs are lost in the noise of timing.
 _LADDER = (0.1, 0.215, 0.464, 1.0)
 # Epochs of a trial, and the fewest batches of the largest size that are worth so many. Cold epochs are found from four

@@ -3,7 +3,7 @@
 Copied are the parameters, buffers, gradients, flags, hooks and plain attributes of models; optimizers, their
 learning-rate schedulers, gradient scalers and averaged models; a loader's generators, samplers and workers; random
 states and torch's switches; and ``also_restore``. Every tensor stays the same object in the same memory, so that
-whoever holds it still holds the right one. What else a step changes only the user knows: docs/exploration.md.
+whoever holds it still holds the right one. What else a step changes only the user knows: docs/guides/explore.md.
 """
 
 from __future__ import annotations

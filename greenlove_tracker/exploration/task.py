@@ -12,7 +12,7 @@ from typing import Any
 
 from greenlove_tracker.errors import UsageError
 
-_RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/exploration.md"
+_RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/guides/explore.md"
 _PIECES = ("model", "optimizer", "criterion", "train_dataset")
 _MEANT = {
     "data": "train_dataset",

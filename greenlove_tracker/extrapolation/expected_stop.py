@@ -32,7 +32,7 @@ _MOST_AHEAD = 2000  # values that a path goes on for; who has not ended by then 
 _LARGEST = 1e150  # beyond, a value is of a training that diverged, and its square no number
 _MOST_FITTED = 200  # the latest values, which a curve is fitted to
 _LEAST_VALUES = 4  # for a curve
-# Chosen on the trainings of even number of benchmarks/early_stop_forecast.py (docs/forecasting.md).
+# Chosen on the trainings of even number of benchmarks/early_stop_forecast.py (docs/method/forecasts.md).
 _POWERS = (0.5, 1.0, 2.0)  # p
 _TAUS = (1.0, 4.0, 16.0, 64.0, 1024.0)  # τ, in values; the last one is all but a straight line
 _EXPONENTIAL = 0.02  # prior weight of each, in that of a power

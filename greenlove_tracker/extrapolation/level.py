@@ -1,9 +1,9 @@
 """The mean of a series over what is still to come of it: one generalised least squares fit.
 
-docs/forecasting.md has the mathematics. Relative to their median, the values are H·β + walk + noise: the columns of H
-are the level, a trend, and what a plan says of the work; the walk has the covariance q·min(tᵢ, tⱼ). It is a Gaussian
-process with basis functions (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, §2.7). Trend and
-walk are hardly known: a mixture over them is weighted by the marginal likelihood, and so is where the present regime
+docs/method/forecasts.md has the mathematics. Relative to their median, the values are H·β + walk + noise: the columns
+of H are the level, a trend, and what a plan says of the work; the walk has the covariance q·min(tᵢ, tⱼ). It is a
+Gaussian process with basis functions (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, §2.7). Trend
+and walk are hardly known: a mixture over them is weighted by the marginal likelihood, and so is where the present regime
 began.
 """
 
@@ -21,7 +21,7 @@ from greenlove_tracker.extrapolation.draws import Array, drawn
 Trends = tuple[NDArray[np.int64], Array, Array, Array]  # curve, change, its variance, log of its probability
 _Regime = tuple[float, int, float, float | None]
 
-# Priors, relative to the level; chosen on recorded runs, as docs/forecasting.md says.
+# Priors, relative to the level; chosen on recorded runs, as docs/method/forecasts.md says.
 _NOISE, _NOISE_WEIGHT = 0.007, 2.0  # of a unit, worth so many observations
 _UNSEEN_NOISE = 0.015  # of a unit, where fewer than three were seen
 _OWN_NOISE = 0.008  # of a machine without other loads, in a hundredth of a run

@@ -47,7 +47,7 @@ def power_law(observations: Observations, plan: TrainingPlan, level: float) -> P
 
     The interval is that of one future observation on the logarithmic scale (Student's t), multiplied by the epochs:
     what differs between runs does not average out over them. An error of the law itself is added, an assumption:
-    exponents change where a cache or the memory is full (docs/exploration.md shows by how much they did).
+    exponents change where a cache or the memory is full (benchmarks/tables/exploration.md shows by how much they did).
 
     Sizes under a tenth of the largest are left out, where three others remain.
 

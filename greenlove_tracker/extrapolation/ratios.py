@@ -4,7 +4,7 @@ The model: the logarithm of a trial's value is the sum of its block, of its arm,
 position, and of noise with one variance for all arms. Beside the blocks only the drift within them can be told from
 them, so that is what is fitted: one slope over the position within a block. In mirrored blocks (A B B A) it is
 orthogonal to the arms. Least squares; blocks as in Montgomery, Design and Analysis of Experiments, ch. 4; the ratio is
-exp of a difference of arms, and its interval that of Student's t. docs/comparison.md shows how often intervals hold.
+exp of a difference of arms, and its interval that of Student's t. docs/method/comparisons.md shows how often they hold.
 """
 
 from __future__ import annotations

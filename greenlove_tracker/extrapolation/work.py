@@ -18,7 +18,7 @@ from greenlove_tracker.phases import Phase, spans, total_length
 Cost = tuple[float, float] | None  # k and g of a unit; None where its work is not known
 Deviations = tuple[tuple[float, Array], ...]
 
-# Priors: assumptions of the order of what recorded runs show (docs/forecasting.md).
+# Priors: assumptions of the order of what recorded runs show (docs/method/forecasts.md).
 _SHARE = 0.18  # φ
 ASSUMED_SHARE = "what does not grow with it is taken to be 18% (up to 40%) of the least"
 # Prior weight, and standard deviations of φ and of a phase's own effect.

@@ -3,7 +3,7 @@
 Each method of metering has an error, with its source, in ``data/measurement_errors.csv``. The energies of one method
 are off together, in all components' rows and in all runs: their deviations add up. Those of different methods are
 independent: they are added in quadrature. Either side of an interval stands for itself, as a model's errors are not
-symmetric. ``docs/uncertainty.md`` says how well this holds.
+symmetric. ``docs/method/energy.md`` says how well this holds.
 
 Not in it: the errors of the carbon intensity, of a price and of the PUE, which are taken as given.
 """

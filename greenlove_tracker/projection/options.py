@@ -138,7 +138,7 @@ class ProjectionOptions:
         None, flag="--measured", metavar="DIR", help="log directory of the same exploration on another GPU"
     )
     prices: Path | str | None = option(
-        None, flag="--prices", metavar="FILE", help="CSV file of offers; columns in docs/projection.md"
+        None, flag="--prices", metavar="FILE", help="CSV file of offers; columns in docs/guides/where-to-train.md"
     )
     region: str | None = option(None, flag="--region", help="only the provider's offers in this region")
     scaling: float | None = option(

@@ -5,7 +5,7 @@ the full one. How far between is the activity, which a training takes along from
 GPU's own. The rest of a node (CPUs, memory, fans, what its power supplies lose) draws a share of the GPUs' limit, busy
 or not.
 
-The coefficients are from ``data/gpu_power.csv``, which ``benchmarks/fit_power.py`` writes; ``docs/energy-elsewhere.md``
+The coefficients are from ``data/gpu_power.csv``, which ``benchmarks/fit_power.py`` writes; ``docs/method/speedups.md``
 says how well they hold.
 """
 

@@ -7,8 +7,8 @@ points and errors alike: from 1 to 4 GPUs and from 4 to 8 is from 1 to 8.
 Samples a second at an unchanged batch of each GPU are meant. Whether the training needs more passes over its data with
 the larger batch is not in it.
 
-The exponents are from ``data/gpu_scaling.csv``, which ``benchmarks/fit_scaling.py`` writes; ``docs/scaling.md`` says
-how well they hold.
+The exponents are from ``data/gpu_scaling.csv``, which ``benchmarks/fit_scaling.py`` writes; ``docs/method/speedups.md``
+says how well they hold.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ _OF_RUNS = (
 )
 _EACH = (
     "Each interval holds for its own row, not for all at once. The method, and how often its intervals held: "
-    "docs/comparison.md; what each technique does: docs/techniques.md."
+    "docs/method/comparisons.md; what each technique does: docs/guides/what-saves.md."
 )
 
 

@@ -16,7 +16,7 @@ USABLE_MEMORY = 0.93
 # What a process takes on a GPU before its first tensor: CUDA's context, and the kernels of torch that were loaded. An
 # assumption: with CUDA 11.7 or newer, which loads kernels when they are needed, 0.3 to 0.5 GiB are usual.
 CUDA_CONTEXT_GB = 0.5
-ESTIMATE_ERROR = 0.1  # of an estimated peak memory: docs/memory.md has what was found; fragmentation comes on top
+ESTIMATE_ERROR = 0.1  # of an estimated peak memory: fragmentation on top (benchmarks/tables/memory.md)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Pairs of blocks mirror each other (A B C, C B A), so that what drifts evenly ove
 first order of each pair is random. All trials of a block train on as many samples. The fastest arm's takes 5 s or more,
 below which energy is not counted. Where the budget would hold too few blocks of such, trials are far shorter and more:
 of the same time, many short blocks tell more than few long ones, most of all where the machine is busy with something
-else for seconds at a time (docs/comparison.md). Each block is planned anew from what the trials before it took.
+else for seconds at a time (docs/method/comparisons.md). Each block is planned anew from what the trials before it took.
 """
 
 from __future__ import annotations

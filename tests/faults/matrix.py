@@ -1,4 +1,4 @@
-"""Faults, and what must hold under each: the matrix of ``docs/reliability.md``.
+"""Faults, and what must hold under each: the matrix of ``docs/method/reliability.md``.
 
     python tests/faults/matrix.py [--only WORD] [--into benchmarks/tables/reliability.md]
 

@@ -1,4 +1,4 @@
-"""Faults while a run waits to begin, and how late it then begins: the second table of ``docs/reliability.md``.
+"""Faults while a run waits to begin, and how late it then begins: the second table of ``docs/method/reliability.md``.
 
     PYTHONPATH=tests python tests/faults/waits.py [--only WORD] [--into benchmarks/tables/reliability.md]
 
