@@ -2,9 +2,9 @@
 
 docs/method/forecasts.md has the mathematics. Relative to their median, the values are H·β + walk + noise: the columns
 of H are the level, a trend, and what a plan says of the work; the walk has the covariance q·min(tᵢ, tⱼ). It is a
-Gaussian process with basis functions (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, §2.7). Trend
-and walk are hardly known: a mixture over them is weighted by the marginal likelihood, and so is where the present regime
-began.
+Gaussian process with basis functions (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, §2.7).
+Trend and walk are hardly known: a mixture over them is weighted by the marginal likelihood, and so is where the
+present regime began.
 """
 
 from __future__ import annotations
