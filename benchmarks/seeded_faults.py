@@ -491,10 +491,10 @@ FAULTS = (
     ),
     Fault(
         "report",
-        "report/learning_curves.py",
-        "points.append((elapsed_s, so_far_kwh * factor))",
-        "points.append((elapsed_s, so_far_kwh))",
-        "a chart's energy is without PUE",
+        "report/run_report.py",
+        "overhead_kwh = whole_kwh - math.fsum(kwh or 0.0 for _, kwh, _ in parts)",
+        "overhead_kwh = 0.0",
+        "the parts of an energy are without PUE",
         ("tests/rendering/test_pdf.py",),
     ),
     Fault(
@@ -515,10 +515,10 @@ FAULTS = (
     ),
     Fault(
         "rendering",
-        "rendering/document.py",
-        "(value - low) / (high - low)",
-        "(high - value) / (high - low)",
-        "bars are drawn on the wrong side of their baseline",
+        "rendering/axes.py",
+        "(value - self.low) / ((self.high",
+        "(self.high - value) / ((self.high",
+        "charts are drawn upside down",
         ("tests/rendering/test_html.py",),
     ),
     Fault(

@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from greenlove_tracker.rendering.document import BarChart, Chart, ColumnChart, LineChart, MarkChart, MarkedPoint
+from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart, MarkedPoint
 
 MAX_POINTS = 500
 N_LOOKS = 5  # of lines, and of layers, that differ without colour; further ones begin anew
-_MAX_DOTS = 40  # of points that are marked one by one
 _MOST_LABELS = 8  # below columns
 _FARTHEST = 1.6  # times the largest point: what a range reaches beyond is cut off
 
@@ -72,8 +71,8 @@ def plot(chart: Chart) -> Plot:
 
 def _of_lines(chart: LineChart) -> Plot:
     every = [point for line in chart.lines for point in line.points]
-    xs = [*(x for x, _ in every), *(x for x, _ in chart.dots), *(x for x, *_ in chart.band)]
-    ys = [*(y for _, y in (*every, *chart.dots)), *(e for _, *ends in chart.band for e in ends)]
+    xs = [*(x for x, _ in every), *(x for x, *_ in chart.band)]
+    ys = [*(y for _, y in every), *(e for _, *ends in chart.band for e in ends)]
     ys += [chart.level[0]] if chart.level else []
     x_low, x_high = min(xs), max(xs)
     x = _Axis(x_low, x_high, nice_ticks(x_low, x_high, 6, only_whole=chart.is_by_number))
@@ -100,17 +99,8 @@ def _of_lines(chart: LineChart) -> Plot:
     for i, line in enumerate(chart.lines):
         look = f"line-{i % N_LOOKS}"
         drawn.shapes.append(Shape("line", look, spots(line.points)))
-        if chart.is_by_number and len(line.points) <= _MAX_DOTS:
-            drawn.shapes += [
-                Shape("dot", look, (spot,), f"{chart.x_label} {px:,.6g}: {py:,.4g} {chart.y_label}")
-                for spot, (px, py) in zip(spots(line.points), line.points, strict=True)
-            ]
         if chart.others:
             drawn.legend.append(("line", look, line.name))
-    drawn.shapes += [
-        Shape("dot", "measured", (spot,), f"{px:,.6g}: {py:,.4g} {chart.y_label}")
-        for spot, (px, py) in zip(spots(chart.dots), chart.dots, strict=True)
-    ]
     return drawn
 
 
@@ -195,20 +185,6 @@ def _covering(values: Sequence[float], *, is_from_0: bool = True) -> _Axis:
     first, last = math.floor(lowest / step + 1e-9), math.ceil(highest / step - 1e-9)
     ticks = [i * step for i in range(first, max(last, first + 1) + 1)]
     return _Axis(ticks[0], ticks[-1], ticks)
-
-
-def change_ticks(chart: BarChart) -> list[tuple[float, str]]:
-    """Return the ticks below bars around a baseline: the share of the width, and the change from it in percent."""
-    low, high = chart.extent
-    changes = nice_ticks((low / chart.baseline - 1) * 100, (high / chart.baseline - 1) * 100)
-    labels = (text if change < 0 else f"+{text}" for change, text in zip(changes, tick_labels(changes), strict=True))
-    return [
-        (
-            chart.share(chart.baseline * (1 + change / 100)),
-            f"{label.replace('-', '−')}%" if change else chart.baseline_name,
-        )
-        for change, label in zip(changes, labels, strict=True)
-    ]
 
 
 def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> Points:

@@ -4,35 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from enum import StrEnum
-
-
-class BarStyle(StrEnum):
-    """The styles of bars, which differ without colour too."""
-
-    PLAIN = "plain"
-    MEASURED = "measured"
-    MODELLED = "modelled"
-    ESTIMATED = "estimated"
-    OVERHEAD = "overhead"
-    PROJECTED = "projected"
-    SAVES = "saves"
-    COSTS_MORE = "costs_more"
-    UNCLEAR = "unclear"
-
-    @property
-    def meaning(self) -> str:
-        """The name in a legend; a plain bar needs none."""
-        return _MEANINGS.get(self, self.value)
-
-
-_MEANINGS = {
-    BarStyle.PLAIN: "",
-    BarStyle.OVERHEAD: "cooling and power supply (PUE)",
-    BarStyle.PROJECTED: "projected onto another machine; the thin line is its 90% range",
-    BarStyle.COSTS_MORE: "costs more",
-    BarStyle.UNCLEAR: "no difference seen: the interval holds the baseline",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +104,6 @@ class LineChart:
 
     Attributes:
         points: of the first line, at least one, in ascending order of x.
-        dots: single measurements beside it, each (x, y).
         band: of the line's uncertainty, each (x, lower, upper), in ascending order of x.
         level: a height that is marked across the chart, with its name.
         name: of the first line, where there are others.
@@ -147,7 +117,6 @@ class LineChart:
     x_label: str
     y_label: str
     points: tuple[tuple[float, float], ...]
-    dots: tuple[tuple[float, float], ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
     level: tuple[float, str] | None = None
     name: str = ""
@@ -211,73 +180,6 @@ class ChartRow:
     charts: tuple[Chart, ...]
 
 
-_MOST_OF_BASELINE = 2.0  # that intervals are drawn to
-_EXTENT_MARGIN = 0.03  # beside the longest bars
-_LEAST_EXTENT = 0.01  # of the baseline, to both sides where nothing differs from it
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar, with the text that stands behind it.
-
-    Attributes:
-        value: its length; None: it is not known, and no bar is drawn.
-        range: lower and upper end of its interval, drawn as a line over its end.
-    """
-
-    label: str
-    value: float | None
-    text: str
-    style: BarStyle = BarStyle.PLAIN
-    range: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BarChart:
-    """Horizontal bars, in the order given: from 0, or to both sides of a baseline.
-
-    Attributes:
-        baseline: the value that bars begin at, which is marked; 0: they begin at the left edge.
-        baseline_name: what stands below it, beside the changes from it in percent.
-    """
-
-    bars: tuple[Bar, ...]
-    title: str = ""
-    baseline: float = 0.0
-    baseline_name: str = "baseline"
-
-    @property
-    def longest(self) -> float:
-        """The end of the longest bar, or of its interval."""
-        ends = (bar.range[1] if bar.range else bar.value or 0.0 for bar in self.bars)
-        return max(ends, default=0.0) or 1.0
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """The values at both edges; around a baseline an interval that reaches beyond twice of it is cut off."""
-        if not self.baseline:
-            return 0.0, self.longest
-        values = [bar.value for bar in self.bars if bar.value is not None]
-        ranges = [end for bar in self.bars for end in bar.range or ()]
-        most = max([_MOST_OF_BASELINE * self.baseline, *values])
-        low, high = (
-            min([self.baseline, *values, *ranges]),
-            max([self.baseline, *values, *(min(r, most) for r in ranges)]),
-        )
-        margin = max(_EXTENT_MARGIN * (high - low), _LEAST_EXTENT * self.baseline - (high - low))
-        return max(0.0, low - margin), high + margin
-
-    def share(self, value: float) -> float:
-        """Return where a value lies between both edges, from 0 to 1."""
-        low, high = self.extent
-        return min(1.0, max(0.0, (value - low) / (high - low)))
-
-    @property
-    def styles(self) -> tuple[BarStyle, ...]:
-        """The styles that need a legend, in its order."""
-        return tuple(style for style in BarStyle if style.meaning and any(bar.style is style for bar in self.bars))
-
-
 @dataclass(frozen=True, slots=True)
 class Calculation:
     """Arithmetic that a reader can repeat: ``expression`` comes to ``result``, as both are printed."""
@@ -306,7 +208,7 @@ class Verbatim:
     text: str
 
 
-Block = Heading | Paragraph | KeyFigures | Table | ChartRow | BarChart | Calculations | Verbatim
+Block = Heading | Paragraph | KeyFigures | Table | ChartRow | Calculations | Verbatim
 
 
 @dataclass(frozen=True, slots=True)

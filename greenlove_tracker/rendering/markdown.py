@@ -37,9 +37,6 @@ def _block(block: doc.Block) -> list[str]:
             return [_table(tuple(in_markdown(column.title) for column in block.columns), rows, numbers)]
         case doc.ChartRow():
             return [part for chart in block.charts for part in _chart(chart)]
-        case doc.BarChart():
-            bars = [(in_markdown(bar.label), in_markdown(bar.text)) for bar in block.bars]
-            return [in_markdown(block.title), _table(("", ""), bars, numbers=(1,))]
         case doc.Calculations():
             return ["\n".join(f"- {in_markdown(line.label)}: {in_markdown(line.text)}" for line in block.lines)]
         case doc.Verbatim():

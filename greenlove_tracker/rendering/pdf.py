@@ -12,7 +12,7 @@ from reportlab.lib.pagesizes import A4, LETTER
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
 from reportlab.pdfgen.canvas import Canvas
-from reportlab.platypus import CondPageBreak, Flowable, SimpleDocTemplate, Spacer
+from reportlab.platypus import CondPageBreak, Flowable, SimpleDocTemplate
 from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
 
@@ -31,7 +31,6 @@ _SHORT_TABLE_ROWS = 14  # up to so many, a table stays on the page of its headin
 _SHORT_TABLE = 1000  # of so many characters at most
 _TABLE_BEGINS_PT = 130.0  # what of a longer one stays with its heading
 _BETWEEN_CHARTS_PT = 18.0
-_BELOW_BARS_PT = 8.0
 _MONOSPACED = "Courier"  # of the fonts that every reader of PDF has
 _INDENT_PT = 4.8  # of a blank at the beginning of a verbatim line: a character of it at 8 pt
 _SHORT_VERDICT = 80  # characters, up to which a verdict is set largest
@@ -197,8 +196,6 @@ def _flowables(block: doc.Block, width_pt: float) -> list[Flowable]:
             return [_key_figures(block, width_pt)]
         case doc.Table():
             return [_table(block, width_pt)]
-        case doc.BarChart():
-            return _bar_chart(block, width_pt)
         case doc.ChartRow():
             return [_chart_row(block, width_pt)]
         case doc.Calculations():
@@ -213,15 +210,6 @@ def _verbatim_line(line: str) -> Text:
     font = _MONOSPACED if line.isascii() else charts.CELL.fontName  # which has more than Latin letters
     style = ParagraphStyle("verbatim", charts.CELL, fontName=font, leftIndent=_INDENT_PT * (len(line) - len(text)))
     return Text(charts.markup(text) or "\N{NO-BREAK SPACE}", style)
-
-
-def _bar_chart(block: doc.BarChart, width_pt: float) -> list[Flowable]:
-    """Draw the bars, kept together with their title where they have one."""
-    if not block.title:
-        return [charts.bar_chart(block, width_pt)]
-    title = Text(charts.markup(block.title), charts.CHART_TITLE)
-    title.keepWithNext = 1
-    return [title, charts.bar_chart(block, width_pt), Spacer(1, _BELOW_BARS_PT)]
 
 
 def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequence[Any], **more: Any) -> Grid:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Literal
 from xml.sax.saxutils import escape
 
-from reportlab.graphics.shapes import Circle, Drawing, Group, Line, Polygon, PolyLine, Rect, String
+from reportlab.graphics.shapes import Circle, Drawing, Group, Line, Polygon, PolyLine, String
 from reportlab.lib.colors import Color, HexColor
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.pdfbase.pdfmetrics import stringWidth
 
-from greenlove_tracker.rendering.axes import Plot, change_ticks, plot
-from greenlove_tracker.rendering.document import Bar, BarChart, BarStyle, Chart, ColumnChart
+from greenlove_tracker.rendering.axes import Plot, plot
+from greenlove_tracker.rendering.document import Chart, ColumnChart
 from greenlove_tracker.rendering.pdf_fonts import BOLD, REGULAR, register_fonts, spans, text_width_pt
 
 # -- The PDF's colours and paragraph styles. Text from logs passes ``markup`` before it is set --
@@ -72,7 +72,6 @@ FIGURE_RANGE = _style("figure_range", 7.5, textColor=GREY, leading=10)
 
 _SIZE_PT = 7.5
 _LINE_PT = 172.0  # of a chart, with its axes
-_BAR_PT, _BAR_STEP_PT = 10.0, 19.0
 _LEGEND_STEP_PT = 11.0
 
 _Anchor = Literal["start", "middle", "end"]
@@ -91,7 +90,7 @@ _AREAS = {
     "band": LIGHT_GREEN,
     **dict(zip([f"layer-{i}" for i in range(5)], (GREEN, MIDDLE_GREEN, GREY, LIGHT_GREEN, RULE), strict=True)),
 }
-_DOTS = {"measured": (WHITE, GREY), "here": (AMBER, AMBER), "chosen": (GREEN, GREEN), "other": (WHITE, GREEN)}
+_DOTS = {"here": (AMBER, AMBER), "chosen": (GREEN, GREEN), "other": (WHITE, GREEN)}
 
 
 def _text(
@@ -139,8 +138,8 @@ def chart(drawn: Chart, width_pt: float) -> Drawing:
         elif shape.kind == "line":
             drawing.add(_line(spots, shape.look))
         elif shape.kind == "dot":
-            fill, edge = _DOTS.get(shape.look, (_LINES.get(shape.look, (GREEN, (), 1.0))[0],) * 2)
-            size_pt = 3.4 if shape.look in ("here", "chosen") else 2.2
+            fill, edge = _DOTS[shape.look]
+            size_pt = 2.2 if shape.look == "other" else 3.4
             drawing.add(Circle(*spots[0], size_pt, fillColor=fill, strokeColor=edge, strokeWidth=0.8))
         elif shape.kind == "text":
             (x_pt, y_pt), is_end = spots[0], shape.look.endswith("end")
@@ -188,93 +187,3 @@ def _line(spots: Sequence[tuple[float, float]], look: str) -> PolyLine:
     if dashes:
         line.strokeDashArray = list(dashes)
     return line
-
-
-def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
-    """Draw horizontal bars with their texts behind them, and the meaning of their styles below."""
-    register_fonts()
-    styles = chart.styles
-    legend_pt = 16.0 if styles else 0.0
-    axis_pt = 17.0 if chart.baseline else 0.0
-    height_pt = len(chart.bars) * _BAR_STEP_PT + axis_pt + legend_pt + 2
-    drawing = Drawing(width_pt, height_pt)
-    label_pt = 10 + max(text_width_pt(bar.label, BOLD, _SIZE_PT) for bar in chart.bars)
-    text_pt = max(text_width_pt(bar.text, REGULAR, _SIZE_PT) for bar in chart.bars)
-    room_pt = max(60.0, width_pt - label_pt - text_pt - 12)
-    for i, bar in enumerate(chart.bars):
-        _add_bar(drawing, bar, chart, (label_pt, height_pt - (i + 1) * _BAR_STEP_PT + 4), room_pt)
-    if chart.baseline:
-        _add_bar_axis(drawing, chart, (label_pt, legend_pt + axis_pt), room_pt, height_pt - 2)
-    legend_width_pt = sum(35 + stringWidth(style.meaning, REGULAR, _SIZE_PT) for style in styles)
-    x_pt = max(0.0, min(label_pt, width_pt - legend_width_pt))
-    for style in styles:
-        drawing.add(_filled(x_pt, 2, 14, 7, style))
-        drawing.add(_text(style.meaning, x_pt + 19, 2.8))
-        x_pt += 19 + stringWidth(style.meaning, REGULAR, _SIZE_PT) + 16
-    return drawing
-
-
-def _add_bar(drawing: Drawing, bar: Bar, chart: BarChart, place_pt: tuple[float, float], room_pt: float) -> None:
-    """Draw a bar and its texts; around a baseline the texts behind the bars stand one below the other."""
-    x_pt, y_pt = place_pt
-    drawing.add(_text(bar.label, 0, y_pt + 2.6, is_bold=True, ink=INK))
-    end_pt = 0.0
-    if bar.value is not None:
-        left_pt, end_pt = (chart.share(end) * room_pt for end in sorted((chart.baseline, bar.value)))
-        end_pt = max(end_pt, left_pt + 0.8)
-        drawing.add(_filled(x_pt + left_pt, y_pt, end_pt - left_pt, _BAR_PT, bar.style))
-    if bar.range is not None:
-        lower_pt, upper_pt = (x_pt + chart.share(end) * room_pt for end in bar.range)
-        low, high = chart.extent
-        caps_pt = [x_pt + chart.share(end) * room_pt for end in bar.range if low <= end <= high]
-        drawing.add(_whisker(lower_pt, upper_pt, y_pt + _BAR_PT / 2, caps_pt))
-        end_pt = max(end_pt, upper_pt - x_pt)
-    drawing.add(_text(bar.text, x_pt + (room_pt if chart.baseline else end_pt) + 6, y_pt + 2.6, ink=INK))
-
-
-def _add_bar_axis(
-    drawing: Drawing, chart: BarChart, place_pt: tuple[float, float], room_pt: float, top_pt: float
-) -> None:
-    """Draw the axis below bars around a baseline, and the baseline through all of them."""
-    x_pt, y_pt = place_pt
-    drawing.add(Line(x_pt, y_pt, x_pt + room_pt, y_pt, strokeColor=GREY, strokeWidth=0.6))
-    for share, label in change_ticks(chart):
-        at_pt = x_pt + share * room_pt
-        drawing.add(Line(at_pt, y_pt - 3, at_pt, y_pt, strokeColor=GREY, strokeWidth=0.5))
-        drawing.add(_text(label, at_pt, y_pt - 11, "middle"))
-    at_pt = x_pt + chart.share(chart.baseline) * room_pt
-    drawing.add(Line(at_pt, y_pt, at_pt, top_pt, strokeColor=INK, strokeWidth=0.9))
-
-
-def _whisker(lower_pt: float, upper_pt: float, y_pt: float, caps_pt: Sequence[float]) -> Group:
-    """Draw the line of an interval, with a rim that parts it from its bar; an end that is cut off has no cap."""
-    group = Group(Line(lower_pt, y_pt, upper_pt, y_pt, strokeColor=WHITE, strokeWidth=2.8))
-    group.add(Line(lower_pt, y_pt, upper_pt, y_pt, strokeColor=INK, strokeWidth=1.0))
-    for end_pt in caps_pt:
-        group.add(Line(end_pt, y_pt - 2.8, end_pt, y_pt + 2.8, strokeColor=INK, strokeWidth=1.0))
-    return group
-
-
-def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, style: BarStyle) -> Group:
-    """Draw a box: solid if measured, hatched if modelled, dashed if estimated or unclear, pale if it is overhead."""
-    fills = {
-        BarStyle.MODELLED: LIGHT_GREEN,
-        BarStyle.ESTIMATED: WHITE,
-        BarStyle.OVERHEAD: RULE,
-        BarStyle.PROJECTED: LIGHT_GREEN,
-        BarStyle.COSTS_MORE: RULE,
-        BarStyle.UNCLEAR: WHITE,
-    }
-    fill = fills.get(style, GREEN)
-    edge = GREY if style in (BarStyle.OVERHEAD, BarStyle.COSTS_MORE, BarStyle.UNCLEAR) else GREEN
-    box = Rect(x_pt, y_pt, width_pt, height_pt)
-    box.fillColor, box.strokeColor, box.strokeWidth = fill, edge, 0.6
-    if style in (BarStyle.ESTIMATED, BarStyle.UNCLEAR):
-        box.strokeDashArray = [2, 1.5]
-    group = Group(box)
-    if style is BarStyle.MODELLED:
-        for offset_pt in range(4, int(width_pt + height_pt), 4):
-            low, high = max(0.0, offset_pt - height_pt), min(float(offset_pt), width_pt)
-            ends = (x_pt + low, y_pt + offset_pt - low, x_pt + high, y_pt + offset_pt - high)
-            group.add(Line(*ends, strokeColor=GREEN, strokeWidth=0.5))
-    return group

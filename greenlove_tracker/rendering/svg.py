@@ -5,18 +5,13 @@ Across, positions are shares of the width; downwards they are pixels. So text ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from markupsafe import Markup, escape
 
-from greenlove_tracker.rendering.axes import Plot, Shape, change_ticks, plot
-from greenlove_tracker.rendering.document import Bar, BarChart, BarStyle, Chart, ColumnChart, KeyFigure, LineChart
+from greenlove_tracker.rendering.axes import Plot, Shape, plot
+from greenlove_tracker.rendering.document import Chart, ColumnChart, KeyFigure, LineChart
 
 _TOP_PX, _PLOT_PX, _HEIGHT_PX = 24.0, 160.0, 224.0
-_BAR_PX = 16.0
 _CHARACTER_PX = 7.0  # of a tick's label; a little more than any common font takes
-_LEAST_PERCENT = 0.3  # of a bar, so that it can be seen
-_EDGE = 0.08  # of the width: labels there are not centred, and so stay within
 
 
 def visible(text: str) -> str:
@@ -35,14 +30,6 @@ def element(name: str, *children: str, **attributes: str | float) -> Markup:
 
 def _attribute(value: str | float) -> str:
     return visible(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
-
-
-def definitions() -> Markup:
-    """Return the definitions that the page's CSS refers to: the hatching of modelled bars."""
-    line = element("path", d="M-1 1l2-2M0 6l6-6M5 7l2-2", class_="hatch-line")
-    ground = element("rect", width=6, height=6, class_="hatch-ground")
-    hatch = element("pattern", ground, line, id="hatch", width=6, height=6, patternUnits="userSpaceOnUse")
-    return element("svg", element("defs", hatch), class_="definitions", width=0, height=0, aria_hidden="true")
 
 
 def chart(drawn: Chart, chart_id: str) -> Markup:
@@ -136,59 +123,3 @@ def tile_range(figure: KeyFigure) -> Markup:
     bar = element("rect", x=0, y=3, width="100%", height=4, class_="extent")
     mark = element("line", x1=x, x2=x, y1=0, y2=10, class_="value")
     return element("svg", bar, mark, class_="range", height=10, aria_hidden="true")
-
-
-def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
-    """Draw one bar with its interval, from 0 or from the baseline; none where its value is not known."""
-    meaning = f" ({shown.style.meaning})" if shown.style.meaning else ""
-    return element(
-        "svg",
-        element("title", f"{shown.label}: {shown.text}{meaning}", id=bar_id),
-        *([] if shown.value is None else [_bar_box(shown.value, shown.style, chart)]),
-        *([] if shown.range is None else _whisker(shown.range, chart)),
-        *([] if not chart.baseline else [_baseline(chart)]),
-        class_="bar",
-        role="img",
-        height=_BAR_PX,
-        aria_labelledby=bar_id,
-    )
-
-
-def _bar_box(value: float, style: BarStyle, chart: BarChart) -> Markup:
-    left, right = (chart.share(end) * 100 for end in sorted((chart.baseline, value)))
-    return _box(f"{max(_LEAST_PERCENT, right - left):.2f}%", _BAR_PX - 2, style, left)
-
-
-def _baseline(chart: BarChart) -> Markup:
-    x = f"{chart.share(chart.baseline):.2%}"
-    return element("line", x1=x, x2=x, y1=-4, y2=_BAR_PX + 4, class_="baseline")
-
-
-def bar_axis(chart: BarChart) -> Markup:
-    """Draw the axis below bars around a baseline: its name, and the changes from it in percent."""
-    shapes: list[Markup] = []
-    for share, label in change_ticks(chart):
-        x, side = f"{share:.2%}", "start" if share < _EDGE else "end" if share > 1 - _EDGE else "middle"
-        shapes.append(element("line", x1=x, x2=x, y1=0, y2=4, class_="axis"))
-        shapes.append(element("text", label, x=x, y=16, class_=side))
-    line = element("line", x1="0%", x2="100%", y1=0, y2=0, class_="axis")
-    return element("svg", line, *shapes, class_="bar", height=20, aria_hidden="true")
-
-
-def _whisker(ends: Iterable[float], chart: BarChart) -> list[Markup]:
-    """Draw the line of an interval, with a rim that parts it from its bar; an end that is cut off has no cap."""
-    middle, (low, high) = _BAR_PX / 2, chart.extent
-    x1, x2 = (f"{chart.share(end):.2%}" for end in ends)
-    shapes = [element("line", x1=x1, x2=x2, y1=middle, y2=middle, class_=name) for name in ("rim", "whisker")]
-    caps = [f"{chart.share(end):.2%}" for end in ends if low <= end <= high]
-    return [*shapes, *(element("line", x1=x, x2=x, y1=middle - 4, y2=middle + 4, class_="whisker") for x in caps)]
-
-
-def swatch(style: BarStyle) -> Markup:
-    """Draw a small box in the style of a bar, for the legend."""
-    return element("svg", _box("100%", 8, style), class_="swatch", width=16, height=10, aria_hidden="true")
-
-
-def _box(width: str, height_px: float, style: BarStyle, left_percent: float = 0.0) -> Markup:
-    place = {"x": f"{left_percent:.2f}%"} if left_percent else {}
-    return element("rect", **place, y=1, width=width, height=height_px, class_=f"look-{style}")

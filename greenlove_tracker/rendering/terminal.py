@@ -1,14 +1,6 @@
 """Renders a document as plain text for a terminal, within 100 columns.
 
-What a verb prints is the document that the HTML and the PDF show too. A topic is moved here in four steps:
-
-1. One function returns its ``Document`` (``checkpoints_document`` is a small one). The verdict is the answer in one
-   sentence. Before the first ``Heading`` stand at most one ``KeyFigures``, one ``Table``, and the warnings as short
-   paragraphs: that is the brief screen. All else, its method and its sources, stands below a heading.
-2. ``next_steps`` are the commands that lead on.
-3. The verb calls ``cli.base.show(document, is_verbose)``, with ``cli.base.verbose_option``. Its JSON is
-   ``cli.base.show_json(data)`` of the result itself.
-4. The ``*_screen`` module goes.
+What a verb prints is the document that the HTML and the PDF show too.
 
 In the brief screen notes and charts are left out, key figures stand in one line, and a table ends after some rows.
 """
@@ -29,7 +21,6 @@ from greenlove_tracker.rendering.axes import chart_rows
 WIDTH = 100
 MARGIN = "  "
 _GAP = "  "  # between columns
-_LEAST_NAME = 4  # columns that a name is cut to
 _DURATION = re.compile(r"(?<![\w.])\d[\d.]* (?:d|h|min|s|ms)\b(?: \d+ (?:h|min|s)\b)*", re.ASCII)
 _JOINED = "\N{NO-BREAK SPACE}"  # of the spaces that textwrap leaves alone
 
@@ -73,8 +64,6 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
             return _table(block, _BRIEF_ROWS if brief and not block.is_whole else len(block.rows), width)
         case doc.ChartRow():
             return [] if brief else [line for chart in block.charts for line in _chart(chart, width)]
-        case doc.BarChart():
-            return [] if brief else _bar_chart(block, width)
         case doc.Calculations():
             lines = [wrap(f"{line.label}: {line.text}", MARGIN, MARGIN * 2, width=width) for line in block.lines]
             return list(itertools.chain.from_iterable(lines))
@@ -142,17 +131,6 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]
     return list(itertools.zip_longest(*cells, fillvalue=""))
 
 
-def _bar_chart(chart: doc.BarChart, width: int) -> list[str]:
-    """Draw bars from 0; changes from a baseline are written alone."""
-    rows = []
-    for bar in chart.bars:
-        share = 0.0 if chart.baseline else (bar.value or 0.0) / chart.longest
-        rows.append((bar.label, "█" * round(_BAR_WIDTH * share), bar.text))
-    columns = (doc.Column(""), *([] if chart.baseline else [doc.Column("")]), doc.Column(""))
-    cells = tuple((row[0], *row[-len(columns) + 1 :]) for row in rows)
-    return [*([chart.title] if chart.title else []), *_table(doc.Table(columns, cells), len(cells), width)]
-
-
 def _chart(chart: doc.Chart, width: int) -> list[str]:
     """Write each line as a row of blocks, with its first and its last value; of other charts, what they show."""
     if not isinstance(chart, doc.LineChart):
@@ -210,7 +188,6 @@ def table(
     alignment: str,
     *,
     widths: Sequence[int] = (),
-    rules_below: Sequence[int] = (),
     gap: str = _GAP,
 ) -> list[str]:
     """Lay out a table.
@@ -219,16 +196,14 @@ def table(
         rows: cells, those of the head too.
         alignment: ``<`` or ``>`` for each column.
         widths: of the first columns; longer cells are cut in the middle. The others are as wide as their cells.
-        rules_below: indices of the rows that a rule is drawn below.
         gap: between columns.
     """
     needed = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     widths = [*widths, *needed[len(widths) :]]
-    rule = "─" * (sum(widths) + len(gap) * (len(widths) - 1))
     lines = []
-    for i, row in enumerate(rows):
+    for row in rows:
         cells = (_cell(cell, width, side) for cell, width, side in zip(row, widths, alignment, strict=True))
-        lines += [gap.join(cells).rstrip(), *([rule] if i in rules_below else [])]
+        lines.append(gap.join(cells).rstrip())
     return lines
 
 
@@ -241,21 +216,3 @@ def _cell(text: str, width: int, side: str) -> str:
         cut = shortened(text, length)
     padding = " " * (width - display_width(cut))
     return cut + padding if side == "<" else padding + cut
-
-
-def name_widths(rows: Sequence[Sequence[str]], numbers: Sequence[Sequence[str]]) -> list[int]:
-    """Return the widths of columns of names beside columns of numbers, which are never cut.
-
-    Args:
-        rows: the names, one sequence a row.
-        numbers: the numbers of the same rows.
-
-    Returns:
-        What each column needs, or an equal share of what the numbers leave.
-    """
-    taken = sum(len(_GAP) + max(map(display_width, column)) for column in zip(*numbers, strict=True))
-    needed = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    available = WIDTH - taken - len(_GAP) * (len(needed) - 1)
-    if sum(needed) <= available:
-        return needed
-    return [min(width, max(_LEAST_NAME, available // len(needed))) for width in needed]

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
-from greenlove_tracker.comparisons import BASELINE, Comparison, ComparisonRow, Verdict, is_modelled
+from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_order
 from greenlove_tracker.forecasting import Estimate
@@ -22,7 +22,7 @@ from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.learning_curves import final_value, is_learning_rate, metric_by_energy, rank_of_metric
+from greenlove_tracker.report.learning_curves import final_value, is_learning_rate, rank_of_metric
 from greenlove_tracker.report.metric_report import number_text
 from greenlove_tracker.secret_masking import mask_secrets
 
@@ -141,7 +141,7 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
     invented = any(is_mock(run.intensity_sources) for side in sides for run in side.runs)
     unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
     return (
-        *_marks(sides),
+        *(_marks(sides) or _ratio_marks(comparisons)),
         *_changes(comparisons),
         *took,
         *(doc.Paragraph(f"{text}.") for text in caveats),
@@ -154,8 +154,6 @@ def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[
     notes = [(name, note) for comparison in comparisons for name, note in _notes(comparison)]
     notes += [note for side in sides for note in _side_notes(side)]
     return (
-        *(block for comparison in comparisons[:_MOST_SAID] for block in _bars(comparison)),
-        *_curves(sides),
         *_differences(sides),
         *(
             (doc.Heading("Notes"), doc.Table((doc.Column("", 1), doc.Column("", 4)), tuple(dict.fromkeys(notes))))
@@ -429,12 +427,21 @@ def _marks(sides: Sequence[Side]) -> list[doc.Block]:
     return [doc.ChartRow((chart,))]
 
 
-def _curves(sides: Sequence[Side]) -> list[doc.Block]:
-    """Return the first metric by the energy that it took."""
-    chart = None
-    if metrics := shared_metrics(sides):
-        chart = metric_by_energy([(side.name, side.runs) for side in sides if side.runs], metrics[0])
-    return [] if chart is None else [doc.Heading("What it learnt for that"), doc.ChartRow((chart,))]
+def _ratio_marks(comparisons: Sequence[Comparison]) -> list[doc.Block]:
+    """Draw time against energy, both in percent of the baseline's; not where a model made the energy of the time."""
+    if len(comparisons) != 1 or is_modelled(comparisons[0].energy_method):
+        return []
+    marks = [doc.MarkedPoint(comparisons[0].baseline.name, 100.0, 100.0, is_named=True, is_here=True)]
+    for row in rows_that_ran(comparisons[0]):
+        time, energy = row.time_ratio, row.energy_ratio
+        if time is not None and energy is not None and math.isfinite(time.point * energy.point):
+            ranges = [(one.lower * 100, one.upper * 100) for one in (time, energy)]
+            point = (row.name, time.point * 100, energy.point * 100)
+            marks.append(doc.MarkedPoint(*point, ranges[0], ranges[1], is_named=True))
+    if len(marks) < 2:
+        return []
+    title = "Time and energy in percent of the baseline's, each with its 95% interval"
+    return [doc.ChartRow((doc.MarkChart(title, "time, %", "energy, %", tuple(marks)),))]
 
 
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
@@ -465,31 +472,6 @@ def _side_notes(side: Side) -> list[tuple[str, str]]:
 
 
 # -- Details --
-
-
-def _bars(comparison: Comparison) -> list[doc.Block]:
-    """Return a chart of bars around the baseline: of the energy, or of the time where a model alone gave that."""
-    ran = rows_that_ran(comparison)
-    is_of_time = is_modelled(comparison.energy_method) or not any(row.energy_ratio for row in ran)
-    field_name = "time_ratio" if is_of_time else "energy_ratio"
-    bars = [_bar(row, getattr(row, field_name)) for row in ran]
-    if all(bar.value is None for bar in bars):
-        return []
-    title = f"Change of {QUANTITIES[field_name]}, with its 95% interval"
-    name = comparison.baseline.name if len(comparison.baseline.name) <= 16 else BASELINE  # it stands below a tick
-    return [doc.Heading(f"Against {comparison.baseline.name}"), doc.BarChart(tuple(bars), title, 1.0, name)]
-
-
-def _bar(row: ComparisonRow, ratio: Estimate | None) -> doc.Bar:
-    if ratio is None or not math.isfinite(ratio.point):
-        return doc.Bar(row.name, None, fmt.UNKNOWN)
-    style = doc.BarStyle.UNCLEAR
-    if ratio.upper < 1:
-        style = doc.BarStyle.SAVES
-    elif ratio.lower > 1:
-        style = doc.BarStyle.COSTS_MORE
-    interval = (ratio.lower, ratio.upper) if ratio.lower < ratio.upper else None
-    return doc.Bar(row.name, ratio.point, change_text(ratio), style, interval)
 
 
 def _notes(comparison: Comparison) -> list[tuple[str, str]]:

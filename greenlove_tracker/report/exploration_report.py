@@ -15,12 +15,9 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.phases import Phase
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.rendering.axes import thinned
 from greenlove_tracker.report.projection_report import projection_blocks
 from greenlove_tracker.report.wording import range_of
 
-_MOST_DOTS = 300  # of single epochs in a chart
-_FITTED = {"wls": "fitted line", "power": "fitted power law"}
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
     "power": "a power law through their times: least squares on a logarithmic scale",
@@ -158,7 +155,7 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ..
         size: statistics.median(d for t in trials if t.sample_size == size for d in t.epoch_durations_s)
         for size in sorted({t.sample_size for t in trials})
     }
-    charts = (*_narrowing(forecast, trials), *(_fit(forecast, trials, medians) if len(medians) > 1 else ()))
+    charts = _narrowing(forecast, trials)
     timed = [
         (f"{size:,}", f"{sum(t.sample_size == size for t in trials)}", fmt.duration(median_s))
         for size, median_s in medians.items()
@@ -241,29 +238,5 @@ def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.LineCha
         scale.unit,
         tuple((x, height(e.point)) for x, e in found),
         band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
-    )
-    return (chart,)
-
-
-def _fit(forecast: Forecast, trials: Sequence[Trial], medians: dict[int, float]) -> tuple[doc.LineChart, ...]:
-    """Draw the single epochs with the line through them; where none was fitted, through their medians."""
-    from greenlove_tracker.extrapolation.extrapolate import fitted_band
-
-    scale = time_scale(max(d for t in trials for d in t.epoch_durations_s))
-    dots = sorted((float(t.sample_size), scale.value(d)) for t in trials for d in t.epoch_durations_s)
-    band = (
-        ()
-        if forecast.plan is None
-        else fitted_band(trials, forecast.plan, forecast.duration_s.level, method=forecast.method)
-    )
-    line = [(x, e.point) for x, e in band] or [(float(size), median_s) for size, median_s in medians.items()]
-    what = _FITTED[forecast.method] if band else "median of each size"
-    chart = doc.LineChart(
-        f"Single epochs and {what}",
-        "samples of an epoch",
-        scale.unit,
-        tuple((x, scale.value(y)) for x, y in line),
-        thinned(dots, _MOST_DOTS),
-        tuple((x, scale.value(e.lower), scale.value(e.upper)) for x, e in band),
     )
     return (chart,)

@@ -1,23 +1,18 @@
-"""Learning curves: the metrics of a run as it went on, or one metric of several runs by the energy that they took."""
+"""Learning curves: the metrics of a run as it went on."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import MetricRecord
-from greenlove_tracker.logs.totals import mean_w, metered_intervals
-from greenlove_tracker.records import COMPONENTS, MetricSummary
+from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.rendering.axes import Points, thinned
-from greenlove_tracker.units import kwh_from_w_s
+from greenlove_tracker.rendering.axes import thinned
 
 _MOST_CHARTS = 4  # of a run
 _MOST_LINES = 5  # of a chart: further ones would look like the first
@@ -53,21 +48,6 @@ def overhead(run: Run) -> float:
     metered_kwh, energy_kwh = run.metered_summary.energy_kwh, run.summary.energy_kwh
     calibration = energy_kwh / metered_kwh if run.calibration and metered_kwh and energy_kwh is not None else 1.0
     return run.terms.node_factor(summary.energy) * summary.pue * calibration
-
-
-def cumulative_energy_kwh(run: Run) -> Points:
-    """Return (elapsed s, kWh so far) with PUE; unmetered time at the mean power, as in the total."""
-    rows = run.metered_rows
-    means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
-    factor, elapsed_s, so_far_kwh, points = overhead(run), 0.0, 0.0, [(0.0, 0.0)]
-    for duration_s, energy in metered_intervals(rows) if means_w else ():
-        if duration_s > 0:
-            elapsed_s += duration_s
-            for component, power_w in means_w.items():
-                known_kwh = energy.component_kwh(component)
-                so_far_kwh += kwh_from_w_s(power_w, duration_s) if known_kwh is None else known_kwh
-            points.append((elapsed_s, so_far_kwh * factor))
-    return tuple(points) if means_w else ()
 
 
 # -- Of one run --
@@ -127,51 +107,6 @@ def _is_by_epoch(records: Sequence[MetricRecord]) -> bool:
     """Return True where there is one value an epoch."""
     epochs = [record.epoch for record in records if record.epoch is not None]
     return len(epochs) == len(records) and all(a < b for a, b in itertools.pairwise(epochs))
-
-
-# -- Of several, side by side --
-
-
-def metric_by_energy(sides: Iterable[tuple[str, Sequence[Run]]], name: str) -> doc.LineChart | None:
-    """Return a metric by the energy that it took, a line a side: the mean of its runs, where all have a value."""
-    lines = [_mean_line(side, [_curve(run, name) for run in runs]) for side, runs in list(sides)[:_MOST_LINES]]
-    most_kwh = max((x for line in lines for x, _ in line.points), default=0.0)
-    if most_kwh <= 0:
-        return None
-    scale = energy_scale(most_kwh)
-    scaled = [doc.Line(line.name, tuple((scale.value(x), y) for x, y in line.points)) for line in lines]
-    return line_chart(
-        f"{fmt.shortened(name, _NAME_WIDTH)}, by the energy that it took", f"energy so far, {scale.unit}", scaled
-    )
-
-
-def _curve(run: Run, name: str) -> dict[float, tuple[float, float]]:
-    """Return, by epoch or step, the energy that had been used when a value was logged, and the value."""
-    records, so_far, found = _values(run, name), cumulative_energy_kwh(run), dict[float, tuple[float, float]]()
-    is_by_epoch, times_s = _is_by_epoch(records), [at_s for at_s, _ in so_far]
-    for record in records if so_far else ():
-        try:
-            passed = datetime.fromisoformat(record.logged_at) - datetime.fromisoformat(run.started_at)
-        except (ValueError, TypeError):  # a damaged log, or one with and one without a zone
-            continue
-        used_kwh = _height(so_far, times_s, passed.total_seconds())
-        found[_position(run, record, is_by_epoch=is_by_epoch)] = (used_kwh, record.value)
-    return found
-
-
-def _height(line: Points, xs: Sequence[float], x: float) -> float:
-    """Return the height of a line at x, between its points and at its ends."""
-    index = bisect_left(xs, x)
-    if index == 0 or index == len(line):
-        return line[min(index, len(line) - 1)][1]
-    (x0, y0), (x1, y1) = line[index - 1], line[index]
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
-def _mean_line(name: str, curves: Sequence[Mapping[float, tuple[float, float]]]) -> doc.Line:
-    shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
-    means = ([math.fsum(c[at][i] for c in curves) / len(curves) for i in (0, 1)] for at in shared)
-    return doc.Line(name, tuple((x, y) for x, y in means))
 
 
 def line_chart(title: str, x_label: str, lines: Iterable[doc.Line]) -> doc.LineChart | None:

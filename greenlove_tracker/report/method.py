@@ -37,7 +37,6 @@ def method_blocks(
     run: Run,
     *,
     how: Sequence[tuple[str, str]] = (),
-    parts: Sequence[Block] = (),
     before: Sequence[Block] = (),
     factors: Sequence[Factor] = (),
     errors: Sequence[Block] | None = None,
@@ -47,7 +46,6 @@ def method_blocks(
     Args:
         run: a run.
         how: the figures, with what each rests on.
-        parts: stand behind that.
         before: stand before its arithmetic.
         factors: instead of its own.
         errors: instead of its own.
@@ -59,7 +57,6 @@ def method_blocks(
     return (
         Heading("How we know"),
         Table((Column("", 1), Column("", 4)), (*how, *_METHODS)),
-        *parts,
         *((Paragraph(wording.beyond_gpus(metered, run.terms.node_overhead), is_note=True),) if is_of_gpus else ()),
         *before,
         *((Calculations(tuple(lines)),) if lines else ()),

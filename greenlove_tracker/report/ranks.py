@@ -12,7 +12,8 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import EpochRecord
 from greenlove_tracker.rendering import document as doc
 
-_MOST_BARS = 16  # of ranks in a chart
+_MOST_ROWS = 16
+_NUMBERS = (doc.Column("epochs", 1, is_number=True), doc.Column("mean epoch", 1, is_number=True))
 _SPOKEN_OF = 0.02  # behind the median rank: a straggler by less is noise
 
 
@@ -64,19 +65,11 @@ def ranks_sentence(run: Run) -> str:
 
 
 def rank_blocks(run: Run) -> tuple[doc.Block, ...]:
-    """Return the mean epoch of each rank as bars, the slowest first; nothing of a run with one rank."""
+    """Return the mean epoch of each rank the slowest first; nothing of a run with one rank."""
     times = sorted(rank_times(run), key=lambda of_rank: -of_rank.mean_s)
     if not times:
         return ()
-    bars = tuple(doc.Bar(f"rank {of.rank}", of.mean_s, fmt.duration(of.mean_s)) for of in times[:_MOST_BARS])
+    rows = tuple((f"rank {of.rank}", f"{of.n_epochs:,}", fmt.duration(of.mean_s)) for of in times[:_MOST_ROWS])
     said = ranks_sentence(run) or f"no rank is behind: all are within {fmt.percent(behind(times)[1], 1)} of the median"
-    return (
-        doc.Heading("Ranks"),
-        doc.Paragraph(f"{said[0].upper()}{said[1:]}."),
-        doc.BarChart(
-            bars,
-            f"Mean epoch of the slowest of {len(times):,} ranks"
-            if len(times) > _MOST_BARS
-            else "Mean epoch of each rank",
-        ),
-    )
+    heads = (doc.Column("the slowest first" if len(times) > _MOST_ROWS else "rank", 2), *_NUMBERS)
+    return (doc.Heading("Ranks"), doc.Paragraph(f"{said[0].upper()}{said[1:]}."), doc.Table(heads, rows))

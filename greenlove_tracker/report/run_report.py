@@ -11,7 +11,6 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import energy_scale, power_scale, time_scale
 from greenlove_tracker.logs.directory import Logs
-from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_factors import market_kgco2e
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
@@ -113,7 +112,7 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
             *parts,
             *elsewhere,
             *_settings_blocks(run),
-            *method_blocks(run, how=_how(run), parts=_energy_bars(run)),
+            *method_blocks(run, how=_how(run)),
             *basis,
             doc.Paragraph(run_scope(run, issued), is_note=True),
         ),
@@ -297,20 +296,10 @@ def _how(run: Run) -> list[tuple[str, str]]:
         mean_w = "" if run.gpu_mean_w is None else f", mean {fmt.power(run.gpu_mean_w)}"
         rows.append(("compute", f"{gpu_hours(summary.gpu_hours)}{mean_w}"))
     if summary.energy_kwh is not None:
-        watts = {
-            "ram": (wording.field_text(run, "ram_w", 12), ""),
-            "cpu": ("", wording.field_text(run, "cpu_tdp_w", 12)),
-        }
-        known = [c for c in ("gpu", "cpu", "ram") if summary.energy.component_kwh(c) is not None]
-        parts = [f"{c.upper()} {wording.method(summary.energy.component_method(c), *watts.get(c, ()))}" for c in known]
-        parts += [
-            f"{unmetered} estimated" for unmetered in [wording.unmetered_text(run)] if summary.unmetered_estimate_kwh
-        ]
-        parts += [wording.node_text(run)] if summary.node_assumed_kwh else []
-        rows.append(
-            ("energy", "; ".join([*parts, f"PUE {summary.pue}", *filter(None, (wording.calibration_text(run),))]))
-        )
+        rows += _energy_parts(run, summary.energy_kwh)
         rows.append(("measured", wording.measured_sentence(run)))
+    if run.calibration is not None:
+        rows.append(("calibrated", run.calibration.text))
     if run.knows_carbon_intensity:
         rows.append(("CO2e", wording.intensity(run.carbon_intensity)))
     if summary.cost_basis == "machine":
@@ -322,6 +311,27 @@ def _how(run: Run) -> list[tuple[str, str]]:
     return rows
 
 
+def _energy_parts(run: Run, whole_kwh: float) -> list[tuple[str, str]]:
+    """Return the parts of the energy: each with its share, and how it is known."""
+    summary, energy, scale = run.summary, run.summary.energy, energy_scale(whole_kwh)
+    watts = {"ram": (wording.field_text(run, "ram_w", 12), ""), "cpu": ("", wording.field_text(run, "cpu_tdp_w", 12))}
+    parts: list[tuple[str, float | None, str]] = []
+    for component in ("gpu", "cpu", "ram"):
+        method = wording.method(energy.component_method(component), *watts.get(component, ()))
+        parts.append((component.upper(), energy.component_kwh(component), method))
+    parts.append(("unmetered", summary.unmetered_estimate_kwh or None, f"{wording.unmetered_text(run)}, estimated"))
+    parts.append(("node", summary.node_assumed_kwh or None, wording.node_text(run)))
+    overhead_kwh = whole_kwh - math.fsum(kwh or 0.0 for _, kwh, _ in parts)
+    if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
+        parts.append(("PUE", overhead_kwh, f"PUE {summary.pue}: cooling and power supply"))
+    known = [(name, kwh, how) for name, kwh, how in parts if kwh is not None]
+    shares = [fmt.percent(kwh / whole_kwh) if whole_kwh > 0 else "" for _, kwh, _ in known]
+    return [
+        (f"energy: {name}", ", ".join(filter(None, (f"{scale.text(kwh)} {scale.unit}", share, how))))
+        for (name, kwh, how), share in zip(known, shares, strict=True)
+    ]
+
+
 def gpu_hours(value_h: float | None) -> str:
     """Write GPU-hours."""
     if value_h is None:
@@ -329,39 +339,12 @@ def gpu_hours(value_h: float | None) -> str:
     return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
 
 
-def _energy_bars(run: Run) -> tuple[doc.Block, ...]:
-    """Return the parts of the energy as bars; nothing where it is not known."""
-    summary = run.summary
-    whole_kwh = summary.energy_kwh
-    if whole_kwh is None:
-        return ()
-    scale, energy, style = energy_scale(whole_kwh), summary.energy, doc.BarStyle
-    estimate_kwh, node_kwh = summary.unmetered_estimate_kwh or 0.0, summary.node_assumed_kwh or 0.0
-    found: list[tuple[str, float | None, str, doc.BarStyle]] = []
-    for component in ("gpu", "cpu", "ram"):
-        method = energy.component_method(component)
-        look = style.MEASURED if wording.is_measured(method) else style.MODELLED
-        found.append((component.upper(), energy.component_kwh(component), wording.method(method), look))
-    found.append(("unmetered", estimate_kwh or None, wording.unmetered_text(run), style.ESTIMATED))
-    found.append(("node", node_kwh or None, wording.node_text(run), style.ESTIMATED))
-    overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate_kwh - node_kwh
-    if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
-        found.append(("overhead", overhead_kwh, f"PUE {summary.pue}", style.OVERHEAD))
-    bars = []
-    for label, kwh, how, look in found:
-        if kwh is not None:
-            share = fmt.percent(kwh / whole_kwh) if whole_kwh > 0 else ""
-            text = " · ".join(filter(None, (f"{scale.text(kwh)} {scale.unit}", share, how)))
-            bars.append(doc.Bar(label, kwh, text, look))
-    return (doc.BarChart(tuple(bars), "Energy by component"),)
-
-
 # -- Its power --
 
 
 def _charts(run: Run) -> tuple[doc.Block, ...]:
-    """Return the power over time with epochs as bands, and the carbon intensity where that changed."""
-    powers, intensities, fallen = list[Points](), list[Points](), list[tuple[float, float]]()
+    """Return the power over time with epochs as bands."""
+    powers = list[Points]()
     elapsed_s, epochs = 0.0, dict[int, tuple[float, float]]()
     for row in run.metered_rows:
         begin_s, elapsed_s = elapsed_s, elapsed_s + row.gap_before_s + row.duration_s
@@ -369,11 +352,6 @@ def _charts(run: Run) -> tuple[doc.Block, ...]:
             epochs[row.epoch] = (epochs.get(row.epoch, (begin_s + row.gap_before_s,))[0], elapsed_s)
         if elapsed_s > begin_s and (metered := _metered_stretch(row, begin_s)) is not None:
             powers.append(metered)
-        value = row.carbon_intensity_gco2e_per_kwh
-        if value is not None and elapsed_s > begin_s:
-            intensities.append(((begin_s, value), (elapsed_s, value)))
-            if any(source.is_fallback for source in sources_in(row.carbon_intensity_source)):
-                fallen.append(((begin_s + elapsed_s) / 2, value))
     if len(powers) < 2:
         return ()
     time, power = time_scale(elapsed_s), power_scale(max(w for step in powers for _, w in step))
@@ -384,16 +362,10 @@ def _charts(run: Run) -> tuple[doc.Block, ...]:
         f"; every second of {len(epochs)} epochs is shaded" if 1 < len(epochs) <= _MOST_BANDS else ""
     )
     spans = tuple(doc.ShadedSpan(*band) for band in bands) if 1 < len(epochs) <= _MOST_BANDS else ()
-    charts = [doc.LineChart(title, x_label, power.unit, points, spans=spans)]
-    if len(intensities) > 1:
-        title = "MOCK: carbon intensity in force" if is_mock(run.intensity_sources) else "Carbon intensity in force"
-        points = thinned([(time.value(s), value) for step in intensities for s, value in step])
-        dots = tuple((time.value(s), value) for s, value in fallen[:: max(1, len(fallen) // 20)])
-        charts.append(doc.LineChart(title, x_label, "gCO2e/kWh", points, dots=dots))
+    chart = doc.LineChart(title, x_label, power.unit, points, spans=spans)
     notes = [f"The chart shows the first of {run.summary.n_nodes} nodes."] if run.summary.n_nodes > 1 else []
     notes += ["Power is as metered, before calibration."] if run.calibration else []
-    notes += ["Dots mark the rows that used a stand-in."] if fallen else []
-    return (doc.ChartRow(tuple(charts)), *(doc.Paragraph(note, is_note=True) for note in notes))
+    return (doc.ChartRow((chart,)), *(doc.Paragraph(note, is_note=True) for note in notes))
 
 
 def _metered_stretch(row: Row, begin_s: float) -> Points | None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
-from greenlove_tracker.projection.preemptions import time_per_work
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.projection_report import interval_fields
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -14,8 +13,6 @@ from greenlove_tracker.units import SECONDS_PER_HOUR
 if TYPE_CHECKING:
     from greenlove_tracker.projection.spot import MeasuredTimes, SpotAdvice, SpotTotals
 
-_CURVE_POINTS = 60
-_CURVE_TIMES = 0.25, 4.0  # of the best interval, between which the curve is drawn
 _PARTS = {"lost_s": "lost work", "saving_s": "saving", "restarting_s": "restarting", "waiting_s": "waiting"}
 _RESTS_ON = (
     "Ranges hold 90%: simulated trainings, which draw the time, the rate and each preemption.",
@@ -38,9 +35,7 @@ def spot_document(advice: SpotAdvice, about: str, measured: MeasuredTimes) -> do
         *map(doc.Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
     ]
     if advice.parts is not None:
-        blocks += [doc.Heading("Where the time goes"), _bars(advice)]
-        if not advice.never_saves:
-            blocks.append(doc.ChartRow((_curve(advice),)))
+        blocks += [doc.Heading("Where the time goes"), _added(advice)]
     blocks += [doc.Heading("How we know"), *map(doc.Paragraph, _given(advice, measured))]
     return doc.Document(
         title="This training on a spot machine",
@@ -122,36 +117,14 @@ def _totals(advice: SpotAdvice) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _bars(advice: SpotAdvice) -> doc.BarChart:
+def _added(advice: SpotAdvice) -> doc.Table:
+    """Return what is expected on top of the training itself, by its cause."""
     training_s = advice.on_demand.duration_s.point
-    bars = [(name, getattr(advice.parts, field)) for field, name in _PARTS.items()]
-    return doc.BarChart(
-        tuple(
-            doc.Bar(
-                name, seconds, f"{fmt.duration(seconds)} ({fmt.percent(seconds / training_s, 1)})", doc.BarStyle.PLAIN
-            )
-            for name, seconds in bars
-            if seconds > 0
-        ),
-        title=f"Expected on top of the {fmt.duration(training_s)} of the training itself",
-    )
-
-
-def _curve(advice: SpotAdvice) -> doc.LineChart:
-    """Return how much longer the machine runs by the time between checkpoints."""
-
-    def at(tau_s: float) -> tuple[float, float]:
-        return tau_s / 60, (time_per_work(advice.terms, tau_s) - 1) * 100
-
-    low, high = (times * advice.interval_s for times in _CURVE_TIMES)
-    intervals = [low * (high / low) ** (i / (_CURVE_POINTS - 1)) for i in range(_CURVE_POINTS)]
-    return doc.LineChart(
-        title="How much longer the machine runs, by the work between two checkpoints; the dot is the advice",
-        x_label="minutes of work between two checkpoints",
-        y_label="% longer",
-        points=tuple(map(at, intervals)),
-        dots=(at(advice.interval_s),),
-    )
+    found = [(name, getattr(advice.parts, field)) for field, name in _PARTS.items()]
+    columns = (doc.Column("time", 1, is_number=True), doc.Column("more", 1, is_number=True))
+    heads = (doc.Column(f"on top of {fmt.duration(training_s)}", 2), *columns)
+    rows = ((name, fmt.duration(s), fmt.percent(s / training_s, 1)) for name, s in found if s > 0)
+    return doc.Table(heads, tuple(rows))
 
 
 def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:

@@ -11,18 +11,12 @@ from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_ener
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
 from greenlove_tracker.rendering.axes import MAX_POINTS
-from greenlove_tracker.rendering.document import (
-    BarChart,
-    BarStyle,
-    ChartRow,
-    Heading,
-    LineChart,
-)
+from greenlove_tracker.rendering.document import ChartRow, Heading, LineChart, Table
 from greenlove_tracker.report.build import document, write_pdf
-from greenlove_tracker.report.learning_curves import cumulative_energy_kwh
 from greenlove_tracker.report.method import run_calculations
 
 
@@ -83,17 +77,13 @@ def test_a_total_that_was_changed_is_noticed(logs: Path) -> None:
 
 def test_the_parts_of_the_energy_add_up_to_the_total(logs: Path) -> None:
     for run in (demo_run(logs / "a"), gpu_run(logs / "b")):
-        charts = [block for block in document(run.path).blocks if isinstance(block, BarChart)]
-        bars = next(chart for chart in charts if chart.title == "Energy by component").bars
-        assert sum(bar.value for bar in bars) == pytest.approx(run.summary.energy_kwh)
-    assert [bar.style for bar in bars] == [BarStyle.MEASURED, BarStyle.MEASURED, BarStyle.MODELLED, BarStyle.OVERHEAD]
-
-
-def test_the_energy_so_far_ends_at_the_total(tmp_path: Path) -> None:
-    for run in (demo_run(tmp_path / "a"), gpu_run(tmp_path / "b")):
-        elapsed_s, used_kwh = cumulative_energy_kwh(run)[-1]
-        assert elapsed_s == pytest.approx(run.summary.duration_s)
-        assert used_kwh == pytest.approx(run.summary.energy_kwh)
+        rows = [row for block in document(run.path).blocks if isinstance(block, Table) for row in block.rows]
+        parts = [text.split() for name, text, *_ in rows if name.startswith("energy: ")]
+        scale = energy_scale(run.summary.energy_kwh)
+        assert sum(float(part[0]) for part in parts) == pytest.approx(scale.value(run.summary.energy_kwh), rel=0.01)
+        assert {part[1] for part in parts} == {f"{scale.unit},"}
+    names = [name.removeprefix("energy: ") for name, *_ in rows if name.startswith("energy: ")]
+    assert names == ["GPU", "CPU", "RAM", "PUE"]
 
 
 def test_the_outline_leads_to_every_section(logs: Path, tmp_path: Path) -> None:

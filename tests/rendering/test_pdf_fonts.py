@@ -6,15 +6,14 @@ import pytest
 from pypdf import PdfReader
 
 from greenlove_tracker.rendering import pdf
-from greenlove_tracker.rendering.document import Bar, BarChart, Document, Paragraph
+from greenlove_tracker.rendering.document import Document, Paragraph
 from greenlove_tracker.rendering.pdf_fonts import REGULAR, Span, spans, text_width_pt, undrawable
 
 MODEL = "日本語モデル 模型 모델"
 
 
-def pages_of(*blocks: Bar | Paragraph, title: str = "A") -> PdfReader:
-    drawn = tuple(BarChart((block,)) if isinstance(block, Bar) else block for block in blocks)
-    return PdfReader(io.BytesIO(pdf.render(Document(title, "", "footer", drawn))))
+def pages_of(*blocks: Paragraph, title: str = "A") -> PdfReader:
+    return PdfReader(io.BytesIO(pdf.render(Document(title, "", "footer", blocks))))
 
 
 def test_what_the_own_fonts_have_needs_no_other() -> None:
@@ -42,7 +41,7 @@ def test_chinese_japanese_and_korean_have_a_font(text: str, font: str) -> None:
 
 
 def test_a_page_holds_them_as_they_are() -> None:
-    page = pages_of(Paragraph(MODEL), Bar(MODEL, 1.0, MODEL), title=MODEL).pages[0]
+    page = pages_of(Paragraph(MODEL), Paragraph(f"{MODEL} {MODEL}"), title=MODEL).pages[0]
     used = {font.get_object()["/BaseFont"] for font in page["/Resources"]["/Font"].values()}
     assert {"/STSong-Light", "/HYSMyeongJo-Medium"} <= used
     assert "".join(page.extract_text().split()).count("".join(MODEL.split())) == 4

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from fakes import make_tracker, tick, train
 
-from greenlove_tracker import aggregate, read_logs, write_html, write_pdf
+from greenlove_tracker import aggregate, read_logs
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.offline import CsvIntensity, TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
@@ -55,22 +55,6 @@ def run(clock, tmp_path, monkeypatch):
     return read_logs(tmp_path / "logs").runs[0]
 
 
-def test_the_report_draws_intensity_beside_power_and_marks_the_fall_back(run, tmp_path):
-    rows = [block for block in run_document(run).blocks if isinstance(block, ChartRow)]
-    power, intensity = next(row.charts for row in rows if row.charts[0].title.startswith("Power, before PUE"))
-    table = run.terms.carbon_intensity.value
-    assert intensity.title == "Carbon intensity in force" and intensity.y_label == "gCO2e/kWh"
-    assert [y for _, y in intensity.points] == [100, 100, 300, 300, table, table]
-    assert [x for x, _ in intensity.points] == [0, 10, 10, 20, 20, 30]
-    assert [y for _, y in intensity.dots] == [table]
-    assert [y for _, y in power.points] == pytest.approx([360] * 6)
-    write_html(run.path, tmp_path / "run.html")
-    page = (tmp_path / "run.html").read_text()
-    assert "Carbon intensity in force" in page and "Dots mark the rows that used a stand-in." in page
-    write_pdf(run.path, tmp_path / "run.pdf")
-    assert (tmp_path / "run.pdf").read_bytes().startswith(b"%PDF")
-
-
 def test_what_was_not_metered_has_no_power(run):
     file = run.path / "epochs-0.csv"
     first, *others = csv.DictReader(file.read_text().splitlines())
@@ -81,8 +65,8 @@ def test_what_was_not_metered_has_no_power(run):
         writer.writerows([unknown | {"emissions_gco2e": ""}, *others])
     (rewritten,) = read_logs(run.path.parent).runs
     charts = [block.charts for block in run_document(rewritten).blocks if isinstance(block, ChartRow)]
-    power, intensity = next(found for found in charts if found[0].title.startswith("Power, before PUE"))
-    assert [x for x, _ in power.points] == [10, 20, 20, 30] and intensity.points[0][0] == 0
+    (power,) = next(found for found in charts if found[0].title.startswith("Power, before PUE"))
+    assert [x for x, _ in power.points] == [10, 20, 20, 30]
     assert [y for _, y in power.points] == pytest.approx([360] * 4)
 
 
@@ -111,8 +95,6 @@ def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):
     assert {row.carbon_intensity_source for row in mocked.rows[0]} == {"mock"}
     screen = " ".join(end_screen(mocked, exit_code=0).split())
     assert "MOCK: the carbon intensity is invented, and so is the CO2e." in screen
-    titles = [c.title for block in run_document(mocked).blocks if isinstance(block, ChartRow) for c in block.charts]
-    assert "MOCK: carbon intensity in force" in titles
     total = aggregate(read_logs(tmp_path / "logs"))
     for declared in (model_card(total), sci(total, "epoch"), cite(total)):
         assert "MOCK: the carbon intensity of 1 run is invented, and so is the CO2e" in declared

@@ -11,7 +11,6 @@ from greenlove_tracker.logs.run_factors import factors_of
 from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report.build import document
-from greenlove_tracker.report.learning_curves import cumulative_energy_kwh
 from greenlove_tracker.report.method import run_calculations
 from greenlove_tracker.report.run_report import run_document
 
@@ -59,11 +58,6 @@ def test_a_calibrated_energy_is_recomputed_step_by_step(tmp_path, wall_kwh, line
     assert run.summary.energy_kwh == pytest.approx(wall_kwh * 1.2)
     text = markdown.render(run_document(run))
     assert "the log was changed or damaged" not in text and "as metered, before calibration" in text
-
-
-def test_the_curve_of_a_calibrated_run_ends_at_its_total(tmp_path) -> None:
-    run = calibrated(gpu_run(tmp_path), 2.7)
-    assert cumulative_energy_kwh(run)[-1][1] == pytest.approx(run.summary.energy_kwh)
 
 
 def test_the_factors_are_complete_and_each_has_its_source(tmp_path) -> None:

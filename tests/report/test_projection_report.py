@@ -10,10 +10,8 @@ import pytest
 from html_samples import HOSTILE, Skeleton
 from projection_samples import TODAY, forecast, projected
 
-from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.rendering import html, pdf, terminal
-from greenlove_tracker.rendering.document import BarChart, ChartRow, Heading, LineChart, Paragraph, Table
-from greenlove_tracker.report.exploration_report import exploration_document
+from greenlove_tracker.rendering.document import Heading, Paragraph, Table
 from greenlove_tracker.report.projection_report import (
     projection_blocks,
     projection_document,
@@ -37,8 +35,6 @@ def texts_of(blocks) -> list[str]:
                 found.append(block.text)
             case Table():
                 found += [cell for row in block.rows for cell in row]
-            case BarChart():
-                found += [block.title, *(t for bar in block.bars for t in (bar.label, bar.text))]
     return found
 
 
@@ -128,29 +124,3 @@ def test_hostile_prices_are_data(tmp_path, hostile: str):
     page = html.render(projection_document(rows))
     assert "<script" not in page and "<img" not in page and "L40S" in page
     pdf.render(projection_document(rows))
-
-
-def explored(*batches: int, method: str = "wls"):
-    trials = [
-        Trial(10 * b, 10, tuple(0.5 + 0.01 * b * (1 + 0.02 * ((i * 7 + b) % 5 - 2)) for i in range(4)))
-        for b in batches or (10, 20, 40, 80, 40)
-    ]
-    return extrapolate(trials, TrainingPlan(samples=10_000, batch_size=10, epochs=5), method=method), trials
-
-
-def chart_of(made, trials) -> LineChart | None:
-    rows = [block for block in exploration_document(made, trials).blocks if isinstance(block, ChartRow)]
-    return rows[0].charts[-1] if rows else None
-
-
-def test_the_band_is_the_lines_own_and_holds_it():
-    made, trials = explored()
-    chart = chart_of(made, trials)
-    assert len(chart.dots) == sum(len(t.epoch_durations_s) for t in trials)
-    assert [x for x, *_ in chart.band] == [x for x, _ in chart.points]
-    assert (chart.band[0][0], chart.band[-1][0]) == (100, 800)
-    assert all(low < y < high for (_, y), (_, low, high) in zip(chart.points, chart.band, strict=True))
-    at_end = made.per_epoch_s.point + 80 * made.per_batch_s.point
-    assert chart.points[-1][1] == pytest.approx(at_end, rel=0.01)
-    widths = [high - low for _, low, high in chart.band]
-    assert min(widths) < widths[-1] and min(widths) <= widths[0]

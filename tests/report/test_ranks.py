@@ -6,7 +6,7 @@ from report_samples import cpu_energy, demo_run, epoch_row, write_run
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Flag
-from greenlove_tracker.rendering.document import BarChart, Paragraph
+from greenlove_tracker.rendering.document import Paragraph, Table
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.ranks import rank_blocks, rank_times, ranks_sentence
 
@@ -29,9 +29,9 @@ def test_the_slowest_is_named_with_how_far_it_is_behind(tmp_path):
     assert rank_times(run) == ((0, 2, 10), (1, 2, 10.5), (2, 2, 12.5), (3, 2, 10))
     assert ranks_sentence(run) == "rank 2 is behind: 12.5 s an epoch, 22% more than the median rank"
     _, text, bars = rank_blocks(run)
-    assert isinstance(text, Paragraph) and isinstance(bars, BarChart)
+    assert isinstance(text, Paragraph) and isinstance(bars, Table)
     assert text.text == "Rank 2 is behind: 12.5 s an epoch, 22% more than the median rank."
-    assert [bar.label for bar in bars.bars] == ["rank 2", "rank 1", "rank 0", "rank 3"]
+    assert [row[0] for row in bars.rows] == ["rank 2", "rank 1", "rank 0", "rank 3"]
     assert "Ranks" in [getattr(block, "text", "") for block in document(run.path).blocks]
 
 
