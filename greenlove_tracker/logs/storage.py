@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
@@ -124,7 +124,7 @@ def open_binary(file: LogFile | Path) -> BinaryIO:
         OSError: where it cannot be read, or is no plain file.
     """
     if not isinstance(file, str | Path):
-        return cast("BinaryIO", file.open("rb"))
+        return file.open("rb")
     handle = os.open(file, _HOW)
     try:
         _size_bytes(handle)

@@ -76,7 +76,7 @@ def parsed(text: str) -> Any:
         return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     if all(line.count(",") == lines[0].count(",") > 1 for line in lines):
         return table(text)
-    return [found for line in lines if (found := re.findall(r"[0-9.]*[0-9]", line))]
+    return [[number(text) for text in found] for line in lines if (found := re.findall(r"[0-9.]*[0-9]", line))]
 
 
 def table(text: str) -> Any:

@@ -361,7 +361,7 @@ def test_a_store_is_listed_anew_when_it_is_asked_again(logs, store, monkeypatch)
 def test_a_store_that_is_not_there_is_told(store):
     with pytest.raises(UsageError, match="there is no memory://gone: track a run first"):
         read_logs("memory://gone")
-    with pytest.raises(UsageError, match="nostore://x: Protocol not known: nostore"):
+    with pytest.raises(UsageError, match="nostore://x: Unsupported filesystem: 'nostore'"):
         read_logs("nostore://x")
 
 
