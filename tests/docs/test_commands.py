@@ -131,10 +131,22 @@ def place(given, tmp_path, no_settings, monkeypatch) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("command", [command for command in commands() if not is_left_out(command)])
+def is_a_process(command: str) -> bool:
+    return command.startswith(OF_PROCESSES) or not command.startswith("greenlove")
+
+
+def cases() -> list[object]:
+    """Return the commands that run: those that take a process, seconds each, are slow but for README's."""
+    front = PAGES[0].read_text("utf-8")
+    run = [command for command in commands() if not is_left_out(command)]
+    slow = pytest.mark.slow
+    return [pytest.param(c, marks=slow) if is_a_process(c) and c not in front else c for c in run]
+
+
+@pytest.mark.parametrize("command", cases())
 def test_a_command_runs(command: str, place: Path) -> None:
     variables_and_words = shlex.split(command.partition(" > ")[0])
-    if "=" in variables_and_words[0] or variables_and_words[0] == "srun" or command.startswith(OF_PROCESSES):
+    if is_a_process(command):
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120, check=False)
         code, said = done.returncode, done.stdout + done.stderr
     else:
