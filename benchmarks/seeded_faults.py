@@ -358,7 +358,7 @@ FAULTS = (
     # -- techniques --
     Fault(
         "techniques",
-        "techniques/comparison_rows.py",
+        "techniques/compare.py",
         '{"machine": time_ratio, "electricity": energy_ratio}',
         '{"machine": energy_ratio, "electricity": time_ratio}',
         "a saving of energy is told as one of rent",

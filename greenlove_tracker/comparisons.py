@@ -53,8 +53,6 @@ class ArmTrial:
     energy_method: Annotated[str, "how it was obtained"] = ""
     peak_memory_bytes: Annotated[int | None, "of the arm alone"] = None
     loss: Annotated[float | None, "mean over the trial's last batches; `nan` and `inf` too", math.nan] = None
-    temperature_c: Annotated[float | None, "of the hottest GPU, at the end", -math.inf] = None
-    clock_mhz: Annotated[float | None, "of the slowest GPU's streaming multiprocessors, at the end"] = None
 
 
 @dataclass(frozen=True, slots=True)

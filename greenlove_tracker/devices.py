@@ -514,37 +514,3 @@ def in_dataloader_worker() -> bool:
     """Return True in a worker of torch's DataLoader."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None
-
-
-def hottest_and_slowest_gpu(indices: Sequence[int]) -> tuple[float | None, float | None]:
-    """Return the temperature in °C of the hottest of these GPUs, and the clock in MHz of the slowest one's processors.
-
-    Args:
-        indices: as NVML counts the GPUs; of none of them, or where NVML does not answer, both are None.
-    """
-    if not indices:
-        return None, None
-    try:
-        import pynvml
-    except ImportError:
-        return None, None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None, None
-    temperatures_c, clocks_mhz = list[float](), list[float]()
-    questions = (
-        (temperatures_c, "nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
-        (clocks_mhz, "nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
-    )
-    try:
-        for index in indices:
-            for answers, function, what in questions:
-                try:
-                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                    answers.append(float(getattr(pynvml, function)(handle, getattr(pynvml, what))))
-                except pynvml.NVMLError:  # not every board answers every question
-                    continue
-    finally:
-        pynvml.nvmlShutdown()
-    return max(temperatures_c, default=None), min(clocks_mhz, default=None)

@@ -298,30 +298,3 @@ def test_why_the_cpus_counter_is_not_read(tmp_path, monkeypatch):
     assert state() is devices.CounterState.READABLE
     monkeypatch.setattr(devices.os, "access", lambda path, mode: False)
     assert state() is devices.CounterState.LOCKED
-
-
-def test_the_hottest_and_the_slowest_of_our_gpus(monkeypatch):
-    class NVMLError(Exception):
-        pass
-
-    def clock(index, kind):
-        if index == 1:
-            raise NVMLError
-        return {0: 1980, 2: 1410}[index]
-
-    nvml = SimpleNamespace(
-        NVMLError=NVMLError,
-        NVML_TEMPERATURE_GPU=0,
-        NVML_CLOCK_SM=1,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByIndex=lambda i: i,
-        nvmlDeviceGetTemperature=lambda index, kind: 40 + 10 * index,
-        nvmlDeviceGetClockInfo=clock,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert devices.hottest_and_slowest_gpu([0, 1, 2]) == (60.0, 1410.0)
-    assert devices.hottest_and_slowest_gpu([1]) == (50.0, None)
-    assert devices.hottest_and_slowest_gpu([]) == (None, None)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert devices.hottest_and_slowest_gpu([0]) == (None, None)

@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import random
+import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from greenlove_tracker import devices
-from greenlove_tracker.comparisons import BASELINE, ArmTrial, Comparison
+from greenlove_tracker.comparisons import (
+    BASELINE,
+    ArmTrial,
+    Comparison,
+    ComparisonRow,
+    Verdict,
+    WholeRun,
+    is_modelled,
+)
 from greenlove_tracker.config import load_settings, setting_names
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import check_single_process, plan_of
 from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.exploration.trial_session import TrialSession
-from greenlove_tracker.extrapolation.ratios import rounded_budget_s
-from greenlove_tracker.forecasting import LEAST_ENERGY_S, TrainingPlan
+from greenlove_tracker.extrapolation.draws import student_quantile
+from greenlove_tracker.extrapolation.ratios import RatioFit, budget_needed_s, fit_ratios, rounded_budget_s, verdict_of
+from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind, TrainingPlan
 from greenlove_tracker.format import duration, plural
 from greenlove_tracker.logs.comparisons import comparison_field, write_comparison
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import phases_from
+from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Method, RunStatus, SystemClock
 from greenlove_tracker.techniques.arm import Arm, Task, arm_of, check_is_new, is_out_of_memory, parts_of
 from greenlove_tracker.techniques.arm_training import ArmTraining, CutOffError, process_states
-from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Rows
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
 from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
+from greenlove_tracker.units import BYTES_PER_GB
 
 _WARM_SHARE = 0.25  # of the budget, that warming up may take; compiling may take longer, which no step can be told
 _COOL_DOWN_S = 0.5  # between arms on a GPU: its clocks and its power answer within some tenths of a second
 _JITTER_S = 0.1  # NVML's power is sampled each 20 to 100 ms (Yang et al., "Part-time Power Measurements", SC24)
 _MOST_REASON = 300  # characters
+_NOT_FINITE = "its loss was not a finite number: look at the learning rate, or at a wider range of numbers"
 _OF_WHOLE = "it changes how long a training is, which only whole trainings show: --full"
 
 
@@ -172,9 +185,15 @@ class _ComparisonRun(TrialSession):
         """
         advised_s = budget_for(self._costs, self._prepared_s) if self._costs else None
         state = self._session.state
+
+        def needed_s(name: str, fit: RatioFit | None) -> float | None:
+            if fit is None or name not in fit.ratios:
+                return None if advised_s is None else rounded_budget_s(advised_s)
+            found_s = budget_needed_s(fit, name, len(self._trials), self.spent_s, prepared_s=self._prepared_s)
+            return found_s if math.isfinite(found_s) else None
+
         factors = state.factors.rates, state.energy_factor, state.gpu_count
-        accounting = Accounting(*factors, self.spent_s, self._prepared_s, advised_s)
-        rows = Rows(self._trials, self._records, self._plan, accounting)
+        rows = Rows(self._trials, self._records, self._plan, *factors, needed_s)
         n_blocks = len({trial.block for trial in self._trials})
         notes = list(rows.notes)
         if n_blocks < LEAST_BLOCKS and len(self._costs) > 1:
@@ -254,15 +273,11 @@ class _ComparisonRun(TrialSession):
         # Of short trials only the slow ones last long enough: their energy would be compared with nothing.
         is_long = plan.is_metered and trial.duration_s >= LEAST_ENERGY_S and bool(energy.kwh)
         self._method = energy.method if is_long else self._method
-        gpus = devices.select_gpus(devices.nvml_gpus(), os.environ).gpus if training.arm.device.type == "cuda" else ()
-        temperature_c, clock_mhz = devices.hottest_and_slowest_gpu([gpu.index for gpu in gpus])
         return replace(
             trial,
             started_s=ended_s - trial.duration_s,
             energy_kwh=energy.kwh if is_long else None,
             energy_method=energy.method if is_long else "",
-            temperature_c=temperature_c,
-            clock_mhz=clock_mhz,
         )
 
     def _pause(self, training: ArmTraining, *, is_metered: bool) -> None:
@@ -314,3 +329,147 @@ def _plan_of(arm: Arm) -> TrainingPlan | None:
     if epochs is None and steps is None and not phases:
         return None
     return plan_of(arm.source, epochs, steps, None, phases_from(phases))
+
+
+# -- The rows, from the trials: ratios, verdicts, and the whole training projected --
+
+
+@dataclass(slots=True)
+class ArmRecord:
+    """Facts about an arm beside its trials.
+
+    Attributes:
+        notes: what the technique changes in what is learnt, and what it counted.
+        reason: it was not run because; empty where it was.
+        one_off_s: of its first steps, beyond as many steady ones.
+        starts_s: of its epochs, each.
+        n_starts: epochs that began in the windows of its trials.
+    """
+
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+    one_off_s: float | None = None
+    starts_s: Sequence[float] = field(default_factory=list)
+    n_starts: int = 0
+
+
+class Rows:
+    """The rows of a comparison.
+
+    Args:
+        trials: of whole blocks.
+        records: of the arms, the baseline first.
+        plan: the whole training; None where the task does not say it.
+        rates: of the run.
+        energy_factor: the energy that is counted, in that of the trials: PUE, and the rest of the node.
+        gpu_count: GPUs that the machine's price is paid for.
+        needed_s: returns the budget that would tell an arm from the baseline by a fit; None where that is not known.
+
+    Attributes:
+        baseline: its row.
+        others: those that save most energy (else time) first, those that did not run last.
+        residual_cv: of the fit of the times.
+        notes: of the fits.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[ArmTrial],
+        records: Mapping[str, ArmRecord],
+        plan: TrainingPlan | None,
+        rates: Rates,
+        energy_factor: float = 1.0,
+        gpu_count: int = 1,
+        needed_s: Callable[[str, RatioFit | None], float | None] = lambda name, fit: None,
+    ) -> None:
+        self._trials = {name: [t for t in trials if t.arm == name] for name in records}
+        self._records, self._plan, self._needed_s = records, plan, needed_s
+        self._rates, self._energy_factor, self._gpu_count = rates, energy_factor, gpu_count
+        self._time = fit_ratios(trials, lambda t: t.duration_s / t.samples)
+        self._energy = fit_ratios(trials, lambda t: None if t.energy_kwh is None else t.energy_kwh / t.samples)
+        self._memory = fit_ratios(trials, lambda t: t.peak_memory_bytes, may_stall=False)
+        self._has_counted_energy = not all(is_modelled(t.energy_method) for t in trials if t.energy_method)
+        self.baseline = self._row(BASELINE)
+        self.others = tuple(sorted((self._row(name) for name in records if name != BASELINE), key=_order))
+        self.residual_cv = None if self._time is None else self._time.residual_cv
+        notes = [note for fit in (self._time, self._energy) if fit is not None for note in fit.notes]
+        self.notes = tuple(dict.fromkeys(notes))
+
+    def _row(self, name: str) -> ComparisonRow:
+        trials, record = self._trials[name], self._records[name]
+        if record.reason:
+            return ComparisonRow(name, Verdict.NOT_RUN, reason=record.reason, notes=record.notes)
+        time_ratio, energy_ratio = _ratio(self._time, name), _ratio(self._energy, name)
+        # Of energy where hardware counted any of it.
+        fit = self._energy if self._has_counted_energy and energy_ratio is not None else self._time
+        verdict = Verdict.NO_DIFFERENCE if name == BASELINE else verdict_of(_ratio(fit, name))
+        _, basis = self._rates.cost(1.0, 1.0, self._gpu_count)
+        times_s = [t.duration_s / t.samples for t in trials]
+        peaks = [t.peak_memory_bytes for t in trials if t.peak_memory_bytes is not None]
+        is_finite = all(t.loss is None or math.isfinite(t.loss) for t in trials)
+        return ComparisonRow(
+            name,
+            verdict,
+            time_ratio=time_ratio,
+            energy_ratio=energy_ratio,
+            co2e_ratio=energy_ratio,
+            cost_ratio={"machine": time_ratio, "electricity": energy_ratio}.get(basis),
+            memory_ratio=_ratio(self._memory, name),
+            n_trials=len(trials),
+            duration_s_per_sample=statistics.geometric_mean(times_s) if times_s else None,
+            peak_memory_gb=max(peaks) / BYTES_PER_GB if peaks else None,
+            one_off_s=record.one_off_s,
+            whole_run=self._whole_run(name),
+            notes=record.notes,
+            budget_s=self._needed_s(name, fit) if verdict is Verdict.TOO_SHORT else None,
+            learns_otherwise="" if is_finite else _NOT_FINITE,
+        )
+
+    def _whole_run(self, name: str) -> WholeRun:
+        """Project the whole training: what the baseline would take, times the ratio.
+
+        The starts of epochs are added, less those that the trials held; and what is spent once.
+        """
+        plan, trials, record = self._plan, self._trials[name], self._records[name]
+        if plan is None or plan.phases or not trials:  # of phases the trials saw the first
+            return WholeRun()
+        if plan.epochs is not None:
+            samples = float(plan.epochs * (plan.samples or 0))
+        else:
+            samples = float((plan.steps or 0) * (plan.batches_per_step or 1) * (plan.batch_size or 1))
+        duration = self._total(name, self._time, lambda t: t.duration_s, samples, "s")
+        if duration is None:
+            return WholeRun()
+        starts_held = record.n_starts / sum(t.samples for t in trials) * samples
+        start_s = statistics.median(record.starts_s) if record.starts_s else 0.0
+        further_s = start_s * max(0.0, plan.n_starts - starts_held) + (record.one_off_s or 0.0)
+        energy = self._total(name, self._energy, lambda t: t.energy_kwh, samples, "kWh")
+        if energy is not None:  # what is added draws what the rest does
+            energy = energy.times((1 + further_s / duration.point) * self._energy_factor, "kWh")
+        duration = duration.plus(further_s)
+        cost, _ = self._rates.cost(duration, energy, self._gpu_count)
+        return WholeRun(duration, energy, self._rates.emissions(energy), cost)
+
+    def _total(
+        self, name: str, fit: RatioFit | None, value: Callable[[ArmTrial], float | None], samples: float, unit: str
+    ) -> Estimate | None:
+        logs = [math.log(v / t.samples) for t in self._trials[BASELINE] if (v := value(t)) is not None and v > 0]
+        ratio = _ratio(fit, name)
+        if len(logs) < 2 or (name != BASELINE and ratio is None):
+            return None
+        mean = statistics.fmean(logs)
+        width = student_quantile((1 + LEVEL) / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+        if ratio is not None:  # in logarithms the widths of a product add as those of independent numbers do
+            mean += math.log(ratio.point)
+            width = math.hypot(width, math.log(ratio.upper / ratio.lower) / 2)
+        lower, point, upper = (samples * math.exp(mean + side * width) for side in (-1, 0, 1))
+        return Estimate(point, lower, upper, LEVEL, unit, Kind.CONFIDENCE)
+
+
+def _ratio(fit: RatioFit | None, name: str) -> Estimate | None:
+    return None if fit is None else fit.ratios.get(name)
+
+
+def _order(row: ComparisonRow) -> tuple[bool, bool, float]:
+    ratio = row.energy_ratio or row.time_ratio
+    return row.verdict is Verdict.NOT_RUN, ratio is None, 0.0 if ratio is None else ratio.point

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from typing import Any, Literal
 
 import torch
-from torch import distributed
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader
+from greenlove_tracker.exploration.trials import copied_loader
 from greenlove_tracker.format import plural
+from greenlove_tracker.job import torch_group
 from greenlove_tracker.phases import Phase
-from greenlove_tracker.techniques.arm import batches_of
+from greenlove_tracker.techniques.loading import loader_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _PACINGS = ("linear", "exponential", "step")
@@ -120,7 +119,7 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
         easiest = self._order[: self.n_samples(epoch)]
         generator = torch.Generator().manual_seed((self._seed * 1_000_003 + epoch) % 2**63)
         indices = easiest[torch.randperm(len(easiest), generator=generator)].tolist()
-        rank, n_ranks = _rank_and_ranks()
+        rank, n_ranks = torch_group()
         if n_ranks > 1:  # as DistributedSampler: ranks with the same number of samples, the first ones again at the end
             indices += (indices * n_ranks)[: -len(indices) % n_ranks]
             indices = indices[rank::n_ranks]
@@ -131,20 +130,7 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
 
     def __len__(self) -> int:
         """Return the samples of an epoch with all of them: whoever asks once, as trainers do, would else end early."""
-        return -(-len(self._order) // _rank_and_ranks()[1])
-
-
-def _rank_and_ranks() -> tuple[int, int]:
-    """Return the rank of this process, and how many there are.
-
-    Raises:
-        UsageError: in a process of torchrun's that has not joined its group: each rank would train on all samples.
-    """
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
-        raise UsageError("each rank would train on all samples: call init_process_group() before the first epoch")
-    return 0, 1
+        return -(-len(self._order) // max(1, torch_group()[1]))
 
 
 def _positive_share(name: str, value: object) -> float:
@@ -228,7 +214,16 @@ def _with_curriculum(parts: Parts, *, seed: int | None, options: dict[str, Any])
         raise NotApplicableError("a curriculum goes by epochs: let the task say how many there are, with total_epochs")
     if parts.get("phases"):
         raise NotApplicableError("the task has phases, and a curriculum makes its own: leave one of the two out")
-    loader = _loader_of(parts)
+    loader = loader_of(parts)
+    in_use = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
+    is_all = type(in_use) is SequentialSampler or (
+        type(in_use) is RandomSampler and not in_use.replacement and in_use.num_samples == len(loader.dataset)
+    )
+    if not is_all:
+        raise NotApplicableError(
+            f"the samples are chosen by a {type(in_use).__name__}, which a curriculum would replace: give the loader "
+            "shuffle=True instead"
+        )
     difficulty = parts["difficulty"](loader.dataset) if callable(parts["difficulty"]) else parts["difficulty"]
     seed = torch.initial_seed() if seed is None else seed
     try:
@@ -243,27 +238,3 @@ def _with_curriculum(parts: Parts, *, seed: int | None, options: dict[str, Any])
     changes = {"curriculum": curriculum, "phases": curriculum.phases()}
     notes = [*parts.get("technique_notes", ()), lambda: said]
     return {**parts, "train_dataset": copied_loader(loader, sampler=curriculum), **changes, "technique_notes": notes}
-
-
-def _loader_of(parts: Parts) -> DataLoader[Any]:
-    """Return the training's loader, whose sampler may be replaced; a data set becomes one.
-
-    Raises:
-        NotApplicableError: where the samples have no index, or something of the user's chooses them.
-    """
-    data = parts["train_dataset"]
-    if not isinstance(batches_of(parts), LoaderSource):
-        kind = type(data.dataset if type(data) is DataLoader else data).__name__
-        raise NotApplicableError(f"the data are a stream ({kind}), whose samples cannot be chosen: give a data set")
-    if not isinstance(data, DataLoader):
-        return DataLoader(data, batch_size=parts.get("batch_size") or DEFAULT_BATCH_SIZE, shuffle=True)
-    in_use = data.sampler if type(data.batch_sampler) is BatchSampler and data.batch_size else data.batch_sampler
-    is_all = type(in_use) is SequentialSampler or (
-        type(in_use) is RandomSampler and not in_use.replacement and in_use.num_samples == len(data.dataset)
-    )
-    if not is_all:
-        raise NotApplicableError(
-            f"the samples are chosen by a {type(in_use).__name__}, which a curriculum would replace: give the loader "
-            "shuffle=True instead"
-        )
-    return data

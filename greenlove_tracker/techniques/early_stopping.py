@@ -23,7 +23,7 @@ from greenlove_tracker.techniques.technique import NotApplicableError, Parts, St
 _NOTE = "the best epoch is chosen by its score, which is then too good by chance: only other data tell how good it is"
 
 _DEFAULT_PATIENCE = 5
-_TRAIN_LOSS, _ACCURACY = "train_loss", "accuracy"  # as a whole training logs its loss, and an evaluation without a name
+TRAIN_LOSS, ACCURACY = "train_loss", "accuracy"  # as a whole training logs its loss, and an evaluation without a name
 
 Pair = tuple[Callable[[], Any], Callable[[Any], object]]
 
@@ -322,7 +322,7 @@ def _with_early_stopping(
     if is_in_steps and not parts.get("eval_every"):
         raise NotApplicableError("this training in steps is evaluated only at its end: let the task give eval_every")
     stopping = EarlyStopping(
-        metric if metric == _TRAIN_LOSS else _metric_of(parts, metric),
+        metric if metric == TRAIN_LOSS else _metric_of(parts, metric),
         patience=rule.patience,
         min_delta=rule.min_delta,
         higher_is_better=higher_is_better,
@@ -345,12 +345,12 @@ def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
     if parts.get("eval_fn") is None:
         raise NotApplicableError(
             "the task has no eval_fn, which says how good the model is: give one, or let an experiment's "
-            f"file say metric: {_TRAIN_LOSS}"
+            f"file say metric: {TRAIN_LOSS}"
         )
     found = evaluated(parts["eval_fn"], parts["model"])
-    names = [_ACCURACY] if not isinstance(found, Mapping) and found is not None else list(map(str, found or ()))
+    names = [ACCURACY] if not isinstance(found, Mapping) and found is not None else list(map(str, found or ()))
     if metric is not None and metric not in names:
-        raise NotApplicableError(f"eval_fn gives no {metric}: there is {', '.join([*names, _TRAIN_LOSS])}")
+        raise NotApplicableError(f"eval_fn gives no {metric}: there is {', '.join([*names, TRAIN_LOSS])}")
     losses = [name for name in names if name.endswith("loss")]
     known = [name for name in names if direction_of(name) is not None]
     chosen = metric or ("val_loss" if "val_loss" in names else next(iter([*losses, *known]), None))

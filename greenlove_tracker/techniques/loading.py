@@ -1,29 +1,35 @@
-"""``num-workers=4`` and ``pin-memory``: how batches are loaded and copied to the GPU."""
+"""``batch-size=128``, ``num-workers=4`` and ``pin-memory``: how batches are made, loaded and copied to the GPU."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from greenlove_tracker.devices import machine_share
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
-from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader
+from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader, source_of
 from greenlove_tracker.techniques.arm import batches_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
 
+_OTHER_SIZE = "another batch size is another training: other steps an epoch, and a learning rate that is to be set anew"
 _MOST_WORKERS = 4  # by default: more seldom load faster, and each holds a copy of what the data set has in memory
 
 
 def technique(name: str, value: str | None) -> Technique:
-    """Return ``num-workers=N``, or ``pin-memory``.
+    """Return ``batch-size=N``, ``num-workers=N``, or ``pin-memory``.
 
     Raises:
-        UsageError: where the value is no number of workers, or one is given to ``pin-memory``.
+        UsageError: where the value is no such number, or one is given to ``pin-memory``.
     """
+    if name == "batch-size":
+        if value is None or not value.isdecimal() or int(value) < 1:
+            raise UsageError(f"{name} needs a number of samples, such as {name}=256")
+        return Technique(f"{name}={int(value)}", partial(_resized, int(value)), Stage.DATA, name, note=_OTHER_SIZE)
     if name == "pin-memory":
         check_no_value(name, value)
         return Technique(name, _pinned, Stage.DATA)
@@ -47,7 +53,7 @@ def _with_workers(parts: Parts, *, n_workers: int) -> Parts:
     Raises:
         NotApplicableError: where the data are no data set that workers can share.
     """
-    loader = _loader_of(parts)
+    loader = loader_of(parts)
     if n_workers:
         prefetch = loader.prefetch_factor if loader.num_workers else None
         changes = {"num_workers": n_workers, "persistent_workers": True, "prefetch_factor": prefetch}
@@ -71,11 +77,11 @@ def _pinned(parts: Parts) -> Parts:
     device = device_of(parts["model"], parts.get("device"))
     if device.type != "cuda":
         raise NotApplicableError(f"the model is on the {device.type}: only copies to a CUDA GPU gain by pinned memory")
-    loader = _loader_of(parts)
+    loader = loader_of(parts)
     return {**parts, "train_dataset": copied_loader(loader, pin_memory=True)}
 
 
-def _loader_of(parts: Parts) -> DataLoader[Any]:
+def loader_of(parts: Parts) -> DataLoader[Any]:
     """Return the training's loader; a data set becomes one as an exploration makes it.
 
     Raises:
@@ -85,9 +91,38 @@ def _loader_of(parts: Parts) -> DataLoader[Any]:
     if not isinstance(batches_of(parts), LoaderSource):
         kind = type(data.dataset if type(data) is DataLoader else data).__name__
         raise NotApplicableError(
-            f"the data are a stream ({kind}), and only a DataLoader of a data set with a length can be rebuilt: set "
-            "its workers and pinning where you make it"
+            f"the data are a stream ({kind}), and only the loader of a data set with a length can be rebuilt: make it "
+            "so where you make it"
         )
     if isinstance(data, DataLoader):
         return data
     return DataLoader(data, batch_size=parts.get("batch_size") or DEFAULT_BATCH_SIZE, shuffle=True)
+
+
+def _resized(batch_size: int, parts: Parts) -> Parts:
+    resized = with_batch_size(parts, batch_size)
+    n_samples = batches_of(parts).samples_per_epoch
+    if n_samples is not None and batch_size > n_samples:
+        raise NotApplicableError(f"a batch of {batch_size:,} is more than the {n_samples:,} samples of an epoch")
+    return resized
+
+
+def with_batch_size(parts: Mapping[str, Any], batch_size: int) -> Parts:
+    """Return the parts with batches of another size: sampler, order, workers and a dropped last batch stay.
+
+    Raises:
+        NotApplicableError: where the batches are made by something of the user's own.
+    """
+    data = parts["train_dataset"]
+    if not isinstance(data, DataLoader):
+        if not isinstance(data, IterableDataset) and not isinstance(source_of(data, batch_size), LoaderSource):
+            raise NotApplicableError("the data are ready-made batches: give the data set, or a DataLoader of it")
+        return {**parts, "batch_size": batch_size}
+    is_own_sampler = type(getattr(data, "batch_sampler", None)) not in (BatchSampler, type(None))
+    if type(data) is not DataLoader or is_own_sampler or not data.batch_size:
+        raise NotApplicableError(
+            "the batches are made by a loader or a sampler of your own: their size cannot be set from outside"
+        )
+    is_stream = isinstance(data.dataset, IterableDataset)
+    order: dict[str, Any] = {"sampler": None} if is_stream else {}  # a stream has none of its own
+    return {**parts, "train_dataset": copied_loader(data, batch_size=batch_size, **order)}

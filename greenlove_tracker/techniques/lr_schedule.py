@@ -12,7 +12,6 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from greenlove_tracker.errors import UsageError, is_whole, whole_number
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.format import plural
 from greenlove_tracker.techniques.arm import batches_of, length_of
 from greenlove_tracker.techniques.step import check_own_step, with_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
@@ -150,15 +149,7 @@ def _scheduled(parts: Parts, *, shape: Any, warmup: float, final: float) -> Part
         scheduler = lr_schedule(optimizer, shape, total_steps=steps, warmup=warmup, final=final)
     except UsageError as error:
         raise NotApplicableError(str(error)) from error
-    notes = [*parts.get("technique_notes", ()), lambda: _note(scheduler, steps)]
-    changes = {"also_restore": [*parts.get("also_restore", ()), scheduler], "technique_notes": notes}
-    return with_step({**parts, **changes}, schedulers=(scheduler,))
-
-
-def _note(scheduler: LRScheduler, planned_steps: int) -> str:
-    """Return how far the schedule came, as a sentence: a rate that never fell is no annealed one."""
-    rate = f"at a rate of {float(scheduler.get_last_lr()[0]):.3g}"
-    return f"the schedule stood after {scheduler.last_epoch:,} of {plural(planned_steps, 'planned step')}, {rate}"
+    return with_step({**parts, "also_restore": [*parts.get("also_restore", ()), scheduler]}, schedulers=(scheduler,))
 
 
 def _planned_steps(parts: Parts) -> int:

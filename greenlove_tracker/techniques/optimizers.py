@@ -89,7 +89,7 @@ def _groups(old: Optimizer, keeps: tuple[str, ...], lr: float | None) -> list[di
 
 
 def _fused(old: Optimizer) -> Optimizer:
-    """Return the same optimizer with one fused kernel for all parameters, with what it has learnt so far.
+    """Return the same optimizer with one fused kernel for all parameters.
 
     Raises:
         NotApplicableError: where its class or the device has no such kernel.
@@ -104,11 +104,6 @@ def _fused(old: Optimizer) -> Optimizer:
     switches = {"foreach": False, "fused": True}
     options = {key: value for key, value in old.defaults.items() if key in accepted}
     new: Optimizer = kind([{**group, **switches} for group in old.param_groups], **{**options, **switches})
-    if old.state:
-        learnt = old.state_dict()
-        for group in learnt["param_groups"]:
-            group.update(switches)
-        new.load_state_dict(learnt)
     return new
 
 

@@ -7,11 +7,9 @@ take 14 to 50% longer, and 0 to 15% in NCF.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +20,6 @@ from greenlove_tracker.devices import (
     lowered_power_limit,
     nvml_gpus,
     power_limits,
-    select_gpus,
     set_power_limit,
 )
 from greenlove_tracker.errors import UsageError
@@ -101,10 +98,8 @@ class _PowerLimit:
             yield
 
 
-def _cuda_indices(model: nn.Module) -> set[int]:
-    """Return the GPUs that parameters are on, or that a ``DataParallel`` copies them to, as torch numbers them."""
-    copies = [i for module in model.modules() if isinstance(module, nn.DataParallel) for i in module.device_ids]
-    return {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"} | set(copies)
+def _cuda_indices(model: nn.Module) -> list[int]:
+    return sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
 
 
 def _gpus_of(model: nn.Module) -> list[Gpu]:
@@ -113,14 +108,9 @@ def _gpus_of(model: nn.Module) -> list[Gpu]:
     Raises:
         NotApplicableError: where NVML does not show one of them.
     """
-    shown = nvml_gpus()
-    by_uuid = {gpu.uuid: gpu for gpu in shown}
-    of_job = select_gpus(shown, os.environ).gpus
-    found = []
-    for index in sorted(_cuda_indices(model)):
-        uuid: Any = getattr(torch.cuda.get_device_properties(index), "uuid", None)  # since torch 2.4
-        gpu = by_uuid.get(f"GPU-{uuid}") if uuid is not None else of_job[index] if index < len(of_job) else None
-        if gpu is None:
-            raise NotApplicableError(f"NVML does not show GPU {index}, or it is a part of one (MIG)")
-        found.append(gpu)
-    return found
+    by_uuid = {gpu.uuid: gpu for gpu in nvml_gpus()}
+    properties = map(torch.cuda.get_device_properties, _cuda_indices(model))
+    uuids = [f"GPU-{getattr(found, 'uuid', '')}" for found in properties]  # it has one since torch 2.4
+    if not by_uuid.keys() >= set(uuids):
+        raise NotApplicableError("NVML does not show a GPU of the model, or it is a part of one (MIG)")
+    return [by_uuid[uuid] for uuid in uuids]

@@ -77,17 +77,17 @@ class ListedTechnique:
 
 TECHNIQUES: dict[str, ListedTechnique] = {
     "activation-checkpointing": ListedTechnique(
-        "activation_checkpointing", "keeps fewer activations, and computes them again: less memory, more time"
+        "computation", "keeps fewer activations, and computes them again: less memory, more time"
     ),
     "adafactor": ListedTechnique(
         "optimizers", "an optimizer that keeps a row and a column of each matrix instead of two copies"
     ),
     "adam-8bit": ListedTechnique("optimizers", "Adam with its state in 8 bits"),
-    "amp-bf16": ListedTechnique("step_settings", "matrix products in bfloat16"),
-    "amp-fp16": ListedTechnique("step_settings", "matrix products in float16, with the loss scaled"),
-    "batch-size": ListedTechnique("batch_size", "another batch size: it learns otherwise", value_hint="=128"),
-    "channels-last": ListedTechnique("channels_last", "images with their channels last in memory"),
-    "compile": ListedTechnique("step_settings", "torch.compile; its one-off compile time is shown apart"),
+    "amp-bf16": ListedTechnique("computation", "matrix products in bfloat16"),
+    "amp-fp16": ListedTechnique("computation", "matrix products in float16, with the loss scaled"),
+    "batch-size": ListedTechnique("loading", "another batch size: it learns otherwise", value_hint="=128"),
+    "channels-last": ListedTechnique("computation", "images with their channels last in memory"),
+    "compile": ListedTechnique("computation", "torch.compile; its one-off compile time is shown apart"),
     "curriculum": ListedTechnique(
         "curriculum", "easy samples first, and a growing share of the data: cheaper epochs", value_hint="=linear"
     ),
@@ -97,9 +97,9 @@ TECHNIQUES: dict[str, ListedTechnique] = {
         value_hint="=5",
     ),
     "fused-optimizer": ListedTechnique("optimizers", "the optimizer's step in one kernel"),
-    "fp8": ListedTechnique("precision", "matrix products of linear layers in 8 bits, by torchao", needs_gpu=True),
+    "fp8": ListedTechnique("computation", "matrix products of linear layers in 8 bits, by torchao", needs_gpu=True),
     "grad-accumulation": ListedTechnique(
-        "step_settings",
+        "computation",
         "splits each batch into this many parts, with one optimizer step for all: less memory",
         value_hint="=4",
     ),
@@ -112,7 +112,7 @@ TECHNIQUES: dict[str, ListedTechnique] = {
         "power_limit", "a lower power limit of the GPU, in W, put back at the end", value_hint="=200", needs_gpu=True
     ),
     "sgd-momentum": ListedTechnique("optimizers", "SGD with momentum, which keeps one copy instead of Adam's two"),
-    "tf32": ListedTechnique("precision", "matrix products in TF32 on the GPU", needs_gpu=True),
+    "tf32": ListedTechnique("computation", "matrix products in TF32 on the GPU", needs_gpu=True),
 }
 
 

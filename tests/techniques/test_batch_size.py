@@ -7,7 +7,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.arm import build_arm
-from greenlove_tracker.techniques.batch_size import with_batch_size
+from greenlove_tracker.techniques.loading import with_batch_size
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
 
 
@@ -54,10 +54,10 @@ DATA = TensorDataset(torch.arange(8.0))
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (DataLoader(DATA, batch_sampler=Buckets(SequentialSampler(DATA), 2, False)), "made by Buckets"),
-        (DataLoader(DATA, batch_sampler=[[0, 1], [2, 3]]), "made by list"),
-        (DataLoader(DATA, batch_size=None), "batch_size=None"),
-        (OwnLoader(DATA, 2), "OwnLoader is a loader of your own kind"),
+        (DataLoader(DATA, batch_sampler=Buckets(SequentialSampler(DATA), 2, False)), "sampler of your own"),
+        (DataLoader(DATA, batch_sampler=[[0, 1], [2, 3]]), "sampler of your own"),
+        (DataLoader(DATA, batch_size=None), "of your own"),
+        (OwnLoader(DATA, 2), "made by a loader"),
         ([torch.ones(2, 3), torch.ones(2, 3)], "ready-made batches"),
     ],
 )

@@ -22,7 +22,7 @@ from greenlove_tracker.logs.comparisons import read_comparison  # noqa: E402
 from greenlove_tracker.logs.run_rows import COMPARISON  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.pricing import Rates  # noqa: E402
-from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Rows  # noqa: E402
+from greenlove_tracker.techniques.compare import ArmRecord, Rows  # noqa: E402
 from greenlove_tracker.techniques.technique import NotApplicableError, combined  # noqa: E402
 
 
@@ -295,7 +295,7 @@ def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench):
     records = {BASELINE: ArmRecord(), "slower": ArmRecord()}
     for method, verdict in (("tdp_model", Verdict.COSTS_MORE), ("counter+constant", Verdict.SAVES)):
         trials = [replace(t, energy_method=method) for t in halved]
-        found = Rows(trials, records, None, Accounting(Rates()))
+        found = Rows(trials, records, None, Rates())
         assert found.others[0].verdict is verdict
 
 

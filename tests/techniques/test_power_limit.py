@@ -26,7 +26,7 @@ def gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(power_limit, "device_of", lambda model, device: torch.device("cuda:0"))
     found = SimpleNamespace(uuid=UUID.removeprefix("GPU-"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
-    monkeypatch.setattr(power_limit, "_cuda_indices", lambda model: {0})
+    monkeypatch.setattr(power_limit, "_cuda_indices", lambda model: [0])
     return fake
 
 
