@@ -262,8 +262,12 @@ class _WatchedLoops:
         try:
             with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
                 detector.finish()
+            if detector.takes_turns:
+                message = "the script's data loaders take turns: steps are counted, and its epochs cannot be told"
+                session.state.warn_once.warn("turns", message)
             if not session.state.has_tracker and not session.is_finished:
-                seen = "epochs" if detector.n_epochs else "steps" if detector.n_steps else self._why_nothing()
+                is_told = detector.n_epochs and not detector.takes_turns
+                seen = "epochs" if is_told else "steps" if detector.n_steps else self._why_nothing()
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:
             session.state.warn_once.internal_error("loops", problem)

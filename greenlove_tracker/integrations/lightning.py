@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.errors import MissingExtraError
-from greenlove_tracker.integrations.pytorch import sample_counter
+from greenlove_tracker.integrations.pytorch import SampleCounter, sample_counter
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.records import RunStatus
@@ -112,7 +112,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
         self._run_before = ""  # the one that this training goes on with, if it does
         self._ranks_agree = False  # on whether to stop
         self._length = _Length({}, by_epochs=True)
-        self._sample_counter: tuple[float, int | None, Callable[[int, Any], int | None]] | None = None
+        self._sample_counter: SampleCounter | None = None
         self._batch_of_epoch = self._global_step = 0
         self._n_batches = 0  # since the last step,
         self._n_samples: int | None = 0  # and the samples in them
@@ -245,9 +245,8 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
         """Return the samples in a batch; None where they are not known, as of several loaders."""
         if self._sample_counter is None:
             return None
-        n_full, size, n_samples_in = self._sample_counter
         number, self._batch_of_epoch = self._batch_of_epoch, self._batch_of_epoch + 1
-        return size if number < n_full else n_samples_in(number, batch)
+        return self._sample_counter(number, batch)
 
     def _log_metrics(self, trainer: Trainer) -> None:
         """Log the values of the module's metrics that are new, once for all ranks."""

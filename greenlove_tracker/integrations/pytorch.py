@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import gc
-import math
+import inspect
 import os
 import sys
 import threading
@@ -28,8 +28,8 @@ from greenlove_tracker.integrations.training_loops import LoaderPass, LoopDetect
 
 _LOADERS, _OPTIMIZERS = "torch.utils.data.dataloader", "torch.optim.optimizer"
 _FOLLOWED = "_greenlove_followed"  # in a loader's iterator: its pass, and what counts its samples
-# Of a loader whose samples nobody knows, as sample_counter() says it.
-_UNCOUNTED: tuple[float, int | None, Callable[[int, Any], int | None]] = (math.inf, None, lambda number, batch: None)
+
+SampleCounter = Callable[[int, Any], int | None]
 
 
 class PyTorchHooks:
@@ -47,12 +47,10 @@ class PyTorchHooks:
         self._detector, self._on_error = detector, on_error
         self._is_on = False
         self._inside = threading.local()  # depth: how many loaders of subclasses are fetching on this thread
-        self._n_inside = 0  # iterators of such loaders, of all threads
         self._collecting: set[int] = set()  # threads in a run of the garbage collector
         self._restore: list[Callable[[], object]] = []
         self._watcher: ImportWatcher | None = None
         self._iterator_class: type | tuple[()] = ()  # torch's, once it is there
-        self._end: BaseException | None = None  # to be raised where the script sees it
         self.has_torch = False
 
     def __enter__(self) -> Self:
@@ -83,7 +81,6 @@ class PyTorchHooks:
         self.has_torch = True
 
         detector = self._detector
-        detector.is_within_itself = _steps_within_itself
 
         def ended(optimizer: object, args: object, kwargs: object) -> None:
             if self._is_on:
@@ -93,8 +90,6 @@ class PyTorchHooks:
                     raise
                 except Exception as error:  # ours
                     self._fail(error)
-                if self._end is not None:
-                    self._end_if_asked()
 
         for register, hook in (
             (module.register_optimizer_step_pre_hook, detector.step_begins),  # it cannot fail
@@ -124,19 +119,13 @@ class PyTorchHooks:
             self._replace(subclass, "__iter__", self._subclass_iter(own))
 
     def _hook_new_subclasses(self, loader_class: Any) -> None:
-        before = loader_class.__dict__.get("__init_subclass__")
-
         def init_subclass(cls: Any, /, **kwargs: Any) -> None:
-            if before is None:
-                super(loader_class, cls).__init_subclass__(**kwargs)
-            else:
-                before.__get__(None, cls)(**kwargs)
+            super(loader_class, cls).__init_subclass__(**kwargs)
             if self._is_on:
                 self._hook_subclass(cls)
 
         loader_class.__init_subclass__ = classmethod(init_subclass)
-        restored = (lambda: setattr(loader_class, "__init_subclass__", before)) if before is not None else None
-        self._restore.append(restored or (lambda: delattr(loader_class, "__init_subclass__")))
+        self._restore.append(lambda: delattr(loader_class, "__init_subclass__"))
 
     # -- what stands in place of torch's own ---------------------------------------------------------------------
 
@@ -145,8 +134,7 @@ class PyTorchHooks:
         def __iter__(loader: Any) -> Any:  # noqa: N807
             if not self._is_on or self._depth:
                 return original(loader)
-            self._end_if_asked()
-            new = self._opening(loader) or self._tell(self._detector.begin, loader)
+            new: LoaderPass | None = self._tell(self._detector.begin, loader)
             iterator = original(loader)
             if new is not None:
                 self._tell(self._follow, loader, iterator, new)
@@ -155,26 +143,26 @@ class PyTorchHooks:
         return __iter__
 
     def _subclass_iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Follow what a subclass hands out: its own generator, or an iterator of torch's that it made itself."""
+
         @functools.wraps(original)
-        def __iter__(loader: Any) -> Any:  # noqa: N807
-            if not self._is_on or self._depth or self._opening(loader) is not None:
-                return original(loader)
-            self._end_if_asked()
-            new: LoaderPass | None = self._tell(self._detector.begin, loader)
-            self._inside.opening = (loader, new) if new is not None else None
-            try:
-                iterator = original(loader)
-            finally:
-                self._inside.opening = None
-            if new is not None and isinstance(iterator, types.GeneratorType):
-                return self._counted(loader, iterator, new)
-            if new is not None and isinstance(iterator, self._iterator_class):
-                followed = iterator.__dict__.get(_FOLLOWED)  # already, where torch's own __iter__ was called
-                if followed is None or (followed[0] is not new and followed[0].loader() is loader):
-                    self._tell(self._follow, loader, iterator, new)
+        def of_generator(loader: Any) -> Any:
+            is_heard = self._is_on and not self._depth
+            new: LoaderPass | None = self._tell(self._detector.begin, loader) if is_heard else None
+            return original(loader) if new is None else self._counted(loader, original(loader), new)
+
+        @functools.wraps(original)
+        def of_iterator(loader: Any) -> Any:
+            iterator = original(loader)
+            if self._is_on and not self._depth and isinstance(iterator, self._iterator_class):
+                followed = iterator.__dict__.get(_FOLLOWED)
+                if followed is None or followed[0].batches:  # else torch's own __iter__ was called in it
+                    new = self._tell(self._detector.begin, loader)
+                    if new is not None:
+                        self._tell(self._follow, loader, iterator, new)
             return iterator
 
-        return __iter__
+        return of_generator if inspect.isgeneratorfunction(original) else of_iterator
 
     def _iterator_next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         detector = self._detector
@@ -182,23 +170,16 @@ class PyTorchHooks:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
             followed = iterator.__dict__.get(_FOLLOWED)
-            if followed is None or not self._is_on or (self._n_inside and self._depth):
+            if followed is None or not self._is_on:
                 return original(iterator)
-            current, n_full, size, n_samples_in = followed
-            if detector.is_waiting:
-                self._tell(detector.requested, current)
+            current, n_samples_in = followed
             try:
                 batch = original(iterator)
             except StopIteration:
                 self._tell(detector.end, current)
                 raise
-            quiet: Any = detector.quiet_pass
-            if quiet is current and quiet.batches < n_full:
-                quiet.batches += 1
-                quiet.samples += size
-                return batch
             try:
-                detector.batch(current, size if current.batches < n_full else n_samples_in(current.batches, batch))
+                detector.batch(current, n_samples_in(current.batches, batch))
             except BudgetExceeded:
                 raise
             except Exception as error:  # ours
@@ -210,68 +191,44 @@ class PyTorchHooks:
     def _counted(self, loader: Any, inner: Generator[Any, Any, Any], current: LoaderPass) -> Generator[Any, None, Any]:
         """Hand on what a subclass's own generator does, and tell of it."""
         inside, detector = self._inside, self._detector
-        n_full, size, n_samples_in = self._tell(sample_counter, loader) or _UNCOUNTED
-        self._n_inside += 1
+        n_samples_in = self._tell(sample_counter, loader)
         try:
             while True:
-                if detector.is_waiting:
-                    self._tell(detector.requested, current)
                 inside.depth = self._depth + 1
                 try:
                     batch = next(inner)
                 except StopIteration as stop:
-                    if self._is_on:
-                        self._tell(detector.end, current)
+                    self._tell(detector.end, current)
                     return stop.value
                 finally:
                     inside.depth -= 1
-                if self._is_on:
-                    n_samples = size if current.batches < n_full else self._tell(n_samples_in, current.batches, batch)
-                    self._tell(detector.batch, current, n_samples)
+                self._tell(self._hand, current, n_samples_in, batch)
                 yield batch
         finally:
-            self._n_inside -= 1
             inner.close()
-            if not current.is_over and self._is_on:
-                self._gone(current)
+            self._gone(current)
+
+    def _hand(self, current: LoaderPass, n_samples_in: SampleCounter, batch: Any) -> None:
+        self._detector.batch(current, n_samples_in(current.batches, batch))
 
     @property
     def _depth(self) -> int:
         depth: int = self._inside.__dict__.get("depth", 0)
         return depth
 
-    def _opening(self, loader: object) -> LoaderPass | None:
-        """Return the pass of a subclass's ``__iter__`` that is under way and has called torch's own."""
-        opening = self._inside.__dict__.get("opening")
-        return opening[1] if opening is not None and opening[0] is loader else None
-
     def _follow(self, loader: Any, iterator: Any, new: LoaderPass) -> None:
         followed = iterator.__dict__.get(_FOLLOWED)
         if followed is None:
             followed = iterator.__dict__[_FOLLOWED] = []
-            weakref.finalize(iterator, self._iterator_gone, followed).atexit = False
-        elif not followed[0].is_over:
-            self._detector.gone(followed[0])  # persistent workers keep one iterator for all passes
-        followed[:] = [new, *sample_counter(loader)]
-
-    def _iterator_gone(self, followed: list[Any]) -> None:
-        current: LoaderPass = followed[0]
-        if self._is_on and not current.is_over:
-            self._gone(current)
+            weakref.finalize(iterator, lambda: self._gone(followed[0])).atexit = False
+        else:
+            self._gone(followed[0])  # persistent workers keep one iterator for all passes
+        followed[:] = [new, sample_counter(loader)]
 
     def _gone(self, current: LoaderPass) -> None:
-        if threading.get_ident() in self._collecting:
-            self._detector.gone_later(current)
-            return
-        try:
-            self._tell(self._detector.gone, current)
-        except (BudgetExceeded, SystemExit) as end:  # nobody would see it here
-            self._end = end
-
-    def _end_if_asked(self) -> None:
-        if self._end is not None:
-            end, self._end = self._end, None
-            raise end
+        if not current.is_over:
+            may_act = threading.get_ident() not in self._collecting
+            self._tell(functools.partial(self._detector.gone, may_act=may_act), current)
 
     def _note_collection(self, phase: str, info: object) -> None:
         (self._collecting.add if phase == "start" else self._collecting.discard)(threading.get_ident())
@@ -280,6 +237,8 @@ class PyTorchHooks:
 
     def _tell(self, hear: Callable[..., Any], *args: Any) -> Any:
         """Call the detector; what it raises for the user's sake goes on, and an error of ours is the last."""
+        if not self._is_on:
+            return None
         try:
             return hear(*args)
         except BudgetExceeded:
@@ -303,25 +262,10 @@ def _subclasses(of: Any) -> Iterator[type]:
         yield from _subclasses(subclass)
 
 
-def _steps_within_itself(optimizer: object) -> bool:
-    """Return True in a hook of a step that lies within another step of the same optimizer."""
-    frame: types.FrameType | None = sys._getframe(1)
-    wrapper: types.CodeType | None = None  # torch's, around each step(); it calls the hooks
-    while frame is not None:
-        is_of_torch = frame.f_globals.get("__name__") == _OPTIMIZERS and frame.f_locals.get("self") is optimizer
-        if is_of_torch and wrapper is None:
-            wrapper = frame.f_code
-        elif is_of_torch and frame.f_code is wrapper:
-            return True
-        frame = frame.f_back
-    return False
+def sample_counter(loader: Any) -> SampleCounter:
+    """Return what tells the samples of a batch, by its number in the pass and itself; None where they are not known.
 
-
-def sample_counter(loader: Any) -> tuple[float, int | None, Callable[[int, Any], int | None]]:
-    """Return how many full batches a pass begins with, their samples, and what tells the samples of any other batch.
-
-    That is told by the batch's number in the pass and itself; None where it is not known. torch's own batch sampler
-    over its own samplers says it; else the first tensor of a batch that torch collated.
+    torch's own batch sampler over its own samplers says it; else the first tensor of a batch that torch collated.
     """
     sampler_module = sys.modules.get("torch.utils.data.sampler")
     batch_sampler: Any = getattr(loader, "batch_sampler", None)
@@ -330,15 +274,15 @@ def sample_counter(loader: Any) -> tuple[float, int | None, Callable[[int, Any],
     if is_listed and type(batch_sampler) is getattr(sampler_module, "BatchSampler", None):
         size = int(batch_sampler.batch_size)
         if batch_sampler.drop_last:
-            return math.inf, size, lambda number, batch: size
+            return lambda number, batch: size
         if type(sampler).__module__.startswith("torch.utils.data."):
             n_full, rest = divmod(len(sampler), size)
-            return n_full, size, lambda number, batch: rest
+            return lambda number, batch: size if number < n_full else rest
     collate = getattr(loader, "collate_fn", None)
     most = getattr(loader, "batch_size", None)
     if getattr(collate, "__module__", "") == "torch.utils.data._utils.collate":
-        return 0, None, lambda number, batch: _length_of_first_tensor(batch, most)
-    return _UNCOUNTED
+        return lambda number, batch: _length_of_first_tensor(batch, most)
+    return lambda number, batch: None
 
 
 def _length_of_first_tensor(batch: Any, most: int | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -37,8 +38,6 @@ class LoaderIterator:
 
     def __next__(self) -> int:
         detector, current = self.loader.bench.detector, self.current
-        if current is not None and detector.is_waiting:
-            detector.requested(current)
         if not self.left:
             if current is not None:
                 detector.end(current)
@@ -46,10 +45,7 @@ class LoaderIterator:
         self.left -= 1
         self.loader.bench.clock.pass_s(BATCH_S)
         n_samples = self.loader.n_samples
-        if current is not None and self.loader.bench.is_quick and current is detector.quiet_pass:
-            current.batches += 1
-            current.samples = None if current.samples is None or n_samples is None else current.samples + n_samples
-        elif current is not None:
+        if current is not None:
             detector.batch(current, n_samples)
         return self.left
 
@@ -59,8 +55,7 @@ class LoaderIterator:
 
 
 class Bench:
-    def __init__(self, *, is_quick: bool) -> None:
-        self.is_quick = is_quick  # batches that need not be told are not
+    def __init__(self) -> None:
         self.clock = FakeClock()
         self.log = RecorderLog(self.clock)
         self.detector = LoopDetector(self.log, self.clock.perf_s)
@@ -83,9 +78,9 @@ class Bench:
             self.clock.pass_s(0.1)
 
 
-@pytest.fixture(params=[True, False], ids=["quick", "told"])
-def bench(request) -> Iterator[Bench]:
-    one = Bench(is_quick=request.param)
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    one = Bench()
     yield one
     assert one.log.recorder.epoch is None, "a test reads the epochs at its end"
 
@@ -196,8 +191,7 @@ def test_a_step_that_raised_takes_none_of_those_behind_it(bench):
         if number == 1:
             bench.detector.step_begins(bench.optimizer)
     bench.detector.finish()
-    steps, batches, _ = bench.log.done()[0]
-    assert batches == 4 and steps == 3  # the step inside the one that raised is its part
+    assert bench.log.done() == [(4, 4, 40)]
 
 
 def test_a_second_loader_that_is_begun_anew_whenever_it_ends(bench):
@@ -360,6 +354,47 @@ def test_a_call_within_a_call_is_not_heard(bench):
     bench.log.overrun = lambda: None
     bench.detector.finish()
     assert bench.log.done() == [(4, 4, 40)]
+
+
+def test_of_loaders_in_turn_batches_and_steps_are_counted_and_epochs_cannot_be_told(bench):
+    for _ in range(3):
+        first, second = iter(bench.loader(5)), iter(bench.loader(5))
+        for _ in range(5):
+            for batches in (first, second):
+                next(batches)
+                bench.step()
+    bench.detector.finish()
+    assert bench.detector.takes_turns and bench.log.total() == (0, 30, 30)
+
+
+def test_a_cycle_of_a_short_loader_beside_a_long_one_makes_the_epochs_of_the_long_one(bench):
+    short, long = bench.loader(4), bench.loader(20)
+    for _ in range(3):
+        for _ in zip(itertools.cycle(short), long, strict=False):
+            bench.step()
+    bench.detector.finish()
+    assert bench.log.done() == [(20, 20, 200)] * 3
+
+
+def test_the_shorter_of_two_loaders_ends_the_epochs_of_both(bench):
+    for _ in range(3):
+        for _ in zip(short := bench.loader(4), bench.loader(9), strict=False):
+            bench.step()
+    assert short.n_batches == 4
+    bench.detector.finish()
+    assert bench.log.total() == (3, 12, 12)
+
+
+def test_an_epoch_that_is_left_behind_an_evaluation_is_one(bench):
+    train, val = bench.loader(1000), bench.loader(2)
+    for _ in range(4):
+        for number, _ in enumerate(train):
+            bench.step()
+            if number == 5:
+                bench.evaluate(val)
+                break
+    bench.detector.finish()
+    assert bench.log.done() == [(6, 6, 60)] * 4
 
 
 def test_samples_that_are_not_known_are_none(bench):
