@@ -13,7 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
-from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity
+from greenlove_tracker.grid.live.offline import MockIntensity
 from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.grid.tariff import parse_tariff
 from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity, hours_since_epoch
@@ -84,18 +84,11 @@ def test_a_figure_of_three_hours_is_that_of_each(tmp_path):
     assert len(values) == 48 and not np.isnan(values).any()
 
 
-@pytest.mark.parametrize("is_second_file", [True, False])
-def test_a_forecast_as_issued_is_a_column_or_a_second_file(tmp_path, is_second_file):
+def test_a_forecast_as_issued_is_a_column(tmp_path):
     hours = [NOW.replace(minute=0) + n * HOUR for n in range(-200, 48)]
-    path, second = tmp_path / "intensity.csv", tmp_path / "expected.csv"
-    if is_second_file:
-        path.write_text("utc,gco2e_per_kwh\n" + "".join(f"{h:%Y-%m-%dT%H:%MZ},200\n" for h in hours))
-        second.write_text("utc,gco2e_per_kwh\n" + "".join(f"{h:%Y-%m-%dT%H:%MZ},210\n" for h in hours))
-        source = CsvIntensity(path, second, now=lambda: NOW)
-    else:
-        rows = "".join(f"{h:%Y-%m-%dT%H:%MZ},200,210\n" for h in hours)
-        path.write_text("utc,gco2e_per_kwh,forecast_gco2e_per_kwh\n" + rows)
-        source = path
+    source = tmp_path / "intensity.csv"
+    rows = "".join(f"{h:%Y-%m-%dT%H:%MZ},200,210\n" for h in hours)
+    source.write_text("utc,gco2e_per_kwh,forecast_gco2e_per_kwh\n" + rows)
     advice = best_start(4, intensity=source, deadline=NOW + 24 * HOUR, now=NOW)
     assert advice.sources[0].forecast == "forecast as issued"
     assert advice.hours[0].expected == 210

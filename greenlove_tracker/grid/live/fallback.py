@@ -18,24 +18,22 @@ from greenlove_tracker.grid.live.intensity import (
     IntensityPoint,
     IntensityProvider,
     IntensityUnavailable,
-    Scope,
 )
-from greenlove_tracker.grid.live.keyless import Eia, EnergyCharts, Neso
-from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity, utc_now
+from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
 from greenlove_tracker.grid.live.places import GridPlace
-from greenlove_tracker.grid.live.with_keys import ElectricityMaps
+from greenlove_tracker.grid.live.services import Eia, ElectricityMaps, EnergyCharts, Neso, Service
 
 LIVE = "live"
 EIA_KEY = "EIA_API_KEY"
 ELECTRICITY_MAPS_KEY = "ELECTRICITY_MAPS_API_KEY"
 
-VARIABLES = {  # of the environment, that a service's keys are read from; EIA has a demonstration key besides
+VARIABLES = {  # of the environment, that a service's key is read from; EIA has a demonstration key besides
     Eia.name: (EIA_KEY,),
     ElectricityMaps.name: (ELECTRICITY_MAPS_KEY,),
 }
 
-_KEYLESS = (Neso.name, Eia.name, EnergyCharts.name)
-SERVICES = (*_KEYLESS, ElectricityMaps.name)
+_SERVICES: tuple[type[Service], ...] = (Neso, Eia, EnergyCharts, ElectricityMaps)  # in the order of ``live``
+SERVICES = tuple(service.name for service in _SERVICES)
 NAMES = (LIVE, *SERVICES, TableIntensity.name, MockIntensity.name)
 
 
@@ -142,7 +140,6 @@ def open_intensity(
     *,
     client: HttpClient | None = None,
     base_urls: Mapping[str, str] | None = None,
-    scope: Scope | None = None,
     env: Mapping[str, str] | None = None,
 ) -> IntensityFallbacks:
     """Return what answers for a place, with its fall-backs; nothing is asked yet.
@@ -152,68 +149,48 @@ def open_intensity(
         place: of the grid.
         client: what asks the network; default: one that keeps answers in the user's cache directory.
         base_urls: addresses instead of the services' own, by name.
-        scope: of an intensity that is made from a fuel mix, lifecycle if not said; it also chooses such a figure
-            over Energy-Charts' own.
-        env: the environment, which tokens are read from.
+        env: the environment, which keys are read from.
 
     Raises:
-        UsageError: for an unknown name, a service that does not know the place, a missing token or a bad file.
+        UsageError: for an unknown name, a service that does not know the place, a missing key or a bad file.
     """
     env = os.environ if env is None else env
-    if name in (TableIntensity.name, MockIntensity.name) or name not in NAMES:
-        return IntensityFallbacks(place, (_offline(name, client),))
     client = client or HttpClient(cache_dir=default_cache_dir(env))
-    opened = _services(client, base_urls or {}, scope, env)
     table = TableIntensity(client.now)
+    if name == TableIntensity.name:
+        return IntensityFallbacks(place, (table,))
+    if name == MockIntensity.name:
+        return IntensityFallbacks(place, (MockIntensity(client.now),))
+    if name not in NAMES:
+        if not (Path(name).suffix or Path(name).is_file()):  # of a misspelt suffix it is said that it cannot be read
+            there = f"there are {', '.join(NAMES)}, and files (.csv)"
+            raise UsageError(f"no such source of carbon intensity: {name!r}; {there}")
+        return IntensityFallbacks(place, (CsvIntensity(name, now=client.now),))
+    opened = _services(client, base_urls or {}, env)
     if name == LIVE:
-        known = [opened[n] for n in (*_KEYLESS, ElectricityMaps.name) if n in opened and opened[n].covers(place)]
-        return IntensityFallbacks(place, (*known, table))
+        return IntensityFallbacks(place, (*(s for s in opened.values() if s.covers(place)), table))
     if name not in opened:
         raise UsageError(f"{name} needs a key: set the environment variable {' and '.join(VARIABLES[name])}")
     if not opened[name].covers(place):
-        others = [other for other, provider in opened.items() if provider.covers(place)]
-        instead = f"{' and '.join(others)} {'do' if len(others) > 1 else 'does'}" if others else "give {argument}"
+        others = [other for other, service in opened.items() if service.covers(place)]
+        instead = f"{others[0]} does" if others else "give {argument}"
         raise UsageError(f"{name} knows no zone for {place.name or 'an unknown place'}: {instead}", argument="country")
     return IntensityFallbacks(place, (opened[name], table))
 
 
-def _offline(name: str, client: HttpClient | None) -> IntensityProvider:
-    now = client.now if client else utc_now
-    if name == TableIntensity.name:
-        return TableIntensity(now)
-    if name == MockIntensity.name:
-        return MockIntensity(now)
-    if Path(name).suffix or Path(name).is_file():  # of a misspelt suffix CsvIntensity says that it cannot be read
-        return CsvIntensity(name, now=now)
-    raise UsageError(f"no such source of carbon intensity: {name!r}; there are {', '.join(NAMES)}, and files (.csv)")
-
-
-def _services(
-    client: HttpClient, base_urls: Mapping[str, str], scope: Scope | None, env: Mapping[str, str]
-) -> dict[str, IntensityProvider]:
-    """Return the services that can be asked, by name: those with a key only where it is set."""
-    if unknown := sorted(set(base_urls) - set(SERVICES)):
-        raise UsageError(f"no such service: {unknown[0]!r}; there are {', '.join(SERVICES)}")
-    if scope == Scope.NOT_STATED:
-        raise UsageError(f"a scope is {Scope.DIRECT} or {Scope.LIFECYCLE}")
-
-    def url(name: str) -> str:
-        return base_urls.get(name, "")
-
-    found: list[IntensityProvider] = [
-        Neso(client, url(Neso.name)),
-        Eia(client, url(Eia.name), env.get(EIA_KEY, ""), scope or Scope.LIFECYCLE),
-        EnergyCharts(client, url(EnergyCharts.name), scope or Scope.NOT_STATED),
-    ]
-    if token := env.get(ELECTRICITY_MAPS_KEY):
-        found.append(ElectricityMaps(client, token, url(ElectricityMaps.name)))
-    return {provider.name: provider for provider in found}
+def _services(client: HttpClient, base_urls: Mapping[str, str], env: Mapping[str, str]) -> dict[str, Service]:
+    """Return the services that can be asked, by name: Electricity Maps only where its key is set."""
+    found = {}
+    for service in _SERVICES:
+        key = next((env.get(variable, "") for variable in VARIABLES.get(service.name, ())), "")
+        if key or service is not ElectricityMaps:
+            found[service.name] = service(client, base_urls.get(service.name, ""), key)
+    return found
 
 
 def services_for(place: GridPlace) -> tuple[str, ...]:
     """Return the services that know a place, with their keys or without, in the order of ``SERVICES``."""
-    as_if_set = dict.fromkeys((name for names in VARIABLES.values() for name in names), "set")
-    return tuple(n for n, service in _services(HttpClient(), {}, None, as_if_set).items() if service.covers(place))
+    return tuple(service.name for service in _SERVICES if service(HttpClient()).covers(place))
 
 
 def parse_base_urls(text: str) -> dict[str, str]:

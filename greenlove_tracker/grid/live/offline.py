@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from greenlove_tracker.grid.live.intensity import (
     within,
 )
 from greenlove_tracker.grid.live.places import GridPlace
-from greenlove_tracker.grid.time_series import TimedValue, read_series
+from greenlove_tracker.grid.time_series import read_series
 
 Clock = Callable[[], datetime]
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
@@ -38,41 +38,37 @@ class CsvIntensity:
     """A file of one's own: ``utc,gco2e_per_kwh``, a row for each stretch of time, by its start.
 
     An empty cell or a missing row is unknown. What is past at the present time is history; a column
-    ``forecast_gco2e_per_kwh``, or a second file, holds what was expected, and without it nothing is. The file counts
-    for every place.
+    ``forecast_gco2e_per_kwh`` holds what was expected, and without it nothing is. The file counts for every place.
 
     Args:
         path: the file.
-        forecast_path: a file of the same form with what is expected.
-        scope: the emissions that it counts.
         now: the clock.
 
     Raises:
-        UsageError: where a file cannot be read; the message names the line.
+        UsageError: where the file cannot be read; the message names the line.
     """
 
     name = "csv"
 
-    def __init__(
-        self,
-        path: str | Path,
-        forecast_path: str | Path | None = None,
-        *,
-        scope: Scope = Scope.NOT_STATED,
-        now: Clock = utc_now,
-    ) -> None:
-        self._scope, self._now = scope, now
-        self._path = Path(path)
-        columns, known = _read(self._path, VALUE_COLUMN)
-        self._points = self._as_points(self._path, known, PointKind.GIVEN)
-        expected: tuple[TimedValue, ...] | None = None
-        source = self._path
-        if forecast_path is not None:
-            source = Path(forecast_path)
-            expected = _read(source, VALUE_COLUMN)[1]
-        elif FORECAST_COLUMN in columns:
-            expected = _read(source, FORECAST_COLUMN)[1]
-        self._expected = None if expected is None else self._as_points(source, expected, PointKind.FORECAST)
+    def __init__(self, path: str | Path, *, now: Clock = utc_now) -> None:
+        self._now, self._path = now, Path(path)
+        columns, self._points = self._read(VALUE_COLUMN, PointKind.GIVEN)
+        self._expected: tuple[IntensityPoint, ...] | None = None
+        if FORECAST_COLUMN in columns:
+            self._expected = self._read(FORECAST_COLUMN, PointKind.FORECAST)[1]
+
+    def _read(self, column: str, kind: PointKind) -> tuple[Sequence[str], tuple[IntensityPoint, ...]]:
+        columns, series = read_series(self._path, column, is_plausible, "intensity in gCO2e/kWh")
+        source = f"{self._path.name}, given by the user"
+        points = [
+            IntensityPoint(
+                stretch.value, stretch.start_utc, stretch.end_utc, self.name, source, "", Scope.NOT_STATED, kind,
+                stretch.start_utc,
+            )
+            for stretch in series
+            if stretch.value is not None
+        ]  # fmt: skip
+        return columns, tuple(points)
 
     def covers(self, place: GridPlace) -> bool:
         """Return True: the file is of the place that the user means."""
@@ -103,9 +99,7 @@ class CsvIntensity:
             IntensityUnavailable: where it expects nothing of that time.
         """
         if self._expected is None:
-            raise IntensityUnavailable(
-                self.name, f"{self._path.name} has no column {FORECAST_COLUMN}, and no second file holds a forecast"
-            )
+            raise IntensityUnavailable(self.name, f"{self._path.name} has no column {FORECAST_COLUMN}")
         return within(self.name, self._expected, *checked_range(since, until))
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
@@ -113,27 +107,6 @@ class CsvIntensity:
         since, until = checked_range(since, until)
         now = self._now()
         return within(self.name, [p for p in self._points if p.end_utc <= now], since, until)
-
-    def _as_points(self, path: Path, series: Iterable[TimedValue], kind: PointKind) -> tuple[IntensityPoint, ...]:
-        return tuple(
-            IntensityPoint(
-                stretch.value,
-                stretch.start_utc,
-                stretch.end_utc,
-                self.name,
-                f"{path.name}, given by the user",
-                "",
-                self._scope,
-                kind,
-                stretch.start_utc,
-            )
-            for stretch in series
-            if stretch.value is not None
-        )
-
-
-def _read(path: Path, column: str) -> tuple[Sequence[str], tuple[TimedValue, ...]]:
-    return read_series(path, column, is_plausible, "intensity in gCO2e/kWh")
 
 
 class TableIntensity:
@@ -207,24 +180,24 @@ class MockIntensity:
 
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the invented figure of this hour."""
-        return self._point(floor_time(self._now(), _HOUR))
+        now = self._now()
+        return self.history(place, now, now + _HOUR)[0]
 
     def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
         """Return the invented figures of the hours to come."""
         now = self._now()
-        return self._points(now, now + timedelta(hours=hours))
+        return self.history(place, now, now + timedelta(hours=hours))
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
-        """Return the invented figures of past hours."""
-        return self._points(*checked_range(since, until))
-
-    def _points(self, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
+        """Return the invented figures of the hours of a time."""
+        since, until = checked_range(since, until)
         first = floor_time(since, _HOUR)
-        n_hours = math.ceil((until - first) / _HOUR)
-        return tuple(self._point(first + n * _HOUR) for n in range(n_hours))
-
-    def _point(self, start: datetime) -> IntensityPoint:
-        value = mock_gco2e_per_kwh(start)
-        source = "MOCK: invented figures, of no grid"
-        end, kind = start + _HOUR, PointKind.MOCK
-        return IntensityPoint(value, start, end, self.name, source, "mock", Scope.NOT_STATED, kind, self._now())
+        hours = [first + n * _HOUR for n in range(math.ceil((until - first) / _HOUR))]
+        source, kind = "MOCK: invented figures, of no grid", PointKind.MOCK
+        return tuple(
+            IntensityPoint(
+                mock_gco2e_per_kwh(hour), hour, hour + _HOUR, self.name, source, "mock", Scope.NOT_STATED, kind,
+                self._now(),
+            )
+            for hour in hours
+        )  # fmt: skip

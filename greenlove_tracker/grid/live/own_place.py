@@ -7,8 +7,6 @@ It answers with the country and the region where that address is registered, so 
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -19,15 +17,14 @@ from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_di
 from greenlove_tracker.grid.place import AUTO, resolve_place
 
 ADDRESS = "https://get.geojs.io/v1/ip/geo.json"
-LONGEST_WAIT_S = 2.0  # that a run waits for it
-_TRY_S = 1.5
+CONNECT_S, ANSWER_S = 0.5, 1.5  # that a run waits for it
 _MOST_AGE_S = 3600.0  # a laptop may be in another country by then
 
 
 def found_country(country: str, warn: Callable[[str], None]) -> str:
     """Return a setting ``country`` as it is, and for ``auto`` the place that is looked up: ``DE``, ``US-VA``.
 
-    It waits ``LONGEST_WAIT_S`` at most, and asks once in a process.
+    It waits 2 s at most, and asks once in a process.
 
     Args:
         country: the setting.
@@ -47,22 +44,11 @@ def found_country(country: str, warn: Callable[[str], None]) -> str:
 @cache
 def _looked_up(address: str) -> tuple[str, str]:
     """Return the place and an empty text, or an empty text and why there is none."""
-    results: list[tuple[str, str]] = []
-
-    def ask() -> None:
-        client = HttpClient(default_cache_dir(os.environ), timeout_s=_TRY_S)
-        try:
-            results.append((client.get_json(address, parse=_parse, max_age_s=_MOST_AGE_S).data, ""))
-        except GreenloveError as error:
-            results.append(("", str(error)))
-        except Exception as error:  # of the cache's directory or the machine's resolver: the run goes on without
-            results.append(("", f"the place could not be looked up: {error!r}"))
-
-    # The library bounds neither the look-up of a host's name nor an answer that comes byte by byte.
-    thread = threading.Thread(target=ask, name="greenlove-place", daemon=True)
-    thread.start()
-    thread.join(LONGEST_WAIT_S)
-    return results[0] if results else ("", f"no answer within {LONGEST_WAIT_S:g} s")
+    client = HttpClient(default_cache_dir(), timeout_s=ANSWER_S, connect_s=CONNECT_S)
+    try:
+        return client.get_json(address, parse=_parse, max_age_s=_MOST_AGE_S).data, ""
+    except GreenloveError as error:
+        return "", str(error)
 
 
 def _parse(found: Any) -> str:

@@ -4,9 +4,9 @@ from intensity_server import Reply
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import open_intensity, parse_base_urls
 from greenlove_tracker.grid.live.intensity import PointKind
-from greenlove_tracker.grid.live.keyless import Neso
 from greenlove_tracker.grid.live.offline import MockIntensity
 from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.live.services import Neso
 
 KEYS = {"ELECTRICITY_MAPS_API_KEY": "em-key"}
 SERVICES = ("neso", "eia", "energy_charts", "electricity_maps")

@@ -1,8 +1,6 @@
 import contextlib
 import copy
 import dataclasses
-import itertools
-import json
 import os
 import socket
 import subprocess
@@ -43,7 +41,7 @@ def test_a_young_answer_is_taken_from_the_disk_and_an_old_one_is_asked_for_again
 def test_another_query_or_another_token_is_another_answer(client, server):
     server.always(Reply({"value": 1}), Reply({"value": 2}), Reply({"value": 3}))
     assert get(client, server).data == 1
-    assert get(client, server, secrets=["another-token"]).data == 2
+    assert get(client, server, headers={"auth-token": "another"}).data == 2
     assert (
         client.get_json(f"{server.url}/figure", [("zone", "FR")], parse=lambda f: f["value"], max_age_s=600).data == 3
     )
@@ -85,7 +83,7 @@ def test_old_files_are_removed(client, server, fake_time):
     other = client.cache_dir / "notes.json"
     other.write_text("not ours")
     os.utime(other, (1, 1))
-    get(client, server, secrets=["another-token"])
+    get(client, server, headers={"auth-token": "another"})
     assert not old.exists() and other.exists()
 
 
@@ -105,26 +103,19 @@ def test_a_failing_service_is_asked_once_more(client, server, status):
     assert len(server.asked) == 4
 
 
-@pytest.mark.parametrize(("status", "words"), [(400, "HTTP 400"), (401, "token is refused"), (403, "not allowed")])
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(400, "HTTP 400"), (401, "token is refused"), (403, "not allowed"), (429, "too many requests")],
+)
 def test_a_refusal_is_not_asked_again(client, server, status, words):
-    server.always(Reply({"error": {"code": "x", "message": "no such\x1b[31m postcode"}}, status=status))
+    server.always(Reply({"error": {"message": f"bad key {TOKEN}"}}, status=status, headers={"Retry-After": "3000"}))
     with pytest.raises(RequestFailed, match=words) as caught:
         get(client, server)
-    assert len(server.asked) == 1 and str(caught.value).endswith("no such [31m postcode")  # no escape sequence
-    assert not caught.value.is_passing
+    assert len(server.asked) == 1 and "s3cret" not in str(caught.value)
+    assert caught.value.is_passing == (status == 429)
 
 
-def test_throttling_is_not_waited_for(client, server):
-    body = {"error": {"code": "OVER_RATE_LIMIT", "message": "You have exceeded your rate limit."}}
-    server.always(Reply(body, status=429, headers={"Retry-After": "3000"}))
-    with pytest.raises(RequestFailed, match=r"429, too many requests from 127.0.0.1: You have exceeded"):
-        get(client, server)
-    assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize(
-    "body", [b"<html>hello</html>", b'{"value": ', b"", b"\xff\xfe", b'{"value": NaN}', b"[" * 99999]
-)
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b'{"value": ', b"", b"\xff\xfe", b"[" * 99999])
 def test_garbage_is_named_and_not_kept(client, server, body):
     server.always(Reply(body))
     with pytest.raises(RequestFailed, match="is not JSON, or broke off"):
@@ -146,14 +137,6 @@ def test_an_answer_that_breaks_off(client, server):
         get(client, server)
 
 
-def test_an_answer_that_is_too_long(client, server, monkeypatch):
-    monkeypatch.setattr(http_client, "MOST_BYTES", 100_000)
-    server.always(Reply(b'"' + b"x" * 200_000 + b'"'))
-    with pytest.raises(RequestFailed, match="longer than"):
-        get(client, server)
-    assert len(server.asked) == 1
-
-
 def test_a_service_that_is_silent(client, server):
     quick = dataclasses.replace(client, timeout_s=0.15)
     server.always(Reply({"value": 1}, delay_s=60))
@@ -161,13 +144,11 @@ def test_a_service_that_is_silent(client, server):
         get(quick, server)
 
 
-def test_a_service_that_trickles_ends_too(client, server, monkeypatch):
-    ten_seconds = itertools.count(0, 10)  # that pass from one byte to the next
-    monkeypatch.setattr(http_client.time, "monotonic", ten_seconds.__next__)
-    server.always(Reply(b'{"value": "' + b"x" * 100 + b'"}', trickle_s=0.01))
-    with pytest.raises(RequestFailed, match=r"did not answer within 60 s"):
-        get(client, server)
-    assert next(ten_seconds) < 200
+def test_a_service_that_trickles_ends_too(client, server):
+    quick = dataclasses.replace(client, timeout_s=0.2, connect_s=0.1)
+    server.always(Reply(b'{"value": "' + b"x" * 100 + b'"}', trickle_s=0.05))
+    with pytest.raises(RequestFailed, match=r"did not answer within 0\.3 s"):
+        get(quick, server)
 
 
 def test_nobody_listens(client):
@@ -187,7 +168,7 @@ def test_no_token_goes_where_a_service_redirects_to(client, server):
         other.always(Reply({"value": 3}))
         server.always(Reply(status=302, headers={"Location": f"{other.url}/figure?api_key=1"}))
         with pytest.raises(RequestFailed, match="HTTP 302"):
-            get(client, server, secrets=[TOKEN], headers={"auth-token": TOKEN})
+            get(client, server, has_secrets=True, headers={"auth-token": TOKEN})
         assert other.asked == []
         assert get(client, server).data == 3  # without a token it may
 
@@ -216,29 +197,31 @@ def test_a_circle_of_redirects_ends(client, server):
 def test_a_token_is_sent_but_stands_in_no_error_and_no_file(client, server):
     echo = {"value": 1, "request": {"params": {"api_key": TOKEN}}, "note": f"key={TOKEN}"}
     server.always(Reply(echo), Reply({"error": f"bad key {TOKEN}"}, status=403), Reply(b"{" + TOKEN.encode()))
-    options = {"secret_parameters": [("api_key", TOKEN)], "headers": {"auth-token": TOKEN}}
-    assert get(client, server, **options).data == 1
+
+    def ask(max_age_s):
+        return client.get_json(
+            f"{server.url}/figure",
+            [("api_key", TOKEN)],
+            parse=lambda found: found["value"],
+            max_age_s=max_age_s,
+            headers={"auth-token": TOKEN},
+            has_secrets=True,
+        )
+
+    assert ask(600).data == 1
     assert server.asked[0].query["api_key"] == [TOKEN] and server.asked[0].headers["auth-token"] == TOKEN
     (file,) = client.cache_dir.glob("*")
-    kept = file.read_text()
-    assert "s3cret" not in kept and json.loads(kept)["data"]["note"] == "key=MASKED" and "s3cret" not in file.name
-    for words in ("bad key MASKED", "not JSON"):
+    assert "s3cret" not in file.read_text() and "s3cret" not in file.name
+    for words in ("not allowed", "not JSON"):
         with pytest.raises(RequestFailed, match=words) as caught:
-            get(client, server, **options, max_age_s=0)
+            ask(0)
         shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(copy.copy(caught.value))
         assert "s3cret" not in shown
 
 
 def test_no_token_is_sent_unencrypted_to_another_machine(client):
     with pytest.raises(UsageError, match=r"no token is sent to example\.org unencrypted"):
-        client.get_json("http://example.org/x", parse=lambda f: f, max_age_s=0, secrets=[TOKEN])
-
-
-def test_a_token_to_this_machine_does_not_go_by_way_of_a_proxy(client, server, monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.delenv("no_proxy", raising=False)
-    server.always(Reply({"value": 7}))
-    assert get(client, server, secrets=[TOKEN]).data == 7
+        client.get_json("http://example.org/x", parse=lambda f: f, max_age_s=0, has_secrets=True)
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ def at(hour):
     return datetime(2026, 11, 22, tzinfo=UTC) + timedelta(hours=hour)
 
 
-def csv(tmp_path, text, **options):
+def csv(tmp_path, text):
     path = tmp_path / "mine.csv"
     path.write_text(text)
-    return CsvIntensity(path, now=clock, **options)
+    return CsvIntensity(path, now=clock)
 
 
 def hours(first, *cells, column="gco2e_per_kwh"):
@@ -48,17 +48,11 @@ def test_gaps_stay_gaps(tmp_path):
     assert [(p.start_utc, p.end_utc) for p in points] == [(at(h), at(h + 1)) for h in (6, 7, 10, 11)]
 
 
-def test_a_forecast_in_a_column_or_in_a_second_file(tmp_path):
+def test_a_forecast_in_a_column(tmp_path):
     rows = "".join(f"{at(11 + n):%Y-%m-%dT%H:%MZ},{100 + n},{200 + n}\n" for n in range(5))
     mine = csv(tmp_path, "utc,gco2e_per_kwh,forecast_gco2e_per_kwh\n" + rows)
     assert [p.gco2e_per_kwh for p in mine.forecast(DE, 2)] == [201, 202, 203]
-    second = tmp_path / "expected.csv"
-    second.write_text(hours(12, 7, 8))
-    both = csv(tmp_path, hours(11, 1, 2), forecast_path=second)
-    assert [(p.gco2e_per_kwh, p.kind) for p in both.forecast(DE, 24)] == [
-        (7, PointKind.FORECAST),
-        (8, PointKind.FORECAST),
-    ]
+    assert {p.kind for p in mine.forecast(DE, 2)} == {PointKind.FORECAST}
 
 
 def test_times_with_another_offset(tmp_path):

@@ -1,0 +1,387 @@
+"""Services of carbon intensity: NESO (Great Britain), EIA (USA), Energy-Charts (Europe), Electricity Maps (the world).
+
+The first three answer without a key. What their answers look like was read in public documents and recorded answers,
+which each class names; nothing here was tried against the services themselves. Each says by ``_asked`` what it knows of
+a stretch of time; the rest is common to all.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from itertools import pairwise
+from typing import Any
+
+from greenlove_tracker.grid.live.fuel_mix import intensities
+from greenlove_tracker.grid.live.http_client import Answer, HttpClient, RequestFailed, check_address
+from greenlove_tracker.grid.live.intensity import (
+    IntensityPoint,
+    IntensityUnavailable,
+    PointKind,
+    Scope,
+    checked_range,
+    floor_time,
+    is_plausible,
+    newest,
+    utc_time,
+    within,
+)
+from greenlove_tracker.grid.live.places import GridPlace
+from greenlove_tracker.grid.place import alpha2
+from greenlove_tracker.tables.power import fuel_factors
+
+_HALF_HOUR, _HOUR, _DAY = timedelta(minutes=30), timedelta(hours=1), timedelta(days=1)
+_SETTLED_AGE_S = 86400.0  # for how long an answer on a past day stands
+
+
+class Question(Enum):
+    """The time that a service is asked for."""
+
+    NOW = "now"
+    FORECAST = "forecast"
+    HISTORY = "history"
+
+
+Slot = tuple[float, float, float, str]  # start and end in seconds since the Unix epoch, gCO2e/kWh, kind
+
+
+def _slot(start: datetime, length: timedelta, value: Any, kind: PointKind) -> Slot:
+    """Return a figure of an answer.
+
+    Raises:
+        ValueError: where it is none: the answer then has another shape, or another unit.
+    """
+    if not is_plausible(value) or length <= timedelta(0):
+        raise ValueError(f"no figure: {value!r}")
+    return start.timestamp(), (start + length).timestamp(), float(value), str(kind)
+
+
+class Service(ABC):
+    """A service: an address that a setting can replace, and answers that become points.
+
+    Args:
+        client: what asks the network.
+        base_url: instead of the service's own address.
+        key: where the service takes one.
+    """
+
+    name: str
+    title: str  # for people
+    own_url: str
+    scope: Scope
+    young_s: float  # for how long an answer on this day stands
+
+    def __init__(self, client: HttpClient, base_url: str = "", key: str = "") -> None:
+        self.client, self._key = client, key
+        self._base_url = (base_url or self.own_url).rstrip("/")
+        check_address(self._base_url)
+
+    @abstractmethod
+    def covers(self, place: GridPlace) -> bool:
+        """Return whether it knows this place; no network is asked."""
+
+    @abstractmethod
+    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
+        """Return what it says of a stretch of time, and perhaps of more.
+
+        Raises:
+            IntensityUnavailable: where it does not answer, or knows nothing of such times.
+        """
+
+    def now(self, place: GridPlace) -> IntensityPoint:
+        """Return the intensity in force, or the newest that is known."""
+        now = self.client.now()
+        return newest(self.name, self._asked(place, Question.NOW, now, now), now)
+
+    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
+        """Return what is expected from now on."""
+        now = self.client.now()
+        until = now + timedelta(hours=hours)
+        return within(self.name, self._asked(place, Question.FORECAST, now, until), now, until)
+
+    def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
+        """Return what was measured."""
+        since, until = checked_range(since, until)
+        points = self._asked(place, Question.HISTORY, since, until)
+        return within(self.name, [point for point in points if point.kind != PointKind.FORECAST], since, until)
+
+    def _get(self, path: str, *parameters: tuple[str, str], until: datetime, **options: Any) -> Answer:
+        """Return what is made of an answer on a time that ends; ``options`` are those of ``HttpClient.get_json``."""
+        max_age_s = _SETTLED_AGE_S if until < self.client.now() - 2 * _DAY else self.young_s
+        try:
+            return self.client.get_json(f"{self._base_url}/{path}", parameters, max_age_s=max_age_s, **options)
+        except RequestFailed as failure:
+            raise IntensityUnavailable(self.name, str(failure)) from None
+
+    def _points(
+        self, answer: Answer, slots: Iterable[Sequence[Any]], zone: str, scope: Scope | None = None, how: str = ""
+    ) -> list[IntensityPoint]:
+        """Return the figures of an answer as points."""
+        return [
+            IntensityPoint(
+                gco2e_per_kwh=value,
+                start_utc=datetime.fromtimestamp(start_s, UTC),
+                end_utc=datetime.fromtimestamp(end_s, UTC),
+                provider=self.name,
+                source=f"{self.title}, {zone}{how}",
+                zone=zone,
+                scope=scope or self.scope,
+                kind=PointKind(kind),
+                known_utc=answer.known_utc,
+                stale_reason=answer.stale_reason,
+            )
+            for start_s, end_s, value, kind in slots
+        ]
+
+
+class Neso(Service):
+    """The Carbon Intensity API of the National Energy System Operator: Great Britain; CC BY 4.0.
+
+    Direct emissions, imports included (its methodology; recalled). Answers: its public documentation.
+    """
+
+    name = "neso"
+    title = "NESO Carbon Intensity API (CC BY 4.0)"
+    own_url = "https://api.carbonintensity.org.uk"
+    scope = Scope.DIRECT
+    young_s = 900.0
+
+    _LONGEST = 12 * _DAY  # 14 are refused
+
+    def covers(self, place: GridPlace) -> bool:
+        """Return whether it lies in the United Kingdom."""
+        return place.iso3 == "GBR"
+
+    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
+        start = floor_time(since, _HALF_HOUR)
+        if what is Question.NOW:
+            return self._half_hours("intensity", until)
+        if what is Question.FORECAST:
+            return self._half_hours(f"intensity/{start:%Y-%m-%dT%H:%MZ}/fw48h", until)
+        until = floor_time(min(until, self.client.now()), _HALF_HOUR) + _HALF_HOUR
+        points: list[IntensityPoint] = []
+        while start < until:
+            end = min(start + self._LONGEST, until)
+            points += self._half_hours(f"intensity/{start:%Y-%m-%dT%H:%MZ}/{end:%Y-%m-%dT%H:%MZ}", end)
+            start = end
+        return points
+
+    def _half_hours(self, path: str, until: datetime) -> list[IntensityPoint]:
+        answer = self._get(path, until=until, parse=_neso_slots)
+        return self._points(answer, answer.data, "Great Britain")
+
+
+def _neso_slots(found: Any) -> list[Slot]:
+    slots = []
+    for row in found["data"]:
+        said = row["intensity"]
+        value, kind = said.get("actual"), PointKind.MEASURED
+        if value is None:
+            value, kind = said.get("forecast"), PointKind.FORECAST
+        if value is not None:
+            start = utc_time(row["from"])
+            slots.append(_slot(start, utc_time(row["to"]) - start, value, kind))
+    return slots
+
+
+# Form EIA-930's codes. Storage (BAT, PS, OES, UES) is left out; SNB and WNB are solar and wind with a battery behind
+# the same meter (recalled, as are OES and UES); any other has no factor.
+_EIA_FUELS = {
+    "COL": "coal",
+    "NG": "gas",
+    "NUC": "nuclear",
+    "OIL": "oil",
+    "WAT": "hydro",
+    "SUN": "solar",
+    "WND": "wind",
+    "GEO": "geothermal",
+    "BM": "biomass",
+    "SNB": "solar",
+    "WNB": "wind",
+}
+_EIA_STORAGE = frozenset(["BAT", "PS", "OES", "UES"])
+
+
+class Eia(Service):
+    """Hourly generation by fuel of the USA's balancing authorities (Form EIA-930, US public domain) times factors.
+
+    An hour is known 1 to 3 hours after it ended. There is no forecast. Its ``period`` is the hour's end in UTC, a
+    ``value`` is a text or a number. Answers: the recorded ones of electricitymaps-contrib @ b354f28a
+    (``parsers/tests/mocks/EIA``), and public notes on newer ones.
+    """
+
+    name = "eia"
+    title = "EIA-930 generation by fuel"
+    own_url = "https://api.eia.gov/v2"
+    scope = Scope.LIFECYCLE
+    young_s = 2700.0
+
+    _ROWS = 5000  # the most that it gives at once
+    _MOST_PAGES = 30
+    DEMO_KEY = "DEMO_KEY"  # 30 requests an hour and 50 a day (api.data.gov, developer manual); no secret
+
+    def covers(self, place: GridPlace) -> bool:
+        """Return whether its balancing authority is known."""
+        return "eia" in place.codes
+
+    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
+        if what is Question.FORECAST:
+            raise IntensityUnavailable(self.name, "it publishes no forecast of generation by fuel")
+        zone = place.codes["eia"]
+
+        def parse(found: Any) -> list[Any]:
+            """Return the number of all rows, and those of this page: the hour's start in s, the code, MWh."""
+            response = found["response"]
+            rows = []
+            for row in response["data"]:
+                if row["respondent"] != zone:
+                    raise ValueError(f"of another balancing authority: {row['respondent']!r}")
+                mwh = None if row["value"] in (None, "") else float(row["value"])
+                if mwh is not None and not math.isfinite(mwh):
+                    raise ValueError(f"no generation: {mwh!r}")
+                rows.append([(utc_time(row["period"]) - _HOUR).timestamp(), row["fueltype"], mwh])
+            return [int(response["total"]), rows]
+
+        start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
+        if what is Question.NOW:
+            start -= _DAY
+        parameters = [
+            ("frequency", "hourly"),
+            ("data[0]", "value"),
+            ("facets[respondent][]", zone),
+            ("start", f"{start + _HOUR:%Y-%m-%dT%H}"),
+            ("end", f"{end + _HOUR:%Y-%m-%dT%H}"),
+            ("sort[0][column]", "period"),
+            ("sort[0][direction]", "desc"),
+            ("length", str(self._ROWS)),
+            ("api_key", self._key or self.DEMO_KEY),
+        ]
+        made: dict[datetime, dict[str, float | None]] = {}
+        for page in range(self._MOST_PAGES):
+            answer = self._get(
+                "electricity/rto/fuel-type-data/data/",
+                *parameters,
+                ("offset", str(page * self._ROWS)),
+                until=until,
+                parse=parse,
+                has_secrets=bool(self._key),
+            )
+            total, rows = answer.data
+            for start_s, code, mwh in rows:
+                _add(made.setdefault(datetime.fromtimestamp(start_s, UTC), {}), code, mwh)
+            if not rows or (page + 1) * self._ROWS >= total:
+                break
+        factors = fuel_factors(self.scope, "USA")
+        slots = [_slot(hour, _HOUR, value, PointKind.MEASURED) for hour, value in intensities(made, factors)]
+        return self._points(answer, slots, zone, how=f", {self.scope} factors")
+
+
+def _add(made: dict[str, float | None], code: str, mwh: float | None) -> None:
+    """Add a fuel's generation to an hour's; a fuel of no known code has no factor."""
+    if code not in _EIA_STORAGE:
+        fuel = _EIA_FUELS.get(code, "other")
+        before = made.get(fuel)
+        made[fuel] = before if mwh is None else mwh + (before or 0.0)
+
+
+class EnergyCharts(Service):
+    """Energy-Charts of Fraunhofer ISE: countries of Europe; its terms and licence are on energy-charts.info.
+
+    Answers: fields and samples in public clients (``unix_seconds``, ``co2eq``, ``co2eq_forecast``); that ``end`` may
+    lie in the future is untested.
+    """
+
+    name = "energy_charts"
+    title = "Energy-Charts (Fraunhofer ISE)"
+    own_url = "https://api.energy-charts.info"
+    scope = Scope.NOT_STATED
+    young_s = 900.0
+
+    # The countries that its clients list, by their ISO 3166 alpha-3 codes.
+    _COUNTRIES = "AUT BEL BGR CHE CZE DEU DNK EST ESP FIN FRA GRC HRV HUN ITA LTU LVA NLD NOR POL PRT ROU SWE SVN SVK"
+
+    def covers(self, place: GridPlace) -> bool:
+        """Return whether its country is one of those that it has."""
+        return bool(place.iso3) and place.iso3 in self._COUNTRIES and not place.codes
+
+    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
+        start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
+        if what is Question.NOW:
+            start -= 6 * _HOUR
+        zone = alpha2(place.iso3)
+        span = ("start", f"{start:%Y-%m-%dT%H:%MZ}"), ("end", f"{end:%Y-%m-%dT%H:%MZ}")
+        answer = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
+        return self._points(answer, answer.data, zone)
+
+
+def _charts_slots(found: Any) -> list[Slot]:
+    starts = [datetime.fromtimestamp(second, UTC) for second in found["unix_seconds"]]
+    step = min((b - a for a, b in pairwise(starts)), default=_HOUR)
+    slots = []
+    expected = found.get("co2eq_forecast") or [None] * len(starts)
+    for values, kind in ((expected, PointKind.FORECAST), (found["co2eq"], PointKind.MEASURED)):  # the latter replaces
+        pairs = zip(starts, values, strict=True)
+        slots += [_slot(start, step, value, kind) for start, value in pairs if value is not None]
+    return slots
+
+
+class ElectricityMaps(Service):
+    """Electricity Maps: flow-traced averages of most of the world; its free plan has one zone and no forecast.
+
+    Its history is of the last 24 hours. Answers: its public documentation.
+    """
+
+    name = "electricity_maps"
+    title = "Electricity Maps"
+    own_url = "https://api.electricitymaps.com"
+    scope = Scope.NOT_STATED  # each answer says which
+    young_s = 900.0
+
+    _HORIZONS_H = (24, 48, 72)
+
+    def covers(self, place: GridPlace) -> bool:
+        """Return whether a zone of its is known for the place."""
+        return bool(self._zone(place))
+
+    def _zone(self, place: GridPlace) -> str:
+        if self.name in place.codes:
+            return place.codes[self.name]
+        return alpha2(place.iso3) if place.place is not None and not place.place.region else ""
+
+    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
+        zone, hours = self._zone(place), (until - since) / _HOUR
+
+        def parse(found: Any) -> list[Any]:
+            if found["zone"] != zone:
+                raise ValueError(f"of another zone: {found['zone']!r}")
+            rows = [found] if what is Question.NOW else found.get(what.value) or found["data"]
+            said = {row.get("emissionFactorType") for row in rows} - {None} or {found.get("emissionFactorType")}
+            return [said.pop() if len(said) == 1 else None, _maps_slots(rows, what is Question.FORECAST)]
+
+        horizon_h = next((h for h in self._HORIZONS_H if h >= hours), self._HORIZONS_H[-1])
+        answer = self._get(
+            f"v3/carbon-intensity/{'latest' if what is Question.NOW else what.value}",
+            ("zone", zone),
+            *([("horizonHours", str(horizon_h))] if what is Question.FORECAST else []),
+            ("shouldUseFallbackCallerLookup", "false"),  # else an unknown zone is that of the caller's own address
+            until=self.client.now(),
+            parse=parse,
+            headers={"auth-token": self._key},
+            has_secrets=True,
+        )
+        scope, slots = answer.data
+        is_said = scope in (Scope.DIRECT, Scope.LIFECYCLE)
+        return self._points(answer, slots, zone, Scope(scope) if is_said else Scope.NOT_STATED)
+
+
+def _maps_slots(rows: Iterable[Any], is_forecast: bool) -> list[Slot]:
+    slots = []
+    for row in rows:
+        if row["carbonIntensity"] is not None:
+            kind = PointKind.ESTIMATED if row.get("isEstimated") is True else PointKind.MEASURED
+            kind = PointKind.FORECAST if is_forecast else kind
+            slots.append(_slot(utc_time(row["datetime"]), _HOUR, row["carbonIntensity"], kind))
+    return slots
