@@ -40,9 +40,9 @@ from greenlove_tracker.grid.live.fallback import (
 )
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind, Scope
-from greenlove_tracker.grid.live.services import Eia
 from greenlove_tracker.grid.live.own_place import found_country
 from greenlove_tracker.grid.live.places import GridPlace, grid_place
+from greenlove_tracker.grid.live.services import Eia
 from greenlove_tracker.grid.place import AUTO, locate
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run

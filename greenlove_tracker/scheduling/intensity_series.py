@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
+
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import NAMES, IntensityFallbacks, open_intensity
 from greenlove_tracker.grid.live.http_client import HttpClient
@@ -70,20 +72,14 @@ class IntensityBasis:
     yearly_gco2e_per_kwh: float | None = None
     problem: str = ""
 
+    @property
+    def is_scope_known(self) -> bool:
+        """True where it is stated which emissions are counted."""
+        return self.basis.endswith((Scope.DIRECT, Scope.LIFECYCLE))
 
-@dataclass(frozen=True, slots=True)
-class RegionSeries:
-    """The hours of a region, as far as they are known.
 
-    Attributes:
-        basis: where they are from.
-        hourly: None where ``basis`` says what the problem is.
-        scope: of emissions, likewise.
-    """
-
-    basis: IntensityBasis
-    hourly: HourlyIntensity | None
-    scope: Scope | None = None
+RegionSeries = tuple[IntensityBasis, HourlyIntensity | None]
+"""Where a region's hours are from, and the hours; None where the basis says what the problem is."""
 
 
 def region_series(
@@ -126,15 +122,6 @@ def why_nothing_is_known(bases: Sequence[IntensityBasis]) -> str:
         return "; ".join(named(basis, basis.problem) for basis in bases)
     failures = [named(basis, "; ".join(basis.failures)) for basis in bases if basis.failures]
     return "; ".join([*failures, f"{NO_HOURS}: {_INSTEAD_OF_SERVICES if failures else _INSTEAD}"])
-
-
-def scopes_differ(series: Iterable[RegionSeries]) -> str:
-    """Return a sentence where regions count other emissions, and their figures are not quite alike; else nothing."""
-    scopes = {s.basis.region: s.scope for s in series if s.scope not in (None, Scope.NOT_STATED)}
-    if len(set(scopes.values())) < 2:
-        return ""
-    named = ", ".join(f"{region} {scope}" for region, scope in scopes.items())
-    return f"The regions count other emissions ({named}): lifecycle adds some 10 to 50 g/kWh to direct ones"
 
 
 def _by_region(
@@ -187,43 +174,40 @@ def _series(
     region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime, ahead_h: int
 ) -> RegionSeries:
     if isinstance(source, HourlyIntensity):
-        return _handed_over(region, source, now)
+        return _dated(IntensityBasis(region, source="hours given"), source, now), source
     is_file = any(isinstance(provider, CsvIntensity) for provider in source.providers)
     # From midnight on, so that a day's questions are the same one: answers are kept on the disk by their question.
     reach = timedelta(hours=MOST_HISTORY_H) if is_file else HISTORY_ASKED
     try:
         answer = source.history(floor_time(now, _DAY) - reach, now.astimezone(UTC))
     except IntensityUnavailable as error:
-        return RegionSeries(IntensityBasis(region, problem=str(error)), None)
+        return IntensityBasis(region, problem=str(error)), None
     first = answer.point
     words = first.source if not first.zone or first.zone in first.source else f"{first.source}, {first.zone}"
     failures = tuple(f"{failure.provider}: {failure.reason}" for failure in answer.failures)
     basis = IntensityBasis(region, first.provider, words, first.basis, first.kind == PointKind.MOCK, failures=failures)
     if first.kind == PointKind.TABLE:
         problem = "; ".join([*failures, NO_HOURS])
-        basis = replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem)
-        return RegionSeries(basis, None, first.scope)
+        return replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem), None
     past = [point for point in answer.points if point.end_utc <= now]
     if not past:
         problem = "; ".join([*failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
-        return RegionSeries(replace(basis, problem=problem), None, first.scope)
+        return replace(basis, problem=problem), None
     provider = next(p for p in source.providers if p.name == first.provider)
     expected = [p for p in _expected(provider, source.place, now, ahead_h, reach) if p.scope == first.scope]
+    hourly = HourlyIntensity.of(_by_hour(past), _by_hour(expected))
+    basis = _dated(basis, hourly, now)
     newest = max(point.end_utc for point in past)
-    known = {floor_time(start, _HOUR) for start, _ in _by_hour(past)}
-    age_s = None if basis.is_mock else (now - newest).total_seconds()
-    basis = replace(basis, n_hours=len(known), newest_utc=newest, age_s=age_s)
-    return RegionSeries(basis, HourlyIntensity.of(_by_hour(past), _by_hour(expected)), first.scope)
+    return replace(basis, newest_utc=newest, age_s=None if basis.is_mock else (now - newest).total_seconds()), hourly
 
 
-def _handed_over(region: str | None, hourly: HourlyIntensity, now: datetime) -> RegionSeries:
-    first_hour = int(now.timestamp() // 3600)
-    known = [i for i, value in enumerate(hourly.before(first_hour).values) if value == value]
-    begin = hourly.before(first_hour).first_hour
-    newest = time_of(begin + known[-1] + 1) if known else None
+def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> IntensityBasis:
+    """Return a basis with the number of known hours before now, and the end of the newest."""
+    past = hourly.before(int(now.timestamp() // 3600))
+    known = np.flatnonzero(np.isfinite(past.values))
+    newest = time_of(past.first_hour + int(known[-1]) + 1) if known.size else None
     age_s = None if newest is None else (now - newest).total_seconds()
-    basis = IntensityBasis(region, source="hours given", n_hours=len(known), newest_utc=newest, age_s=age_s)
-    return RegionSeries(basis, hourly)
+    return replace(basis, n_hours=int(known.size), newest_utc=newest, age_s=age_s)
 
 
 def _expected(

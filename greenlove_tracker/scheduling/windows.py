@@ -10,16 +10,16 @@ interval is theirs: errors of the forecast, their correlation and the choice its
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import FITS, PROJECTION_LEVEL, Estimate, Forecast
-from greenlove_tracker.grid.tariff import Tariff
+from greenlove_tracker.grid.tariff import Tariff, WeeklyTariff
 from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import (
     MOST_AHEAD_H,
@@ -37,7 +37,6 @@ from greenlove_tracker.scheduling.intensity_series import (
     IntensitySource,
     RegionSeries,
     region_series,
-    scopes_differ,
     why_nothing_is_known,
 )
 from greenlove_tracker.units import GRAMS_PER_KG, SECONDS_PER_HOUR, h_from_s
@@ -49,12 +48,9 @@ _DURATIONS = 5  # equally probable ones that stand for the distribution of a run
 _NEAR_PROMISE = 0.5  # standard deviations of the past promises: those as far from today's count 60% (Gaussian kernel)
 _LEAST_NOW = 0.1  # of what is usual: a share of less, such as of 0 g in a windy hour, has no bounds
 _LEAST_CHOICES = 40  # of the past that waited; with fewer, each is made to wait as long as today's
-
-_PRICES_AN_HOUR = 4  # of a function: prices change at quarters of an hour, and some time zones are half an hour off
 _MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
 
-
-Price = float | Callable[[datetime], float | None] | Tariff
+Price = float | Tariff
 
 
 def share_saved(then: Array | float, now: Array | float, usual: Array | float) -> Array:
@@ -231,8 +227,7 @@ def best_start(
         regions: places such as ``DE`` or ``US-CA``, or names among those of ``intensity``, the first being where the
             run would start now; default: all that ``intensity`` names.
         by: what is to be least: ``co2e`` or ``cost``.
-        price_usd_per_kwh: of electricity, by the hour where it is a ``Tariff`` or a function of a time in UTC, None
-            where it is not known; the same in all regions.
+        price_usd_per_kwh: of electricity, a number or a ``Tariff`` by time; the same in all regions.
         least_saving: expected share from which waiting is worth it.
         least_probability: of any saving, likewise.
 
@@ -250,89 +245,96 @@ def best_start(
         energy_kwh = duration.energy_kwh.point
     if energy_kwh is not None and not (math.isfinite(energy_kwh) and energy_kwh >= 0):
         raise UsageError(f"energy_kwh must be a number of kWh, not {energy_kwh!r}")
+    if by == "cost" and not isinstance(price_usd_per_kwh, Tariff):
+        raise UsageError('by="cost" needs the price of electricity by the hour: price_usd_per_kwh')
     now_h, deadline_h = hours_since_epoch(now), hours_since_epoch(deadline)
     starts = possible_starts(now_h, min(deadline_h - length.reserved_h, now_h + MOST_AHEAD_H - 1))
-    price = _checked_price(price_usd_per_kwh)
-    search = _Search(length, starts, now_h, deadline_h, energy_kwh, price, least_saving, least_probability)
-    if by == "cost" and (price is None or isinstance(price, float)):
-        raise UsageError('by="cost" needs the price of electricity by the hour: price_usd_per_kwh')
     until_h = max(deadline_h - math.floor(now_h), float(starts[-1]) + float(length.hours.max()))
     ahead = max(1, math.ceil(min(until_h, MOST_AHEAD_H)))
-    series = region_series(intensity, regions, now, ahead)
-    known = _Known.of(series, now, ahead)
-    advice = search.cheapest(known) if by == "cost" else search.greenest(known)
-    hours = search.hours(known.forecasts[advice.region]) if advice.region in known.forecasts else ()
-    found = [s for s in series if s.basis.region in known.forecasts]
-    left_out = [basis.region for basis in known.bases if basis.problem]
-    notes = list(filter(None, [scopes_differ(found)]))
-    if known.forecasts and series[0].basis.region in left_out:
-        notes.append(f"{left_out[0]} is left out: now means {next(iter(known.forecasts))}")
-    return replace(
-        advice,
+    forecasts, bases = _forecasts(region_series(intensity, regions, now, ahead), now, ahead)
+    search = _Search(length, starts, now_h, deadline_h, energy_kwh, _tariff(price_usd_per_kwh), forecasts, bases)
+    choice = search.cheapest() if by == "cost" else search.greenest()
+    is_worth, reason = False, f"Start now: {choice.why_now}."
+    if choice.saving is not None:
+        is_worth = choice.saving.point >= least_saving and choice.probability >= least_probability
+        reason = search.reason(choice, choice.saving, by, least_saving, least_probability)
+    start_h = search.start_h(choice.start)
+    return StartAdvice(
+        start_utc=time_of(start_h),
+        wait_s=(start_h - now_h) * SECONDS_PER_HOUR,
+        region=choice.region,
+        emissions_kgco2e=search.kg(choice.intensity),
+        emissions_now_kgco2e=search.kg(choice.intensity_now),
+        cost_usd=search.cost_usd(choice.start),
+        intensity_gco2e_per_kwh=choice.intensity,
+        saving=choice.saving,
+        is_worth_waiting=is_worth,
+        reason=reason,
+        probability_of_saving=None if choice.saving is None else choice.probability,
         by=by,
         now_utc=now.astimezone(UTC),
         deadline_utc=deadline.astimezone(UTC),
         duration_s=float(length.hours.mean()) * SECONDS_PER_HOUR,
         energy_kwh=energy_kwh,
-        hours=hours,
-        alternatives=search.alternatives(known, advice, by) if len(series) > 1 else (),
-        sources=known.bases,
-        notes=tuple(notes),
+        cost_now_usd=search.cost_usd(0),
+        intensity_now_gco2e_per_kwh=choice.intensity_now,
+        hours=search.hours(forecasts[choice.region]) if choice.region in forecasts else (),
+        alternatives=search.alternatives(choice, by) if len(bases) > 1 else (),
+        sources=bases,
+        notes=_notes(forecasts, bases),
     )
 
 
-def _checked_price(price: Price | None) -> Price | None:
-    if price is None or callable(price) or isinstance(price, Tariff):
+def _tariff(price: Price | None) -> Tariff | None:
+    if price is None or isinstance(price, Tariff):
         return price
     if isinstance(price, int | float) and not isinstance(price, bool) and math.isfinite(price) and price >= 0:
-        return float(price)
-    raise UsageError(f"price_usd_per_kwh is a number of USD, a tariff or a function of a time, not {price!r}")
+        return WeeklyTariff(((0, float(price)),), "given", UTC)
+    raise UsageError(f"price_usd_per_kwh is a number of USD or a tariff, not {price!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The regions whose hours are forecast, those of the past at the same hours; and what is known of each.
-
-    Attributes:
-        forecasts: by region, in the order given.
-        bases: of all regions; a region that is left out says why.
-    """
-
-    forecasts: dict[str | None, IntensityForecast]
-    bases: tuple[IntensityBasis, ...]
-
-    @classmethod
-    def of(cls, series: Sequence[RegionSeries], now: datetime, ahead: int) -> _Known:
-        found: dict[str | None, IntensityForecast] = {}
-        bases = []
-        for one in series:
-            basis = one.basis
-            if one.hourly is not None:
-                try:
-                    forecast = forecast_intensity(one.hourly, now, ahead)
-                except UsageError as error:
-                    basis = replace(basis, problem="; ".join([*basis.failures, str(error)]))
-                else:
-                    found[basis.region] = forecast
-                    basis = replace(basis, forecast=forecast.basis)
-            bases.append(basis)
-        if len(found) > 1:
-            common = _common_hours([forecast.past_hours for forecast in found.values()])
-            if len(common) < _LEAST_CHOICES:
-                here, *others = found
-                why = f"its history has too few hours in common with that of {here}"
-                bases = [replace(b, problem=why, forecast="") if b.region in others else b for b in bases]
-                found = {here: found[here]}
-            else:
-                found = {region: _at_hours(forecast, common) for region, forecast in found.items()}
-        return cls(found, tuple(bases))
+def _notes(forecasts: Forecasts, bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
+    """Return what limits the comparison of regions."""
+    notes = []
+    counted = {basis.region: basis.basis for basis in bases if basis.region in forecasts and basis.is_scope_known}
+    if len(set(counted.values())) > 1:
+        named = ", ".join(f"{region} {basis.removeprefix('average, ')}" for region, basis in counted.items())
+        more = "lifecycle adds some 10 to 50 g/kWh to direct ones"
+        notes.append(f"The regions count other emissions ({named}): {more}")
+    if forecasts and bases[0].problem:
+        notes.append(f"{bases[0].region} is left out: now means {next(iter(forecasts))}")
+    return tuple(notes)
 
 
-def _common_hours(hours: Sequence[Hours]) -> Hours:
-    common = hours[0]
-    for others in hours[1:]:
-        common = np.intersect1d(common, others)
-    return common
+Forecasts = dict[str | None, IntensityForecast]
+
+
+def _forecasts(
+    series: Sequence[RegionSeries], now: datetime, ahead: int
+) -> tuple[Forecasts, tuple[IntensityBasis, ...]]:
+    """Return the regions whose hours are forecast, those of the past at the same hours; and what is known of each."""
+    found: Forecasts = {}
+    bases = []
+    for basis, hourly in series:
+        if hourly is not None:
+            try:
+                found[basis.region] = forecast_intensity(hourly, now, ahead)
+                basis = replace(basis, forecast=found[basis.region].basis)
+            except UsageError as error:
+                basis = replace(basis, problem="; ".join([*basis.failures, str(error)]))
+        bases.append(basis)
+    if len(found) > 1:
+        common = next(iter(found.values())).past_hours
+        for forecast in found.values():
+            common = np.intersect1d(common, forecast.past_hours)
+        if len(common) < _LEAST_CHOICES:
+            here, *others = found
+            why = f"its history has too few hours in common with that of {here}"
+            bases = [replace(b, problem=why, forecast="") if b.region in others else b for b in bases]
+            found = {here: found[here]}
+        else:
+            found = {region: _at_hours(forecast, common) for region, forecast in found.items()}
+    return found, tuple(bases)
 
 
 def _at_hours(forecast: IntensityForecast, hours: Hours) -> IntensityForecast:
@@ -352,6 +354,20 @@ def _earliest_least(sums: Array) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class _Choice:
+    """A start and what it saves; intensities are means over the run, of a table those of a year."""
+
+    region: str | None
+    start: int = 0
+    is_here: bool = True
+    saving: Estimate | None = None
+    probability: float = 0.0
+    intensity: float | None = None
+    intensity_now: float | None = None
+    why_now: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class _Search:
     """The starts that are possible, and what decides between them."""
 
@@ -360,98 +376,88 @@ class _Search:
     now_h: float
     deadline_h: float
     energy_kwh: float | None
-    price: Price | None
-    least_saving: float
-    least_probability: float
+    tariff: Tariff | None
+    forecasts: Forecasts
+    bases: Sequence[IntensityBasis]
 
-    def greenest(self, known: _Known) -> StartAdvice:
+    def greenest(self) -> _Choice:
         """Return the start that is expected to emit least."""
-        if not known.forecasts:
-            return self._start_now(known, why_nothing_is_known(known.bases))
-        names, found = list(known.forecasts), list(known.forecasts.values())
-        promises = np.concatenate([self._expected(forecast) for forecast in found])
-        best = _earliest_least(promises)
-        promised = self._promised(promises[best], promises[0], found[0])
-        means = [WindowMeans(f.past_expected) for f in found], [WindowMeans(f.past_actual) for f in found]
-        past = past_choices(*means, found[0].weights, self.length, self.starts, best)
-        saving, probability = past.saving(promised)
-        now = float(promises[0] / self.length.hours.mean())
+        if not self.forecasts:
+            return self._now(why_nothing_is_known(self.bases))
+        found = list(self.forecasts.values())
+        sums = np.concatenate([self._expected(forecast) for forecast in found])
+        best = _earliest_least(sums)
+        saving, probability = self._saving(found, best, float(sums[best]))
         there, start = divmod(best, len(self.starts))
-        return replace(
-            self._advice(names[there], start, saving, probability, "CO2e", is_here=there == 0),
-            **self._emitted(now * (1.0 - saving.point), now),
-        )
+        now = float(sums[0] / self.length.hours.mean())
+        then = now * (1.0 - saving.point)
+        return _Choice(list(self.forecasts)[there], start, there == 0, saving, probability, then, now)
 
     def _expected(self, forecast: IntensityForecast) -> Array:
         """Return the intensity summed over the run, expected, from each start."""
         sums: Array = self.length.expected_sum(WindowMeans(forecast.expected[None, :]), self.starts)[0]
         return sums
 
-    def _promised(self, then: float, now: float, here: IntensityForecast) -> float:
-        """Return the share of running now and here that another start promises to save, of sums over the run."""
-        return float(share_saved(then, now, _mean_known(here.past_expected) * float(self.length.hours.mean())))
+    def _saving(self, among: Sequence[IntensityForecast], chosen: int, then: float) -> tuple[Estimate, float]:
+        """Return the saving of a choice among the starts of some regions, and the probability of any.
 
-    def cheapest(self, known: _Known) -> StartAdvice:
+        It is of running now in the first region; ``then`` is the intensity summed over the run.
+        """
+        here = next(iter(self.forecasts.values()))
+        of_here = None
+        if among[0] is not here:
+            of_here = WindowMeans(here.past_expected), WindowMeans(here.past_actual)
+        expected, actual = [WindowMeans(f.past_expected) for f in among], [WindowMeans(f.past_actual) for f in among]
+        past = past_choices(expected, actual, here.weights, self.length, self.starts, chosen, of_here)
+        usual = _mean_known(here.past_expected) * float(self.length.hours.mean())
+        return past.saving(float(share_saved(then, float(self._expected(here)[0]), usual)))
+
+    def cheapest(self) -> _Choice:
         """Return the start whose electricity costs least; of equal ones that which emits least, as far as is known."""
-        names: list[str | None] = list(known.forecasts) or [known.bases[0].region]
-        sums = [self._expected(forecast) for forecast in known.forecasts.values()]
-        costs = self._prices(math.floor(self.now_h), float(self.starts[-1]) + float(self.length.hours.max()))
-        by_cost = np.tile(self.length.expected_sum(costs, self.starts)[0], len(names))
-        if not by_cost[0] > 0:
-            why = (
-                "electricity costs nothing now"
-                if by_cost[0] <= 0
-                else "the price of a run that starts now is not known"
-            )
-            return self._start_now(known, why)
-        by_co2e = np.concatenate(sums) if sums else np.zeros_like(by_cost)  # not known: then it decides nothing
-        there, start = divmod(int(np.lexsort((by_co2e, np.round(by_cost, 9)))[0]), len(self.starts))  # NaN comes last
-        now, then = (self.length.sums(costs, self.starts[[i]])[0] for i in (0, start))
-        # Rounded: where both cost the same, neither is a rounding error cheaper.
-        shares = np.round(np.where(now > 0, 1.0 - then / np.where(now > 0, now, 1.0), 0.0), 9) + 0.0
-        point = round(1.0 - float(by_cost[start] / by_cost[0]), 9) + 0.0
+        paid = np.stack([self._paid(start) for start in range(len(self.starts))])
+        costs = np.round(paid.mean(axis=1), 9)  # rounded: where two cost the same, neither is a rounding error cheaper
+        if math.isnan(costs[0]):
+            return self._now("the price of a run that starts now is not known")
+        names = list(self.forecasts) or [self.bases[0].region]
+        sums = np.stack([self._expected(f) for f in self.forecasts.values()] or [np.zeros(len(costs))])
+        by_cost = np.tile(costs, len(names))
+        there, start = divmod(int(np.lexsort((sums.ravel(), by_cost))[0]), len(costs))  # NaN comes last
+        size = np.maximum(np.abs(paid[0]), 1e-12)  # a price may be below zero
+        shares = np.round((paid[0] - paid[start]) / size, 9) + 0.0
+        point = round(float((costs[0] - costs[start]) / max(abs(costs[0]), 1e-12)), 9) + 0.0
         saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
-        advice = self._advice(names[there], start, saving, float((shares > 0).mean()), "cost", is_here=there == 0)
-        if not sums:
-            yearly = known.bases[0].yearly_gco2e_per_kwh
-            return replace(advice, **self._emitted(yearly, yearly))
-        mean_h = self.length.hours.mean()
-        return replace(advice, **self._emitted(float(sums[there][start] / mean_h), float(sums[0][0] / mean_h)))
-
-    def alternatives(self, known: _Known, advice: StartAdvice, by: str) -> tuple[RegionAdvice, ...]:
-        """Return the best start in each region, and why others are left out; the cheapest one is the same in all."""
-        here = next(iter(known.forecasts.values()), None)
-        found = []
-        for basis in known.bases:
-            forecast = known.forecasts.get(basis.region)
-            if forecast is None or here is None:
-                yearly = basis.yearly_gco2e_per_kwh
-                mass = self._kg(yearly)
-                found.append(RegionAdvice(basis.region, None, yearly, mass, problem=basis.problem))
-                continue
-            now = float(self._expected(here)[0])
-            sums = self._expected(forecast)
-            start = _earliest_least(sums)
-            if by == "cost":
-                start = int(np.abs(self.starts - self.starts[0] - h_from_s(advice.wait_s)).argmin())
-            means = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)
-            of_here = None if forecast is here else (WindowMeans(here.past_expected), WindowMeans(here.past_actual))
-            past = past_choices([means[0]], [means[1]], here.weights, self.length, self.starts, start, of_here)
-            saving, _ = past.saving(self._promised(sums[start], now, here))
-            of_start = float(sums[start]) if by == "cost" else now * (1.0 - saving.point)
-            intensity = of_start / float(self.length.hours.mean())
-            start_h = math.floor(self.now_h) + float(self.starts[start])
-            found.append(
-                RegionAdvice(
-                    basis.region,
-                    time_of(start_h),
-                    intensity,
-                    self._kg(intensity),
-                    self._cost_usd(start_h),
-                    None if by == "cost" else saving,
-                    self.hours(forecast),
-                )
+        intensity = intensity_now = self.bases[0].yearly_gco2e_per_kwh
+        if self.forecasts:
+            intensity, intensity_now = (
+                float(total / self.length.hours.mean()) for total in (sums[there][start], sums[0][0])
             )
+        probability = float((shares > 0).mean())
+        return _Choice(names[there], start, there == 0, saving, probability, intensity, intensity_now)
+
+    def _now(self, why: str) -> _Choice:
+        yearly = self.bases[0].yearly_gco2e_per_kwh
+        return _Choice(self.bases[0].region, intensity=yearly, intensity_now=yearly, why_now=why)
+
+    def alternatives(self, choice: _Choice, by: str) -> tuple[RegionAdvice, ...]:
+        """Return the best start in each region, and why others are left out; the cheapest one is the same in all."""
+        found = []
+        for basis in self.bases:
+            forecast = self.forecasts.get(basis.region)
+            if forecast is None:
+                yearly = basis.yearly_gco2e_per_kwh
+                found.append(RegionAdvice(basis.region, None, yearly, self.kg(yearly), problem=basis.problem))
+                continue
+            sums = self._expected(forecast)
+            start, saving = choice.start, None
+            total = float(sums[start])
+            if by != "cost":
+                start = _earliest_least(sums)
+                saving, _ = self._saving([forecast], start, float(sums[start]))
+                total = float(self._expected(next(iter(self.forecasts.values())))[0]) * (1.0 - saving.point)
+            intensity = total / float(self.length.hours.mean())
+            mass, cost = self.kg(intensity), self.cost_usd(start)
+            when = time_of(self.start_h(start))
+            found.append(RegionAdvice(basis.region, when, intensity, mass, cost, saving, self.hours(forecast)))
         return tuple(found)
 
     def hours(self, forecast: IntensityForecast) -> tuple[IntensityHour, ...]:
@@ -470,106 +476,51 @@ class _Search:
             found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
         return tuple(found)
 
-    def _start_now(self, known: _Known, why: str) -> StartAdvice:
-        """Return the advice to start now, since nothing is known of later."""
-        here = known.bases[0]
-        advice = self._advice(here.region, 0, None, None, "", is_here=True)
-        yearly = here.yearly_gco2e_per_kwh
-        return replace(advice, reason=f"Start now: {why}.", **self._emitted(yearly, yearly))
+    def start_h(self, start: int) -> float:
+        """Return a start in hours since the epoch."""
+        return math.floor(self.now_h) + float(self.starts[start])
 
-    def _kg(self, intensity: float | None) -> float | None:
+    def kg(self, intensity: float | None) -> float | None:
+        """Return what the run emits at a mean intensity."""
         return None if self.energy_kwh is None or intensity is None else self.energy_kwh * intensity / GRAMS_PER_KG
 
-    def _emitted(self, then: float | None, now: float | None) -> dict[str, Any]:
-        """Return the fields of an advice that tell mean intensities, and what they come to."""
-        return {
-            "intensity_gco2e_per_kwh": then,
-            "intensity_now_gco2e_per_kwh": now,
-            "emissions_kgco2e": self._kg(then),
-            "emissions_now_kgco2e": self._kg(now),
-        }
+    def _paid(self, start: int) -> Array:
+        """Return what a kW costs over each duration from a start, to the minute; NaN where a price is not known."""
+        paid = []
+        for duration_h in self.length.hours.tolist():
+            begin, end = time_of(self.start_h(start)), time_of(self.start_h(start) + duration_h)
+            mean = None if self.tariff is None else self.tariff.mean_usd_per_kwh(begin, end)
+            paid.append(math.nan if mean is None else mean * duration_h)
+        return np.array(paid)
 
-    def _advice(
-        self,
-        region: str | None,
-        start: int,
-        saving: Estimate | None,
-        probability: float | None,
-        what: str,
-        *,
-        is_here: bool,
-    ) -> StartAdvice:
-        """Return an advice without its emissions."""
-        start_h = math.floor(self.now_h) + float(self.starts[start])
-        is_worth = (
-            saving is not None
-            and probability is not None
-            and saving.point >= self.least_saving
-            and probability >= self.least_probability
-        )
-        reason = ""
-        if saving is not None and probability is not None:
-            reason = self._reason(start, saving, probability, is_worth, what, is_here=is_here)
-        return StartAdvice(
-            time_of(start_h),
-            (start_h - self.now_h) * SECONDS_PER_HOUR,
-            region,
-            None,
-            None,
-            self._cost_usd(start_h),
-            None,
-            saving,
-            is_worth,
-            reason,
-            probability,
-            cost_now_usd=self._cost_usd(self.now_h),
-        )
-
-    def _prices(self, first_hour: int, ahead_h: float) -> WindowMeans:
-        """Return the mean price of each hour from one on; NaN where it is not known."""
-        hours = range(first_hour, first_hour + math.ceil(ahead_h))
-        return WindowMeans(np.array([[self._price_of(hour) for hour in hours]]))
-
-    def _price_of(self, hour: int) -> float:
-        if isinstance(self.price, Tariff):
-            mean = self.price.mean_usd_per_kwh(time_of(hour), time_of(hour + 1))
-            return math.nan if mean is None else mean
-        if callable(self.price):
-            parts = [self.price(time_of(hour + i / _PRICES_AN_HOUR)) for i in range(_PRICES_AN_HOUR)]
-            return math.fsum(math.nan if part is None else float(part) for part in parts) / _PRICES_AN_HOUR
-        return math.nan if self.price is None else self.price
-
-    def _cost_usd(self, start_h: float) -> float | None:
+    def cost_usd(self, start: int) -> float | None:
         """Return what the electricity costs from a start, expected over the durations of the run."""
-        if self.price is None or self.energy_kwh is None:
+        if self.energy_kwh is None:
             return None
-        first = math.floor(start_h)
-        prices = self._prices(first, start_h - first + float(self.length.hours.max()))
-        paid = self.length.expected_sum(prices, np.array([start_h - first]))[0, 0]
-        return float(self.energy_kwh * paid / self.length.hours.mean()) if math.isfinite(paid) else None
+        cost = self.energy_kwh * float(self._paid(start).mean() / self.length.hours.mean())
+        return round(cost, 12) if math.isfinite(cost) else None
 
-    def _reason(
-        self, start: int, saving: Estimate, probability: float, is_worth: bool, what: str, *, is_here: bool
-    ) -> str:
+    def reason(self, choice: _Choice, saving: Estimate, by: str, least_saving: float, least_probability: float) -> str:
         """Return why waiting is worth it, or not."""
-        wait = float(self.starts[start] - self.starts[0])
-        wait_text = f"{wait:.0f} h" if wait >= 1 else f"{60 * wait:.0f} min"
-        waiting = f"waiting {wait_text}" if wait else "starting elsewhere"
+        what = "cost" if by == "cost" else "CO2e"
+        wait_h = float(self.starts[choice.start] - self.starts[0])
+        wait_text = f"{wait_h:.0f} h" if wait_h >= 1 else f"{60 * wait_h:.0f} min"
+        saves = f"waiting {wait_text} saves" if wait_h else "starting elsewhere saves"
         span = f"{saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"
-        if is_worth:
-            sure = f"saves anything with a probability of {probability:.0%}"
-            return f"Worth {'waiting' if wait else 'it'}: {waiting} saves {span}, and {sure}."
-        if start == 0 and is_here:
-            return f"Not worth waiting here: {self._why_now(what)}."
-        if saving.point < self.least_saving:
-            least = f"{self.least_saving:.0%}"
+        if saving.point >= least_saving and choice.probability >= least_probability:
+            worth = "Worth waiting" if wait_h else "Worth it"
+            return f"{worth}: {saves} {span}, and saves anything with a probability of {choice.probability:.0%}."
+        if choice.start == 0 and choice.is_here:
+            why = self._why_now(what)
+        elif saving.point < least_saving:
+            least = f"{least_saving:.0%}"
             if f"{saving.point:z.0%}" == least:
                 span = f"{saving.point:z.1%}{span.removeprefix(least)}"  # 4.8%, which is less than 5%
-            return f"Not worth waiting here: {waiting} saves {span}, less than {least}."
-        return (
-            f"Not worth waiting here: {waiting} saves {span}, but anything at all only with a probability of "
-            f"{probability:.0%}, less than {self.least_probability:.0%}."
-        )
+            why = f"{saves} {span}, less than {least}"
+        else:
+            only = f"but anything at all only with a probability of {choice.probability:.0%}"
+            why = f"{saves} {span}, {only}, less than {least_probability:.0%}"
+        return f"Not worth waiting here: {why}."
 
     def _why_now(self, what: str) -> str:
         """Return why no later start is better."""

@@ -177,16 +177,32 @@ def test_the_cleaner_region_is_chosen():
 
 
 def test_the_cheapest_start_goes_by_the_price_of_the_hour():
-    def price(when):
-        return 0.32 if 17 <= when.hour < 21 else 0.20
-
+    price = parse_tariff("base 0.20; peak 0.32 17-21", UTC)
     found = advice(by="cost", price_usd_per_kwh=price, energy_kwh=10.0)
     assert found.start_utc.hour >= 21 or found.start_utc.hour <= 13
     assert found.cost_usd == pytest.approx(2.0)
     assert found.saving.point == pytest.approx(1 - 0.20 / ((3 * 0.32 + 0.20) / 4))
     assert advice(price_usd_per_kwh=0.25, energy_kwh=10.0).cost_usd == pytest.approx(2.5)
-    with pytest.raises(UsageError, match="price"):
-        advice(by="cost")
+    for price in (None, 0.25):
+        with pytest.raises(UsageError, match="price"):
+            advice(by="cost", price_usd_per_kwh=price)
+
+
+def test_the_minutes_that_a_run_lies_in_each_price_are_counted():
+    price = parse_tariff("base 0.30; dear 0.50 18-18:30", UTC)
+    assert advice(duration=0.5, price_usd_per_kwh=price, energy_kwh=10.0).cost_now_usd == pytest.approx(5.0)
+    assert advice(duration=1, price_usd_per_kwh=price, energy_kwh=10.0).cost_now_usd == pytest.approx(4.0)
+
+
+def test_a_price_below_zero_is_one_and_not_nothing():
+    noon = parse_tariff("base 0.20; noon -0.05 12-16", UTC)
+    found = advice(by="cost", price_usd_per_kwh=noon, energy_kwh=10.0)
+    assert found.start_utc.hour == 12 and found.cost_usd == pytest.approx(-0.5) and found.is_worth_waiting
+    assert found.saving.point == pytest.approx(1.25)
+    paid = parse_tariff("base -0.01; noon -0.05 12-16", UTC)
+    found = advice(by="cost", price_usd_per_kwh=paid, energy_kwh=10.0)
+    assert found.start_utc.hour == 12 and found.is_worth_waiting and found.cost_now_usd == pytest.approx(-0.1)
+    assert not advice(by="cost", price_usd_per_kwh=parse_tariff("base 0", UTC)).is_worth_waiting
 
 
 def test_a_file_is_an_intensity(tmp_path):
@@ -254,12 +270,3 @@ def test_starts_that_cost_the_same_save_nothing_not_even_a_rounding_error():
     found = advice(by="cost", price_usd_per_kwh=tariff, now=NOW - timedelta(hours=8), slack_h=30, energy_kwh=3.0)
     assert (found.saving.point, found.saving.lower, found.saving.upper) == (0.0, 0.0, 0.0)
     assert found.probability_of_saving == 0.0 and "saves 0% of the cost expected (0% to 0%)" in found.reason
-
-
-def test_a_price_that_a_function_does_not_know_is_no_zero():
-    def price(when: datetime) -> float | None:
-        return None if when.hour == 2 else 0.3 if when.hour > 17 else 0.2
-
-    found = advice(by="cost", price_usd_per_kwh=price, slack_h=30, energy_kwh=3.0)
-    hours = {(found.start_utc + timedelta(hours=n)).hour for n in range(4)}
-    assert found.saving.point > 0.2 and 2 not in hours

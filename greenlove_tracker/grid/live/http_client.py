@@ -169,9 +169,13 @@ class HttpClient:
             from urllib3 import Retry
         host = urlsplit(url).hostname
         again = Retry(
-            1, connect=0, read=False, status_forcelist=_ONCE_MORE, respect_retry_after_header=False,
+            1,
+            connect=0,
+            read=False,
+            status_forcelist=_ONCE_MORE,
+            respect_retry_after_header=False,
             raise_on_status=False,
-        )  # fmt: skip
+        )
         # No error is chained: those of requests hold the address with its query, and so may hold a token.
         try:
             with requests.Session() as session:

@@ -62,12 +62,19 @@ class CsvIntensity:
         source = f"{self._path.name}, given by the user"
         points = [
             IntensityPoint(
-                stretch.value, stretch.start_utc, stretch.end_utc, self.name, source, "", Scope.NOT_STATED, kind,
+                stretch.value,
+                stretch.start_utc,
+                stretch.end_utc,
+                self.name,
+                source,
+                "",
+                Scope.NOT_STATED,
+                kind,
                 stretch.start_utc,
             )
             for stretch in series
             if stretch.value is not None
-        ]  # fmt: skip
+        ]
         return columns, tuple(points)
 
     def covers(self, place: GridPlace) -> bool:
@@ -196,8 +203,15 @@ class MockIntensity:
         source, kind = "MOCK: invented figures, of no grid", PointKind.MOCK
         return tuple(
             IntensityPoint(
-                mock_gco2e_per_kwh(hour), hour, hour + _HOUR, self.name, source, "mock", Scope.NOT_STATED, kind,
+                mock_gco2e_per_kwh(hour),
+                hour,
+                hour + _HOUR,
+                self.name,
+                source,
+                "mock",
+                Scope.NOT_STATED,
+                kind,
                 self._now(),
             )
             for hour in hours
-        )  # fmt: skip
+        )
