@@ -220,7 +220,7 @@ def test_a_training_that_ended_is_finished_whatever_becomes_of_its_script():
         done = greenlove("train.py", f"{number:d}")
         assert (done.returncode, done.stdout) == (-number, "finished None None\n"), done.stderr
         run = max(read_logs("mine").runs, key=lambda run: run.text("started_at"))
-        assert len(read_logs("mine").runs) == n and not list(Path("greenlove_logs").glob("2*"))
+        assert len(read_logs("mine").runs) == n == len(read_logs("greenlove_logs").runs)  # of the start-up
         assert (run.summary.status, run.summary.epochs_done, run.problems) == ("finished", 1, [])
         assert run.has_summary is (number == signal.SIGTERM)
     assert run.summary.duration_s > 0.2
@@ -371,7 +371,7 @@ def test_torchrun_ranks_share_one_run():
 def test_what_a_script_gives_its_tracker_holds_and_the_options_are_its_defaults():
     script = (
         "import os, time\nfrom greenlove_tracker import Tracker\nos.mkdir('below')\nos.chdir('below')\n"
-        "with Tracker(2, country='FR', pue=1.5, sim_gpu_w=100.0) as t:\n"
+        "with Tracker(2, country='FR', pue=1.5) as t:\n"
         "    for _ in range(2):\n        t.epoch_start(); time.sleep(0.1); t.epoch_end()\n"
         "print(t.summary.epochs_done, t.summary.pue)\n"
     )
@@ -381,9 +381,6 @@ def test_what_a_script_gives_its_tracker_holds_and_the_options_are_its_defaults(
     run = only_run()
     assert (run.text("country"), run.summary.project, run.summary.pue) == ("FR", "mine", 1.5)
     assert run.carbon_intensity.value == pytest.approx(56, abs=1) and run.electricity_price is not None
-    assert [epoch.energy.gpu_kwh * 3.6e6 / epoch.duration_s for epoch in run.epochs] == pytest.approx(
-        [100.0] * 2, rel=0.1
-    )
     assert run.epochs[0].emissions_gco2e == pytest.approx(
         run.epochs[0].energy.total_kwh * 1.5 * run.carbon_intensity.value
     )

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -186,27 +185,6 @@ class RunWriter:
         self._guarded(self._info, lambda: write_atomically(run_dir / self._info, head))
         self._append(self._info, head if self.unwritten else b"")
         self._append(self._epochs, log_lines([self._columns]))
-
-    def move(self, run_dir: Path) -> None:
-        """Go on in another directory, which is empty.
-
-        Raises:
-            LogDirError: where the files cannot be brought there.
-        """
-        self.sync()
-        try:
-            for file in self._files.values():
-                file.close()
-            for path in self.run_dir.iterdir():
-                shutil.move(path, run_dir)
-            self.run_dir.rmdir()
-        except OSError as error:
-            raise LogDirError(
-                f"cannot move the run to {run_dir.parent}: {error.strerror}", argument="log_dir"
-            ) from error
-        self.run_dir, self._files = run_dir, {name: AppendFile(run_dir / name) for name in self._files}
-        for name in self._files:
-            self._append(name, b"")
 
     def write_row(self, row: Row) -> None:
         """Append a row; once, where it is given again because a handler of the training's raised meanwhile."""

@@ -1,17 +1,15 @@
-"""Hands what happens in a run to its exporters: each has a thread of its own, and nothing waits for one that hangs.
+"""Hands what happens in a run to its exporters, on one thread of theirs, so that the training waits for none.
 
-Rows that an exporter is too slow for are left out, the oldest first; what the run consumed so far stands in each of
-those that follow.
+Rows that they are too slow for are left out, the oldest first; what the run consumed so far stands in each of those
+that follow.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from queue import Empty, SimpleQueue
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.forks import forks_wait, start_thread
@@ -29,12 +27,11 @@ from greenlove_tracker.tracker.exporters import (
     RunEnded,
 )
 from greenlove_tracker.tracker.part import RunPart, RunParts
-from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunMode, RunState
 from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
 _DELIVER_S = 1.0
-_MOST_PENDING = 10_000  # events that wait for an exporter
+_MOST_PENDING = 10_000  # events that wait for the exporters
 # Lines of run.csv that are shown to a service: nothing of the user, the command, the host or the job.
 _FACTS = (
     "greenlove_version",
@@ -78,32 +75,27 @@ class RunExporters(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        state = run.state
         # Nothing is told before an epoch is under way: by then the script has begun its own run of the service, where
-        # it has one, and the run of a script that makes trackers is known to be around theirs. A command has none.
-        self._held: list[ExportEvent] | None = None if state.mode is RunMode.COMMAND else []
-        self._has_ended = False
-        self._totals = _Totals(state)
-        self._position = 0
-        self._deliveries = [_Delivery(exporter, self._describe, state, run.recorder) for exporter in state.exporters]
-
-    def started(self) -> None:
-        """Give each a thread; without a background ``tick()`` delivers."""
-        for delivery in self._deliveries if self._state.in_background else ():
-            delivery.start_thread()
+        # it has one, and the run of a script that makes a tracker is that tracker's. A command has no epochs.
+        self._is_underway = run.state.mode is RunMode.COMMAND
+        self._events: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
+        self._ending: RunEnded | None = None
+        self._exporters: list[Exporter] | None = None  # once they are started; those that failed are left out
+        self._calling = ""  # the name of the exporter that works
+        self._totals = _Totals(run.state)
+        self._has_thread = False
+        self._is_due, self._is_done = threading.Event(), threading.Event()
 
     def row(self, row: Row) -> None:
         """Tell of a row."""
-        if self._deliveries:
-            event = self._totals.add(row, self._position)
-            self._position = event.position
-            self._put(event, is_underway=row.epoch is not None)
+        self._is_underway = self._is_underway or row.epoch is not None
+        if self._state.exporters:
+            self._put(self._totals.add(row))
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
         """Tell of a forecast."""
-        if self._deliveries:
-            position = issued.steps_done if _is_in_steps(self._state) else self._position
-            self._put(ForecastIssued(issued, position, self._state.clock.utc_s()))
+        position = issued.steps_done if _is_in_steps(self._state) else self._totals.position
+        self._put(ForecastIssued(issued, position, self._state.clock.utc_s()))
 
     def metric_logged(self, record: MetricRecord) -> None:
         """Tell of a metric that the user logged."""
@@ -112,56 +104,99 @@ class RunExporters(RunPart):
 
     def tick(self) -> None:
         """Hand over what there is where that is not done in the background."""
-        for delivery in () if self._state.in_background else self._deliveries:
-            delivery.deliver([])
+        if not self._state.in_background:
+            self._deliver()
 
     def ended(self, ending: RunEnded) -> None:
         """Tell of the end, without waiting."""
-        if not self._has_ended:  # with the training, and its script went on
-            self._has_ended = True
-            self._release()
-            for delivery in self._deliveries:
-                delivery.put(ending)
-
-    def replaced(self) -> None:
-        """Tell nothing: the script has exporters of its own."""
-        for delivery in self._deliveries:
-            delivery.put(None)
+        if self._ending is None:  # else with the training, and its script went on
+            self._ending = ending
+            self._hurry()
 
     def wait(self, limit_s: float) -> None:
-        """Wait until everything has been handed over."""
-        until_s = time.monotonic() + limit_s
+        """Wait until everything has been handed over; only once."""
         self.tick()
-        for delivery in self._deliveries:
-            delivery.wait(until_s, limit_s)
-
-    def _put(self, event: ExportEvent, *, is_underway: bool = True) -> None:
-        if self._held is not None:
-            self._held.append(event)
-            if is_underway:
-                self._release()
+        if not self._state.exporters or self._is_done.is_set() or self._is_done.wait(limit_s):
             return
-        for delivery in self._deliveries:
-            delivery.put(event)
+        self._is_done.set()
+        name = self._calling or "the exporters"
+        self._warn(f"{name} did not finish within {limit_s:g} s of the run's end, and may lack a part; the log has all")
 
-    def _release(self) -> None:
-        held, self._held = self._held or (), None
-        for event in held:
-            self._put(event)
+    def _put(self, event: ExportEvent) -> None:
+        if len(self._events) == _MOST_PENDING and self._state.exporters:
+            self._warn("exporters are slower than the run: rows are left out there, the oldest first; the log has all")
+        self._events.append(event)
+        if self._is_underway and self._exporters is None:
+            self._hurry()  # what the script has made active may be gone soon
+
+    def _hurry(self) -> None:
+        """Hand over at once, on a thread that begins with the first; without a background ``tick()`` does so."""
+        if self._state.in_background and self._state.exporters and not self._has_thread:
+            self._has_thread = True
+            if (error := start_thread("greenlove-exporters", self._work)) is not None:
+                self._is_done.set()
+                self._warn(f"nothing is exported: there is no thread to be had ({error})")
+        self._is_due.set()
+
+    def _work(self) -> None:
+        while not self._is_done.is_set():
+            self._is_due.wait(_DELIVER_S)
+            self._deliver()
+            if self._ending is None:
+                self._is_due.clear()
+
+    def _deliver(self) -> None:
+        """Hand over what there is by now; nothing too, since exporters count on being called."""
+        with self._state.lock:
+            ending = self._ending
+            if self._is_done.is_set() or not (self._is_underway or ending):
+                return
+            events = list(self._events)
+            self._events.clear()
+            run = self._describe()
+        if self._exporters is None:
+            self._exporters = list(self._state.exporters)
+            self._call_each(lambda exporter: self._start(exporter, run))
+        self._call_each(lambda exporter: exporter.export(events))
+        if ending is not None:
+            self._call_each(lambda exporter: exporter.end(ending))
+            self._is_done.set()
+
+    def _call_each(self, call: Callable[[Exporter], None]) -> None:
+        for exporter in list(self._exporters or ()):
+            self._calling = type(exporter).__name__.removesuffix("Exporter")
+            try:
+                if not self._is_done.is_set():
+                    call(exporter)
+            except Exception as error:  # of somebody else's service, which is no reason to end a training
+                self._exporters = [other for other in self._exporters or () if other is not exporter]
+                reason = str(error) if isinstance(error, GreenloveError) else repr(error)
+                self._warn(f"{self._calling} failed, and is left out from now on; the log has all: {reason}")
+        self._calling = ""
+
+    def _start(self, exporter: Exporter, run: ExportedRun) -> None:
+        with self._state.lock:
+            self._recorder.begin_loading()
+        try:
+            with forks_wait:
+                exporter.start(run)
+        finally:
+            with self._state.lock:
+                self._recorder.end_loading()
+
+    def _warn(self, message: str) -> None:
+        self._state.warn_once.warn(message, message)
 
     def _describe(self) -> ExportedRun:
-        state = self._state
-        with state.lock:
-            fields = dict(self._writer.fields)
+        state, fields = self._state, self._writer.fields
         facts = {n.replace(".", "_"): fields[n].value for n in _FACTS if n in fields and fields[n].value}
         if "intensity_order" in facts:  # what stands in run.csv then counts only where no service answers
             facts = {name: value for name, value in facts.items() if not name.startswith("carbon_intensity")}
-        run_dir = state.run_dir
         return ExportedRun(
             state.factors.run_id,
             state.factors.project,
-            run_dir.parent,
-            run_dir,
+            state.run_dir.parent,
+            state.run_dir,
             state.started_utc_s,
             _is_in_steps(state),
             facts,
@@ -174,32 +209,37 @@ def _is_in_steps(state: RunState) -> bool:
 
 
 class _Totals:
-    """The consumption of a run and its open epoch so far."""
+    """The consumption of the open epoch so far, and the place of the last row.
+
+    Attributes:
+        position: of the last row.
+    """
 
     def __init__(self, state: RunState) -> None:
-        self._state, self._epoch = state, 0
-        self._of_run, self._of_epoch = self._none(), self._none()
+        self._state, self._epoch, self.position = state, 0, 0
+        self._of_epoch = self._none()
 
-    def add(self, row: Row, last_position: int) -> RowWritten:
-        """Add a row, and return the event of it."""
+    def add(self, row: Row) -> RowWritten:
+        """Add a row, which is in the run's totals already, and return the event of it."""
         alone, of_row = replace(row, gap_before_s=0.0, gap_before=UNKNOWN_ENERGY), self._none()
         of_row.add(alone)
-        self._of_run.add(row)
-        position, of_epoch = last_position, None
+        of_run, of_epoch = self._state.row_totals, None
         if row.epoch is not None:
             if row.epoch != self._epoch:
                 self._epoch, self._of_epoch = row.epoch, self._none()
             self._of_epoch.add(alone)
-            position, of_epoch = row.epoch, self._consumption(self._of_epoch, is_whole=True)
+            self.position, of_epoch = row.epoch, self._consumption(self._of_epoch, is_whole=True)
+        if _is_in_steps(self._state):
+            self.position = of_run.counts.steps or 0
         return RowWritten(
             row.kind,
             row.epoch,
-            self._of_run.counts.steps or 0 if _is_in_steps(self._state) else position,
+            self.position,
             self._state.clock.utc_s(),
             self._consumption(of_row, is_whole=True),
             of_epoch,
-            self._consumption(self._of_run, is_whole=False),
-            self._of_run.epochs_done,
+            self._consumption(of_run, is_whole=False),
+            of_run.epochs_done,
         )
 
     def _none(self) -> RowTotals:
@@ -222,102 +262,3 @@ class _Totals:
             rates.cost(duration_s, energy_kwh, state.gpu_count)[0],
             None if metered_kwh is None else w_from_kwh_s(metered_kwh, duration_s),
         )
-
-
-class _Delivery:
-    """The events that one exporter is still to be told, and the thread that tells it.
-
-    Args:
-        exporter: of the user or ours.
-        describe: returns the run.
-        state: of the run.
-        recorder: notes that the exporter's libraries are being loaded beside the training.
-    """
-
-    def __init__(
-        self, exporter: Exporter, describe: Callable[[], ExportedRun], state: RunState, recorder: Recorder
-    ) -> None:
-        self._exporter, self._describe, self._state, self._recorder = exporter, describe, state, recorder
-        self.name = type(exporter).__name__.removesuffix("Exporter")
-        self._told: SimpleQueue[ExportEvent | RunEnded | None] = SimpleQueue()  # None: it is told nothing more
-        self._is_started = self._is_left_out = False
-        self._is_closed, self._is_done = threading.Event(), threading.Event()
-
-    def start_thread(self) -> None:
-        """Hand over in the background from now on."""
-        if (error := start_thread(f"greenlove-{self.name}", self._work)) is not None:
-            self._leave_out(error)
-
-    def put(self, event: ExportEvent | RunEnded | None) -> None:
-        """Note an event; it costs the run next to nothing."""
-        if self._told.qsize() >= _MOST_PENDING:
-            with contextlib.suppress(Empty):  # it has been faster after all
-                self._told.get_nowait()
-            self._warn(
-                "slow", "is slower than the run: rows are left out there, the oldest first; the log has them all"
-            )
-        self._told.put(event)
-        if event is None or isinstance(event, RunEnded):
-            self._is_closed.set()
-
-    def wait(self, until_s: float, limit_s: float) -> None:
-        """Wait until all is handed over, or until that time by ``time.monotonic()``; only once."""
-        if not self._is_left_out and not self._is_done.wait(max(0.0, until_s - time.monotonic())):
-            self._is_left_out = True
-            self._warn(
-                "end", f"did not finish within {limit_s:g} s of the run's end, and may lack a part; the log is complete"
-            )
-
-    def _work(self) -> None:
-        while not self._is_done.is_set():
-            told = list[ExportEvent | RunEnded | None]()
-            with contextlib.suppress(Empty):  # the first at once: what the script has made active may be gone soon
-                told.append(self._told.get(timeout=_DELIVER_S))
-            self.deliver(told)
-            if told:
-                self._is_closed.wait(_DELIVER_S)
-
-    def deliver(self, told: list[ExportEvent | RunEnded | None]) -> None:
-        """Hand over these and all that are noted by now; nothing too, since exporters count on being called."""
-        if self._is_done.is_set():
-            return
-        with contextlib.suppress(Empty):
-            while True:
-                told.append(self._told.get_nowait())
-        events = [event for event in told if not (event is None or isinstance(event, RunEnded))]
-        ending = next((event for event in told if isinstance(event, RunEnded)), None)
-        is_cancelled = None in told
-        try:
-            if not (is_cancelled or self._is_left_out):
-                if told:
-                    self._start()
-                if self._is_started:
-                    self._exporter.export(events)
-                if ending is not None:
-                    self._exporter.end(ending)
-        except Exception as error:  # of somebody else's service, which is no reason to end a training
-            self._leave_out(error)
-        if is_cancelled or ending is not None:
-            self._is_done.set()
-
-    def _start(self) -> None:
-        if self._is_started:
-            return
-        self._is_started = True
-        with self._state.lock:
-            self._recorder.begin_loading()
-        try:
-            with forks_wait:
-                self._exporter.start(self._describe())
-        finally:
-            with self._state.lock:
-                self._recorder.end_loading()
-
-    def _leave_out(self, error: Exception) -> None:
-        self._is_left_out = True
-        self._is_done.set()
-        reason = str(error) if isinstance(error, GreenloveError) else repr(error)
-        self._warn("failed", f"failed, and is left out from now on; the log is complete without it: {reason}")
-
-    def _warn(self, kind: str, message: str) -> None:
-        self._state.warn_once.warn(f"exporter {self.name} {kind}", f"{self.name} {message}")

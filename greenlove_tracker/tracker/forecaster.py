@@ -63,8 +63,7 @@ class RunForecaster(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        plan, continues = run.state.plan, run.state.settings.continues
-        self._progress = ProgressLog(is_resumed=bool(continues) or (plan is not None and plan.is_resumed))
+        self._progress = ProgressLog(self._is_resumed)
         self._rule: StoppingRule | None = None  # that may end the training early
         self._stop_values: dict[int, float] = {}  # of its metric, by the number of the epoch that each belongs to
         self._has_several_values = False  # more than one was logged in an epoch, and they differ
@@ -75,6 +74,10 @@ class RunForecaster(RunPart):
         self._awaits_gap = False  # the last forecast assumes what comes at the end of an epoch, and another will know
         self._cannot_load = False
         self._next_s = 0.0  # the next forecast is made then, unless somebody asks
+
+    def _is_resumed(self) -> bool:
+        plan = self._state.plan  # a tracker of the script brings it
+        return bool(self._state.settings.continues) or (plan is not None and plan.is_resumed)
 
     def row(self, row: Row) -> None:
         """Add it to what forecasts are made from."""

@@ -36,11 +36,7 @@ class IntensityWatch(RunPart):
             sources = sources_text(sources_of(self._state.row_totals.sources))
             self._writer.write_fields([Field("intensity_sources", sources)])
 
-    def replaced(self) -> None:
+    def ended(self, ending: RunEnded) -> None:
         """Ask no more."""
         if self._live is not None:
             self._live.close()
-
-    def ended(self, ending: RunEnded) -> None:
-        """Ask no more."""
-        self.replaced()

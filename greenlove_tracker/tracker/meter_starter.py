@@ -149,16 +149,8 @@ class MeterStarter(RunPart):
             return "the meter could not start"
         return "nothing was metered" if self._is_settled.is_set() else "the run ended before the meter was up"
 
-    def replaced(self) -> None:
-        """Stop the meter: the script has another one."""
-        self._recorder.detach_meter(Flag.METER_STARTING)
-        self._release()
-
     def ended(self, ending: RunEnded) -> None:
         """Stop the meter, now or as soon as it has come up."""
-        self._release()
-
-    def _release(self) -> None:
         self._is_released = True
         if self._is_settled.is_set():
             self._stop()

@@ -53,9 +53,6 @@ class RunPart:
     def between_epochs(self) -> None:
         """Stop the training if need be, on its own thread: what this raises goes through to it."""
 
-    def replaced(self) -> None:
-        """Let go: another part of this kind begins in its place, and hears of all rows; locked."""
-
     def ending(self) -> None:
         """Write what is left: the last row is made, and the log is open still; locked."""
 
@@ -102,17 +99,6 @@ class RunParts:
     def get(self, kind: type[_Kind]) -> _Kind:
         """Return the part of this kind, for a question to it."""
         return next(part for part in self._parts if isinstance(part, kind))
-
-    def renew(self, kind: type[RunPart], rows: Sequence[Row]) -> None:
-        """Begin the part of this kind again, of a state that has changed; the lock is held."""
-        old = self.get(kind)
-        old.replaced()
-        new = self._parts[self._parts.index(old)] = kind(self)
-        self._hearers.clear()
-        self.marks = None
-        for row in rows:
-            new.row(row)
-        new.started()
 
     def hearers(self, told: Callable[..., None]) -> Sequence[RunPart]:
         """Return the parts that override this method of ``RunPart``."""

@@ -183,14 +183,14 @@ class ProgressLog:
     """Adds up epochs or steps, and the gaps between them, as rows are finished.
 
     Args:
-        is_resumed: an earlier run did a part of the training, and maybe of the first epoch here: it is no measure of
-            the others.
+        is_resumed: tells whether an earlier run did a part of the training, and maybe of the first epoch here: it is
+            no measure of the others.
 
     Attributes:
         steps_of_first_epoch: once it has ended; None before, and where none were counted.
     """
 
-    def __init__(self, *, is_resumed: bool = False) -> None:
+    def __init__(self, is_resumed: Callable[[], bool] = lambda: False) -> None:
         self._is_resumed = is_resumed
         self.steps_of_first_epoch: int | None = None
         self._epochs: list[Block] = []  # those that were followed by another, so that the gap behind them is known
@@ -217,7 +217,7 @@ class ProgressLog:
     @property
     def _may_be_part(self) -> bool:
         """True where the last epoch is the first of a run that resumes: nobody can tell how much of one it is."""
-        return self._is_resumed and self._n_epochs == 1
+        return self._n_epochs == 1 and self._is_resumed()
 
     @property
     def has_power(self) -> bool:
@@ -356,7 +356,7 @@ class ProgressLog:
 
     def _in_parts(self, epochs: list[Block]) -> list[Block]:
         """Return the blocks, the first epochs in parts while there are no others, where their steps tell."""
-        if not any(self._parts) or self._is_resumed or not len(epochs) == self._n_epochs == len(self._parts):
+        if not any(self._parts) or self._is_resumed() or not len(epochs) == self._n_epochs == len(self._parts):
             return epochs
         result: list[Block] = []
         for epoch, parts in zip(epochs, self._parts, strict=True):

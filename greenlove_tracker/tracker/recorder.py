@@ -419,9 +419,9 @@ class Recorder:
         """The end of the last row, by both clocks."""
         return self._boundary.perf_s, self._boundary.utc_s
 
-    def change_terms(self, epochs_before: int, grams_per_kwh: float, rates: RatesInForce | None) -> None:
+    def change_terms(self, epochs_before: int, grams_per_kwh: float) -> None:
         """Count epochs and emissions otherwise from now on; no epoch has begun."""
-        self._epochs_before, self._grams_per_kwh, self._rates = epochs_before, grams_per_kwh, rates
+        self._epochs_before, self._grams_per_kwh = epochs_before, grams_per_kwh
 
     def finish(self) -> None:
         """Close the open epoch as unfinished and write the tail; once."""

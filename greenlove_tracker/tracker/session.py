@@ -43,7 +43,6 @@ from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
-from greenlove_tracker.tracker.intensity_watch import IntensityWatch
 from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields, wait_before
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
@@ -75,8 +74,17 @@ _MAKE_ROWS = {"greenlove_tracker.tracker.recorder", "greenlove_tracker.logs.writ
 _END_S = 20.0  # the end of a run waits so long for what its parts still do,
 _TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run` for processes that its script or command starts
-# Settings that describe hardware: with others, another meter is needed.
+# Settings that describe hardware, and those that what is known of rates by time goes by.
 _HARDWARE = ("cpu_tdp_w", "ram_w", "sim_cpu_tdp_w", "sim_cpu_util", "sim_gpu_w", "sim_gpu_util", "sim_gpu_count")
+_RATES = (
+    "country",
+    "pue",
+    "intensity",
+    "intensity_urls",
+    "carbon_intensity_gco2e_per_kwh",
+    "electricity_price_usd_per_kwh",
+    "electricity_tariff",
+)
 _READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
 
 
@@ -199,9 +207,8 @@ class Session:
         if launch is not None:
             self._extra_fields.append(Field("part_of", launch.run_dir.name))
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
-        has_rates = rates is not None or mode is RunMode.RUNNER  # whose script may ask for them yet
         self.writer = writer.RunWriter(
-            run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=has_rates
+            run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=rates is not None
         )
         self._n_rows = 0
         self.recorder = Recorder(
@@ -612,81 +619,61 @@ class Session:
         return self.state.has_tracker or self.recorder.epochs_begun > 0
 
     def can_be_taken_over(self, settings: Settings, clock: Clock | None) -> bool:
-        """Return True where a tracker of the script may go on with this run; else it begins another one."""
-        has_own_clock = clock is not None and clock is not self.state.clock
-        return not (self._has_trained or has_own_clock) and (self._is_here(settings) or self._world_size <= 1)
+        """Return True where a tracker of the script may go on with this run; else it begins another one.
 
-    def _is_here(self, settings: Settings) -> bool:
-        return self.state.is_part_of_other or Path(settings.log_dir).absolute() == self.run_dir.parent
+        Meter, directory and what rates are by time stay those that the run began with.
+        """
+        begun = self.launch.settings if self.launch is not None else settings
+        by_time = _RATES if settings.intensity or self.state.rates_in_force is not None else ("electricity_tariff",)
+        is_same = all(getattr(settings, name) == getattr(begun, name) for name in (*_HARDWARE, *by_time))
+        is_here = self.state.is_part_of_other or Path(settings.log_dir).absolute() == self.run_dir.parent
+        has_own_clock = clock is not None and clock is not self.state.clock
+        return is_same and is_here and not (self._has_trained or has_own_clock)
 
     def take_over(
         self,
         settings: Settings,
         plan: Plan,
         *,
-        meter: Meter | None = None,
         prior: Forecast | None = None,
         budget_actions: BudgetActions | None = None,
-        codecarbon_options: Mapping[str, Any] | None = None,
         exporters: Sequence[Exporter] = (),
-        intensity: IntensityFallbacks | None = None,
     ) -> None:
         """Go on as the run of a tracker that the script makes; what was until now is the start-up of its training.
 
         Args:
-            settings: of the tracker; they count for the whole run, but rows that have rates of their time keep those.
+            settings: of the tracker; they count for the whole run.
             plan: as of any run, and so are the others.
-            meter: in place of the one that is up, which goes on where its hardware is described alike.
             prior: as of any run.
             budget_actions: as of any run.
-            codecarbon_options: as of any run; they ask for another meter.
-            exporters: as of any run.
-            intensity: as of any run.
+            exporters: beside those that are named.
 
         Raises:
             UsageError: where something cannot be as the tracker asks for; the run goes on as it was.
         """
-        state, ranks, before = self.state, self.state.ranks, self.state.settings
+        state = self.state
         settings = with_found_country(settings, state.warn_once)
-        is_exported = ranks.rank == 0 and not state.is_part_of_other
-        exporters = [*exporters, *_exporters_in(settings, state.warn_once)] if is_exported else []
+        if not state.is_leading:
+            exporters = ()
+        elif settings.export == state.settings.export:
+            exporters = [*exporters, *state.exporters]
+        else:
+            exporters = [*exporters, *_exporters_in(settings, state.warn_once)]
         factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
-        rates = None
-        if ranks.carries_meter:
-            factors, rates = open_rates(settings, factors, state.clock, state.warn_once.warn, source=intensity)
-        if meter is None and (codecarbon_options or any(getattr(settings, n) != getattr(before, n) for n in _HARDWARE)):
-            meter = choose_meter(settings, ranks, state.clock, factors.carbon_intensity, codecarbon_options)
-        if not self._is_here(settings):
-            self._move(settings)
+        if state.rates_in_force is not None:
+            factors = replace(factors, electricity_price=state.factors.electricity_price)
         with self.tracked_call as recorder:
             self.run_parts.get(MeterStarter).tick()  # a reading is of the GPUs that are named by now
-            recorder.write_segment()  # with the rates of before
+            recorder.write_segment()
             self.run_parts.tell_rows()
-            said, rows = self._known_fields(Plan()), self.writer.rows()
+            said = self._known_fields(Plan())
             actions = budget_actions or BudgetActions()
-            state.adopt(settings, plan, factors, rates, actions, prior, exporters, rows)
-            recorder.change_terms(plan.first_epoch, state.grams_per_kwh, rates)
+            state.adopt(settings, plan, factors, actions, prior, exporters, self.writer.rows())
+            recorder.change_terms(plan.first_epoch, state.grams_per_kwh)
             known = self._known_fields(plan)
             gone = {field.name for field in said} - {field.name for field in known}
             self.writer.write_fields([*known, *(Field(name, "") for name in gone)])
-            for kind in (IntensityWatch, RunForecaster, RunExporters):
-                self.run_parts.renew(kind, rows)
-            if meter is not None:
-                state.take_meter(_watched(meter) if state.in_background else meter)
-                self.run_parts.renew(MeterStarter, rows)
         self._check_continued()
-
-    def _move(self, settings: Settings) -> None:
-        """Bring the run to another log directory.
-
-        Raises:
-            LogDirError: where that cannot be.
-        """
-        run_dir = make_run_dir(settings, Ranks(), self.state.started_utc_s, self.run_dir.name)
-        with self.state.lock:
-            self.writer.move(run_dir)
-            self.state.move(run_dir)
-        os.environ[RUN_DIR_VARIABLE] = str(run_dir)
 
     def end_training(self, status: RunStatus, exit_code: int | None) -> None:
         """End the run, as far as its tracker knows: under ``greenlove run`` the rest of the script is part of it."""
@@ -725,7 +712,7 @@ class Session:
         if not state.has_tracker and self.recorder.epochs_done:
             self.write_fields([Field("loops_seen", "epochs")])
         self.write_fields([Field("part_of", self.launch.run_dir.name)])
-        self.shows_final_screen = state.settings.verbose > 0
+        self.shows_final_screen = state.settings.verbose > 0 and self._has_trained
         self.finish(RunStatus.FINISHED)
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:

@@ -130,7 +130,6 @@ class RunState:
         settings: Settings,
         plan: Plan,
         factors: RunFactors,
-        rates_in_force: RatesInForce | None,
         budget_actions: BudgetActions,
         prior: Forecast | None,
         exporters: Sequence[Exporter],
@@ -138,7 +137,7 @@ class RunState:
     ) -> None:
         """Be the state of a tracker's run from now on, which has these rows."""
         self.settings, self.plan, self.factors, self.prior = settings, plan, factors, prior
-        self.rates_in_force, self.budget_actions = rates_in_force, budget_actions.with_settings(settings)
+        self.budget_actions = budget_actions.with_settings(settings)
         self.has_tracker, self.exporters, self._metered = True, exporters, UNKNOWN_ENERGY
         self.__post_init__()
         self.count_gpus(self.gpu_count, are_measured=self._are_gpus_measured)
@@ -148,14 +147,6 @@ class RunState:
     def end_training(self, status: RunStatus) -> None:
         """Note that its tracker has ended, while its script goes on."""
         self.training_status, self.is_training_over = status, True
-
-    def move(self, run_dir: Path) -> None:
-        """Take another directory, which the run is in by now."""
-        self.run_dir = run_dir
-
-    def take_meter(self, meter: Meter) -> None:
-        """Take another meter."""
-        self.meter = meter
 
     def take_plan(self, plan: Plan | None, source: str = "") -> None:
         """Take the length of the training, once that is known; None: it is not known any more."""
@@ -394,8 +385,8 @@ def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) ->
     )
 
 
-def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float, run_id: str = "") -> Path:
-    """Make the directory of a new run, or of that id, absolute: a script may change its working directory.
+def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
+    """Make the directory of a new run, absolute: a script may change its working directory.
 
     Raises:
         LogDirError: where the log directory cannot be written.
@@ -406,7 +397,7 @@ def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float, run_id: str = "
         raise LogDirError(f"cannot write logs to {settings.log_dir}: {error.strerror}") from error
     is_private = settings.private_logs
     if not ranks.launch_key:
-        return writer.create_run_dir(base, run_id or writer.new_run_id(utc_s), is_private=is_private)
+        return writer.create_run_dir(base, writer.new_run_id(utc_s), is_private=is_private)
     run_id = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
     return writer.create_run_dir(base, run_id, is_private=is_private, is_shared=True)
 

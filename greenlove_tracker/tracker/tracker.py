@@ -156,21 +156,17 @@ class Tracker:
         def begin() -> Session:
             merged = load_settings(given) if script is None else script.settings_for_tracker(given)
             own = replace(plan, phases=merged.phases).rest_from(first_epoch, first_step)
-            more: dict[str, Any] = {
-                "meter": meter,
-                "prior": prior_for(prior, own),
-                "budget_actions": budget_actions,
-                "codecarbon_options": codecarbon_options,
-                "exporters": exporters,
-                "intensity": source,
-            }
+            measured = {"meter": meter, "codecarbon_options": codecarbon_options, "intensity": source}
+            expected = prior_for(prior, own)
+            more: dict[str, Any] = {"prior": expected, "budget_actions": budget_actions, "exporters": exporters}
+            if script is not None and not any(measured.values()) and script.can_be_taken_over(merged, clock):
+                script.take_over(merged, own, **more)
+                return script
+            more |= measured
             if script is None:
                 session = Session(merged, own, ranks_of_process(os.environ), clock, join_dir=run_dir_to_join(), **more)
                 session.shows_final_screen = merged.verbose > 0
                 return session
-            if script.can_be_taken_over(merged, clock):
-                script.take_over(merged, own, **more)
-                return script
             launch, ranks, join_dir = script.launch, script.state.ranks, run_dir_to_join()
             return Session(merged, own, ranks, clock, mode=RunMode.RUNNER, join_dir=join_dir, launch=launch, **more)
 

@@ -16,7 +16,7 @@ from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
 from intensity_server import Reply, serving
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker import read_logs
+from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
@@ -343,23 +343,24 @@ def test_a_forecast_knows_the_hours_to_come_of_a_file(clock, tmp_path):
     assert grams_per_kwh == pytest.approx((100 * 60 + 1000 * 40) / 100, rel=0.02)
 
 
-def test_a_tracker_asks_in_place_of_the_runners_run_until_the_end_of_that(clock, tmp_path):
+def test_a_tracker_goes_on_with_the_intensity_of_the_runners_run_until_the_end_of_that(clock, tmp_path):
     write_file(clock, 100, 300, 500)
     settings = load_settings({"intensity": "own.csv", "log_dir": str(tmp_path / "logs"), "verbose": 0})
     meter = SimulatedMeter(clock, gpu_w=360.0)
     job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
-    before = job.state.rates_in_force.intensity
-    with make_tracker(None, tmp_path / "logs", meter=SimulatedMeter(clock, gpu_w=360.0)) as tracker:
-        assert session() is job and before._is_closed.is_set()
+    asked = job.state.rates_in_force.intensity
+    with Tracker(20, clock=clock, log_dir=tmp_path / "logs", verbose=0, project="own") as tracker:
+        assert session() is job
         train(tracker, clock, 1)
-    own = job.state.rates_in_force.intensity
-    assert own is not before and not own._is_closed.is_set()
+    assert job.state.rates_in_force.intensity is asked and not asked._is_closed.is_set()
     job.finish(RunStatus.FINISHED)
-    assert own._is_closed.is_set()
-    assert the_run().text("intensity_order") == "csv"
+    assert asked._is_closed.is_set()
+    assert the_run().text("intensity_order") == "csv" and the_run().text("project") == "own"
 
 
-def test_rows_from_before_a_tracker_keep_their_intensity_and_those_without_have_the_trackers(clock, tmp_path):
+def test_a_tracker_with_another_intensity_is_a_run_of_its_own_and_without_any_start_up_has_the_trackers(
+    clock, tmp_path
+):
     write_file(clock, 100, 100, 100)
     meter = SimulatedMeter(clock, gpu_w=360.0)
     for given in ({"intensity": "own.csv"}, {}):
@@ -367,12 +368,12 @@ def test_rows_from_before_a_tracker_keep_their_intensity_and_those_without_have_
         settings = load_settings({**given, "log_dir": str(log_dir), "verbose": 0})
         job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
         clock.pass_s(100.0)
-        with make_tracker(clock, log_dir, meter=None, carbon_intensity_gco2e_per_kwh=500, intensity="") as tracker:
+        own = {"carbon_intensity_gco2e_per_kwh": 500, "intensity": "", "sim_gpu_w": 360.0 if given else None}
+        with Tracker(20, clock=clock, log_dir=log_dir, verbose=0, **own) as tracker:
             train(tracker, clock, 10)
         job.finish(RunStatus.FINISHED)
-        (run,) = read_logs(log_dir).runs
-        assert run.emissions_kgco2e == pytest.approx(0.01 * (0.1 if given else 0.5) + 0.01 * 0.5)
-        assert run.carbon_intensity.value == pytest.approx(run.emissions_kgco2e / 0.02 * 1000)
+        found = sorted(run.emissions_kgco2e for run in read_logs(log_dir).runs)
+        assert found == pytest.approx([0.01 * 0.1, 0.01 * 0.5] if given else [0.02 * 0.5])
 
 
 def test_without_them_a_log_is_as_it_was(clock, tmp_path):
