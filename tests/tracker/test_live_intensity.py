@@ -15,8 +15,8 @@ import pytest
 from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
 from intensity_server import Reply, serving
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
