@@ -32,20 +32,16 @@ _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (do
 _RESERVE_SHARE = 0.07  # of what remains is not planned with: the time of a trial is predicted to some per cent
 _STRETCH_SHARE = 0.08  # of what there is; so it is about as long as all epochs of the largest size are on average
 _STRETCH_STEPS = 3  # at least, or one-batch epochs tell as much
+_BLOCKS = 2
 _QUICK_SHARE = 0.125  # of the budget: a cold step that took less may be repeated to time it warm
 _COLD_SHARE = 0.1  # of a slow cold step must remain to go on: less could hardly show anything but an overrun
 _PATIENCE = 4.0  # a trial may take so many times what was expected before it is cut, or
 _PATIENCE_SHARE = 0.25  # this share of what remains, whichever is longer: a hiccup must not cut a short one
 
-# A short run is explored in proportion: long enough to be worth it, and for no more than a third of the run. But where
-# the trials contradict each other, nobody knows how short it is: then the budget is used, up to the time of the run.
+# A short run is explored in proportion: long enough to be worth it, and for no more than a third of the run.
 _SHARE_OF_RUN = 0.15
 _MOST_OF_RUN = 1 / 3
 _NARROW = 0.1  # a relative width of the forecast at which it stops early
-_WIDE = 0.4  # and above which it goes on, to the run's own time, while the budget lasts
-_UNSETTLED = 1.5  # times as long, or as short, as the other trials let expect: the loop is not what it was
-_MOST_TRIALS = 20  # beyond which it does not go on: blocks are as long as the time allows, and so there are few
-_GO_ON_SHARE = 0.2  # of the budget: for less it does not
 _USEFUL_S = 6.0  # five seconds of energy, and what lies between trials
 _USEFUL_STEPS = 10  # an answer from ten steps, where they are slow
 _CALIBRATION = (Purpose.PROBE, Purpose.STRETCH)
@@ -98,13 +94,10 @@ class ExplorationScheduler(Scheduler):
         self.batches_per_epoch, self.total_epochs, self.budget_s = batches_per_epoch, total_epochs, budget_s
         super().__init__()
         self._random = random.Random(seed)  # noqa: S311  # an order, no secret
-        self._upper_s: float | None = None  # of the forecast from the trials so far
-        self._requested_at_s = 0.0
-        self._probed_at_s: float | None = None  # when the cold probe was over
+        self._probed_at_s = self._requested_at_s = 0.0  # when the cold probe was over, and a trial was asked for
         self._overheads_s: list[float] = []  # of each trial, the time beside its epochs
         self._planned: list[tuple[int, int]] = []  # batches and epochs of trials that are still to run
         self._n_blocks = 0
-        self._is_wide = False  # the forecast from the trials so far
 
     @property
     def cost(self) -> EpochCost | None:
@@ -123,30 +116,6 @@ class ExplorationScheduler(Scheduler):
         """The time of the whole training, roughly: for planning; ``extrapolate`` forecasts it."""
         cost = self.cost
         return self.total_epochs * cost.epoch_s(self.batches_per_epoch) if cost else None
-
-    @property
-    def longest_s(self) -> float | None:
-        """The longest that the whole training may take by now: as the forecast's upper end, and the last trial, say.
-
-        A loop that slows down (a cache that fills, a compilation) shows it in the last trial first: the fit through all
-        of them still follows the faster ones.
-        """
-        whole_s = self.whole_s
-        if whole_s is None:
-            return None
-        return max(whole_s * max(1.0, *self._surprises[-1:]), self._upper_s or 0.0)
-
-    @property
-    def _surprises(self) -> list[float]:
-        """The time of each warm result, in order, relative to the cost that is fitted to all."""
-        cost = self.cost
-        typical = [r.typical for r in self.results[1:]]
-        return [s / cost.epoch_s(m) for m, s in filter(None, typical) if cost.epoch_s(m) > 0] if cost else []
-
-    @property
-    def _is_unsettled(self) -> bool:
-        """Return True where the forecast is wide, or the trials contradict each other."""
-        return self._is_wide or any(max(r, 1 / r) > _UNSETTLED for r in self._surprises if r > 0)
 
     @property
     def cold_start_s(self) -> float:
@@ -179,20 +148,19 @@ class ExplorationScheduler(Scheduler):
             parts = [(probe.request.batches, probe.epoch_durations_s, probe.energy_kwh)]
         return tuple(Trial(m * batch_size, batch_size, times_s, kwh) for m, times_s, kwh in parts)
 
-    def next(
-        self, spent_s: float, *, relative_width: float | None = None, upper_s: float | None = None
-    ) -> TrialRequest | None:
+    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
         """Return the trial to run next; None when the exploration is over."""
-        self._upper_s = upper_s
-        self._note_overhead(spent_s)
-        self._is_wide = relative_width is not None and relative_width > _WIDE
+        if len(self.results) == 1:
+            self._probed_at_s = spent_s
+        elif self.results:
+            self._overheads_s.append(max(0.0, spent_s - self._requested_at_s - self.results[-1].steady_s))
+        self._requested_at_s = spent_s
         remaining_s = self.budget_s - spent_s
         if remaining_s <= 0 and self.results:
             return None
         request = self._calibration(remaining_s)
         if request is None and not self._is_enough(relative_width):
             request = self._trial(remaining_s)
-        self._requested_at_s = spent_s
         return request
 
     @property
@@ -200,20 +168,14 @@ class ExplorationScheduler(Scheduler):
         """All but those of the calibration."""
         return [r for r in self.results if r.request.purpose not in _CALIBRATION]
 
-    def _note_overhead(self, spent_s: float) -> None:
-        if len(self.results) == 1 and self._probed_at_s is None:
-            self._probed_at_s = spent_s
-        elif len(self.results) - 1 > len(self._overheads_s):
-            self._overheads_s.append(max(0.0, spent_s - self._requested_at_s - self.results[-1].steady_s))
-
     def _available_s(self, remaining_s: float) -> float:
         """Return the time to plan with: a share of a short run, and never all that remains of the budget."""
         planned_s = (1 - _RESERVE_SHARE) * remaining_s
-        cost, longest_s = self.cost, self.longest_s
-        if cost is None or longest_s is None or self._probed_at_s is None:
+        cost, whole_s = self.cost, self.whole_s
+        if cost is None or whole_s is None:
             return planned_s
-        useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.epoch_s(1)), _MOST_OF_RUN * longest_s)
-        allowance_s = longest_s if self._is_unsettled else max(_SHARE_OF_RUN * longest_s, useful_s)
+        useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.epoch_s(1)), _MOST_OF_RUN * whole_s)
+        allowance_s = max(_SHARE_OF_RUN * whole_s, useful_s)
         return min(planned_s, allowance_s - (self.budget_s - remaining_s - self._probed_at_s))
 
     def _calibration(self, remaining_s: float) -> TrialRequest | None:
@@ -246,36 +208,34 @@ class ExplorationScheduler(Scheduler):
         return is_replicated and math.fsum(r.timed_s for r in self._trial_results) >= LEAST_ENERGY_S
 
     def _trial(self, remaining_s: float) -> TrialRequest | None:
-        """Return the next planned trial that fits; a second block follows the first, and more while it is wide."""
+        """Return the next planned trial that fits; the extremes again follow the sizes that ran once."""
         cost = self.cost
         if cost is None:
             return None
         longest = max((r.typical[0] for r in self.results if r.typical), default=1)
-        budget = TrialBudget(
-            self._available_s(remaining_s),
-            cost,
-            overhead_s=statistics.median(self._overheads_s) if self._overheads_s else 0.0,
-            most_batches=min(self.batches_per_epoch, int(_GROWTH * max(longest, 4))),
-        )
-        goes_on = self._is_unsettled and budget.available_s > _GO_ON_SHARE * self.budget_s
-        goes_on = goes_on and len(self.results) < _MOST_TRIALS
-        if self._n_blocks == 0:
-            self._planned = budget.first_block(self._random)
-            self._n_blocks = 1
-        while True:
+        most_batches = min(self.batches_per_epoch, int(_GROWTH * max(longest, 4)))
+        overhead_s = statistics.median(self._overheads_s) if self._overheads_s else 0.0
+        budget = TrialBudget(self._available_s(remaining_s), cost, overhead_s, most_batches)
+        while self._n_blocks < _BLOCKS or self._planned:
+            if not self._planned:
+                self._planned = self._next_block(budget)
+                self._n_blocks += 1
             while self._planned:
                 batches, epochs = budget.fitted(*self._planned.pop(0))
                 if batches:
                     expected_s = budget.block_s([batches], epochs)
                     deadline_s = min(remaining_s, max(_PATIENCE * expected_s, _PATIENCE_SHARE * remaining_s))
                     return TrialRequest(batches, epochs, deadline_s, expected_s, Purpose.TRIAL)
-            sizes = sorted({r.request.batches for r in self._trial_results})
-            is_second_due = self._n_blocks == 1 and (len(sizes) > 1 or self.batches_per_epoch == 1)
-            if not (goes_on or is_second_due):
-                return None
-            epochs = max((r.request.epochs for r in self._trial_results), default=0)
-            self._planned = budget.next_block(sizes, epochs, self._random, fills=not is_second_due)
-            self._n_blocks, goes_on = self._n_blocks + 1, False
+        return None
+
+    def _next_block(self, budget: TrialBudget) -> list[tuple[int, int]]:
+        """Plan the sizes, then the extremes again; single batches are not run again where there are more to choose."""
+        if self._n_blocks == 0:
+            return budget.first_block(self._random)
+        sizes = sorted({r.request.batches for r in self._trial_results})
+        if not sizes or (len(sizes) == 1 and self.batches_per_epoch > 1):
+            return []
+        return budget.next_block(sizes, max(r.request.epochs for r in self._trial_results), self._random)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +256,7 @@ class TrialBudget:
 
     def first_block(self, order: random.Random) -> list[tuple[int, int]]:
         """Plan each size once, with time for replicates, as (batches, epochs); single batches where no four fit."""
-        has_steps = self.available_s >= _FEW_STEPS * self.cost.epoch_s(1)  # the time beside a trial's epochs is long
+        has_steps = self.available_s >= _FEW_STEPS * self.cost.epoch_s(1)
         for runs in (_replicated_ladder, ladder) if has_steps else (_replicated_ladder,):
             for epochs, least in _EPOCHS_FROM:
                 largest = self._largest(epochs, runs)
@@ -307,27 +267,21 @@ class TrialBudget:
         n_trials, rest = divmod(max(0, int(self.available_s / self.cost.epoch_s(1))), _SINGLE_EPOCHS)
         return [(1, n) for n in [_SINGLE_EPOCHS] * min(n_trials, _MOST_SINGLE_TRIALS) + [rest] * (rest > 0)]
 
-    def next_block(
-        self, sizes: Sequence[int], epochs: int, order: random.Random, *, fills: bool
-    ) -> list[tuple[int, int]]:
+    def next_block(self, sizes: Sequence[int], epochs: int, order: random.Random) -> list[tuple[int, int]]:
         """Plan the extremes again: larger where the first block left more than expected, in fewer epochs where less.
 
         Args:
-            sizes: of the first block, in order.
+            sizes: of the first block, in order; at least one.
             epochs: of its trials.
             order: of the trials.
-            fills: more epochs where the time allows them.
         """
-        if not sizes:
-            return []
         largest = self._largest(epochs, lambda m: replicates([*sizes, m]))
         if largest >= _WORTH_MORE * sizes[-1]:
             sizes = [*sizes, largest]
         runs = replicates(sizes)
         beside_s = self.block_s(runs, 0)
         most = int((self.available_s - beside_s) / (self.block_s(runs, 1) - beside_s))
-        epochs = min(epochs, max(most, _LEAST_EPOCHS))
-        return _shuffled(runs, max(epochs, most) if fills else epochs, order)
+        return _shuffled(runs, min(epochs, max(most, _LEAST_EPOCHS)), order)
 
     def _largest(self, epochs: int, runs: Callable[[int], list[int]]) -> int:
         """Return the largest size whose block of trials fits, by bisection; 0 where none does."""

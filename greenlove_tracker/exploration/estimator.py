@@ -19,7 +19,7 @@ from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
-from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak, measured_peak
+from greenlove_tracker.exploration.peak_memory import TrainingStep, peak_of_steps
 from greenlove_tracker.exploration.scheduler import Scheduler
 from greenlove_tracker.exploration.snapshot import (
     RestoreError,
@@ -37,7 +37,7 @@ from greenlove_tracker.exploration.trials import (
     step_of,
 )
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, WarningCode
 from greenlove_tracker.format import duration
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
@@ -258,8 +258,8 @@ class Estimator:
 
     def _run_trials(self, run: ExplorationRun, scheduler: Scheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""
-        batch_size, width, upper_s = self._source.batch_size, None, None
-        while (request := scheduler.next(run.spent_s, relative_width=width, upper_s=upper_s)) is not None:
+        batch_size, width = self._source.batch_size, None
+        while (request := scheduler.next(run.spent_s, relative_width=width)) is not None:
             run.show_progress(request.batches * batch_size, width)
             run.start_trial()
             timed = run_trial(self._source, self._step, request, perf_s=run.perf_s, synchronise=devices.synchronise)
@@ -270,8 +270,8 @@ class Estimator:
             cold_start_s = scheduler.cold_start_s
             run.record = replace(run.record, trials=trials, cold_start_s=cold_start_s, is_finite=is_finite)
             if len({t.sample_size for t in trials}) >= _LEAST_SIZES:
-                duration = self._duration_s(trials)
-                width, upper_s = duration.relative_width, duration.upper
+                plan = replace(self.plan, eval_every=None, save_every=None, phases=(), stop=None)
+                width = extrapolate(trials, plan).duration_s.relative_width
 
     @contextmanager
     def _counted_steps(self, run: ExplorationRun) -> Iterator[None]:
@@ -312,10 +312,9 @@ class Estimator:
         deadline_s = run.perf_s() + min(_MEMORY_S, self._options.budget_s - run.spent_s)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for peak in (estimated_peak, measured_peak):
-                with suppress(Exception):  # the training itself went well: nobody asked for these steps
-                    found = peak(training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
-                    return found.peak_bytes / BYTES_PER_GB
+            with suppress(Exception):  # the training itself went well: nobody asked for these steps
+                found = peak_of_steps(training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
+                return found.peak_bytes / BYTES_PER_GB
         return None
 
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:
@@ -329,11 +328,6 @@ class Estimator:
             if run.spent_s + max(times_s) > self._options.budget_s:
                 break
         return tuple(times_s)
-
-    def _duration_s(self, trials: tuple[Trial, ...]) -> Estimate:
-        return extrapolate(
-            trials, replace(self.plan, eval_every=None, save_every=None, phases=(), stop=None)
-        ).duration_s
 
 
 def short_training_advice(whole: Estimate, budget_s: float) -> str | None:

@@ -94,9 +94,7 @@ class GreenLoveScheduler(Scheduler):
         runs = [r for r in whole if r.request.purpose == _RUN] or whole
         return tuple(Trial(r.request.samples or 1, batch_size, r.epoch_durations_s, r.energy_kwh) for r in runs)
 
-    def next(
-        self, spent_s: float, *, relative_width: float | None = None, upper_s: float | None = None
-    ) -> TrialRequest | None:
+    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
         """Take the next step of the search or the runs; green-love does not stop early, however narrow."""
         remaining_s = self._bound_s - spent_s
         if remaining_s <= 0:

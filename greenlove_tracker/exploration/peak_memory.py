@@ -1,17 +1,17 @@
 """The peak memory of a training step: which tensors live when, followed operation by operation.
 
-Two steps are made (the optimizer's states exist in the second), where possible with fake tensors: these have shapes,
-types and storages of a known size, but no data, so that nothing is computed and no memory is taken. A dispatch mode
-sees each operation below autograd, and thereby all that forward, backward, recomputation, casts and optimizer allocate;
-a weak reference tells when a storage is let go. What a kernel takes and gives back itself is not seen; of convolutions
-and recurrent layers, where it is much, it is added by rule. On a GPU, CUDA's own peak is read at the end.
+Two steps are made (the optimizer's states exist in the second). A dispatch mode sees each operation below autograd, and
+thereby all that forward, backward, recomputation, casts and optimizer allocate; a weak reference tells when a storage
+is let go. So a model on ``meta``, whose tensors have shapes and no data, is followed as one that computes. What a
+kernel takes and gives back itself is not seen; of convolutions and recurrent layers, where it is much, it is added by
+rule. On a GPU, CUDA's own peak is read at the end.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from greenlove_tracker.comparisons import MEASURED_STEP, META
-from greenlove_tracker.exploration.snapshot import plain_parts, preserved, storage_of
+from greenlove_tracker.exploration.snapshot import plain_parts, storage_of
 
 N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
@@ -52,7 +52,7 @@ class PeakMemory:
         gradients_bytes: of those that lie in ``.grad``.
         optimizer_bytes: states of the optimizer, such as Adam's moments.
         activations_bytes: all else: saved tensors, temporaries, the batch.
-        method: ``meta``: with tensors that hold no data; or ``measured step``: with real ones.
+        method: ``meta``: of a model on ``meta``; or ``measured step``.
     """
 
     parameters_bytes: int
@@ -67,10 +67,6 @@ class PeakMemory:
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
 
 
-def _itself(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
 class _StorageLog(TorchDispatchMode):  # type: ignore[misc]  # torch has no type for it
     """Follows operation by operation which storages come to life and are let go, and logs it with what each one is.
 
@@ -78,7 +74,6 @@ class _StorageLog(TorchDispatchMode):  # type: ignore[misc]  # torch has no type
 
     Args:
         block_bytes: to which each storage is rounded up.
-        canonical: gives the tensor whose storage stands for that of a tensor; fake tensors stand for real ones.
         is_late: asked behind each operation whether to give up.
         has_data: whether the tensors hold any.
 
@@ -88,19 +83,12 @@ class _StorageLog(TorchDispatchMode):  # type: ignore[misc]  # torch has no type
         kinds: of storages, by number.
     """
 
-    def __init__(
-        self,
-        block_bytes: int,
-        canonical: Callable[[torch.Tensor], torch.Tensor],
-        is_late: Callable[[], bool],
-        *,
-        has_data: bool,
-    ) -> None:
+    def __init__(self, block_bytes: int, is_late: Callable[[], bool], *, has_data: bool) -> None:
         super().__init__()
         self.failure: Exception | None = None
         self.events: list[tuple[int, int]] = []
         self.kinds: dict[int, _Kind] = {}
-        self._block_bytes, self._canonical, self._is_late, self._has_data = block_bytes, canonical, is_late, has_data
+        self._block_bytes, self._is_late, self._has_data = block_bytes, is_late, has_data
         self._numbers: dict[int, int] = {}  # by address
         self._sizes: dict[int, int] = {}
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -109,7 +97,7 @@ class _StorageLog(TorchDispatchMode):  # type: ignore[misc]  # torch has no type
     def add(self, tensor: torch.Tensor, kind: _Kind | None = None) -> None:
         """Follow a tensor's storages, and say what they are: of several kinds the first in their order counts."""
         for part in plain_parts(tensor):
-            number = self._add(self._canonical(part))
+            number = self._add(part)
             if number is not None and kind is not None:
                 self.kinds[number] = min(kind, self.kinds.get(number, kind))
 
@@ -266,99 +254,32 @@ class TrainingStep:
         return [*parameters, *self.buffers(), *gradients, *self.states()]
 
 
-def estimated_peak(
+def peak_of_steps(
     training: TrainingStep,
     batches: Iterator[Any],
     *,
     as_on_gpu: bool = True,
     is_late: Callable[[], bool] = bool,
+    most_batches: int = MOST_BATCHES,
 ) -> PeakMemory:
-    """Return the peak of a training's steps without computing them; model, gradients and states stay as they were.
+    """Make steps until the optimizer has stepped twice, and return the peak of what lived meanwhile.
+
+    Inside ``preserved`` no trace of the steps is left. A model on ``meta`` computes nothing, and needs no memory.
 
     Args:
-        training: on any device; a model on ``meta`` needs no memory at all.
-        batches: real ones, of which no more are taken than two optimizer steps need.
+        training: on any device.
+        batches: real ones.
         as_on_gpu: count as on a GPU of CUDA: there storages are blocks of 512 bytes, and an optimizer that is not told
             otherwise takes all parameters at once (``foreach``), with temporaries as large as they are.
         is_late: asked before each operation whether to give up.
+        most_batches: to be taken at most; one is enough where the optimizer has stepped before.
 
     Raises:
         TimeoutError: where it was late.
-        Exception: what the step raises, as where it reads a number out of a tensor, which has none here.
+        Exception: what the step raises, as where it reads a number out of a tensor on ``meta``, which has none.
     """
-    if training.device.type == "meta":
-        on_meta = (tree_map(_to_meta, batch) for batch in batches)
-        with _without_data(training):
-            return _followed(training, on_meta, META, as_on_gpu=as_on_gpu, is_late=is_late)
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # which loads sympy
-
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    stand_ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # both are held: an id may come again
-
-    def stand_in(tensor: torch.Tensor) -> torch.Tensor:
-        if isinstance(tensor, FakeTensor):
-            return tensor
-        if id(tensor) not in stand_ins:
-            stand_ins[id(tensor)] = (tensor, mode.from_tensor(tensor))
-        return stand_ins[id(tensor)][1]
-
-    def to_fake(item: Any) -> Any:
-        return mode.from_tensor(item) if isinstance(item, torch.Tensor) else item
-
-    def to_number(item: Any) -> Any:  # Adam reads its count of steps: the mode knows those that are made within it
-        if not isinstance(item, torch.Tensor) or item.dim() > 0 or item.device.type != "cpu":
-            return item
-        number = item.item()
-        with mode:
-            return torch.tensor(number, dtype=item.dtype)
-
-    fakes = (tree_map(to_fake, batch) for batch in batches)
-    with _without_data(training):
-        for optimizer in training.optimizers:
-            state = getattr(optimizer, "state", {})
-            state.update({parameter: tree_map(to_number, of_one) for parameter, of_one in state.items()})
-        return _followed(training, fakes, META, mode, stand_in, as_on_gpu=as_on_gpu, is_late=is_late)
-
-
-def measured_peak(
-    training: TrainingStep,
-    batches: Iterator[Any],
-    *,
-    as_on_gpu: bool = True,
-    is_late: Callable[[], bool] = bool,
-    most_batches: int = MOST_BATCHES,
-) -> PeakMemory:
-    """Return the peak of a training's steps, which are made for real: inside ``preserved``, no trace of them is left.
-
-    Errors: as of ``estimated_peak``.
-
-    Args:
-        training: as there.
-        batches: as there.
-        as_on_gpu: as there.
-        is_late: as there.
-        most_batches: to be taken at most; one is enough where the optimizer has stepped before.
-    """
-    return _followed(training, batches, MEASURED_STEP, as_on_gpu=as_on_gpu, is_late=is_late, most_batches=most_batches)
-
-
-def _to_meta(item: Any) -> Any:
-    return item.to("meta") if isinstance(item, torch.Tensor) else item
-
-
-def _followed(
-    training: TrainingStep,
-    batches: Iterator[Any],
-    method: str,
-    mode: AbstractContextManager[Any] | None = None,
-    canonical: Callable[[torch.Tensor], torch.Tensor] = _itself,
-    *,
-    as_on_gpu: bool,
-    is_late: Callable[[], bool],
-    most_batches: int = MOST_BATCHES,
-) -> PeakMemory:
-    """Make steps until the optimizer has stepped twice, and return the peak of what lived meanwhile."""
-    log = _StorageLog(_CUDA_BLOCK_BYTES if as_on_gpu else 1, canonical, is_late, has_data=method == MEASURED_STEP)
+    has_data = training.device.type != "meta"
+    log = _StorageLog(_CUDA_BLOCK_BYTES if as_on_gpu else 1, is_late, has_data=has_data)
     with ExitStack() as stack:
         stack.callback(log.close)
         if as_on_gpu:
@@ -371,7 +292,8 @@ def _followed(
             if is_late():
                 raise TimeoutError(_LATE)
             batch = next(batches, batch)  # of a data set with one batch, that one again
-            with mode or nullcontext(), log:
+            batch = batch if has_data else tree_map(_to_meta, batch)
+            with log:
                 for tensor in _tensors_in(batch):
                     log.add(tensor)
                 training.step(batch)
@@ -383,8 +305,12 @@ def _followed(
         gradients_bytes=found[_Kind.GRADIENT],
         optimizer_bytes=found[_Kind.OPTIMIZER],
         activations_bytes=found[_Kind.ACTIVATION],
-        method=method,
+        method=MEASURED_STEP if has_data else META,
     )
+
+
+def _to_meta(item: Any) -> Any:
+    return item.to("meta") if isinstance(item, torch.Tensor) else item
 
 
 @contextmanager
@@ -421,15 +347,6 @@ def _marked(log: _StorageLog, training: TrainingStep) -> Iterator[Callable[[], b
             stack.callback(optimizer.register_step_pre_hook(mark).remove)  # before gradients are let go
             stack.callback(optimizer.register_step_post_hook(count).remove)
         yield has_enough
-
-
-@contextmanager
-def _without_data(training: TrainingStep) -> Iterator[None]:
-    """Put gradients, states and flags back: steps of tensors without data would leave such ones there."""
-    with preserved(training.modules, training.optimizers, copies=False):
-        for parameter in training.parameters():
-            parameter.grad = None
-        yield
 
 
 @contextmanager

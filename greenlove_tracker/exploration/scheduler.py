@@ -115,15 +115,12 @@ class Scheduler(ABC):
         """Return the trials for the extrapolation; sizes are multiples of ``batch_size`` where they can be."""
 
     @abstractmethod
-    def next(
-        self, spent_s: float, *, relative_width: float | None = None, upper_s: float | None = None
-    ) -> TrialRequest | None:
+    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
         """Return the trial to run next; None when the exploration is over.
 
         Args:
             spent_s: since the exploration began, everything counted.
             relative_width: of the forecast's interval from the trials so far, where one was made.
-            upper_s: the upper end of that interval.
         """
 
 

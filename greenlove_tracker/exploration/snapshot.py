@@ -40,7 +40,6 @@ from greenlove_tracker.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _FROZEN_RATIO = 2.0  # of frozen weights to what trains, up to which they are copied: a teacher is, LoRA's base is not
-_NUMBER_BYTES = 16
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 _GradScaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
 _TRAINS = (torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, _GradScaler)
@@ -58,7 +57,6 @@ def preserved(
     *,
     loaders: Any = (),
     others: Sequence[Any] = (),
-    copies: bool = True,
 ) -> Iterator[None]:
     """Leave no trace of the block inside, also where it fails or is interrupted; arguments as of ``Snapshot``.
 
@@ -66,7 +64,7 @@ def preserved(
         RestoreError: something could not be put back.
         UsageError: as ``Snapshot``, before anything runs.
     """
-    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others, copies=copies)
+    snapshot = Snapshot(models, optimizers, loaders=loaders, others=others)
     try:
         yield
     finally:
@@ -88,7 +86,6 @@ class Snapshot:
         loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
         others: what the user names: modules, schedulers, scalers, random generators, objects with ``state_dict`` and
             ``load_state_dict``, or pairs of functions (save, restore).
-        copies: copy the values of tensors; False for steps without data, which change single numbers at most.
 
     Attributes:
         size_bytes: of all copies together.
@@ -104,7 +101,6 @@ class Snapshot:
         *,
         loaders: Any = (),
         others: Sequence[Any] = (),
-        copies: bool = True,
     ) -> None:
         of_process = [*switches(), *random_states()]  # put back last, for all else may draw
         for state in of_process:
@@ -125,9 +121,6 @@ class Snapshot:
             self._add_named("optimizer", optimizer)
         for loader in each_of(loaders):
             self._add_loader(loader)
-        if not copies:
-            self._storages = {key: s for key, s in self._storages.items() if s.nbytes() <= _NUMBER_BYTES}
-            self._frozen = {}
         frozen_bytes, self.size_bytes = (sum(s.nbytes() for s in of.values()) for of in (self._frozen, self._storages))
         if frozen_bytes <= _FROZEN_RATIO * self.size_bytes:
             self._storages |= self._frozen

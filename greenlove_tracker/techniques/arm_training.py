@@ -16,7 +16,7 @@ from torch import nn
 from greenlove_tracker import devices
 from greenlove_tracker.comparisons import ArmTrial
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.peak_memory import cuda_peak, measured_peak
+from greenlove_tracker.exploration.peak_memory import cuda_peak, peak_of_steps
 from greenlove_tracker.exploration.random_state import SavedState, random_states, switches
 from greenlove_tracker.exploration.trials import Deadline, loss_of
 from greenlove_tracker.techniques.arm import Arm
@@ -104,7 +104,7 @@ class ArmTraining:
         if self.arm.device.type != "cpu" or training.is_compiled:
             return None  # compiled code allocates without a word
         self._begin_epoch()
-        return measured_peak(training, iter([next(self._batches)]), as_on_gpu=False, most_batches=1).peak_bytes
+        return peak_of_steps(training, iter([next(self._batches)]), as_on_gpu=False, most_batches=1).peak_bytes
 
     def trial(
         self, samples: int, deadline_s: float, *, block: int, position: int, before_window: Callable[[], object]

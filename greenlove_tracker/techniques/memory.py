@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from greenlove_tracker.comparisons import BASELINE, MemoryRow
-from greenlove_tracker.exploration.peak_memory import (
-    MOST_BATCHES,
-    PeakMemory,
-    TrainingStep,
-    estimated_peak,
-    measured_peak,
-)
+from greenlove_tracker.exploration.peak_memory import MOST_BATCHES, PeakMemory, TrainingStep, peak_of_steps
 from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.techniques.arm import Arm, Task, build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, Technique, technique_named
 
-_META_S = 120.0  # that the steps without data may take; ResNet-50 takes a few seconds
 _COMPILED = "what compiling saves is only seen where it runs: greenlove compare measures it"
 
 
@@ -28,12 +20,11 @@ def estimate_memory(
     *,
     as_on_gpu: bool = True,
     seed: int = 0,
-    perf_s: Callable[[], float] = time.perf_counter,
 ) -> tuple[MemoryRow, ...]:
     """Return the memory of a training at the peak of its steps: as it is, and with each technique.
 
-    Nothing is computed where the step can be made with tensors that hold no data (method ``meta``); where it cannot,
-    two real steps are made and followed (``measured step``). All is left as it was.
+    Two steps are made and followed (``measured step``), and all is left as it was. Of a model on ``meta`` nothing is
+    computed (method ``meta``).
 
     Args:
         task: a function without arguments that returns ``(model, optimizer, criterion, train_dataset)``, or a dict of
@@ -42,7 +33,6 @@ def estimate_memory(
         as_on_gpu: count as on a GPU, also where the model is on the CPU: with its blocks of memory, and with the
             optimizer that takes all parameters at once. False: as on the CPU.
         seed: of the random states, before the task is called.
-        perf_s: a clock.
 
     Raises:
         UsageError: where the task returns something else than a task does, or no technique is called so.
@@ -52,7 +42,7 @@ def estimate_memory(
     with preserved(()):
         for technique in (None, *chosen):
             try:
-                rows.append(_row_of(build_arm(task, technique, seed=seed), as_on_gpu=as_on_gpu, perf_s=perf_s))
+                rows.append(_row_of(build_arm(task, technique, seed=seed), as_on_gpu=as_on_gpu))
             except NotApplicableError as error:
                 rows.append(_unknown(technique.name if technique else BASELINE, str(error)))
             except Exception as error:
@@ -66,13 +56,13 @@ def _unknown(name: str, reason: str) -> MemoryRow:
     return MemoryRow(name, None, None, None, None, None, "", reason)
 
 
-def _row_of(arm: Arm, *, as_on_gpu: bool, perf_s: Callable[[], float]) -> MemoryRow:
+def _row_of(arm: Arm, *, as_on_gpu: bool) -> MemoryRow:
     try:
         training = arm.training_step()
         if training.is_compiled:
             return _unknown(arm.name, _COMPILED)
         with arm.active():
-            found = _peak_of(arm, training, as_on_gpu=as_on_gpu, perf_s=perf_s)
+            found = _peak_of(arm, training, as_on_gpu=as_on_gpu)
     finally:
         arm.source.close()
     return MemoryRow(
@@ -87,16 +77,8 @@ def _row_of(arm: Arm, *, as_on_gpu: bool, perf_s: Callable[[], float]) -> Memory
     )
 
 
-def _peak_of(arm: Arm, training: TrainingStep, *, as_on_gpu: bool, perf_s: Callable[[], float]) -> PeakMemory:
-    deadline_s = perf_s() + _META_S
+def _peak_of(arm: Arm, training: TrainingStep, *, as_on_gpu: bool) -> PeakMemory:
     arm.parts["model"].train()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), preserved(training.modules, arm.parts["optimizer"]):
         warnings.simplefilter("ignore")  # of what has no meaning for tensors without data
-        try:
-            batches = arm.source.first(MOST_BATCHES)
-            return estimated_peak(training, batches, as_on_gpu=as_on_gpu, is_late=lambda: perf_s() > deadline_s)
-        except Exception:  # whatever it is: real steps tell, and raise what is the training's own
-            if arm.device.type == "meta":
-                raise
-    with preserved(training.modules, arm.parts["optimizer"]):
-        return measured_peak(training, arm.source.first(MOST_BATCHES), as_on_gpu=as_on_gpu)
+        return peak_of_steps(training, arm.source.first(MOST_BATCHES), as_on_gpu=as_on_gpu)

@@ -25,7 +25,6 @@ class Loop:
 
     step_s: float
     start_s: float = 0.0  # of an epoch
-    trial_s: float = 0.0  # of a trial's loader
     cold_s: float = 0.0
     run_noise: float = 0.0
     noise: float = 0.0
@@ -47,7 +46,6 @@ class Loop:
 
     def run(self, request: TrialRequest) -> TrialResult:
         deadline_s = self.now_s + request.deadline_s
-        self.call(self.trial_s)
         run, durations_s = self.factor(self.run_noise), []
         for _ in range(request.epochs):
             if self.now_s >= deadline_s:
@@ -103,7 +101,6 @@ loops = st.builds(
     Loop,
     step_s=powers(1e-6, 40),
     start_s=st.just(0.0) | powers(1e-5, 10),
-    trial_s=st.just(0.0) | st.floats(0, 20),
     cold_s=st.just(0.0) | st.floats(0, 40),
     run_noise=st.sampled_from([0.0, 0.01, 0.3]),
     noise=st.sampled_from([0.0, 0.02, 0.5]),
@@ -122,7 +119,6 @@ data = {
 @given(loop=loops, **data)
 @example(loop=Loop(40.0), samples=10**6, batch_size=64, epochs=3, budget_s=30.0)
 @example(loop=Loop(1e-6), samples=10**9, batch_size=1, epochs=10_000, budget_s=30.0)
-@example(loop=Loop(1.0, trial_s=20.0), samples=1, batch_size=64, epochs=1, budget_s=30.0)
 @example(loop=Loop(0.01, cold_s=40.0), samples=10**6, batch_size=64, epochs=3, budget_s=30.0)
 def test_the_budget_holds_whatever_the_loop(loop, samples, batch_size, epochs, budget_s):
     scheduler = explore(loop, -(-samples // batch_size), epochs, budget_s=budget_s)
@@ -135,7 +131,6 @@ def test_the_budget_holds_whatever_the_loop(loop, samples, batch_size, epochs, b
 @given(
     step_s=powers(1e-6, 0.3),
     start_s=st.just(0.0) | powers(1e-5, 10),
-    trial_s=st.just(0.0) | st.floats(0, 20),
     cold_s=st.floats(0, 5),
     run_noise=st.sampled_from([0.0, 0.01]),
     noise=st.sampled_from([0.0, 0.02]),
@@ -143,16 +138,16 @@ def test_the_budget_holds_whatever_the_loop(loop, samples, batch_size, epochs, b
     seed=st.integers(0, 1000),
 )
 def test_four_sizes_in_no_order_of_size_whenever_the_budget_and_the_data_allow(
-    step_s, start_s, trial_s, cold_s, run_noise, noise, batches, seed
+    step_s, start_s, cold_s, run_noise, noise, batches, seed
 ):
-    loop = Loop(step_s, start_s, trial_s, cold_s, run_noise, noise, seed)
-    # Room for a probe, eleven asks' own time, a third for the stretch, and sixty epochs of one batch.
-    budget_s = 1.6 * (cold_s + 12 * trial_s + 60 * (start_s + step_s))
+    loop = Loop(step_s, start_s, cold_s, run_noise, noise, seed)
+    # Room for a probe, a third for the stretch, and sixty epochs of one batch.
+    budget_s = 1.6 * (cold_s + 60 * (start_s + step_s))
     epochs = max(1, math.ceil(10 * budget_s / (start_s + step_s * batches)))
     scheduler = explore(loop, batches, epochs, budget_s=budget_s, seed=seed)
     found = sizes(scheduler)
     assert len(set(found)) >= 4 and found != sorted(found) and found != sorted(found, reverse=True)
-    assert 6 <= len(found) <= 20  # nine, and more where a wide forecast uses the budget up
+    assert 6 <= len(found) <= 9
     assert sum(size <= 1.5 * min(found) for size in found) > 1  # a replicate may be cut back
     assert len({t.batches for t in scheduler.trials(BATCH)}) >= 4
 
@@ -197,29 +192,6 @@ def test_a_training_of_a_few_budgets_is_explored_in_proportion_and_the_advice_is
     loop = Loop(1e-3, 5e-3)
     explore(loop, 100, 10)
     assert loop.now_s < 0.4 * 1.05
-
-
-def test_a_wide_forecast_uses_the_budget_but_no_more_than_the_time_of_the_run():
-    brief, longer, whole = Loop(1e-3, 5e-3), Loop(1e-3, 5e-3), Loop(1e-3, 5e-3)
-    explore(brief, 995, 75)
-    explore(longer, 995, 75, width=0.6)
-    assert brief.now_s < 0.16 * 75 and 0.8 * 30 < longer.now_s <= 30
-    explore(whole, 100, 100, width=0.6)
-    assert whole.now_s <= 100 * (0.1 + 5e-3) * 1.05
-    budget = Loop(1e-3, 5e-3)
-    found = sizes(explore(budget, 10_000, 100, width=0.6))
-    assert budget.now_s <= 30 and len(found) >= 8
-
-
-@pytest.mark.parametrize("after", [3, 5, 8])
-def test_a_loop_that_becomes_slower_is_not_explored_for_a_share_of_what_it_was(after):
-    loop, scheduler = Loop(5e-4, 1e-3), ExplorationScheduler(157, 100)  # 8 s in all, so it seems
-    while (request := scheduler.next(loop.now_s)) is not None:
-        scheduler.record(loop.run(request))
-        if len(scheduler.results) == after:
-            loop.step_s = 2e-2
-    assert loop.now_s > 0.7 * 30  # and in truth it is 314 s
-    assert scheduler.longest_s > 90 and advice(42.0, scheduler.longest_s) is None
 
 
 def test_a_long_compilation_leaves_room_for_four_sizes():

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from greenlove_tracker.exploration.peak_memory import (  # noqa: E402
     TrainingStep,
     cuda_peak,
-    measured_peak,
+    peak_of_steps,
     storage_bytes,
 )
 
@@ -56,7 +56,7 @@ def test_the_peak_of_a_step_is_the_allocators(name):
 
     step(inputs)
     training = TrainingStep((model,), (optimizer,), step, CPU)
-    found = measured_peak(training, iter([inputs]), as_on_gpu=False, most_batches=1)
+    found = peak_of_steps(training, iter([inputs]), as_on_gpu=False, most_batches=1)
     optimizer.zero_grad()  # the profiler does not see what was there before go
     kept = storage_bytes([*training.kept_tensors(), inputs], CPU)
     assert found.peak_bytes == pytest.approx(kept + allocated_peak_bytes(lambda: step(inputs)), rel=0.05)

@@ -9,13 +9,14 @@ import itertools
 import pytest
 import torch
 from techniques.memory_samples import MODELS, profiled_peak_bytes
-from techniques.task_samples import digits_task, transformer_task
+from techniques.task_samples import digits_task
 from torch import nn
 from torch.utils.checkpoint import checkpoint_sequential
 from torch.utils.data import TensorDataset
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak
+from greenlove_tracker.exploration.peak_memory import TrainingStep, peak_of_steps
+from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.memory import estimate_memory
@@ -47,19 +48,6 @@ def chain(n_layers=8, optimizer=OPTIMIZERS["Adam"], step=None, batch_size=BATCH)
     return task
 
 
-def step_with(read):
-    """A training step that gives ``read`` its loss."""
-
-    def step(model, batch, optimizer, criterion, device):
-        optimizer.zero_grad()
-        loss = criterion(model(batch[0]), batch[1])
-        loss.backward()
-        optimizer.step()
-        return read(loss)
-
-    return step
-
-
 CHAIN_BYTES = 8 * (WIDTH * WIDTH + WIDTH) * 4  # weights and biases of eight layers
 
 
@@ -72,7 +60,7 @@ def test_the_estimate_is_within_a_tenth_of_the_measured_peak(model, optimizer):
     task = MODELS[model](OPTIMIZERS[optimizer])
     measured = profiled_peak_bytes(task)
     (row,) = estimate_memory(task, as_on_gpu=False)
-    assert row.method == ("measured step" if model == "LSTM" else "meta")
+    assert row.method == "measured step"
     assert row.peak_bytes == pytest.approx(measured, rel=0.03)
     (as_on_gpu,) = estimate_memory(task)
     assert as_on_gpu.peak_bytes == pytest.approx(measured, rel=0.1)
@@ -115,21 +103,6 @@ def test_recomputed_activations_are_seen_and_a_technique_of_ones_own_is_a_row():
     assert (plain.name, less.name) == ("baseline", "recompute")
     assert less.activations_bytes < 0.6 * plain.activations_bytes
     assert less.parameters_bytes == plain.parameters_bytes
-
-
-@pytest.mark.slow_cases
-@pytest.mark.parametrize("read", [lambda loss: loss.item(), lambda loss: loss.detach().numpy()])
-def test_a_step_that_reads_a_number_is_made_for_real(read):
-    plain, reading = (estimate_memory(chain(step=step_with(r)))[0] for r in (lambda loss: loss, read))
-    assert (plain.method, reading.method) == ("meta", "measured step")
-    assert reading.peak_bytes == pytest.approx(plain.peak_bytes, rel=0.02)
-
-
-@pytest.mark.slow
-def test_a_mask_that_torch_reads_takes_a_real_step():
-    (row,) = estimate_memory(transformer_task, as_on_gpu=False)
-    assert row.method == "measured step"
-    assert row.peak_bytes == pytest.approx(profiled_peak_bytes(transformer_task), rel=0.1)
 
 
 def test_a_model_larger_than_this_machine_is_estimated_on_meta():
@@ -189,7 +162,8 @@ def test_no_trace_is_left():
     torch.manual_seed(7)
     random_state = torch.get_rng_state()
     training = TrainingStep((model,), (optimizer,), arm.step, arm.device)
-    estimated_peak(training, iter([batch]))
+    with preserved((model,), optimizer):
+        peak_of_steps(training, iter([batch]))
     assert all(torch.equal(a, b) for a, b in zip(weights.values(), model.state_dict().values(), strict=True))
     assert all(p.grad is g for p, g in zip(model.parameters(), gradients, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(gradients, copies, strict=True))
