@@ -143,7 +143,6 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
         session.finish(RunStatus.FINISHED)
         run = Run(session.run_dir)
         found = {name: field.value for name, field in run.fields.items()}
-        metered = [component for component in COMPONENTS if run.summary.energy.component_kwh(component) is not None]
     findings = [
         *_gpu_findings(found),
         *_power_limit_findings(),
@@ -160,7 +159,7 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
     ]
     measured_w, full_load_w = _full_load(found)
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
-    beyond = beyond_gpus(metered, settings.node_overhead) if found.get("gpu_models") else ""
+    beyond = beyond_gpus(settings.node_overhead) if found.get("gpu_models") else ""
     uses_network = bool(intensity) and (is_auto or any(finding.value in SERVICES for finding in live))
     return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w, beyond, said, uses_network)
 

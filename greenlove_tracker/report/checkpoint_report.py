@@ -33,14 +33,9 @@ def lost_work_blocks(found: Interruptions | None) -> tuple[doc.Block, ...]:
 
 
 def checkpoints_sentence(run: Run) -> str:
-    """Say in one line what a run's checkpoints came to, and what interruptions cost; empty where there are none."""
-    saved = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED]
-    failed = sum(e.action is CheckpointAction.FAILED for e in run.checkpoints)
-    parts = []
-    if saved:
-        parts.append(f"{fmt.plural(len(saved), 'checkpoint')} saved, the last at step {saved[-1].position.steps:,}")
-    parts += [f"{failed:,} failed"] if failed else []
-    found = training_interruptions(run)
+    """Say in one line what interruptions cost a run's training, and which checkpoints failed; empty without either."""
+    failed, found = sum(e.action is CheckpointAction.FAILED for e in run.checkpoints), training_interruptions(run)
+    parts = [f"{fmt.plural(failed, 'checkpoint')} could not be written"] if failed else []
     parts += [_costs(found)] if found is not None and found.interruptions else []
     return "; ".join(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -46,8 +46,7 @@ _MOST_ROWS = 100
 _MOST_NAMED = 8  # points of a chart
 _NAME_WIDTH = 40
 _DASH = "–"
-_MODEL_NOTE = "* modelled energy says little beyond the time"
-_PART_NOTE = "* a part of the energy is modelled: that part depends on the time alone"
+_MODEL_NOTE = "* what of the energy is modelled says nothing beyond the time"
 
 # What may differ between runs, beside the technique: the label, and the field.
 _FIELDS = {
@@ -124,7 +123,7 @@ def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
 def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[doc.Block, ...]:
     """Return the changes and what each takes, then bars, curves, what differed, and how it was measured."""
     sides = [side_of(name, runs) for name, runs in groups]
-    reasons = {row.name: row.reason for row in comparison.rows if row.verdict is Verdict.NOT_RUN}
+    reasons = [(row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN]
     return (
         *_answer([comparison], sides),
         *(doc.Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
@@ -176,11 +175,7 @@ def headline(comparison: Comparison) -> str:
     saving = [row for row in ran if row.verdict is Verdict.SAVES]
     if len(ran) > 1 and not saving:
         return ". ".join(["Nothing shows a saving", *(row_sentence(comparison, row) for row in ran[:_MOST_SAID])])
-    first, *others = saving or ran
-    field_name = "time_ratio" if is_modelled(comparison.energy_method) or not first.energy_ratio else "energy_ratio"
-    most: Estimate | None = getattr(first, field_name)
-    tied = [row.name for row in others if most and (own := getattr(row, field_name)) and own.lower <= most.upper]
-    return row_sentence(comparison, first) + (f"; {_listed(tied)} may save as much" if tied else "")
+    return row_sentence(comparison, (saving or ran)[0])
 
 
 def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
@@ -249,18 +244,12 @@ def rows_that_ran(comparison: Comparison) -> list[ComparisonRow]:
 
 def _energy_caveat(comparison: Comparison) -> str:
     """Return what a model in the energy means for its ratio; empty where all of it was measured, or none."""
-    methods = set(filter(None, comparison.energy_method.split("+")))
-    if not any(map(is_modelled, methods)) or all(row.energy_ratio is None for row in comparison.rows):
-        return ""
-    return _MODEL_NOTE if is_modelled(comparison.energy_method) else _PART_NOTE
+    has_model = any(map(is_modelled, filter(None, comparison.energy_method.split("+"))))
+    return _MODEL_NOTE if has_model and any(row.energy_ratio for row in comparison.rows) else ""
 
 
-def _not_run(reasons: Mapping[str, str]) -> list[doc.Block]:
-    """Say what was not run, and why; once for all that have one reason."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in reasons.items():
-        by_reason.setdefault(reason, []).append(name)
-    return [doc.Paragraph(f"! {_listed(names)} not run: {reason}.") for reason, names in by_reason.items()]
+def _not_run(reasons: Iterable[tuple[str, str]]) -> list[doc.Block]:
+    return [doc.Paragraph(f"! {name} not run: {reason}.") for name, reason in reasons]
 
 
 # -- The tables --
@@ -354,15 +343,10 @@ def side_of(name: str, runs: Sequence[Run]) -> Side:
     return Side(name, kept, tuple(run for run in runs if run not in kept))
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean; None where there is no value, or any is not known."""
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
-
-
 def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
-    mean = _mean(values)
-    return _DASH if mean is None else text(mean)
+    """Write the mean; a dash where there is no value, or any is not known."""
+    known = [value for value in values if value is not None]
+    return text(math.fsum(known) / len(known)) if known and len(known) == len(values) else _DASH
 
 
 def shared_metrics(sides: Sequence[Side]) -> list[str]:
@@ -394,14 +378,9 @@ def learnt_differences(groups: Groups) -> Mapping[str, str]:
 
 def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
     for name in metrics:
-        own, before = ([final_value(run, name) for run in s.runs] for s in (side, baseline))
-        mean, mean_before = _mean(own), _mean(before)
-        if mean is None or mean_before is None or number_text(mean) == number_text(mean_before):
-            continue
-        known, known_before = ([v for v in values if v is not None] for values in (own, before))
-        is_chance = len(known) > 1 and min(known) <= max(known_before) and min(known_before) <= max(known)
-        chance = ", which may be chance" if is_chance else ""
-        return f"its final {name} is {number_text(mean)} instead of {number_text(mean_before)}{chance}"
+        own, before = (_mean_text([final_value(run, name) for run in s.runs], number_text) for s in (side, baseline))
+        if _DASH not in (own, before) and own != before:
+            return f"its final {name} is {own} instead of {before}"
     return ""
 
 
@@ -466,7 +445,7 @@ def _differences(sides: Sequence[Side]) -> list[doc.Block]:
 
 
 def _side_notes(side: Side) -> list[tuple[str, str]]:
-    found = [(side.name, t) for t in dict.fromkeys(run.text("technique_note") for run in side.runs) if t][:1]
+    found = [(side.name, note) for note in dict.fromkeys(run.text("technique_note") for run in side.runs) if note]
     left = (f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}" for run in side.left_out)
     return [*found, *((side.name, text) for text in left)]
 
@@ -549,7 +528,7 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
         verdict=_experiment_verdict(sides, comparisons),
         blocks=(
             *_answer(comparisons, sides),
-            *_not_run(dict(record.not_run)),
+            *_not_run(record.not_run),
             *(doc.Paragraph(f"! {note}.") for note in record.notes),
             *(doc.Paragraph(text) for text in budget),
             *_trainings(record, shared_metrics(sides)[:_MOST_METRICS]),

@@ -201,24 +201,20 @@ def _in_latex(
     """Return a paragraph that cites the tools, a table, and BibTeX entries behind a line of comment."""
     from greenlove_tracker.rendering.latex import bibtex, in_latex, tabular
 
-    codecarbon = [meter.partition(" ")[2] for meter in sorted(facts.meters) if meter.startswith("codecarbon")]
-    ours = {
-        "title": "greenlove_tracker: what a training run costs in hours, kWh, dollars and CO2",
-        "author": "greenlove_tracker developers",
-        "version": ", ".join(sorted(facts.versions)),
-        "year": facts.days[1][:4] if facts.days else "",
-    }
-    theirs = {
-        "title": "CodeCarbon",
-        "author": "CodeCarbon contributors",
-        "version": ", ".join(codecarbon),
-        "url": "https://codecarbon.io",
-    }
-    keys = ["greenlove_tracker", *(["codecarbon"] if codecarbon else [])]
-    entries = [bibtex("greenlove_tracker", ours), *([bibtex("codecarbon", theirs)] if codecarbon else [])]
+    keys = ["greenlove_tracker", *(["codecarbon"] if any(m.startswith("codecarbon") for m in facts.meters) else [])]
+    entries = [bibtex(key, _SOFTWARE[key]) for key in keys]
     paragraph = f"{in_latex(text)} \\cite{{{','.join(keys)}}}"
     below = [*map(in_latex, notes), *(f"% {hint}" for hint in hints if hint)]
     return "\n\n".join([paragraph, tabular(_HEADS, rows), *below, "% BibTeX:", *entries])
+
+
+_SOFTWARE = {
+    "greenlove_tracker": {
+        "title": "greenlove_tracker: what a training run costs in hours, kWh, dollars and CO2",
+        "author": "greenlove_tracker developers",
+    },
+    "codecarbon": {"title": "CodeCarbon", "author": "CodeCarbon contributors", "url": "https://codecarbon.io"},
+}
 
 
 def _group(row: RunRow) -> str:

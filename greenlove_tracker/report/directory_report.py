@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
-from operator import itemgetter
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import energy_scale, mass_scale
+from greenlove_tracker.format import mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, INCOMPLETE
 from greenlove_tracker.logs.selection import DAY, MONTH
 from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
-from greenlove_tracker.records import Factor, RunStatus
+from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import lost_work_blocks
 from greenlove_tracker.report.equivalents import equivalent_blocks
-from greenlove_tracker.report.method import NO_ERROR_OF, method_blocks, number, share_of, sum_of
+from greenlove_tracker.report.method import METHODS, NO_ERROR_OF, factor_table, share_of
 from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.run_report import gpu_hours
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums
@@ -344,48 +342,30 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
 
 
 def _method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:
-    """Return the method of the sums, and the largest run as an example of a single one."""
+    """Return the method of the sums, and the factors of all runs."""
     rows, total = aggregate.total.rows, aggregate.total
     if not rows:
         return ()
-    largest = min(
-        rows, key=lambda r: (bool(r["n_cut"] or r["n_simulated"]), _by_emissions(r)[0], -r["duration_s"], r["run"])
-    )
-    example = aggregate.run(largest["run"])
-    by_name = sorted(rows, key=lambda row: row["run"])
-    met = dict.fromkeys(factor for row in by_name for factor in row["factors"])
-    factors = _each_kind_first({repr(factor): factor for factor in met}.values())  # NaN is not itself
-    energies = [row["energy_kwh"] for row in by_name if row["energy_kwh"] is not None]
-    which = "emitted most" if example.emissions_kgco2e is not None else "took longest"
-    text = f"{scope} Every total is the plain sum over the runs, failed ones included."
-    example_is = doc.Paragraph(f"As an example, the run that {which}, {example.title()}:")
-    before = (doc.Paragraph(text), *_sum_calculations(total, energies), example_is)
-    n_more = len(factors) - _MAX_FACTORS
+    factors = dict.fromkeys(factor for row in sorted(rows, key=lambda row: row["run"]) for factor in row["factors"])
+    chosen = sorted(factors, key=lambda factor: factor.name)
+    n_more = len(chosen) - _MAX_FACTORS
     more = (doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
-    errors = (doc.Paragraph(f"{_OF_SUMS} {NO_ERROR_OF}", is_note=True),) if total.energy_kwh is not None else ()
-    return (*method_blocks(example, before=before, factors=factors[:_MAX_FACTORS], errors=errors), *more)
-
-
-_OF_SUMS = "Ranges: errors of one method add up over the runs, those of different methods in quadrature."
-
-
-def _each_kind_first(factors: Iterable[Factor]) -> list[Factor]:
-    """Return factors so that the first of each kind comes before the second of any: a short table holds all kinds."""
-    met: Counter[str] = Counter()
-    ranked = []
-    for factor in factors:
-        ranked.append((met[factor.name], factor))
-        met[factor.name] += 1
-    return [factor for _, factor in sorted(ranked, key=itemgetter(0))]
-
-
-def _sum_calculations(total: Totals, energies_kwh: Sequence[float]) -> tuple[doc.Block, ...]:
-    """Write the energy of the runs as one sum, where it is short, and the share of it that was measured."""
+    share = total.measured_share
     lines = []
-    if 2 <= len(energies_kwh) <= 10:
-        scale = energy_scale(sum(energies_kwh))
-        lines.append(sum_of("energy of all runs", [number(scale.value(e)) for e in energies_kwh], scale.unit)[0])
-    if total.measured_kwh and total.measured_share:
+    if total.measured_kwh and share:
         label = "share that hardware measured, before PUE"
-        lines.append(share_of(label, total.measured_kwh, total.measured_kwh / total.measured_share))
-    return (doc.Calculations(tuple(lines)),) if lines else ()
+        lines.append(share_of(label, total.measured_kwh, total.measured_kwh / share))
+    return (
+        doc.Heading("How we know"),
+        doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included. {_OF_RUNS}"),
+        METHODS,
+        *((doc.Calculations(tuple(lines)),) if lines else ()),
+        *((doc.Paragraph(f"{_OF_SUMS} {NO_ERROR_OF}", is_note=True),) if total.energy_kwh is not None else ()),
+        doc.Heading("Factors"),
+        factor_table(chosen[:_MAX_FACTORS]),
+        *more,
+    )
+
+
+_OF_RUNS = "The arithmetic of a run stands in its own report."
+_OF_SUMS = "Ranges: errors of one method add up over the runs, those of different methods in quadrature."

@@ -12,7 +12,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.phases import Phase
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -83,6 +82,13 @@ def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc
     )
 
 
+def forecast_document(forecast: Forecast, projections: Sequence[Projection] = ()) -> doc.Document:
+    """Return a forecast by itself, without the trials that it is from."""
+    warnings = (doc.Paragraph(f"{'! ' if warning.is_serious else ''}{warning}.") for warning in forecast.warnings)
+    blocks = (doc.KeyFigures(_figures(forecast)), *warnings, *projection_blocks(projections, {}))
+    return doc.Document("A forecast", fmt.plan(forecast.plan), "", blocks, verdict=_verdict(forecast))
+
+
 def _verdict(forecast: Forecast) -> str:
     return f"{fmt.plan(forecast.plan) or 'This training'}: {fmt.interval(forecast.duration_s, fmt.duration)}."
 
@@ -128,26 +134,12 @@ def _said(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
         expected = fmt.expected_stop(stop_estimate(stop, forecast.duration_s.level), stop.most_epochs)
         all_of_them = f"All {fmt.plural(stop.most_epochs, 'epoch')} would take"
         said.append(f"It {expected}. {all_of_them} {fmt.interval(whole.duration_s, fmt.duration)}.")
-    said.append(f"From {_trials_text(trials)}{_made_of(forecast.without_stop or forecast)}.")
+    said.append(f"From {_trials_text(trials)}.")
     return [*said, *(f"{'! ' if warning.is_serious else ''}{warning}." for warning in forecast.warnings)]
 
 
 def _trials_text(trials: Sequence[Trial]) -> str:
     return f"{fmt.plural(len(trials), 'trial')} of {fmt.plural(len({t.batches for t in trials}), 'size')}"
-
-
-def _made_of(forecast: Forecast) -> str:
-    """Write ``: 6 s once + 100 × (0.4 s + 391 batches × 57 ms) + 3 min of evaluations``."""
-    plan = forecast.plan
-    if plan is None or forecast.per_batch_s is None:
-        return ""
-    epoch = f"{fmt.plural(plan.batches_per_epoch, 'batch')} × {fmt.duration(forecast.per_batch_s.point)}"
-    if forecast.per_epoch_s is not None:
-        epoch = f"{fmt.duration(forecast.per_epoch_s.point)} + {epoch}"
-    once = f"{fmt.duration(forecast.one_off_s.point)} once + " if forecast.one_off_s.point else ""
-    between = f" + {fmt.duration(forecast.between_s.point)} of evaluations" if forecast.between_s else ""
-    phases = ", before the work of its phases" if len(forecast.phases) > 1 else ""
-    return f": {once}{fmt.repetitions(plan.n_epochs)} × ({epoch}){between}{phases}"
 
 
 def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
@@ -193,16 +185,14 @@ def _parts(forecast: Forecast) -> tuple[doc.Block, ...]:
         ("all evaluations and checkpoints", forecast.between_s, 1),
     ]
     if len(forecast.phases) > 1:
-        rows += [(f"phase {i}: {_phase(part.phase)}", part.duration_s, 1) for i, part in enumerate(forecast.phases, 1)]
+        rows += [
+            (f"phase {i}: {fmt.phase_name(part.phase)}", part.duration_s, 1)
+            for i, part in enumerate(forecast.phases, 1)
+        ]
     cells = tuple((name, fmt.duration(e.point), _ends(e), fmt.repetitions(n)) for name, e, n in rows if e is not None)
     interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
     heads = (doc.Column("what", 2.4), doc.Column("takes", 1, True), doc.Column(interval, 2, True))
     return (doc.Heading("Breakdown"), doc.Table((*heads, doc.Column("times", 1, True)), cells))
-
-
-def _phase(phase: Phase) -> str:
-    length = fmt.plural(phase.length, phase.unit.removesuffix("s"))
-    return ", ".join(filter(None, (length, fmt.phase_name(phase))))
 
 
 def _ends(estimate: Estimate) -> str:

@@ -72,13 +72,12 @@ class ForecastOutcome:
         return (*cells, text(scored.outcome), fmt.error(scored.error), held)
 
 
-def outcome_of(run: Run, quantity: str, limit_s: float | None = None) -> ForecastOutcome | None:
+def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     """Choose a forecast: at a tenth of a run that is over, the latest of one that is not; None without any.
 
     Args:
         run: of a log.
         quantity: one of ``QUANTITIES``.
-        limit_s: of the time of runs that are not done; default: each one's own.
     """
     issued = [f for f in run.forecasts if quantity in f.estimates]
     if not issued:
@@ -86,7 +85,7 @@ def outcome_of(run: Run, quantity: str, limit_s: float | None = None) -> Forecas
     scores, summary = scored_forecasts(run, quantity), run.summary
     scored = headline(scores)
     chosen = scored.issued if scored else issued[-1]
-    estimate, fit = chosen.estimates[quantity], time_fit_of(run, limit_s)
+    estimate, fit = chosen.estimates[quantity], time_fit_of(run)
     return ForecastOutcome(run.run_id, summary.project, summary.status, len(issued), chosen, estimate, scores, fit)
 
 
@@ -101,15 +100,10 @@ def issued_after(issued: IssuedForecast) -> str:
 # -- A time limit --
 
 
-def time_fit_of(run: Run, limit_s: float | None = None) -> TimeFit | None:
-    """Return how a run that is not done was to fit its time limit, on its latest forecast; None of any other run.
-
-    Args:
-        run: of a log.
-        limit_s: another limit, from its start; default: its own.
-    """
+def time_fit_of(run: Run) -> TimeFit | None:
+    """Return how a run that is not done was to fit its time limit, on its latest forecast; None of any other run."""
     is_done = run.summary.status in GOOD_ENDINGS and not run.text("monitor_epochs")
-    limit_s = run.time_limit_s if limit_s is None else limit_s
+    limit_s = run.time_limit_s
     if limit_s is None or is_done or run.is_complete or not run.forecasts:
         return None
     issued, epochs, steps = run.forecasts[-1], run.summary.epochs_planned, run.total_steps_planned
@@ -124,21 +118,22 @@ def time_fit_of(run: Run, limit_s: float | None = None) -> TimeFit | None:
     return replace(fit, longest=None) if run.text("phases") or issued.stop_epochs is not None else fit
 
 
-def time_limit_sentence(run: Run, limit_s: float | None = None) -> str:
+def time_limit_sentence(run: Run) -> str:
     """Say whether a run kept its time limit, or how it was to fit it; empty where it had none, or no forecast."""
-    own_s = run.time_limit_s
-    given_s = own_s if limit_s is None else limit_s
-    if run.is_exploration or given_s is None:
+    limit_s = run.time_limit_s
+    if run.is_exploration or limit_s is None:
         return ""
-    limit, fit = f"time limit of {fmt.duration(given_s)}", time_fit_of(run, limit_s)
+    limit, fit, spare_s = f"time limit of {fmt.duration(limit_s)}", time_fit_of(run), limit_s - run.summary.duration_s
     if fit is not None:
         needs = f"the whole takes about {fmt.interval(run.forecasts[-1].estimates['duration_s'], fmt.duration)}"
-        return f"{limit}: {f'missed, with {wording.progress(run)}' if fit.is_over else fmt.time_fit(fit)}; {needs}"
-    if own_s is None or run.summary.status not in GOOD_ENDINGS:
+        return f"{limit}: {'missed' if fit.is_over else fmt.time_fit(fit)}; {needs}"
+    if run.summary.status not in GOOD_ENDINGS:
         return ""
-    spare_s = own_s - run.summary.duration_s
-    spare = f"kept, {fmt.duration(spare_s)} to spare" if spare_s >= 0 else f"missed by {fmt.duration(-spare_s)}"
-    return f"{limit} {spare}"
+    return (
+        f"{limit} kept, {fmt.duration(spare_s)} to spare"
+        if spare_s >= 0
+        else f"{limit} missed by {fmt.duration(-spare_s)}"
+    )
 
 
 # -- Of one run --
@@ -224,7 +219,7 @@ def forecasts_document(
     """
     name, text = fmt.QUANTITIES[quantity]
     columns = (doc.Column("run", 2.4), doc.Column("forecast after", 1.4), *_columns(outcomes, name))
-    names = wording.run_labels([(o.run_id, o.project) for o in outcomes])
+    names = [wording.run_label(o.run_id, o.project) for o in outcomes]
     rows = tuple(
         (label, issued_after(o.issued).removeprefix("after "), *o.cells(text))
         for label, o in zip(names, outcomes, strict=True)

@@ -59,13 +59,10 @@ def memory_document(rows: Sequence[MemoryRow], about: str) -> Document:
 
 
 def _gpus_text(known: Sequence[MemoryRow]) -> list[str]:
-    """Return the GPUs that hold the rows, by the memory from which on they do."""
+    """Return the GPUs of a data centre that hold the rows, by the memory from which on they do."""
     sizes = {_least_memory_gb(row) for row in known}
     lines = [f"{size:g} GB or more: {_named(size)}." for size in sorted(size for size in sizes if size is not None)]
-    if None in sizes:
-        largest = max(gpu.memory_gb or 0.0 for gpu in gpus().values())
-        lines.append(f"none: more than any GPU in the table holds, of which the largest has {largest:g} GB.")
-    return lines
+    return [*lines, "none: more than any GPU in the table holds."] if None in sizes else lines
 
 
 def _parts_text(row: MemoryRow) -> tuple[str, ...]:
@@ -91,18 +88,10 @@ def _holding(row: MemoryRow, answer: bool | None) -> list[GpuSpec]:
 
 
 def _named(least_gb: float) -> str:
-    """Return GPUs of at least so much memory: of each size one, the newest, of data centres where there is such."""
     found = [gpu for gpu in gpus().values() if gpu.memory_gb is not None and gpu.memory_gb >= least_gb]
-    found.sort(key=lambda gpu: (gpu.memory_gb, not _is_plain(gpu), -gpu.year))
-    by_size = list({gpu.memory_gb: gpu for gpu in reversed(found)}.values())[::-1]
-    shown = ([gpu for gpu in by_size if _is_plain(gpu)] or by_size)[:_MOST_NAMED]
-    names = ", ".join(f"{gpu.name} ({gpu.memory_gb:g} GB)" for gpu in shown)
-    return f"{len(found)} GPUs, such as {names}" if len(found) > len(shown) else names
-
-
-def _is_plain(gpu: GpuSpec) -> bool:
-    """Return True for a GPU that is a card of its own, of NVIDIA's for data centres."""
-    return gpu.segment == "datacentre" and gpu.vendor == "NVIDIA" and "(" not in gpu.name
+    found = [gpu for gpu in found if gpu.segment == "datacentre"] or found
+    found.sort(key=lambda gpu: (gpu.memory_gb, -gpu.year))
+    return ", ".join(f"{gpu.name} ({gpu.memory_gb:g} GB)" for gpu in found[:_MOST_NAMED])
 
 
 def memory_record(rows: Sequence[MemoryRow], about: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from greenlove_tracker.records import COMPONENTS, Factor, RunSummary
 from greenlove_tracker.rendering.document import Block, Calculation, Calculations, Column, Heading, Paragraph, Table
 from greenlove_tracker.report import wording
 
-_METHODS = (
+_METHOD_ROWS = (
     ("time", "a steady clock; on a GPU after it has finished its work"),
     ("counter, power readings", "the hardware's own (RAPL, NVML): measured"),
     ("CPU modelled", "rated power (TDP) × (0.1 + 0.9 × load³), as CodeCarbon does"),
@@ -26,6 +26,7 @@ _METHODS = (
     ("not counted", ", ".join(wording.NOT_COUNTED)),
     ("scope", "2 on your own machine, 3 on a rented one; operational emissions only"),
 )
+METHODS = Table((Column("", 1), Column("", 4)), _METHOD_ROWS)
 _ERRORS = (
     "95 of 100 true energies lie within these. Errors of one method add up; those of different ones in quadrature."
 )
@@ -33,37 +34,23 @@ NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not
 _COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
 
 
-def method_blocks(
-    run: Run,
-    *,
-    how: Sequence[tuple[str, str]] = (),
-    before: Sequence[Block] = (),
-    factors: Sequence[Factor] = (),
-    errors: Sequence[Block] | None = None,
-) -> tuple[Block, ...]:
+def method_blocks(run: Run, how: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
     """Return how the numbers of a run are known.
 
     Args:
         run: a run.
         how: the figures, with what each rests on.
-        before: stand before its arithmetic.
-        factors: instead of its own.
-        errors: instead of its own.
     """
     lines = run_calculations(run)
-    mismatch = _mismatch(run, lines)
-    is_of_gpus = run.summary.energy.gpu_kwh and run.calibration is None and how  # else all of it is in the total
-    metered = [c for c in COMPONENTS if run.summary.energy.component_kwh(c) is not None]
+    is_of_gpus = run.summary.energy.gpu_kwh and run.calibration is None  # else all of it is in the total
     return (
         Heading("How we know"),
-        Table((Column("", 1), Column("", 4)), (*how, *_METHODS)),
-        *((Paragraph(wording.beyond_gpus(metered, run.terms.node_overhead), is_note=True),) if is_of_gpus else ()),
-        *before,
+        Table(METHODS.columns, (*how, *METHODS.rows)),
+        *((Paragraph(wording.beyond_gpus(run.terms.node_overhead), is_note=True),) if is_of_gpus else ()),
         *((Calculations(tuple(lines)),) if lines else ()),
-        *((Paragraph(f"! {mismatch}"),) if mismatch else ()),
-        *(error_blocks(run) if errors is None else errors),
+        *error_blocks(run),
         Heading("Factors"),
-        factor_table(factors or factors_of(run)),
+        factor_table(factors_of(run)),
     )
 
 
@@ -78,7 +65,7 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
             f"metered ({fmt.shortened(one.origin, 130)})"
             for one in run.calibration.measurements
         )
-        text = f"The energy is {wording.calibration_text(run)}. {'; '.join(used)}."
+        text = f"The energy is calibrated: {run.calibration.text}. {'; '.join(used)}."
         return (Heading("Uncertainty"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
     if errors is None:
         return (Heading("Uncertainty"), Paragraph("No interval: the log names no method for some of the energy."))
@@ -212,20 +199,6 @@ def _machine(run: Run) -> list[Calculation]:
     if summary.cost_basis == "machine" and price is not None:
         lines.append(product_of("cost of the machine", [hours, number(price, "USD/GPU-h")], "USD")[0])
     return lines
-
-
-def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
-    """Return a warning where the log's own total is not the sum of its parts: it was changed or damaged."""
-    summary = run.summary
-    if summary.energy_kwh is None:
-        return ""
-    scale = energy_scale(summary.energy_kwh)
-    labels = {line.label.partition(":")[0]: line.result for line in lines}
-    shown = labels.get("energy with PUE", labels.get("energy", ""))
-    if not shown or agrees(Number(shown.split()[0], scale.unit), scale.value(summary.energy_kwh)):
-        return ""
-    logged = fmt.energy(summary.energy_kwh)
-    return f"The log's own total is {logged}, but its parts add up to something else: the log was changed or damaged."
 
 
 def factor_table(factors: Iterable[Factor]) -> Table:

@@ -170,15 +170,7 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     if advice.deadline_utc is not None:
         left_s = (advice.deadline_utc - end).total_seconds()
         text += ", at the deadline" if left_s < 60 else f", {span_text(left_s)} before the deadline"
-    if advice.cost_usd is not None and advice.cost_now_usd is not None:
-        more = advice.cost_usd - advice.cost_now_usd
-        alike = abs(more) < 0.005 * max(advice.cost_now_usd, 1e-9)  # half a percent is not told
-        text += "; electricity costs the same" if alike else f"; electricity costs {_signed(more)}"
     return f"{text}."
-
-
-def _signed(more_usd: float) -> str:
-    return f"{fmt.money(abs(more_usd))} {'more' if more_usd > 0 else 'less'}"
 
 
 def region_cells(row: RegionAdvice, advice: StartAdvice, zone: tzinfo | None = None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import date
 from typing import Any
 
@@ -20,7 +20,6 @@ from greenlove_tracker.projection.ranking import Chance
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import projection_words as words
-from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.projection_words import figure, label, sentence, short_name
 
 _MOST_BRIEF = 3  # machines beside the one here, of a first look
@@ -29,7 +28,6 @@ _MOST_MARKS = 12  # of a chart, the cheapest; the table holds them all
 _CENTS_BELOW_USD = 0.1
 _DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
 _TITLE = "Here and on other machines"
-_LEAST_SHOWN = 0.01  # of a machine's chance
 _OPTIONS = option_names(ProjectionOptions)
 _ORDER = ("here", "on demand", "spot", "reserved", "on request", "withdrawn", "no offer")
 
@@ -53,7 +51,7 @@ def projection_document(
     """
     made = decision or decide(projections)
     answer, details, basis = _blocks(projections, made, today)
-    blocks = (*answer, *details, *_equivalents(projections[0]), *basis)
+    blocks = (*answer, *details, *basis)
     n_more = len(compared(projections)) - len(_first_look(compared(projections), made))
     if is_list:
         listed, n_more = (block for block in details if isinstance(block, doc.Table | doc.Paragraph)), 0
@@ -132,7 +130,6 @@ def _blocks(
             doc.Heading(_TITLE),
             machines_table(shown, shown, is_brief=False),
             *map(doc.Paragraph, (*words.beside(projections), *words.left_out(decision.left_out, decision.limits))),
-            *_chances(decision),
         ),
         (
             doc.Heading("How other machines are known"),
@@ -171,23 +168,16 @@ def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Project
     return [row for row in shown if row.is_local or any(row is one for one in chosen)]
 
 
-@dataclass(frozen=True, slots=True)
-class Units:
-    """The units of the columns: those that suit the largest number of each."""
+def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale, Scale]:
+    """Return the units of time, cost, energy and mass that suit the largest number of each."""
 
-    time: Scale
-    cost: Scale
-    energy: Scale
-    mass: Scale
-
-
-def _units_of(rows: Sequence[Projection]) -> Units:
     def largest(name: str) -> float:
         return max((e.point for row in rows if (e := getattr(row, name)) is not None), default=1.0)
 
-    return Units(
+    cost = _CENTS if largest("cost_usd") < _CENTS_BELOW_USD else _DOLLARS
+    return (
         time_scale(largest("duration_s")),
-        _CENTS if largest("cost_usd") < _CENTS_BELOW_USD else _DOLLARS,
+        cost,
         energy_scale(largest("energy_kwh")),
         mass_scale(largest("emissions_kgco2e")),
     )
@@ -201,20 +191,18 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
         shown: all that are compared.
         is_brief: without energy and claims.
     """
-    units = _units_of(shown)
+    time, cost, energy, mass = _units_of(shown)
     columns: list[tuple[doc.Column, Callable[[Projection], str]]] = [
         (doc.Column("price/h", 0.8, True), _price),
-        (doc.Column(f"time, {units.time.unit}", 1.6, True), lambda r: figure(r.duration_s, units.time.per_canonical)),
-        (doc.Column(f"cost, {units.cost.unit}", 1.6, True), lambda r: figure(r.cost_usd, units.cost.per_canonical)),
+        (doc.Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
+        (doc.Column(f"cost, {cost.unit}", 1.6, True), lambda r: figure(r.cost_usd, cost.per_canonical)),
     ]
     if is_brief:
-        columns.append(
-            (doc.Column(f"{units.mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, units.mass))
-        )
+        columns.append((doc.Column(f"{mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, mass)))
     else:
         columns += [
-            (doc.Column(f"{units.mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, units.mass)),
-            (doc.Column(units.energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, units.energy)),
+            (doc.Column(f"{mass.unit} CO2e", 1.4, True), lambda r: _with_claim(r, mass)),
+            (doc.Column(energy.unit, 0.8, True), lambda r: _bare(r.energy_kwh, energy)),
         ]
     columns.append((doc.Column("known from", 1.2), _known_from))
     told = [(column, [text(row) for row in rows]) for column, text in columns]
@@ -251,29 +239,13 @@ def _known_from(row: Projection) -> str:
     return row.speedup.known_from.partition(":")[0] if row.speedup else ""
 
 
-def _chances(decision: Decision) -> tuple[doc.Block, ...]:
-    """Return a table of probabilities: of each machine to be the cheapest to rent, the fastest, the greenest."""
-    titles = {"cheapest to rent": "cheapest_rented", "fastest": "fastest", "greenest": "greenest"}
-    known = {title: found for title, name in titles.items() if (found := getattr(decision.ranking, name))}
-    by_machine: dict[str, dict[str, float]] = {}
-    for title, chances in known.items():
-        for chance in chances:
-            if chance.probability >= _LEAST_SHOWN:
-                by_machine.setdefault(label(chance.machine), {})[title] = chance.probability
-    if not by_machine:
-        return ()
-    columns = (doc.Column("chance of each to be", 2), *(doc.Column(title, 1, True) for title in known))
-    rows = (
-        (fmt.shortened(name, _LABEL), *(fmt.percent(found[title]) if title in found else "" for title in known))
-        for name, found in by_machine.items()
-    )
-    return (doc.Table(columns, tuple(rows)),)
-
-
 def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, ...]:
     """Draw cost by time with their ranges: this machine, the choice and what is faster are named."""
-    units, named = _units_of(shown), [decision.recommended, decision.faster.machine if decision.faster else None]
-    per_s, per_usd, marks = units.time.per_canonical, units.cost.per_canonical, list[doc.MarkedPoint]()
+    (time_unit, cost_unit, *_), named = (
+        _units_of(shown),
+        [decision.recommended, decision.faster.machine if decision.faster else None],
+    )
+    per_s, per_usd, marks = time_unit.per_canonical, cost_unit.per_canonical, list[doc.MarkedPoint]()
     for row in [row for i, row in enumerate(shown) if i < _MOST_MARKS or any(row is one for one in named)]:
         time, cost = row.duration_s, row.cost_usd
         if time is not None and cost is not None:
@@ -285,22 +257,11 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, 
     if len(marks) < 2:
         return ()
     title = "What it takes and costs, each with its 90% range"
-    return (
-        doc.ChartRow((doc.MarkChart(title, f"time, {units.time.unit}", f"cost, {units.cost.unit}", tuple(marks)),)),
-    )
+    return (doc.ChartRow((doc.MarkChart(title, f"time, {time_unit.unit}", f"cost, {cost_unit.unit}", tuple(marks)),)),)
 
 
 def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
     return (estimate.lower * factor, estimate.upper * factor) if estimate.lower < estimate.upper else None
-
-
-def _equivalents(local: Projection) -> tuple[doc.Block, ...]:
-    """Return everyday amounts of the emissions of this machine; its country is known by its grid only."""
-    if local.emissions_kgco2e is None or local.intensity is None:
-        return ()
-    source = local.intensity.source
-    country = "US" if source.startswith("United States") or "eGRID" in source else ""
-    return equivalent_blocks(local.emissions_kgco2e.point, country)
 
 
 def _grouped(

@@ -10,19 +10,22 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.catalogue import software_notes
 from greenlove_tracker.projection.decision import Decision, Faster, LeftOut
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
-from greenlove_tracker.projection.ranking import WINNER, Limits, machine_here
-from greenlove_tracker.projection.speedup import LAUNCH_S
+from greenlove_tracker.projection.ranking import Limits, machine_here
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
 _NARROW = 0.2  # relative width of a range up to which three digits say something
-_MOST_NAMED = 5  # of the GPUs that would hold a training
 _LEFT_OUT = {
     "term": f"only to reserve, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more",
     "unknown cost": "cost unknown",
 }
 
+_NOTES = (
+    "Ranges hold 90%, if your training is like the benchmarks that the speeds come from.",
+    "CO2e is location-based. A provider's market-based claim stands beside it, and nothing is ranked by it.",
+    "Not counted: storage, transfer, set-up, making of the hardware, a machine of your own. Rented = scope 3 for you.",
+)
 
 # -- What to do --
 
@@ -71,7 +74,7 @@ def takes(row: Projection) -> str:
 
 def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[str]:
     """Yield what else is to be known before it is done: of the machine here, of others, and of what is asked for."""
-    here, row, limits = machine_here(rows), decision.recommended, decision.limits
+    here, row = machine_here(rows), decision.recommended
     if here is not None and here.duration_s is not None and here.duration_s.relative_width > _WIDE:
         off_by = fmt.percent(here.duration_s.relative_width / 2)
         yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."
@@ -80,8 +83,6 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
         yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
     if here is not None and here.fits is False and here.gpu is not None:
         yield f"The {short_name(here)} here ({here.gpu.memory_gb:g} GB) cannot hold the training's peak memory."
-    if decision.verdict == "too short" and decision.meets is not None and decision.meets < WINNER:
-        yield f"That it finishes {limits_text(limits)} is {fmt.chance(decision.meets)} likely."
     to_have = [one for one in rows if one.is_compared and one.is_to_be_had and one.duration_s is not None]
     if row is None and to_have:
         fastest = min(to_have, key=lambda one: one.duration_s.point if one.duration_s else 0.0)
@@ -198,57 +199,35 @@ def sentence(text: str) -> str:
 
 
 def prices(rows: Iterable[Projection], today: date | None) -> str:
-    """Return whose prices they are, and how old they are today, else when they were read; which have none."""
-    read: dict[str, list[str]] = {}
-    unoffered = dict.fromkeys(short_name(row) for row in rows if row.offer is None and not row.is_local)
-    for offer in (row.offer for row in rows if row.offer and row.offer.usd_per_gpu_hour is not None):
-        whose = DEFAULT_PROVIDER_NAME if offer.provider == DEFAULT_PROVIDER else fmt.shortened(offer.provider, 20)
-        read.setdefault(whose, []).append(offer.price_date)
-    dates = sorted({one for found in read.values() for one in found})
-    if today is not None:
-        dates = [str((today - date.fromisoformat(one)).days) for one in reversed(dates)]
-    whose = ", ".join(read) if len(read) < _MOST_NAMED else f"{len(read)} providers"
-    span = " to ".join(dict.fromkeys(dates[:1] + dates[-1:]))
-    others = "; --provider all adds others" if list(read) == [DEFAULT_PROVIDER_NAME] else ""
-    as_here = f" {', '.join(unoffered)}: counted as if it stood here." if unoffered else ""
-    aged = f"read {span}" if today is None else f"{span} days old"
-    return (f"Prices of {whose}, {aged}{others}." if dates else "") + as_here
+    """Return whose prices they are, and how old the oldest is today, else when it was read."""
+    offers = [row.offer for row in rows if row.offer and row.offer.usd_per_gpu_hour is not None]
+    if not offers:
+        return ""
+    providers = dict.fromkeys(offer.provider for offer in offers)
+    names = (DEFAULT_PROVIDER_NAME if name == DEFAULT_PROVIDER else fmt.shortened(name, 20) for name in providers)
+    oldest = min(offer.price_date for offer in offers)
+    aged = f"read {oldest}" if today is None else f"{(today - date.fromisoformat(oldest)).days} days old"
+    others = "; --provider all adds others" if list(providers) == [DEFAULT_PROVIDER] else ""
+    return f"Prices of {', '.join(names)}, at most {aged}{others}."
 
 
 def beside(rows: Sequence[Projection]) -> list[str]:
     """Return those set aside, by reason, and those that the training does not fit into."""
-    fitting = list(dict.fromkeys(row.name for row in rows if row.fits and not row.aside and not row.is_local))
-    more = f" and {len(fitting) - _MOST_NAMED} more" if len(fitting) > _MOST_NAMED else ""
-    would = f"it would fit into {', '.join(fitting[:_MOST_NAMED])}{more}" if fitting else "nothing here would hold it"
     reasons: dict[str, list[str]] = {}
     for row in rows:
-        if row.is_local or row.is_compared:
-            continue
-        memory = f" ({row.gpu.memory_gb:g} GB)" if row.fits is False and row.gpu and row.gpu.memory_gb else ""
-        peak = "estimated peak memory" if row.is_fit_estimated else "peak memory seen here"
-        reason = f"too small for the {peak}; {would}" if row.fits is False else row.aside
-        reasons.setdefault(reason, []).append(short_name(row) + memory)
+        if not (row.is_local or row.is_compared):
+            memory = f" ({row.gpu.memory_gb:g} GB)" if row.fits is False and row.gpu and row.gpu.memory_gb else ""
+            peak = "estimated peak memory" if row.is_fit_estimated else "peak memory seen here"
+            reason = f"too small for the {peak}" if row.fits is False else row.aside
+            reasons.setdefault(reason, []).append(short_name(row) + memory)
     return [sentence(f"{', '.join(dict.fromkeys(names))}: {reason}") for reason, names in reasons.items()]
 
 
-def notes(rows: Sequence[Projection]) -> Iterator[str]:
-    """Yield short sentences on the ground of the numbers.
-
-    Args:
-        rows: those that are compared, this machine first.
-    """
-    local, *others = rows
+def notes(rows: Iterable[Projection]) -> Iterator[str]:
+    """Yield short sentences on the ground of the numbers."""
+    others = [row for row in rows if not row.is_local]
     if any(row.is_fit_estimated for row in others):
         yield "Whether it fits goes by an estimated peak of memory, which no GPU has measured yet."
     elif all(row.fits is None for row in others):
         yield "Memory fit not checked: peak GPU memory is unknown."
-    least_s = max((row.least_s for row in others if row.least_s is not None), default=None)
-    if least_s is not None:
-        steps = fmt.count(least_s / LAUNCH_S)
-        yield f"Launching a step's kernels takes some {LAUNCH_S * 1e3:g} ms: {steps} steps, {fmt.duration(least_s)}."
-    yield "Ranges hold 90%, if your training is like the benchmarks that the speeds come from."
-    if any(row.speedup and row.speedup.method == "custom" for row in others):
-        yield "A speedup of your own without a range counts as exact."
-    yield "CO2e is location-based. A provider's market-based claim stands beside it, and nothing is ranked by it."
-    own = ", the price of your own machine" if local.cost_basis == "electricity" else ""
-    yield f"Not counted: storage, transfer, set-up time, making of the hardware{own}. Rented = scope 3 for you."
+    yield from _NOTES

@@ -36,7 +36,6 @@ _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × durat
 _MOST_METRICS = 3
 _MOST_BANDS = 60  # epochs that can be told apart in a chart
 _MOST_SPANS = 40
-_PARTLY_METERED = " *"
 
 # What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
 _SETTINGS = {
@@ -112,7 +111,7 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
             *parts,
             *elsewhere,
             *_settings_blocks(run),
-            *method_blocks(run, how=_how(run)),
+            *method_blocks(run, _how(run)),
             *basis,
             doc.Paragraph(run_scope(run, issued), is_note=True),
         ),
@@ -384,22 +383,13 @@ def _metered_stretch(row: Row, begin_s: float) -> Points | None:
 
 def span_blocks(run: Run) -> tuple[doc.Block, ...]:
     """Return what the named parts of a script took, each with those within it; nothing without any."""
-    spans, summary, factor = run.spans, run.summary, overhead(run)
+    spans, factor = run.spans, overhead(run)
     if not spans:
         return ()
     rows = [_span_row(run, span, factor) for span in spans[:_MOST_SPANS]]
-    outer = [span for span in spans if span.depth == 0]
-    rest_s = summary.duration_s - sum(span.duration_s for span in outer)
-    if rest_s >= 0 and summary.duration_s:  # they do not overlap, as on several threads
-        known = [span.energy.total_kwh for span in outer if span.energy.total_kwh is not None and span.unmetered_s <= 0]
-        is_whole = len(known) == len(outer) and summary.energy_kwh is not None
-        rest_kwh = max(0.0, (summary.energy_kwh or 0.0) - sum(known) * factor) if is_whole else None
-        share = fmt.percent(rest_s / summary.duration_s)
-        rows.append(("outside of spans", "", fmt.duration(rest_s), share, *_energy_texts(run, rest_kwh)))
-    notes = ["A span with a dash is part of the one above it and counted there too. PUE is included."]
+    notes = ["A span with a dash is part of the one above it. PUE is included. * of the time with a meter."]
     if any(SpanFlag.BY_TIME in span.flags for span in spans):
         notes.append("Short spans get a share, by time, of meter readings that cover more than the span.")
-    notes += ["* of the time during which the meter was up."] if any(_PARTLY_METERED in row[4] for row in rows) else []
     notes += [f"{len(spans) - _MOST_SPANS:,} more are in the log."] if len(spans) > _MOST_SPANS else []
     numbers = ("calls", "time", "of the run", "energy", "CO2e")
     columns = (doc.Column("span", 3.2), *(doc.Column(title, 1.1, True) for title in numbers))
@@ -410,17 +400,13 @@ def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
     name = f"{'– ' * min(span.depth, 8)}{fmt.shortened(span.name, 44)}"
     calls = f"{span.calls:,} ({span.failed:,} failed)" if span.failed else f"{span.calls:,}"
     share = span.duration_s / run.summary.duration_s if run.summary.duration_s else None
-    mark = _PARTLY_METERED if span.unmetered_s > 0 and span.energy.is_known else ""
     energy_kwh = None if span.energy.total_kwh is None else span.energy.total_kwh * factor
-    figures = [f"{text}{mark}" for text in _energy_texts(run, energy_kwh)]
-    return (name, calls, fmt.duration(span.duration_s), fmt.percent(share), *figures)
-
-
-def _energy_texts(run: Run, energy_kwh: float | None) -> tuple[str, str]:
     kilograms = None
     if energy_kwh is not None and run.knows_carbon_intensity:
         kilograms = gco2e_from_kwh(energy_kwh, run.carbon_intensity.value) / GRAMS_PER_KG
-    return fmt.energy(energy_kwh), fmt.mass(kilograms)
+    mark = " *" if span.unmetered_s > 0 and span.energy.is_known else ""
+    times = (calls, fmt.duration(span.duration_s), fmt.percent(share))
+    return (name, *times, f"{fmt.energy(energy_kwh)}{mark}", f"{fmt.mass(kilograms)}{mark}")
 
 
 def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:

@@ -12,7 +12,6 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.directory import Sighting
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.logs.totals import metered_intervals
 from greenlove_tracker.records import Flag, Row, RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
@@ -98,11 +97,10 @@ def _share(run: Run) -> float | None:
     summary, steps = run.summary, run.total_steps_planned
     done_steps = summary.counts.steps or 0
     if summary.epochs_planned:
-        whole, done = run.first_epoch + summary.epochs_planned, float(run.first_epoch + summary.epochs_done)
+        done = float(summary.epochs_done)
         if steps:  # of an epoch of an hour there is something to see
-            by_steps = run.first_epoch + done_steps / steps * summary.epochs_planned
-            done = max(done, min(by_steps, done + 1))
-        return min(1.0, done / whole)
+            done = max(done, min(done_steps / steps * summary.epochs_planned, done + 1))
+        return min(1.0, (run.first_epoch + done) / (run.first_epoch + summary.epochs_planned))
     return min(1.0, (run.first_step + done_steps) / (run.first_step + steps)) if steps else None
 
 
@@ -119,15 +117,11 @@ def _latest_power_w(run: Run) -> float | None:
 def _mean_of_latest_w(rows: Sequence[Row]) -> float | None:
     over_s, energies_kwh = 0.0, list[float]()
     for row in reversed(rows):
-        for duration_s, energy in metered_intervals([row]):
-            if duration_s > 0:
-                if (energy_kwh := energy.total_kwh) is None:
-                    return w_from_kwh_s(math.fsum(energies_kwh), over_s) if energies_kwh else None
-                over_s += duration_s
-                energies_kwh.append(energy_kwh)
-        if over_s >= _POWER_OVER_S:
+        if row.energy.total_kwh is None or over_s >= _POWER_OVER_S:
             break
-    return w_from_kwh_s(math.fsum(energies_kwh), over_s)
+        over_s += row.duration_s
+        energies_kwh.append(row.energy.total_kwh)
+    return w_from_kwh_s(math.fsum(energies_kwh), over_s) if over_s else None
 
 
 def progress_blocks(run: Run) -> tuple[doc.Block, ...]:

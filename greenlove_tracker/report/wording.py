@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
@@ -15,7 +14,7 @@ from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
 from greenlove_tracker.logs.schema import UNSEEN, amount
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
+from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Column
 from greenlove_tracker.workloads import WORKLOADS
 
@@ -109,16 +108,6 @@ def run_label(run_id: str, project: str = "") -> str:
 _MONTH_NUMBERS = {f"{number:02d}" for number in range(1, 13)}
 
 
-def run_labels(runs: Sequence[tuple[str, str]]) -> list[str]:
-    """Write runs, (id, project) each, in short; those that would be called alike with the end of their ids."""
-    labels = [run_label(*run) for run in runs]
-    several = Counter(labels)
-    return [
-        f"{label} · {run_id.rpartition('-')[2]}" if several[label] > 1 else label
-        for label, (run_id, _) in zip(labels, runs, strict=True)
-    ]
-
-
 def day_label(when: str) -> str:
     """Write a day or a month for an axis: ``4 Nov``, ``Nov 2026``."""
     month = _MONTHS[int(when[5:7]) - 1]
@@ -134,23 +123,19 @@ def runs_text(numbers: Mapping[str, int]) -> str:
 
 def progress(run: Run) -> str:
     """Write ``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
-    summary, planned_steps, before = run.summary, run.total_steps_planned, run.first_epoch
+    summary, planned_steps, planned = run.summary, run.total_steps_planned, run.summary.epochs_planned
+    n_steps, before = summary.counts.steps or 0, run.first_epoch
     if planned_steps is not None:
-        text = f"{summary.counts.steps or 0:,} of {planned_steps:,} steps"
-        return f"{text}, from number {run.first_step + 1:,} on" if run.first_step else text
+        return f"{n_steps:,} of {planned_steps:,} steps{f', {run.first_step:,} before' if run.first_step else ''}"
     if run.text("loops_seen") == "steps":
-        return fmt.plural(summary.counts.steps or 0, "step")
-    planned = summary.epochs_planned
-    if planned is None and not run.epochs:  # which take long to put together, where there are many
-        return f"no epochs, {before:,} done before" if before else "epochs not marked"
-    if planned is None:
-        text = fmt.plural(summary.epochs_done, "epoch")
-        return f"{text}, from number {before + 1:,} on" if before and summary.epochs_done else text
-    whole = f", number {before + 1:,} to {before + planned:,}" if before else ""
-    if summary.epochs_done > planned:
-        return f"{fmt.plural(summary.epochs_done, 'epoch')}, {planned:,} planned{whole}"
-    stopped = ", stopped early" if run.stopped_early_after is not None else ""
-    return f"{summary.epochs_done:,} of {planned:,} epochs{whole}{stopped}"
+        return fmt.plural(n_steps, "step")
+    earlier = f", {before:,} before" if before else ""
+    if planned is not None:
+        stopped = ", stopped early" if run.stopped_early_after is not None else ""
+        return f"{summary.epochs_done:,} of {planned:,} epochs{earlier}{stopped}"
+    if not run.epochs:  # which take long to put together, where there are many
+        return f"no epochs{earlier}" if before else "epochs not marked"
+    return f"{fmt.plural(summary.epochs_done, 'epoch')}{earlier}"
 
 
 def early_stop_sentence(run: Run) -> str:
@@ -177,12 +162,20 @@ def why_incomplete(summary: RunSummary) -> str:
 
 def loops_sentence(run: Run) -> str:
     """Say what was found in a script that marks no epochs itself; empty of any other run."""
-    seen, counts, source = run.text("loops_seen"), run.summary.counts, run.text("plan_source")
+    seen, counts = run.text("loops_seen"), run.summary.counts
     if seen in ("epochs", "steps"):
         found = [fmt.plural(run.summary.epochs_done, "epoch")] if seen == "epochs" else []
         found += [fmt.plural(counts.batches, "batch")] if counts.batches else []
         found.append(fmt.plural(counts.steps or 0, "optimizer step"))
-        return f"found {joined(found)} in the script's PyTorch loop{_planned_by(run, source)}"
+        n_epochs, source = (
+            run.summary.epochs_planned,
+            run.text("plan_source").replace("the script's argument", "its argument"),
+        )
+        length = fmt.plural(n_epochs, "epoch") if n_epochs else fmt.plural(run.total_steps_planned or 0, "step")
+        known = f"; {length} planned by {source}" if source else ""
+        if seen == "epochs" and not source:
+            known = "; no forecast without their number: greenlove run --epochs N"
+        return f"found {joined(found)} in the script's PyTorch loop{known}"
     if not seen or run.epochs or run.summary.epochs_done:
         return ""
     if seen == "not looked for":
@@ -191,17 +184,6 @@ def loops_sentence(run: Run) -> str:
     names = f"{joined(seen.removeprefix(UNSEEN).split(), 'or')} shows none" if seen.startswith(UNSEEN) else ""
     reason = why.get(seen, names)
     return f"no epochs were seen: {reason}; a Tracker or a callback of greenlove_tracker.integrations marks them"
-
-
-def _planned_by(run: Run, source: str) -> str:
-    """Say how long the training was to be and where that is from, or how to say it."""
-    if not source:
-        no_number = "; no forecast without their number: greenlove run --epochs N"
-        return no_number if run.text("loops_seen") == "epochs" else ""
-    n_epochs = run.summary.epochs_planned
-    length = fmt.plural(run.total_steps_planned or 0, "step") if n_epochs is None else fmt.plural(n_epochs, "epoch")
-    whose = source.replace("the script's argument", "its argument")
-    return f"; {length} planned by {whose}"
 
 
 def wait_sentence(run: Run) -> str:
@@ -241,11 +223,6 @@ def method(joined_methods: str | None, constant_w: str = "", tdp_w: str = "") ->
     return f"{text} ({constant_w} W)" if constant_w and joined_methods == Method.CONSTANT else text
 
 
-def is_measured(joined_methods: str | None) -> bool:
-    """Return True where hardware gave all of it."""
-    return bool(joined_methods) and set((joined_methods or "").split("+")) <= MEASURED_METHODS
-
-
 def badge(share: float | None) -> str:
     """Write how an energy is known, in a word or two: ``measured``, ``98% measured``, ``modelled``."""
     if share is None:
@@ -269,11 +246,6 @@ def measured_sentence(run: Run) -> str:
     return f"{fmt.percent(share)} of the energy{whose} was measured{left_out}"
 
 
-def calibration_text(run: Run) -> str:
-    """Say what the energy of a run is calibrated with; empty where it is not."""
-    return f"calibrated: {run.calibration.text}" if run.calibration else ""
-
-
 def node_text(run: Run) -> str:
     """Write what the energy beyond the meters stands for: ``assumed for the rest of the node (1.25 × its GPUs)``."""
     if run.calibration is not None:
@@ -283,21 +255,16 @@ def node_text(run: Run) -> str:
     return f"{method(Method.ASSUMED)} for the rest of the node{times}"
 
 
-def beyond_gpus(metered: Iterable[str], node_overhead: float | None) -> str:
-    """Say what the counters of GPUs leave out, how much that may be, and whether it is in the total.
+def beyond_gpus(node_overhead: float | None) -> str:
+    """Say what the counters of GPUs leave out, and whether it is in the total.
 
     Args:
-        metered: components that are.
         node_overhead: as it was set.
     """
-    there = [{"cpu": "CPU", "ram": "memory"}.get(component, "") for component in metered]
-    beyond = joined(
-        [part for part in ("CPU", "memory", "fans", "network cards", "power supplies") if part not in there]
-    )
-    taken = "are in no figure: node_overhead=1.25, say, would assume them"
+    taken = "is in no figure: node_overhead=1.25, say, would assume it"
     if node_overhead is not None:
-        taken = f"are assumed: {fmt.significant(node_overhead)} times the GPUs' energy for the whole node"
-    return f"A GPU's counter sees the GPU alone: {beyond} {taken}. {_AT_THE_WALL}"
+        taken = f"is assumed: {fmt.significant(node_overhead)} times the GPUs' energy for the whole node"
+    return f"A GPU's counter sees the GPU alone. The rest of the node {taken}. {_AT_THE_WALL}"
 
 
 def intensity(factor: Factor) -> str:

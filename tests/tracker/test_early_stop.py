@@ -107,7 +107,7 @@ def test_a_resumed_run_does_not_know_the_values_of_before_and_any_epoch_is_as_li
         train_until_stop(tracker, clock, begin=8)
     run = next(run for run in read_logs(tmp_path).runs if run.run_id != before)
     assert (run.stopped_early_after, run.is_complete) == (9, True)
-    assert wording.progress(run) == "3 of 44 epochs, number 7 to 50, stopped early"
+    assert wording.progress(run) == "3 of 44 epochs, 6 before, stopped early"
     assert wording.early_stop_sentence(run).startswith("stopped early after 9 of 50 epochs; best: epoch 6")
 
 

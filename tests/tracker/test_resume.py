@@ -47,7 +47,7 @@ def test_the_rest_is_forecast_and_the_epochs_keep_their_numbers(clock, tmp_path)
     assert (run.text("epochs_planned"), run.text("first_epoch")) == ("20", "10")
     assert run.is_complete and {issued.planned for issued in run.forecasts} == {20}
     assert scored_forecasts(run)[-1].has_held
-    assert "20 of 20 epochs, number 11 to 30" in end_screen(run, exit_code=0)
+    assert "20 of 20 epochs, 10 before" in end_screen(run, exit_code=0)
 
 
 def test_a_run_that_resumes_at_the_start_is_any_run(clock, tmp_path):
@@ -69,7 +69,7 @@ def test_the_rest_of_a_training_in_steps(clock, tmp_path):
         assert tracker.forecast.duration_s.point == pytest.approx(300.0, rel=0.01)
     run = last_run(tmp_path)
     assert (run.text("total_steps_planned"), run.text("first_step")) == ("600", "400")
-    assert "100 of 600 steps, from number 401 on" in end_screen(run, exit_code=0)
+    assert "100 of 600 steps, 400 before" in end_screen(run, exit_code=0)
 
 
 def test_where_nothing_is_left_nothing_is_forecast_and_nothing_breaks(clock, tmp_path):
