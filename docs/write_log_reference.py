@@ -45,7 +45,6 @@ RUN = {
     "ended, where it was known",
     "part_of": "the first run of the script under `greenlove run`, where that made several; none holds anything of "
     "another",
-    "has_parts": "`yes`, before 2026-11-24: such runs lie beside this one, which is what lay outside them",
     "training_status": "how the script's tracker ended, where the script went on; it is the run's status, too",
     "job_id, array_job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
     "country": "as given; empty: the world's average",

@@ -183,8 +183,6 @@ def _reason_against(run: Run) -> str:
         return "comparison"
     if run.is_exploration:
         return "exploration"
-    if run.has_parts:
-        return "script"
     if run.summary.status not in GOOD_ENDINGS or run.summary.exit_code:
         return "unfinished run"
     return "" if run.summary.duration_s > 0 else "empty run"

@@ -14,7 +14,7 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.foreign.discovery import copies_among, copy_message, runs_and_problems
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import is_of_directory
+from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath, entries, forget_listings, place
 from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus, RunSummary
@@ -83,7 +83,7 @@ class Logs:
     def _listed(self) -> tuple[Sequence[str], bool]:
         """The names, and whether there is anything else."""
         try:
-            found = [entry for entry in entries(self.path) if not is_of_directory(entry.name)]
+            found = [entry for entry in entries(self.path) if entry.name != CALIBRATION_FILE]
         except OSError:
             return [], True  # the reason becomes a problem where it is walked through
         names = [entry.name for entry in found if entry.is_dir and not entry.is_link]

@@ -468,7 +468,7 @@ class Run(RunFiles):
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
         own, further = self.own_fields, self.fields_by_stream.values()
-        leads = [f for f in further if _rank_if_joined(f) == 0 and "has_parts" not in f]
+        leads = [f for f in further if _rank_if_joined(f) == 0]
         found = [own, *leads] if own.get("epochs_planned") or not leads else leads
         numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
         return sum(numbers) if len(numbers) == len(found) else None
@@ -495,11 +495,6 @@ class Run(RunFiles):
         """The streams of processes that another one measures, each with its rank."""
         ranks = {stream: _rank_if_joined(fields) for stream, fields in self.fields_by_stream.items()}
         return {stream: rank for stream, rank in ranks.items() if rank is not None}
-
-    @property
-    def has_parts(self) -> bool:
-        """True of an older log of what a script did outside its trackers, whose runs are beside it."""
-        return "has_parts" in self.own_fields  # a further one's is of a runner inside this run
 
     @cached_property
     def cut_off_ranks(self) -> Sequence[int]:
@@ -702,7 +697,7 @@ class Run(RunFiles):
     @property
     def is_complete(self) -> bool:
         """True where the run came to a good end with all that was planned, so that it can stand for others."""
-        if self.is_exploration or self.has_parts:
+        if self.is_exploration:
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
             return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)

@@ -151,7 +151,6 @@ _ASKED = (  # the lines that these hang on, of a run of one process, with one ca
     *("host", "is_rented", "gpu_count", "compared", *(f"plan_{name}" for name in PLAN_NAMES)),
     *(f"{name}{part}" for name in ("carbon_intensity", "market_intensity") for part in _FACTOR),
 )
-_ASKED_OF_FEW = ("intensity_order", "has_parts")
 
 
 @lru_cache(maxsize=1024)
@@ -165,7 +164,7 @@ def _facts_of_lines(lines: tuple[FieldLine | None, ...]) -> dict[str, Any] | Non
 
 def _facts(run: Run) -> dict[str, Any]:
     lines = run.fields.lines
-    if run.fields_by_stream or not lines.keys().isdisjoint(_ASKED_OF_FEW) or isinstance(run, ForeignRun):
+    if run.fields_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
         return _facts_of(run)
     return _facts_of_lines(tuple(map(lines.get, _ASKED))) or _facts_of(run)
 
@@ -326,11 +325,7 @@ def verify(run: Run) -> Sequence[str] | None:
         for name in _VERIFIED
         if not _are_equal(stated[name], added_up[name])
     ]
-    sums = [f"its epochs add up to {'; '.join(found)}"] if found else []
-    written_as, name = run.text("run_id"), run.path.resolve().name
-    if written_as not in ("", name):
-        sums.append(f"it was written as run {written_as}: its directory was renamed")
-    return sums
+    return [f"its epochs add up to {'; '.join(found)}"] if found else []
 
 
 def _are_equal(a: float | None, b: float | None) -> bool:

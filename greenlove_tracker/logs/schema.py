@@ -47,7 +47,6 @@ SCHEMA_VERSION = 1
 RUN_FILE = "run.csv"
 CODECARBON_PREFIX = "greenlove-"  # of the run_id in the files that CodeCarbon writes while it measures a run of ours
 SUMMARY_FILE = "summary.csv"
-SEAL_PREFIX = "greenlove_seal."  # of files that versions before wrote into a log directory
 CALIBRATION_FILE = "greenlove_calibration.csv"  # of a log directory: its machines' energy at the wall
 CLOSED_FIELD = "closed"  # last in ``run-<n>.csv``: its process has written all that it will
 JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
@@ -58,11 +57,6 @@ COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold th
 _is_number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
 _is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
 _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
-
-
-def is_of_directory(name: str) -> bool:
-    """Return True for a file that is of a whole log directory, and no run: its calibration, and a seal of before."""
-    return name.startswith(SEAL_PREFIX) or name == CALIBRATION_FILE
 
 
 def epochs_file(rank: int | str) -> str:

@@ -168,7 +168,7 @@ def job_of(run: Run) -> str:
     """Return the scheduler's job; without one, the run of ``greenlove run`` that runs of a script's trackers are of."""
     if number := run.text("job_id"):
         return "/".join(filter(None, (run.text("cluster"), number, run.text("array_task_id"))))
-    return run.text("part_of") or (run.run_id if run.has_parts else "")
+    return run.text("part_of")
 
 
 def job_id_of(run: Run) -> str:

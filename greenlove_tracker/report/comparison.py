@@ -335,10 +335,7 @@ def side_of(name: str, runs: Sequence[Run]) -> Side:
     kept = tuple(
         run
         for run in runs
-        if not run.is_exploration
-        and not run.has_parts
-        and run.summary.status in GOOD_ENDINGS
-        and not run.summary.exit_code
+        if not run.is_exploration and run.summary.status in GOOD_ENDINGS and not run.summary.exit_code
     )
     return Side(name, kept, tuple(run for run in runs if run not in kept))
 

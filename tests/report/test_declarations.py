@@ -15,13 +15,12 @@ import pytest
 from click.testing import CliRunner
 from report_samples import GERMANY, cpu_energy, epoch_row, write_run
 
-from greenlove_tracker import read_logs
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_report
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.records import Energy, RowKind
+from greenlove_tracker.records import Energy
 from greenlove_tracker.report import declarations
 from greenlove_tracker.report.audit import ledger_csv, ledger_row
 from greenlove_tracker.report.declarations import cite
@@ -191,17 +190,6 @@ def test_a_declaration_reads_each_file_once(tmp_path, monkeypatch, name):
     monkeypatch.setattr(os, "open", counting)
     assert DECLARE[name](aggregate(tmp_path))
     assert len(opened) >= 6 and set(opened.values()) == {1}
-
-
-def test_what_an_older_script_did_outside_its_trackers_counts_in_every_total(tmp_path):
-    for part in range(2):
-        written(tmp_path, run_id=f"20261121T034044-000{part}", fields={"part_of": "20261121T034044-0009"})
-    job = [replace(epoch_row(1, 0.0, gap_s=3.0, gap=ONE_KWH, kind=RowKind.TAIL), epoch=None)]
-    run = write_run(tmp_path, job, "20261121T034044-0009", fields={"has_parts": "yes"}, intensity=GERMANY)
-    assert run.has_parts and not run.is_complete
-    added_up = aggregate(tmp_path)
-    assert {name: totals.n_runs for (name,), totals in added_up.by("job").items()} == {run.run_id: 3}
-    assert added_up.total.energy_kwh == pytest.approx(sum(r.summary.energy_kwh for r in read_logs(tmp_path).runs))
 
 
 def test_a_paper_in_latex_compiles_whatever_a_log_says(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, Carbontracker
 from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, Reading, read_emissions
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import CODECARBON_PREFIX, is_of_directory
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX
 from greenlove_tracker.logs.storage import LogPath, entries
 
 _OWN_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]{10}")  # as new_run_id() gives it: no other needs to be looked into
@@ -64,7 +64,7 @@ def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]
             for entry in listed:
                 if entry.is_dir:
                     (links if entry.is_link else todo).append(directory / entry.name)
-                elif not is_of_directory(entry.name):
+                elif entry.name != CALIBRATION_FILE:
                     others.append(directory / entry.name)
         entered.add(real)
     return ours, others
