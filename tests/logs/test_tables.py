@@ -106,7 +106,7 @@ RECORDS = [
             is_of_runs=False,
         ),
     ),
-    (COMPARISON_TRIALS, ArmTrial("compile", 1, 2, 3.0, 4.0, 5, 0.5, 0.1, "counter", 6, math.inf, -1.5, 900.0)),
+    (COMPARISON_TRIALS, ArmTrial("compile", 1, 2, 3.0, 4.0, 5, 0.5, 0.1, "counter", 6, math.inf)),
 ]
 
 
