@@ -47,12 +47,6 @@ class NodePower:
         self._joules = np.concatenate([[0.0], np.cumsum(steps_s * (watts[1:] + watts[:-1]) / 2)])
         self.holes_s = float(steps_s[steps_s > _HOLE_S].sum())
 
-    def longest_hole_s(self, begin_s: float, end_s: float) -> float:
-        """Return the longest time between two readings of which a part lies between these times."""
-        first = max(0, int(np.searchsorted(self.at_s, begin_s, side="right")) - 1)
-        last = int(np.searchsorted(self.at_s, end_s)) + 1
-        return float(np.diff(self.at_s[first:last]).max(initial=0.0))
-
     def kwh_until(self, at_s: float) -> float:
         """Return the energy since the first epoch began."""
         return kwh_from_w_s(1.0, self._joules_until(at_s) - self._joules_until(0.0))
@@ -72,8 +66,7 @@ class ReplayMeter:
     resolution_s = 0.0
 
     def __init__(self, power: NodePower, clock: ReplayClock) -> None:
-        self._power, self._clock, self._read_kwh, self._read_s = power, clock, 0.0, 0.0
-        self.longest_hole_s = 0.0
+        self._power, self._clock, self._read_kwh = power, clock, 0.0
 
     def start(self) -> MeterInfo:
         return MeterInfo(())
@@ -81,8 +74,7 @@ class ReplayMeter:
     def read(self) -> Energy:
         total_kwh = self._power.kwh_until(self._clock.now_s)
         energy = Energy(gpu_kwh=total_kwh - self._read_kwh, gpu_method=Method.SAMPLED_POWER)
-        self.longest_hole_s = self._power.longest_hole_s(self._read_s, self._clock.now_s)
-        self._read_kwh, self._read_s = total_kwh, self._clock.now_s
+        self._read_kwh = total_kwh
         return energy
 
     def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:

@@ -54,10 +54,6 @@ class Flag(DescribedStr):
     METER_FAILED = "meter_failed", "the meter had failed: no energy"
     NO_METER = "no_meter", "another rank of this node carries the meter: no energy"
     GPU_UNREAD = "gpu_unread", "the GPUs' energy could not be read any more"
-    POWER_HOLE = (
-        "power_hole",
-        "its energy is the mean of power readings, times the time, and for over 5 s within it there was none",
-    )
     CLOCK_JUMP = (
         "clock_jump",
         "wall clock and steady clock disagree by over 2 s and 1%: suspended, or the clock was set",

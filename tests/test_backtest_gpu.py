@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import session
-
-from greenlove_tracker.records import Flag
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -80,18 +77,6 @@ def test_energy_is_integrated_over_holes_by_the_trapezoid(energy, gpu, tmp_path)
     hole = 12.0 * 7250.0
     assert power.kwh_until(59.0) * 3.6e6 == pytest.approx(47.0 * 7000.0 + hole)
     assert power.kwh_until(run.total_s) * 3.6e6 == pytest.approx(47.0 * 7000.0 + hole + 185.0 * 7500.0)
-
-
-def test_a_row_of_a_replay_in_which_the_power_has_a_hole_is_flagged(energy, gpu, tmp_path):
-    write_epochs(tmp_path)
-    (run,) = gpu.power_runs(tmp_path, "unet3d")
-    power, clock = energy.node_power(tmp_path, run), gpu.ReplayClock()
-    holes_s = [power.longest_hole_s(*span) for span in ((0.0, 10.0), (40.0, 50.0), (50.0, 52.0), (60.0, 70.0))]
-    assert holes_s == [2.0, 12.0, 12.0, 2.0]
-    flagged: list[int | None] = []
-    for _ in gpu.replay_epochs(run, clock, meter=energy.ReplayMeter(power, clock)):
-        flagged = [row.epoch for row in session().writer.rows() if Flag.POWER_HOLE in row.flags]
-    assert flagged == [5, 6]  # nothing was read from 47 to 59 s
 
 
 def test_a_forecast_of_energy_is_split_into_power_and_time(energy, gpu, tmp_path):

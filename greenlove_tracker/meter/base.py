@@ -21,9 +21,6 @@ class MeterInfo:
 class Meter(Protocol):
     """Measures the energy of this node, before PUE.
 
-    A meter that integrates readings of power may also have ``longest_hole_s``: of the time that the last ``read()``
-    stands for, the longest stretch without such a reading.
-
     Attributes:
         starts_at_once: ``start()`` takes no time worth a thread of its own.
         resolution_s: an energy over less time than this is noise.

@@ -13,10 +13,8 @@ import re
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
@@ -69,9 +67,6 @@ class CodeCarbonMeter:
 
     Raises:
         UsageError: where an option is one that the tracker sets itself.
-
-    Attributes:
-        longest_hole_s: without a reading of power behind the last read, where power is integrated.
     """
 
     starts_at_once = False
@@ -101,8 +96,6 @@ class CodeCarbonMeter:
         self._share = Share(1.0, 1.0, "whole machine")
         self._cpu_factor = 1.0  # what a modelled energy of the whole machine is multiplied with
         self._read_s = time.perf_counter()
-        self._power_read_s: list[float] = []  # when CodeCarbon's own thread did so since the last read
-        self.longest_hole_s = 0.0
         self._present: tuple[Gpu, ...] = ()
         self._gpus = GpuSelection(())
         self._info = MeterInfo(())
@@ -126,7 +119,6 @@ class CodeCarbonMeter:
                     self.stop()
                     raise MeterError(f"CodeCarbon {self._version} found no hardware to measure")
             self._cpu_factor = 1.0 if _model_share_alone(self._tracker, self._share) else self._share.cpu
-            _note_power_readings(self._tracker, self._power_read_s)
             _keep_ram_power(self._tracker)
             self._tracker.flush()
             self._deltas.clear()
@@ -222,10 +214,6 @@ class CodeCarbonMeter:
         }
         if kwh.get("gpu") == 0.0 and now_s - self._read_s >= _MAX_GPU_ZERO_S:
             kwh["gpu"] = None
-        read_s = [self._read_s, *self._power_read_s, now_s]
-        is_sampled = Method.SAMPLED_POWER in methods.values()
-        self.longest_hole_s = max(b - a for a, b in pairwise(read_s)) if is_sampled else 0.0
-        self._power_read_s.clear()
         self._read_s = now_s
         known = {c: value * factors[c] for c, value in kwh.items() if value is not None}
         cpu, gpu, ram = (methods[c] if c in known else None for c in COMPONENTS)
@@ -350,21 +338,6 @@ def _keep_ram_power(tracker: Any) -> None:
     for part in _hardware(tracker):
         if type(part).__name__ == "RAM":
             part._force_ram_power = part.total_power().W
-
-
-def _note_power_readings(tracker: Any, read_s: list[float]) -> None:
-    """Note when the power of GPUs without a counter is read, which CodeCarbon's thread does each second.
-
-    The mean of these readings, times the time, is their energy; of a time without one nobody knows.
-    """
-
-    def read_and_note(read_power: Callable[[], None]) -> None:
-        read_power()
-        read_s.append(time.perf_counter())
-
-    for part in _hardware(tracker):
-        if type(part).__name__ == "GPU":
-            part.monitor_power = partial(read_and_note, part.monitor_power)
 
 
 def _measure_only(tracker: Any, gpus: GpuSelection) -> None:

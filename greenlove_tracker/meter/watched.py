@@ -62,12 +62,6 @@ class WatchedMeter:
         self._hangs = self._is_stopped = False
         self._left_behind: list[Energy] = []  # readings whose answers a handler of the training's kept us from taking
 
-    @property
-    def longest_hole_s(self) -> float:
-        """The longest time without a reading of power behind the last ``read()``; 0 where power is not integrated."""
-        hole_s: float = getattr(self._meter, "longest_hole_s", 0.0)
-        return hole_s
-
     def start(self) -> MeterInfo:
         """Start the meter, however long that takes.
 

@@ -44,7 +44,6 @@ _AT_THE_WALL = (
 _FLAGS: Mapping[str, str] = {
     Flag.METER_FAILED: "The meter failed: the energy after that is estimated at the mean power before.",
     Flag.GPU_UNREAD: "The GPU could not be read for a part of the run: its energy there is estimated.",
-    Flag.POWER_HOLE: "Power was not read for over 5 s at a time: the mean of the other readings stands for it.",
     Flag.PREDICTED: "Not all epochs were monitored: the totals hold carbontracker's prediction for the rest.",
     Flag.CLOCK_JUMP: "The clock jumped: the times of some epochs are doubtful.",
     Flag.NOT_ENDED: "Some epochs were not ended by epoch_end(): they last until the next one began.",

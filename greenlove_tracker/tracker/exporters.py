@@ -6,9 +6,8 @@ the node, as in the log. What is not known is None.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -145,27 +144,22 @@ class RunEnded:
     summary: RunSummary | None
     run_dir: Path
     utc_s: float
-    _html: list[str] = field(default_factory=list, repr=False, compare=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def report_html(self) -> str:
-        """Return the run's report as one page of HTML; it is made once, where the first exporter asks.
+        """Return the run's report as one page of HTML.
 
         Raises:
             UsageError: where the log cannot be read.
         """
-        with self._lock:
-            if not self._html:
-                from greenlove_tracker.rendering import html
-                from greenlove_tracker.report.build import document
+        from greenlove_tracker.rendering import html
+        from greenlove_tracker.report.build import document
 
-                self._html.append(html.render(document(self.run_dir)))
-            return self._html[0]
+        return html.render(document(self.run_dir))
 
 
 @runtime_checkable
 class Exporter(Protocol):
-    """Takes what a run tells. Every method is called on a thread of the exporter's own, never on the training's.
+    """Takes what a run tells. Every method is called on a thread that all exporters share, never on the training's.
 
     It may be as slow as it has to be: rows wait for it, and the training does not. What it raises is warned of once,
     and it is left out from then on. At the end of the run it has some seconds. One object may serve several runs, one

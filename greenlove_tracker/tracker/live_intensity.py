@@ -137,15 +137,6 @@ class LiveIntensity:
         """The services in the order in which they are asked: ``neso, table``."""
         return self._source.order
 
-    def known_between(self, from_utc_s: float, to_utc_s: float) -> tuple[float, float]:
-        """Return the mean that a file of the user's own has for a stretch of time to come, and the share it covers.
-
-        Services are asked for what they expect only by ``greenlove plan``: it costs requests.
-        """
-        known: Callable[[float, float], tuple[float, float]] | None
-        known = getattr(self._source.providers[0], "mean_between", None)
-        return known(from_utc_s, to_utc_s) if known is not None else (0.0, 0.0)
-
     @property
     def gco2e_per_kwh(self) -> float:
         """The value in force now."""
@@ -209,10 +200,10 @@ class RatesInForce:
         return self.tariff.mean_usd_per_kwh(since, until) if since < until else self.tariff.usd_per_kwh(since)
 
     def priced(self, forecast: Forecast, rates: Rates, utc_s: float, elapsed_s: float, gpu_count: int) -> Forecast:
-        """Return the forecast of a run with its CO2e and its cost, by the tariff and by the file of what is to come.
+        """Return the forecast of a run with its CO2e, and its cost by the tariff.
 
-        Where no file has the carbon intensity of the rest, the mean of the energy so far stands for it, and the
-        interval of the CO2e is wide enough for what intensities do.
+        The mean carbon intensity of the energy so far stands for the rest, and the interval of the CO2e is wide enough
+        for what intensities do.
 
         Args:
             forecast: of the whole run.
@@ -226,19 +217,10 @@ class RatesInForce:
         if rates.electricity_price is not None and price is not None and rest_s > 0:
             mean = (rates.electricity_price * elapsed_s + price * rest_s) / (elapsed_s + rest_s)
             rates = replace(rates, electricity_price=mean)
-        unknown_s = rest_s
-        if self.intensity is not None and rates.carbon_intensity is not None and rest_s > 0:
-            gco2e_per_kwh, share = self.intensity.known_between(utc_s, utc_s + rest_s)
-            unknown_s = (1.0 - share) * rest_s
-            mean = (rates.carbon_intensity * (elapsed_s + unknown_s) + gco2e_per_kwh * share * rest_s) / (
-                elapsed_s + rest_s
-            )
-            rates = replace(rates, carbon_intensity=mean)
         priced = rates.priced(forecast, gpu_count)
         if self.intensity is None or priced.emissions_kgco2e is None:
             return priced
-        known_s = elapsed_s + rest_s - unknown_s
-        return replace(priced, emissions_kgco2e=_with_persistence_error(priced.emissions_kgco2e, known_s, unknown_s))
+        return replace(priced, emissions_kgco2e=_with_persistence_error(priced.emissions_kgco2e, elapsed_s, rest_s))
 
     def now(self, rates: Rates, utc_s: float) -> Rates:
         """Return the rates of a run with those that are in force now."""

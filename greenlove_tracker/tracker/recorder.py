@@ -33,7 +33,6 @@ _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginnin
 _MAX_FAILURES = 3  # readings in a row that may fail before the meter is given up
 LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
 _OF_EPOCHS_ALONE = {Flag.SHORT, Flag.LOADING}  # flags of a gap that say nothing of the row that holds it
-_POWER_HOLE_S = 5.0  # readings of power come each second, or every two from a node's own meter
 _QUANTITIES = ("steps", "batches", "samples", "tokens")
 _TOO_MANY = 10**20  # a cell of the log has no more digits
 _CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a span may differ by this much, and by 1% of it
@@ -95,12 +94,10 @@ class _ReadingsWithinRow:
     Attributes:
         energy: their sum; None without any; unknown where one of them was.
         has_failed: one of them could not be taken.
-        longest_hole_s: the longest time without a reading of power.
     """
 
     energy: Energy | None = None
     has_failed: bool = False
-    longest_hole_s: float = 0.0
 
     def sum_with(self, last: Energy) -> Energy:
         """Return the energy of all, and of one more; a component that one of them lacks is unknown."""
@@ -387,8 +384,6 @@ class Recorder:
         energy, is_read = self._read_interval(self._clock.perf_s())
         within.energy, self._reading = within.sum_with(energy), None
         within.has_failed = within.has_failed or not is_read
-        if is_read:
-            within.longest_hole_s = max(within.longest_hole_s, self._hole_s())
 
     @property
     def resolution_s(self) -> float:
@@ -594,18 +589,11 @@ class Recorder:
             flags.add(Flag.METER_FAILED)
         elif self._meter is not None and duration_s < self._meter.resolution_s:
             flags.add(Flag.SHORT)
-        if had_meter and is_read and max(self._hole_s(), within.longest_hole_s) > _POWER_HOLE_S:
-            flags.add(Flag.POWER_HOLE)
         if energy.gpu_kwh is not None:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
         return _MeteredSpan(before.utc_s, now.utc_s, duration_s, energy, frozenset(flags)), now
-
-    def _hole_s(self) -> float:
-        """Return the longest time without a reading of power behind the last one; 0 where power is not integrated."""
-        hole_s: float = getattr(self._meter, "longest_hole_s", 0.0)
-        return hole_s
 
     def _read_interval(self, now_s: float) -> tuple[Energy, bool]:
         """Return the energy since the last reading, and whether it could be read; tell of it."""
@@ -663,7 +651,7 @@ class WorkCounter:
     """Adds up counts until a row takes them.
 
     Numbers on the host, in tensors and arrays too, become Python's integers at once: they neither overflow nor change.
-    Tensors on a device are added up there, as int64 and without waiting for it, until a row takes them.
+    Tensors on a device are added up there, as int64 and without waiting for it, until a row takes the sum.
 
     Args:
         warn: called with the reason where a count is left out.
@@ -672,7 +660,7 @@ class WorkCounter:
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._on_host: dict[str, int] = {}
-        self._on_device: dict[tuple[str, Any], tuple[Any, Any, int]] = {}  # sum, values that counted, and all values
+        self._on_device: dict[tuple[str, Any], Any] = {}
         self._seen_on_device: set[str] = set()
 
     def add(self, done: Counts) -> None:
@@ -681,16 +669,12 @@ class WorkCounter:
         for name in _QUANTITIES:
             if (count := getattr(done, name)) is None:
                 continue
-            try:
-                if type(count) is int:
-                    self._add(name, count)
-                elif _is_on_device(count):
-                    self._add_on_device(name, count)
-                else:
-                    self._add(name, _whole(count))
-            except Exception as error:  # of a foreign object's own conversion, too
-                pass_on_from_handler(error)
-                self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
+            if _is_on_device(count):
+                before = self._on_device.get((name, count.device), 0)
+                self._on_device[name, count.device] = before + count.detach().long()
+                self._seen_on_device.add(name)
+            else:
+                self._add(name, count)
 
     @property
     def so_far(self) -> Counts:
@@ -710,35 +694,21 @@ class WorkCounter:
         """
         if is_device_at_rest:
             on_device, self._on_device = self._on_device, {}
-            for (name, _), (total, n_good, n_values) in on_device.items():
-                self._read(name, total, n_good, n_values)
+            for (name, _), total in on_device.items():
+                self._add(name, total)
         rest = WorkCounter(self._warn)
         rest._on_device, rest._seen_on_device = self._on_device, self._seen_on_device
         return Counts(**self._on_host), rest
 
-    def _add(self, name: str, number: int) -> None:
-        total = self._on_host.get(name, 0)
-        if not 0 <= number < _TOO_MANY - total:
-            raise ValueError(number)
-        self._on_host[name] = total + number
-
-    def _add_on_device(self, name: str, count: Any) -> None:
-        number = count.detach().reshape(())
-        whole = number.long()
-        is_good = number == whole.abs()  # neither negative, nor fractional, nor beyond all numbers
-        total, n_good, n_values = self._on_device.get((name, count.device), (0, 0, 0))
-        self._on_device[name, count.device] = total + whole * is_good, n_good + is_good.long(), n_values + 1
-        self._seen_on_device.add(name)
-
-    def _read(self, name: str, total: Any, n_good: Any, n_values: int) -> None:
+    def _add(self, name: str, count: Any) -> None:
         try:
-            if n_bad := n_values - int(n_good.item()):
-                self._warn(f"{n_bad} of step(n_{name}=…) were no whole numbers from 0 up: they are left out")
-            if n_bad < n_values:
-                self._add(name, int(total.item()))
-        except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
+            number, total = count if type(count) is int else _whole(count), self._on_host.get(name, 0)
+            if not 0 <= number < _TOO_MANY - total:
+                raise ValueError(number)
+            self._on_host[name] = total + number
+        except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
             pass_on_from_handler(error)
-            self._warn(f"step(n_{name}=…) could not be read from the device: it is left out ({error})")
+            self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
 
 
 def work_in(counts: Counts) -> float | None:

@@ -212,8 +212,9 @@ class Tracker:
     ) -> None:
         """Count one optimizer step, within an epoch, or anywhere where ``total_steps`` was given.
 
-        Counts are whole numbers, or scalars of NumPy or torch, which are read at once; tensors on a device are added up
-        there, and read at the end of the epoch. What is none (negative, a fraction, NaN) is left out, with a warning.
+        Counts are whole numbers, or scalars of NumPy or torch, which are read at once; what is none (negative, a
+        fraction, NaN) is left out, with a warning. Tensors on a device are added up there, as whole numbers, and their
+        sum is read at the end of the epoch.
 
         Args:
             n_samples: samples that it was computed from, on this rank.

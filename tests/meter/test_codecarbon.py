@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import logging
 import os
@@ -252,46 +251,6 @@ def test_a_gpu_may_change_its_method_in_mid_run():
     assert meter.read().gpu_method == Method.COUNTER
     gpu.devices.devices[0]._use_power_fallback = True
     assert meter.read().gpu_method == Method.SAMPLED_POWER
-
-
-@pytest.mark.parametrize(("falls_back", "hole_s"), [(True, 6.5), (False, 0.0)], ids=["sampled", "counter"])
-def test_a_time_without_a_reading_of_power_is_known_where_power_is_integrated(monkeypatch, falls_back, hole_s):
-    now = [100.0]
-    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
-    meter, gpu, read = make(), GPU(falls_back=falls_back), []
-    gpu.monitor_power = lambda: read.append(now[0])
-    fake_tracker(meter, [gpu], [(0, 0.1, 0)] * 4)
-    module._note_power_readings(meter._tracker, meter._power_read_s)
-    meter.read()
-    for step_s in (1.0, 1.0, 6.5, 1.0):
-        now[0] += step_s
-        gpu.monitor_power()  # CodeCarbon's own thread
-    now[0] += 0.5
-    meter.read()
-    assert (meter.longest_hole_s, len(read)) == (hole_s, 4)
-    for _ in range(3):
-        now[0] += 1.0
-        gpu.monitor_power()
-    meter.read()
-    assert meter.longest_hole_s == (1.0 if falls_back else 0.0)
-    now[0] += 30.0
-    meter.read()
-    assert meter.longest_hole_s == (30.0 if falls_back else 0.0)
-
-
-def test_codecarbons_own_thread_is_heard_reading_power():
-    from codecarbon import OfflineEmissionsTracker
-    from codecarbon.external import hardware
-
-    gpu = object.__new__(hardware.GPU)
-    gpu.devices = SimpleNamespace(sample_power=lambda gpu_ids: None, get_gpu_utilization_list=list)
-    gpu.gpu_ids, gpu._gpu_ids_resolved = [], True
-    tracker, read_s = object.__new__(OfflineEmissionsTracker), []
-    tracker._hardware = [gpu]
-    module._note_power_readings(tracker, read_s)
-    with contextlib.suppress(AttributeError):  # what follows the power needs a tracker that was started
-        tracker._monitor_power()
-    assert len(read_s) == 1
 
 
 def test_a_total_that_fell_is_unknown():

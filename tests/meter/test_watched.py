@@ -44,13 +44,6 @@ def test_readings_and_errors_come_through_from_the_readers_own_thread():
     assert meter.is_stopped
 
 
-def test_a_hole_in_the_readings_of_power_comes_through():
-    meter = ScriptedMeter([gpu_energy(1.0)])
-    assert WatchedMeter(meter).longest_hole_s == 0.0
-    meter.longest_hole_s = 7.0
-    assert WatchedMeter(WatchedMeter(meter)).longest_hole_s == 7.0
-
-
 def test_a_reading_that_hangs_is_given_up_and_its_late_answer_discarded(monkeypatch):
     monkeypatch.setattr(watched, "TIMEOUT_S", 0.05)
     meter = HangingMeter()

@@ -83,13 +83,6 @@ def test_what_is_no_count_is_left_out_with_one_warning(clock, tmp_path, caplog, 
     assert [LEFT_OUT in record.message for record in caplog.records] == [True]
 
 
-@pytest.mark.parametrize("bad", [-1.0, 2.5, math.nan, math.inf])
-def test_so_is_what_is_none_on_a_device(clock, tmp_path, caplog, bad):
-    counts = [on_device(5), on_device(bad, torch.float32), on_device(6.0, torch.float16)]
-    assert epochs_of(clock, tmp_path, lambda: counts) == [11, 11]
-    assert len(caplog.records) == 1
-
-
 def test_what_lies_on_a_device_is_read_at_the_end_of_an_epoch_alone(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=1) as tracker:
         tracker.epoch_start()

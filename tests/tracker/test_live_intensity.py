@@ -334,15 +334,6 @@ def test_a_forecast_knows_what_the_tariff_says_of_the_rest(clock, tmp_path):
     assert the_run().electricity_price.value == pytest.approx(0.20)
 
 
-def test_a_forecast_knows_the_hours_to_come_of_a_file(clock, tmp_path):
-    write_file(clock, 100.0, 1000.0, 1000.0, step_s=60)
-    with make_tracker(clock, tmp_path / "logs", intensity="own.csv", epochs=10) as tracker:
-        train(tracker, clock, 4)  # of 10: a minute at 100 g, and then 40 s at 1000 g
-        forecast = tracker.forecast
-    grams_per_kwh = forecast.emissions_kgco2e.point / forecast.energy_kwh.point * 1000
-    assert grams_per_kwh == pytest.approx((100 * 60 + 1000 * 40) / 100, rel=0.02)
-
-
 def test_a_tracker_goes_on_with_the_intensity_of_the_runners_run_until_the_end_of_that(clock, tmp_path):
     write_file(clock, 100, 300, 500)
     settings = load_settings({"intensity": "own.csv", "log_dir": str(tmp_path / "logs"), "verbose": 0})

@@ -303,20 +303,6 @@ def test_a_row_beside_which_we_were_loading_says_so_and_its_time_stays_as_it_was
     assert [r.flags for r in bench.rows] == [{Flag.LOADING}, frozenset(), frozenset()]
 
 
-@pytest.mark.parametrize(("hole_s", "flags"), [(4.9, set()), (5.1, {Flag.POWER_HOLE})])
-def test_a_row_with_a_hole_in_its_readings_of_power_is_flagged_and_keeps_its_energy(hole_s, flags):
-    meter = ScriptedMeter([gpu_energy(0.0), gpu_energy(0.1), gpu_energy(0.0), gpu_energy(0.1)])
-    bench = Bench(meter)
-    bench.recorder.start_epoch()
-    bench.clock.pass_s(30.0)
-    meter.longest_hole_s = hole_s
-    bench.recorder.end_epoch()
-    meter.longest_hole_s = 1.0
-    bench.epoch(30.0)
-    assert [row.flags for row in bench.rows] == [flags, set()]
-    assert [row.energy.gpu_kwh for row in bench.rows] == [0.1, 0.1]
-
-
 def test_of_a_reading_that_cannot_be_one_nothing_is_in_the_row():
     bench = Bench(ScriptedMeter([gpu_energy(0.0), gpu_energy(-9.0), gpu_energy(0.1)]))
     bench.epoch(30.0)

@@ -90,15 +90,6 @@ class CsvIntensity:
         now = self._now()
         return self.issued(now, now + timedelta(hours=hours))
 
-    def mean_between(self, from_utc_s: float, to_utc_s: float) -> tuple[float, float]:
-        """Return the mean of the rows of a stretch of time, later ones too, and the share of it that they cover."""
-        total = covered_s = 0.0
-        for point in self._points:
-            start_s, end_s = point.start_utc.timestamp(), point.end_utc.timestamp()
-            shared_s = max(0.0, min(end_s, to_utc_s) - max(start_s, from_utc_s))
-            total, covered_s = total + point.gco2e_per_kwh * shared_s, covered_s + shared_s
-        return (total / covered_s, covered_s / (to_utc_s - from_utc_s)) if covered_s else (0.0, 0.0)
-
     def issued(self, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return what the file expects of a stretch of time, that which is over too: how far it erred tells its errors.
 
