@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.scheduling.intensity_series import IntensitySource
     from greenlove_tracker.scheduling.windows import Price
 
-# Of a service that is asked while somebody waits: without a network, and in one that drops everything, the table
-# answers within 2 s; six weeks of history may take longer to come.
-CONNECT_S, ANSWER_S = 0.9, 10.0
-
 _OPTIONS = {
     "regions": "--country",
     "kind": "--emit",
@@ -157,10 +153,10 @@ def _start_below(
     It starts at once where no hourly intensity is known, as without a network.
     """
     from greenlove_tracker.grid.live.intensity import IntensityUnavailable
+    from greenlove_tracker.scheduling.intensity_source import opened_intensity
     from greenlove_tracker.scheduling.wait_loop import KnownIntensity
     from greenlove_tracker.scheduling.waiting import (
         UNKNOWN_INTENSITY,
-        average_intensity,
         below_threshold,
         checked_span_s,
         checked_threshold,
@@ -171,7 +167,7 @@ def _start_below(
     checked_span_s(max_wait, "max_wait")
     base.check_command(command)
     intensity = intensity or load_settings().intensity or "live"
-    source = average_intensity(intensity, country)
+    source = opened_intensity(intensity, country)
     if is_dry:
         now = datetime.now(UTC)
         try:
@@ -354,12 +350,10 @@ class _Asked:
                 "utc,gco2e_per_kwh; mock is invented, to try it out"
             )
         places = self.places(name)
-        if name in NAMES and name != MockIntensity.name:
-            if not places and name != TableIntensity.name:
+        if name in NAMES:
+            if not places and name not in (MockIntensity.name, TableIntensity.name):
                 raise UsageError(f"{name} needs to know where: give --country, such as DE or DE,GB")
-            return {place: self._service(name, place) for place in places or [""]}, places or [""]
-        if name == MockIntensity.name:
-            return name, places or None
+            return name, places or (None if name == MockIntensity.name else [""])
         if "=" in name and not Path(name).is_file():
             pairs = [part.partition("=") for part in name.split(",")]
             files = {region.strip(): Path(file.strip()) for region, _, file in pairs}
@@ -368,13 +362,6 @@ class _Asked:
             example = ",".join(f"{place}=FILE" for place in places)
             raise UsageError(f"one file is of one region: give --intensity {example}, or a service such as live")
         return name, places or None
-
-    def _service(self, name: str, place: str) -> IntensitySource:
-        from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
-        from greenlove_tracker.scheduling.intensity_source import opened_intensity
-
-        client = HttpClient(default_cache_dir(), timeout_s=ANSWER_S, connect_s=CONNECT_S)
-        return opened_intensity(name, place, client=client)
 
     def price(self, by: str) -> Price | None:
         """Return the price of electricity: by the hour, or a number; None where none is known.

@@ -32,9 +32,10 @@ from greenlove_tracker.experiments.progress import (
 )
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.records import RunStatus
+from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 from greenlove_tracker.scheduling.times import parse_when
-from greenlove_tracker.scheduling.waiting import average_intensity, checked_span_s, wait_for_low_carbon
+from greenlove_tracker.scheduling.waiting import checked_span_s, wait_for_low_carbon
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 from greenlove_tracker.tracker.session import outer_run_dir
@@ -328,7 +329,7 @@ def check_start(experiment: Experiment, planned: PlannedRun) -> None:
     """
     settings = load_settings(planned.settings)
     if experiment.start.start in ("best", "below"):
-        average_intensity(settings.intensity or _LIVE, settings.country or None)
+        opened_intensity(settings.intensity or _LIVE, settings.country or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from greenlove_tracker.config import Settings, time_limit
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable
-from greenlove_tracker.scheduling.countdown import Countdown
+from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, WaitReason, latest_point
-from greenlove_tracker.scheduling.waiting import average_intensity
 
 if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Forecast
@@ -68,14 +67,14 @@ class BestStart:
         if max_wait_s is not None:
             latest = min(latest, datetime.now(UTC) + timedelta(seconds=max_wait_s))
         intensity = settings.intensity or _UNSET_INTENSITY
-        average_intensity(intensity, settings.country)  # what cannot be meant is said now
+        opened_intensity(intensity, settings.country)  # what cannot be meant is said now
         return cls(duration, about, intensity, settings.country, latest, deadline, settings.deadline_utc, max_wait_s)
 
     def planned(self, now: datetime) -> Planned:
         """Return the best start as it stands at a moment, and the intensity then; a network may be asked."""
         from greenlove_tracker.scheduling.windows import RunLength, best_start
 
-        source = average_intensity(self.intensity, self.country)
+        source = opened_intensity(self.intensity, self.country)
         latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
         advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
         return replace(advice, deadline_utc=self.deadline), _in_force(source)
@@ -88,32 +87,18 @@ class BestStart:
 
     def wait(self, *, quiet: bool) -> None:
         """Wait for it."""
-        advised: list[StartAdvice] = []
-
-        def planned(now: datetime) -> Planned:
-            found = self.planned(now)
-            advised.append(found[0])
-            return found
-
-        def opening() -> str:
-            from greenlove_tracker.report.plan_report import plan_text
-
-            return plan_text(advised[0], self.about) if advised else ""
-
+        latest_utc_s = self.latest.timestamp()
         # One that is past is no reason to begin without a plan, which says that the deadline cannot be met.
-        latest_utc_s = None if self.latest <= datetime.now(UTC) else self.latest.timestamp()
-        with Countdown(quiet=quiet, opening=opening) as countdown:
-            wait = Wait(
-                best_of(planned, self.latest.timestamp()),
-                "for the best start",
-                (WaitReason.BEST_START, "this is the best start that is known"),
-                unanswered="the best start cannot be planned",
-                start_utc_s=latest_utc_s,
-                max_wait_s=self.max_wait_s,
-                show=countdown.show,
-                longest_sleep_s=countdown.longest_sleep_s,
-            )
-            countdown.hold(wait, deadline_utc=self.deadline_utc)
+        is_past = self.latest <= datetime.now(UTC)
+        Wait(
+            best_of(self.planned, latest_utc_s),
+            "for the best start",
+            (WaitReason.BEST_START, "this is the best start that is known"),
+            unanswered="the best start cannot be planned",
+            start_utc_s=None if is_past else latest_utc_s,
+            max_wait_s=self.max_wait_s,
+            quiet=quiet,
+        ).hold(deadline_utc=self.deadline_utc)
 
 
 def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> NextStart:
@@ -137,9 +122,7 @@ def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> Next
             point,
             min(advice.start_utc.timestamp(), latest_utc_s),
             WaitReason.BEST_START if is_due else None,
-            "no later start is expected to be better any more" if is_due else "",
-            curve=tuple(hour.expected for hour in advice.hours),
-            curve_first_hour=int(advice.hours[0].utc.timestamp() // 3600) if advice.hours else 0,
+            "no later start is expected to be better any more" if is_due else why,
         )
 
     return next_start
@@ -181,7 +164,7 @@ class TimedStart:
         if deadline is not None and start >= deadline:
             raise UsageError(f"--start {text!r} is not before the deadline, {deadline.astimezone():%Y-%m-%d %H:%M %Z}")
         if settings.intensity:
-            average_intensity(settings.intensity, settings.country)
+            opened_intensity(settings.intensity, settings.country)
         return cls(start, settings.intensity, settings.country, settings.deadline_utc, max_wait_s)
 
     def plan_text(self) -> str:
@@ -197,20 +180,17 @@ class TimedStart:
         start_utc_s = self.start.timestamp()
 
         def next_start(now: datetime, before: Outlook | None) -> Outlook:
-            source = average_intensity(self.intensity, self.country) if self.intensity else None
+            source = opened_intensity(self.intensity, self.country) if self.intensity else None
             return Outlook(latest_point(before, _in_force(source)), start_utc_s)
 
-        with Countdown(quiet=quiet) as countdown:
-            wait = Wait(
-                next_start,
-                "for the time that was asked for",
-                (WaitReason.START_TIME, "this is the time that was asked for"),
-                start_utc_s=start_utc_s,
-                max_wait_s=self.max_wait_s,
-                show=countdown.show,
-                longest_sleep_s=countdown.longest_sleep_s,
-            )
-            countdown.hold(wait, deadline_utc=self.deadline_utc)
+        Wait(
+            next_start,
+            "for the time that was asked for",
+            (WaitReason.START_TIME, "this is the time that was asked for"),
+            start_utc_s=start_utc_s,
+            max_wait_s=self.max_wait_s,
+            quiet=quiet,
+        ).hold(deadline_utc=self.deadline_utc)
 
 
 def _in_force(source: IntensityFallbacks | None) -> IntensityAnswer | None:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.console import say
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid.live.fallback import IntensityAnswer
@@ -131,10 +131,8 @@ class Outlook:
         point: the latest carbon intensity that a service told.
         start_utc_s: when to begin; None: not known yet.
         now: why to begin at once; None: not yet.
-        explanation: of that, in a sentence.
+        explanation: of that, or of the wait, in a sentence.
         problem: why the last question was not answered as it should be; else empty.
-        curve: intensities that are expected, by the hour, from ``curve_first_hour`` on; empty where none are forecast.
-        curve_first_hour: in hours since 1970-01-01 00:00 UTC.
     """
 
     point: IntensityPoint | None = None
@@ -142,8 +140,6 @@ class Outlook:
     now: WaitReason | None = None
     explanation: str = ""
     problem: str = ""
-    curve: tuple[float | None, ...] = ()
-    curve_first_hour: int = 0
 
 
 NextStart = Callable[[datetime, Outlook | None], Outlook]
@@ -158,52 +154,6 @@ def latest_point(before: Outlook | None, answer: IntensityAnswer | None) -> Inte
     return answer.point
 
 
-@dataclass(frozen=True, slots=True)
-class WaitProgress:
-    """The progress of a wait, for whoever shows it.
-
-    Attributes:
-        now_utc_s: the moment.
-        waited_s: so far.
-        max_wait_s: how long it may take; None: no limit but the start.
-        goal: what is waited for, in a few words.
-        outlook: the latest; None: nobody has answered yet.
-    """
-
-    now_utc_s: float
-    waited_s: float
-    max_wait_s: float | None
-    goal: str
-    outlook: Outlook | None
-
-    @property
-    def known(self) -> KnownIntensity | None:
-        """The latest intensity."""
-        point = None if self.outlook is None else self.outlook.point
-        return None if point is None else KnownIntensity.of(point, datetime.fromtimestamp(self.now_utc_s, UTC))
-
-
-class _Question:
-    """Something that is asked on a thread of its own, by which nobody is held up."""
-
-    def __init__(self, ask: Callable[[], Outlook], asked_s: float) -> None:
-        self.asked_s = asked_s
-        self.is_answered = threading.Event()
-        self.answer: Outlook | Exception | None = None
-        self._ask = ask
-        if (no_thread := start_thread("greenlove-wait", self._work)) is not None:
-            self.answer = no_thread
-            self.is_answered.set()
-
-    def _work(self) -> None:
-        try:
-            self.answer = self._ask()
-        except Exception as error:  # told of by the thread that waits
-            self.answer = error
-        finally:
-            self.is_answered.set()
-
-
 class Wait:
     """One wait, until its start has come or its maximum is over.
 
@@ -215,8 +165,7 @@ class Wait:
         start_utc_s: when it begins while ``next_start`` says no time; None: it does not.
         max_wait_s: longest time; None: none but the start.
         clocks: of the machine.
-        show: called at each step.
-        longest_sleep_s: between two steps.
+        quiet: say nothing on standard error; else a line at each change.
     """
 
     def __init__(
@@ -229,16 +178,27 @@ class Wait:
         start_utc_s: float | None = None,
         max_wait_s: float | None = None,
         clocks: WaitClocks | None = None,
-        show: Callable[[WaitProgress], None] | None = None,
-        longest_sleep_s: float = LONGEST_SLEEP_S,
+        quiet: bool = True,
     ) -> None:
         self._next_start, self._goal, self._arrival, self._unanswered = next_start, goal, arrival, unanswered
         self._start_utc_s, self._max_wait_s = start_utc_s, max_wait_s
-        self._clocks, self._show, self._longest_sleep_s = clocks or WaitClocks(), show, longest_sleep_s
+        self._clocks, self._is_quiet = clocks or WaitClocks(), quiet
         self._begun_s, self._begun_utc_s = self._clocks.steady_s(), self._clocks.utc_s()
-        self._question: _Question | None = None
         self._asked, self._asked_s = datetime.fromtimestamp(0, UTC), -math.inf
+        self._is_answered: threading.Event | None = None  # None: nothing is asked
+        self._answers: list[Outlook | Exception] = []
         self._outlook: Outlook | None = None
+        self._said: tuple[object, ...] = ()
+
+    def hold(self, *, deadline_utc: str | None = None) -> WaitResult:
+        """Wait, and hand the wait over to the run that follows.
+
+        Args:
+            deadline_utc: of the run that this very process begins then; None: it is another's.
+        """
+        result = self.run()
+        result.facts.hand_over(self._utc_s, deadline_utc=deadline_utc)
+        return result
 
     def run(self) -> WaitResult:
         """Wait.
@@ -250,21 +210,21 @@ class Wait:
         while True:
             is_first = self._outlook is None
             self._take_answer()
-            progress = WaitProgress(self.utc_s(), self._waited_s, self._max_wait_s, self._goal, self._outlook)
+            now_utc_s, known = self._utc_s, self._known
             if is_first:
-                at_request = progress.known
-            if (ending := self._ending(progress.waited_s)) is not None:
-                return WaitResult(*ending, progress.waited_s, at_request, progress.known)
-            now = datetime.fromtimestamp(progress.now_utc_s, UTC)
-            if self._question is None and self._is_due(now):
-                before, self._asked, self._asked_s = self._outlook, now, self._clocks.steady_s()
-                self._question = _Question(partial(self._next_start, now, before), self._asked_s)
-            if self._show is not None:
-                self._show(progress)
-            self._sleep(progress)
+                at_request = known
+            if (ending := self._ending()) is not None:
+                result = WaitResult(*ending, self._waited_s, at_request, known)
+                self._say(_end_text(result))
+                return result
+            self._ask(datetime.fromtimestamp(now_utc_s, UTC))
+            if self._outlook is not None:
+                self._say_change(self._outlook, known, now_utc_s)
+            self._sleep(now_utc_s)
 
-    def utc_s(self) -> float:
-        """Return the time by the wall clock; where that was set by more than a day, as it would be had it not been."""
+    @property
+    def _utc_s(self) -> float:
+        """The time by the wall clock; where that was set by more than a day, as it would be had it not been."""
         by_wall_s, by_steady_s = self._clocks.utc_s(), self._begun_utc_s + self._waited_s
         return by_wall_s if abs(by_wall_s - by_steady_s) <= _MOST_CLOCK_CHANGE_S else by_steady_s
 
@@ -276,25 +236,45 @@ class Wait:
     def _since_asked_s(self) -> float:
         return self._clocks.steady_s() - self._asked_s
 
-    def _is_due(self, now: datetime) -> bool:
-        """Return True each five minutes, and once the stretch of time of the latest figure is over."""
+    @property
+    def _known(self) -> KnownIntensity | None:
+        point = None if self._outlook is None else self._outlook.point
+        return None if point is None else KnownIntensity.of(point, datetime.fromtimestamp(self._utc_s, UTC))
+
+    def _ask(self, now: datetime) -> None:
+        """Ask on a thread, each five minutes, and once the stretch of time of the latest figure is over."""
         point = None if self._outlook is None else self._outlook.point
         is_over = point is not None and self._asked < point.end_utc <= now
-        return is_over or self._since_asked_s >= _ASKED_EVERY_S
+        if self._is_answered is not None or not (is_over or self._since_asked_s >= _ASKED_EVERY_S):
+            return
+        self._asked, self._asked_s = now, self._clocks.steady_s()
+        before, is_answered, answers = self._outlook, threading.Event(), list[Outlook | Exception]()
+        self._is_answered, self._answers = is_answered, answers
+
+        def work() -> None:
+            try:
+                answers.append(self._next_start(now, before))
+            except Exception as error:  # told of by the thread that waits
+                answers.append(error)
+            finally:
+                is_answered.set()
+
+        if (no_thread := start_thread("greenlove-wait", work)) is not None:
+            answers.append(no_thread)
+            is_answered.set()
 
     def _take_answer(self) -> None:
         """Take the answer that has come; one that does not come for a minute is waited for, and counted as none."""
-        question = self._question
-        if question is None:
+        if self._is_answered is None:
             return
-        if question.is_answered.is_set():
-            self._question = None
-            if isinstance(question.answer, Outlook):
-                self._outlook = question.answer
+        if self._is_answered.is_set():
+            self._is_answered, (answer,) = None, self._answers
+            if isinstance(answer, Outlook):
+                self._outlook = answer
                 return
-            if self._outlook is None and isinstance(question.answer, UsageError):
-                raise question.answer
-            problem = f"{question.answer}" or repr(question.answer)
+            if self._outlook is None and isinstance(answer, UsageError):
+                raise answer
+            problem = f"{answer}" or repr(answer)
         elif self._since_asked_s >= ANSWER_TIMEOUT_S:
             problem = f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
         else:
@@ -304,16 +284,16 @@ class Wait:
         else:
             self._outlook = Outlook(now=WaitReason.NO_PROVIDER, explanation=f"{self._unanswered}: {problem}")
 
-    def _ending(self, waited_s: float) -> tuple[WaitReason, str] | None:
+    def _ending(self) -> tuple[WaitReason, str] | None:
         """Return the reason to begin now, if there is one, and its explanation."""
         outlook, start_utc_s = self._outlook, self._next_utc_s
         if outlook is not None and outlook.now is not None:
             return outlook.now, outlook.explanation
-        if start_utc_s is not None and self.utc_s() >= start_utc_s:
+        if start_utc_s is not None and self._utc_s >= start_utc_s:
             if outlook is None and self._unanswered:
                 return WaitReason.NO_PROVIDER, f"{self._unanswered}: the latest possible start has come"
             return self._arrival
-        if self._max_wait_s is not None and waited_s >= self._max_wait_s:
+        if self._max_wait_s is not None and self._waited_s >= self._max_wait_s:
             return WaitReason.MAX_WAIT, f"the maximum wait of {fmt.duration(self._max_wait_s)} is over"
         return None
 
@@ -322,11 +302,43 @@ class Wait:
         planned_utc_s = None if self._outlook is None else self._outlook.start_utc_s
         return self._start_utc_s if planned_utc_s is None else planned_utc_s
 
-    def _sleep(self, progress: WaitProgress) -> None:
-        seconds = [self._longest_sleep_s]
+    def _sleep(self, now_utc_s: float) -> None:
+        seconds = [LONGEST_SLEEP_S]
         if self._max_wait_s is not None:
-            seconds.append(self._max_wait_s - progress.waited_s)
+            seconds.append(self._max_wait_s - self._waited_s)
         if (start_utc_s := self._next_utc_s) is not None:
-            seconds.append(start_utc_s - progress.now_utc_s)
-        woken_by = None if self._question is None else self._question.is_answered
-        self._clocks.sleep(max(0.0, min(seconds)), woken_by)
+            seconds.append(start_utc_s - now_utc_s)
+        self._clocks.sleep(max(0.0, min(seconds)), self._is_answered)
+
+    def _say(self, text: str) -> None:
+        if not self._is_quiet:
+            say(f"greenlove: {text}")
+
+    def _say_change(self, outlook: Outlook, known: KnownIntensity | None, now_utc_s: float) -> None:
+        """Say where the wait stands, at the beginning and where that changed."""
+        # To the minute: the latest possible start, reckoned from two clocks, trembles.
+        start_min = None if outlook.start_utc_s is None else round(outlook.start_utc_s / 60)
+        now = (None if known is None else round(known.gco2e_per_kwh), start_min, outlook.problem)
+        if now == self._said:
+            return
+        is_first, self._said = not self._said, now
+        parts = [f"waiting {self._goal}"] if is_first or outlook.start_utc_s is not None else []
+        if outlook.start_utc_s is not None:
+            parts.append(f"starting {fmt.clock_time(outlook.start_utc_s, now_utc_s)}")
+        if known is not None:
+            parts.append(f"now {known}")
+        if is_first and self._max_wait_s is not None:
+            latest_utc_s = now_utc_s + self._max_wait_s - self._waited_s
+            parts.append(f"at most until {fmt.clock_time(latest_utc_s, now_utc_s)}")
+        if outlook.problem:
+            parts.append(f"asked in vain: {outlook.problem}")
+        if is_first and outlook.explanation:
+            parts.append(outlook.explanation)
+        self._say("; ".join(parts))
+
+
+def _end_text(result: WaitResult) -> str:
+    after = f" after {fmt.duration(round(result.waited_s))}" if result.waited_s >= 1 else ""
+    is_said = result.reason in (WaitReason.BELOW_THRESHOLD, WaitReason.NO_PROVIDER)
+    at_start = "" if is_said or result.at_start is None else f"; now {result.at_start}"
+    return f"starting{after}: {result.explanation}{at_start}"

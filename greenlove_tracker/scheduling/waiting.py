@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,9 +10,7 @@ from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
-from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
 from greenlove_tracker.grid.live.intensity import IntensityProvider, PointKind
-from greenlove_tracker.scheduling.countdown import Countdown
 from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_span_s
 from greenlove_tracker.scheduling.wait_loop import (
@@ -59,21 +56,6 @@ def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], Intensi
         return Outlook(point, now=reason, explanation=why, problem=failures)
 
     return next_start
-
-
-def average_intensity(
-    intensity: str | Path | IntensityFallbacks | IntensityProvider, country: str | None = None
-) -> IntensityFallbacks:
-    """Return what answers of the average carbon intensity; no service is asked yet.
-
-    Args:
-        intensity: a name such as ``live`` or ``eia``, a CSV file, or what answers already.
-        country: or part of a grid; default: that of the settings.
-
-    Raises:
-        UsageError: for what cannot be meant.
-    """
-    return opened_intensity(intensity, country, client=HttpClient(default_cache_dir(os.environ)))
 
 
 def checked_threshold(threshold_gco2e_per_kwh: float) -> float:
@@ -139,16 +121,13 @@ def wait_for_low_carbon(
     """
     threshold = checked_threshold(threshold_gco2e_per_kwh)
     max_wait_s = checked_span_s(max_wait, "max_wait")
-    average_intensity(intensity, country)  # what cannot be meant is said now
-    with Countdown(quiet=quiet) as countdown:
-        wait = Wait(
-            below_threshold(threshold, lambda: average_intensity(intensity, country)),
-            f"until the grid is at or below {threshold:g} gCO2e/kWh",
-            (WaitReason.START_TIME, "the time has come"),
-            unanswered=UNKNOWN_INTENSITY,
-            max_wait_s=max_wait_s,
-            clocks=clocks,
-            show=countdown.show,
-            longest_sleep_s=countdown.longest_sleep_s,
-        )
-        return countdown.hold(wait)
+    opened_intensity(intensity, country)  # what cannot be meant is said now
+    return Wait(
+        below_threshold(threshold, lambda: opened_intensity(intensity, country)),
+        f"until the grid is at or below {threshold:g} gCO2e/kWh",
+        (WaitReason.START_TIME, "the time has come"),
+        unanswered=UNKNOWN_INTENSITY,
+        max_wait_s=max_wait_s,
+        clocks=clocks,
+        quiet=quiet,
+    ).hold()

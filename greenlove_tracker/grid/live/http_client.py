@@ -67,8 +67,8 @@ class HttpClient:
     """
 
     cache_dir: Path | None = None
-    timeout_s: float = 3.0
-    connect_s: float = 2.0
+    timeout_s: float = 4.0
+    connect_s: float = 1.0
     utc_s: Callable[[], float] = time.time
 
     def now(self) -> datetime:
