@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.intensity import checked_range
-from greenlove_tracker.grid.time_series import TIME_COLUMN, TimedValue, number_in, read_csv, read_series
+from greenlove_tracker.grid.time_series import TIME_COLUMN, TimedValue, read_csv, read_series
 
 PRICE_COLUMN = "usd_per_kwh"
 _WEEK_COLUMNS = ("days", "from", "to", PRICE_COLUMN)
@@ -161,110 +161,86 @@ def parse_tariff(text_or_path: str | Path, time_zone: str | tzinfo | None = None
     """
     zone = _zone(time_zone) if isinstance(time_zone, str) else time_zone
     if isinstance(text_or_path, Path) or text_or_path.strip().lower().endswith(".csv"):
-        return _from_file(Path(text_or_path) if isinstance(text_or_path, Path) else Path(text_or_path.strip()), zone)
-    week = _Week()
+        return _from_file(text_or_path if isinstance(text_or_path, Path) else Path(text_or_path.strip()), zone)
+    entries = []
     for entry in filter(None, map(str.strip, re.split(r"[;\n]", text_or_path))):
         words = entry.split()
         if words[0].lower() == "zone" and len(words) == 2:
             zone = _zone(words[1])
-            continue
-        try:
-            week.add(*_entry(words))
-        except UsageError as error:
-            raise UsageError(f"tariff, {entry!r}: {error}") from error
-    return WeeklyTariff(week.changes(), f"given by the user: {' '.join(text_or_path.split())}", zone)
+        else:
+            entries.append((f"tariff, {entry!r}", words))
+    return WeeklyTariff(_changes(entries), f"given by the user: {' '.join(text_or_path.split())}", zone)
 
 
 def _from_file(path: Path, zone: tzinfo | None) -> Tariff:
     columns, rows = read_csv(path)
+    source = f"{path.name}, given by the user"
     if TIME_COLUMN in columns:
-        _, known = read_series(path, PRICE_COLUMN, _is_price, "price in USD per kWh")
-        return PriceSeries(known, f"{path.name}, given by the user")
+        return PriceSeries(read_series(path, PRICE_COLUMN, _is_price, "price in USD per kWh")[1], source)
     if not set(_WEEK_COLUMNS) <= set(columns):
         raise UsageError(
             f"{path} needs the columns {TIME_COLUMN},{PRICE_COLUMN} or {','.join(_WEEK_COLUMNS)}; it has "
             f"{', '.join(columns) or 'none'}"
         )
-    week = _Week()
+    entries = []
     for line, row in rows:
         days, start, end, price = ((row[column] or "").strip() for column in _WEEK_COLUMNS)
+        entries.append((f"{path}, line {line}", [price, *days.split(), *([f"{start}-{end}"] if start or end else [])]))
+    return WeeklyTariff(_changes(entries), source, zone)
+
+
+def _changes(entries: Sequence[tuple[str, Sequence[str]]]) -> tuple[tuple[int, float], ...]:
+    """Return the prices of a week, by the minute at which each begins; of entries for a minute the last one counts.
+
+    Args:
+        entries: where each stands, for people, and its words.
+    """
+    prices: list[float | None] = [None] * (7 * _DAY_MINUTES)
+    for n, (where, words) in enumerate(entries):
         try:
-            if bool(start) != bool(end):
-                raise UsageError("from and to are both needed, or neither for the whole day")
-            hours = [_minutes(f"{start}-{end}")] if start else []
-            week.add(_price(price), [day for word in days.split() for day in _days(word)], hours)
+            price, days, hours = _entry(words)
+            if n and not days and not hours:
+                raise UsageError("a price without days and hours stands first; else those before it never count")
         except UsageError as error:
-            raise UsageError(f"{path}, line {line}: {error}") from error
-    try:
-        return WeeklyTariff(week.changes(), f"{path.name}, given by the user", zone)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-
-
-class _Week:
-    """The prices of each minute of a week, as entries set them one after the other."""
-
-    def __init__(self) -> None:
-        self._prices: list[float | None] = [None] * (7 * _DAY_MINUTES)
-        self._has_base = False
-
-    def add(self, price: float, days: Sequence[int], hours: Sequence[tuple[int, int]]) -> None:
-        """Set the price of some minutes, those past midnight on the next day; no days and no hours mean all."""
-        if not days and not hours:
-            if self._has_base:
-                raise UsageError("a second price without days and hours; the first would never count")
-            self._has_base = True
+            raise UsageError(f"{where}: {error}") from error
         for day in days or range(7):
             for start, end in hours or [(0, _DAY_MINUTES)]:
                 for minute in range(start, end if end > start else end + _DAY_MINUTES):
-                    self._prices[(day * _DAY_MINUTES + minute) % len(self._prices)] = price
-
-    def changes(self) -> tuple[tuple[int, float], ...]:
-        found: list[tuple[int, float]] = []
-        for minute, price in enumerate(self._prices):
-            if price is None:
-                day, minute_of_day = divmod(minute, _DAY_MINUTES)
-                clock = f"{minute_of_day // 60:02d}:{minute_of_day % 60:02d}"
-                raise UsageError(
-                    f"the tariff has no price for {_DAYS[day].title()}, {clock}: begin with one for all hours, such as "
-                    "base 0.20"
-                )
-            if not found or found[-1][1] != price:
-                found.append((minute, price))
-        return tuple(found)
+                    prices[(day * _DAY_MINUTES + minute) % len(prices)] = price
+    if None in prices:
+        day, minute = divmod(prices.index(None), _DAY_MINUTES)
+        when = f"{_DAYS[day].title()}, {minute // 60:02d}:{minute % 60:02d}"
+        raise UsageError(f"the tariff has no price for {when}: begin with one for all hours, such as base 0.20")
+    found: list[tuple[int, float]] = []
+    for minute, of_minute in enumerate(prices):
+        if of_minute is not None and (not found or found[-1][1] != of_minute):
+            found.append((minute, of_minute))
+    return tuple(found)
 
 
 def _entry(words: Sequence[str]) -> tuple[float, list[int], list[tuple[int, int]]]:
     """Return the price, the days and the hours of an entry, each empty for all."""
-    at = next((n for n, word in enumerate(words) if _NUMBER.fullmatch(word)), None)
-    if at is None:
-        decimal = next((word for word in words if re.fullmatch(r"\d*,\d+", word)), None)
-        hint = f": {decimal.replace(',', '.')}, not {decimal}" if decimal else f", such as {_ENTRY_EXAMPLE}"
-        raise UsageError(f"a price in USD per kWh is needed{hint}")
-    price, days, hours = _price(words[at]), [], []
-    for n, word in enumerate(words):
-        if n == at:
-            continue
-        if _HOURS.fullmatch(word):
+    price: float | None = None
+    days: list[int] = []
+    hours: list[tuple[int, int]] = []
+    for word in words:
+        if price is None and _NUMBER.fullmatch(word):
+            price = float(word)
+            if not _is_price(price):
+                raise UsageError(f"{word!r} is no price in USD per kWh, such as 0.20")
+        elif "-" in word and word[0].isdigit():
             hours.append(_minutes(word))
-        elif _is_days(word):
-            days += _days(word)
-        elif n > at:
+        elif word.lower().partition("-")[0] in _DAY_SETS:
+            days += _days(word.lower())
+        elif price is not None or _near(word):  # a misspelt day would be a name, and the price that of the whole week
             raise UsageError(f"{word!r} is neither days nor hours{_near(word)}; such as {_ENTRY_EXAMPLE}")
-        elif hint := _near(word):  # a misspelt day would count as a name, and the price for the whole week
-            raise UsageError(f"{word!r} is no day{hint}")
+    if price is None:
+        raise UsageError(f"a price in USD per kWh is needed, with a point, such as {_ENTRY_EXAMPLE}")
     return price, days, hours
 
 
 def _is_price(value: float) -> bool:
     return math.isfinite(value) and abs(value) <= _MOST_USD_PER_KWH
-
-
-def _price(text: str) -> float:
-    value = number_in(text)
-    if value is None or not _is_price(value):
-        raise UsageError(f"{text!r} is no price in USD per kWh, such as 0.20")
-    return value
 
 
 def _minutes(hours: str) -> tuple[int, int]:
@@ -276,19 +252,14 @@ def _minutes(hours: str) -> tuple[int, int]:
     return start, end
 
 
-def _is_days(word: str) -> bool:
-    return all(part in _DAY_SETS for part in word.lower().split("-"))
-
-
-def _days(word: str) -> list[int]:
+def _days(word: str) -> Sequence[int]:
     """Return the days, Monday being 0, of ``weekend``, ``sat`` or ``mon-fri``."""
-    first, *rest = word.lower().split("-")
-    if not _is_days(word) or len(rest) > 1 or (rest and len(_DAY_SETS[first]) + len(_DAY_SETS[rest[0]]) > 2):
-        raise UsageError(f"{word!r} are no days such as weekdays, sat or mon-fri{_near(word)}")
+    first, *rest = (_DAY_SETS.get(part, ()) for part in word.split("-"))
     if not rest:
-        return list(_DAY_SETS[first])
-    start, end = _DAY_SETS[first][0], _DAY_SETS[rest[0]][0]
-    return [day % 7 for day in range(start, end + 1 if end >= start else end + 8)]
+        return first
+    if len(first) != 1 or len(rest) != 1 or len(rest[0]) != 1:
+        raise UsageError(f"{word!r} are no days such as weekdays, sat or mon-fri")
+    return [(first[0] + n) % 7 for n in range((rest[0][0] - first[0]) % 7 + 1)]
 
 
 def _near(word: str) -> str:

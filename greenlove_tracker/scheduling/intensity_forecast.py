@@ -24,7 +24,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 Array = NDArray[np.float64]
@@ -141,15 +140,6 @@ class IntensityForecast:
     past_actual: Array
     weights: Array
     basis: str
-
-    def mean_over(self, begin_h: float, end_h: float, level: float = PROJECTION_LEVEL) -> Estimate:
-        """Return the mean over a window of hours from the forecast's first, with the interval of that mean."""
-        starts, length_h = np.array([begin_h]), end_h - begin_h
-        point = float(WindowMeans(self.expected[None, :]).of(starts, length_h)[0, 0])
-        came = WindowMeans(self.past_actual).of(starts, length_h)[:, 0]
-        error = came - WindowMeans(self.past_expected).of(starts, length_h)[:, 0]
-        lower, upper = weighted_quantiles(error, self.weights, ((1 - level) / 2, (1 + level) / 2))
-        return Estimate(point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper), level, "gCO2e/kWh")
 
 
 class WindowMeans:

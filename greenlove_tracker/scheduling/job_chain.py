@@ -53,7 +53,7 @@ class TimeTaken:
 
     Attributes:
         seconds: of it.
-        basis: ``given``, ``measured`` or ``assumed``.
+        basis: ``measured`` or ``assumed``.
     """
 
     seconds: float
@@ -205,19 +205,14 @@ def job_chain(
     )
 
 
-def job_times(
-    run: Run | None, *, save_s: float | None = None, restart_s: float | None = None, replay_s: float | None = None
-) -> JobTimes:
-    """Return what each job takes beside the training: as given, else as a run's log has it, else as assumed.
+def job_times(run: Run | None) -> JobTimes:
+    """Return what each job takes beside the training: as a run's log has it, else as assumed.
 
     Of what is measured the longest counts. A log begins when the tracker does, so that it knows what reading a
     checkpoint took, and not what starting Python did: that stays assumed, on top.
 
     Args:
         run: with checkpoints in its log; None without a log.
-        save_s: as given.
-        restart_s: as given.
-        replay_s: as given.
     """
     events = () if run is None else run.checkpoints
     saved = [
@@ -226,14 +221,18 @@ def job_times(
         if e.action is CheckpointAction.SAVED and e.blocked_s is not None
     ]
     restored = [e for e in events if e.action is CheckpointAction.RESTORED]
-    read = [e.blocked_s for e in restored if e.blocked_s is not None]
-    of_batch = [e.replay_s / e.replayed_batches for e in restored if e.replay_s is not None and e.replayed_batches]
+    read = [ASSUMED_RESTART_S + e.blocked_s for e in restored if e.blocked_s is not None]
     most_batches = max((e.position.batches for e in events), default=0)  # within an epoch, as far as is known
-    return JobTimes(
-        _taken(save_s, max(saved, default=None), ASSUMED_SAVE_S),
-        _taken(restart_s, ASSUMED_RESTART_S + max(read) if read else None, ASSUMED_RESTART_S),
-        _taken(replay_s, max(of_batch) * most_batches if of_batch else None, ASSUMED_REPLAY_S),
-    )
+    replayed = [
+        e.replay_s / e.replayed_batches * most_batches
+        for e in restored
+        if e.replay_s is not None and e.replayed_batches
+    ]
+    return JobTimes(_taken(saved, ASSUMED_SAVE_S), _taken(read, ASSUMED_RESTART_S), _taken(replayed, ASSUMED_REPLAY_S))
+
+
+def _taken(measured_s: Sequence[float], assumed_s: float) -> TimeTaken:
+    return TimeTaken(max(measured_s), "measured") if measured_s else TimeTaken(assumed_s, "assumed")
 
 
 def parse_time_limit_s(text: str) -> float:
@@ -253,12 +252,6 @@ def parse_time_limit_s(text: str) -> float:
     else:  # minutes[:seconds]
         hours, (minutes, seconds) = 0, (*parts, 0)[:2]
     return ((int(found["days"] or 0) * 24.0 + hours) * 60.0 + minutes) * 60.0 + seconds
-
-
-def _taken(given_s: float | None, measured_s: float | None, assumed_s: float) -> TimeTaken:
-    if given_s is not None:
-        return TimeTaken(given_s, "given")
-    return TimeTaken(assumed_s, "assumed") if measured_s is None else TimeTaken(measured_s, "measured")
 
 
 def _is_launcher(words: Sequence[str]) -> bool:

@@ -11,8 +11,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
@@ -34,59 +33,6 @@ _MINUTE = timedelta(minutes=1)
 
 # Of the start: the container of the training begins when this one has ended.
 _WAIT_IN_POD = 'until [ "$(date +%s)" -ge "$0" ]; do sleep 5; done'
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The command to start, and its time.
-
-    Attributes:
-        command: its words.
-        start_utc: not before this second.
-        now: when that was planned.
-        every: how often; None for once.
-        name: of the job.
-        duration_s: the longest that it is expected to take; None where that is not known.
-        image: of the container.
-        reason: of the start, in a sentence; may be empty.
-    """
-
-    command: tuple[str, ...]
-    start_utc: datetime
-    now: datetime
-    every: Every | None
-    name: str
-    duration_s: float | None
-    image: str | None
-    reason: str
-
-    @property
-    def minutes(self) -> int | None:
-        """The longest duration in whole minutes."""
-        return None if self.duration_s is None else math.ceil(self.duration_s * _SECOND / _MINUTE)
-
-    @property
-    def shell_line(self) -> str:
-        """The command for a shell, which becomes it: signals reach it, and no word is one of the shell's own."""
-        return f"exec {shlex.join(self.command)}"
-
-    @property
-    def unit_name(self) -> str:
-        """The name with the start, so that two trainings of one name do not collide."""
-        return self.name if self.every else f"{self.name}-{self.start_utc:%Y%m%d-%H%M%S}"
-
-    @property
-    def first_utc(self) -> datetime:
-        """The first start of a recurring one: the minute that is not before the start, on its weekday."""
-        first = _up_to_minute(self.start_utc)
-        if self.every in _WEEKDAYS:
-            first += timedelta(days=(_WEEKDAYS.index(self.every) - first.weekday()) % 7)
-        return first
-
-    def cron_fields(self, when: datetime) -> str:
-        """Return the five fields of cron for a start that recurs at the time of day, and weekday, of ``when``."""
-        weekday = "*" if self.every == "day" else str(when.isoweekday() % 7)  # Sunday is 0
-        return f"{when.minute} {when.hour} * * {weekday}"
 
 
 def job_file(
@@ -129,24 +75,79 @@ def job_file(
             f"{{argument}} must be lower-case letters, digits and hyphens, at most {_LONGEST_NAME}, not {name!r}",
             argument="name",
         )
-    start = start_utc.astimezone(UTC)
-    if start.microsecond:
-        start = start.replace(microsecond=0) + _SECOND
     if every is not None and every not in EVERY:
         raise UsageError(f"{{argument}} must be one of {', '.join(EVERY)}, not {every!r}", argument="every")
     if every is not None and kind != "k8s":
         raise UsageError(f"{{argument}} is for k8s: {kind} starts once", argument="every")
-    job = _Job(
-        command=command_words(command),
-        start_utc=start,
-        now=now.astimezone(UTC),
-        every=every,
-        name=name,
-        duration_s=duration_s,
-        image=image,
-        reason=" ".join(reason.split()),
-    )
-    return _WRITERS[kind](job)
+    words, now = command_words(command), now.astimezone(UTC)
+    start = _up_to(start_utc.astimezone(UTC), _SECOND)
+    start_s, wait_s = int(start.timestamp()), max(0, math.ceil((start - now).total_seconds()))
+    line = shlex.quote(f"exec {shlex.join(words)}")  # the shell becomes the command: signals reach it
+    if kind == "slurm":
+        # An absolute time would be read in the time zone of the controller.
+        minutes = None if duration_s is None else math.ceil(duration_s * _SECOND / _MINUTE)
+        limit = "" if minutes is None else f" --time={minutes}"
+        ends = f"Slurm ends it after {minutes} minutes, the longest expected: --time=… after FILE is more."
+        about = [
+            "Submit: sh FILE [more options of sbatch, such as --gpus=1]",
+            f"When planned, that was sbatch --begin=now+{wait_s}seconds; submitted later, it waits less.",
+            ends if limit else "",
+        ]
+        text = _SLURM.format(start_s=start_s, options=f"--job-name={name}{limit}", line=line)
+    elif kind == "at":
+        start = _up_to(start, _MINUTE)
+        about = ["Submit: sh FILE [more options of at, such as -m]"]
+        text = _AT.format(minute=f"{start:%Y%m%d%H%M}", line=line)
+    else:
+        waits = not every and wait_s > 0
+        held = "A Job has no start time: its first container waits, and the pod holds what it requests until then."
+        about = [
+            "Submit: kubectl apply -f FILE",
+            "It requests no GPU: add `resources` to the container of the training.",
+            held if waits else "",
+        ]
+        if every:
+            start = _up_to(start, _MINUTE)
+            if every in _WEEKDAYS:
+                start += timedelta(days=(_WEEKDAYS.index(every) - start.weekday()) % 7)
+        text = _kubernetes(words, start, every, name, image, start_s if waits else None)
+    at = f"{start:%Y-%m-%d %H:%M:%S} UTC"
+    if every:
+        day = "day" if every == "day" else _WEEKDAYS[start.weekday()].title()
+        said = f"to start each {day}, first at {at}"
+    else:
+        said = f"to start at {at}" if wait_s > 0 else f"to start at once (the start, {at}, is past)"
+    heading = f"A training for {_SCHEDULERS[kind]}, {said}; planned at {now:%Y-%m-%d %H:%M:%S} UTC."
+    comments = "".join(f"# {comment}\n" for comment in (heading, " ".join(reason.split()), *about) if comment)
+    return f"{'' if kind == 'k8s' else _SHELL}{comments}{text}"
+
+
+_SHELL = "#!/bin/sh\n"
+_SCHEDULERS = {"slurm": "Slurm", "at": "at", "k8s": "Kubernetes"}
+
+_SLURM = """\
+wait_s=$(({start_s} - $(date +%s)))
+begin=now
+[ "$wait_s" -le 0 ] || begin="now+${{wait_s}}seconds"
+sbatch --begin="$begin" {options} "$@" --wrap={line}
+"""
+
+# ``at -t``: whole minutes, in the zone of TZ (POSIX); in UTC, since an hour is twice when summer time ends. ``at``
+# starts the job with the environment of its submission: its TZ is set back to what it was.
+_AT = """\
+minute={minute}
+if [ "$(date -u +%Y%m%d%H%M)" -lt "$minute" ]; then set -- "$@" -t "$minute"; else set -- "$@" now; fi
+{{
+  if [ -n "${{TZ+set}}" ]; then printf "TZ='%s'; export TZ\\n" "$TZ"; else echo 'unset TZ'; fi
+  printf '%s\\n' {line}
+}} | TZ=UTC0 at "$@"
+"""
+
+
+def _up_to(when: datetime, step: timedelta) -> datetime:
+    """Return the first whole second or minute that is not before a time."""
+    since = when - datetime.min.replace(tzinfo=UTC)
+    return when + -since % step
 
 
 def command_words(command: Sequence[str]) -> tuple[str, ...]:
@@ -159,148 +160,45 @@ def command_words(command: Sequence[str]) -> tuple[str, ...]:
     if isinstance(command, str) or not words or not words[0] or words[0].startswith("-"):
         raise UsageError("{argument} must be the words of a command line, such as python train.py", argument="command")
     for word in words:
-        if "\0" in word or not _is_utf8(word):
+        if "\0" in word or word.encode(errors="replace").decode() != word:
             raise UsageError(f"{{argument}} holds a word that is no text: {word!r}", argument="command")
     return words
 
 
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _up_to_minute(when: datetime) -> datetime:
-    whole = when.replace(second=0, microsecond=0)
-    return whole if whole == when else whole + _MINUTE
-
-
-def _weekday(when: datetime) -> str:
-    return _WEEKDAYS[when.weekday()].title()
-
-
-def _time(when: datetime) -> str:
-    return f"{when:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _comments(job: _Job, what: str, start: datetime, *more: str) -> str:
-    """Return the first lines: what this is, from which plan, and how to submit it."""
-    if job.every:
-        when = f"to start each {'day' if job.every == 'day' else _weekday(start)}, first at {_time(start)}"
-    elif job.start_utc <= job.now:
-        when = f"to start at once (the start, {_time(start)}, is past)"
-    else:
-        when = f"to start at {_time(start)}"
-    lines = [f"A training for {what}, {when}; planned at {_time(job.now)}.", job.reason, *more]
-    return "".join(f"# {line}\n" for line in lines if line)
-
-
-# --- Slurm, at: scripts for sh, which find out when they are submitted how long it is until the start.
-
-
-def _slurm(job: _Job) -> str:
-    """``sbatch --begin=now+Nseconds``: an absolute time would be read in the time zone of the controller."""
-    wait_s = max(0, math.ceil((job.start_utc - job.now).total_seconds()))
-    limit = "" if job.minutes is None else f" --time={job.minutes}"
-    return (
-        "#!/bin/sh\n"
-        + _comments(
-            job,
-            "Slurm",
-            job.start_utc,
-            "Submit: sh FILE [more options of sbatch, such as --gpus=1]",
-            f"When planned, that was sbatch --begin=now+{wait_s}seconds; submitted later, it waits less.",
-            f"Slurm ends it after {job.minutes} minutes, the longest expected: --time=… after FILE is more."
-            if limit
-            else "",
-        )
-        + f"wait_s=$(({_epoch(job.start_utc)} - $(date +%s)))\n"
-        "begin=now\n"
-        '[ "$wait_s" -le 0 ] || begin="now+${wait_s}seconds"\n'
-        f'sbatch --begin="$begin" --job-name={job.name}{limit} "$@" --wrap={shlex.quote(job.shell_line)}\n'
-    )
-
-
-def _at(job: _Job) -> str:
-    """``at -t``: whole minutes, in the zone of TZ (POSIX); in UTC, since an hour is twice when summer time ends.
-
-    ``at`` starts the job with the environment of its submission. Its TZ is set back to what it was.
-    """
-    start = _up_to_minute(job.start_utc)
-    return (
-        "#!/bin/sh\n"
-        + _comments(job, "at", start, "Submit: sh FILE [more options of at, such as -m]")
-        + f"minute={start:%Y%m%d%H%M}\n"
-        'if [ "$(date -u +%Y%m%d%H%M)" -lt "$minute" ]; then set -- "$@" -t "$minute"; else set -- "$@" now; fi\n'
-        "{\n"
-        '  if [ -n "${TZ+set}" ]; then printf "TZ=\'%s\'; export TZ\\n" "$TZ"; else echo \'unset TZ\'; fi\n'
-        f"  printf '%s\\n' {shlex.quote(job.shell_line)}\n"
-        '} | TZ=UTC0 at "$@"\n'
-    )
-
-
-def _epoch(when: datetime) -> int:
-    return int(when.timestamp())
-
-
-# --- Kubernetes
-
-
-def _kubernetes(job: _Job) -> str:
+def _kubernetes(
+    words: Sequence[str], start: datetime, every: Every | None, name: str, image: str | None, wait_until_s: int | None
+) -> str:
     """Return a Job whose first container waits, or a CronJob.
 
     A Job has no start time. Suspended, somebody has to resume it; a CronJob for a date recurs each year. A container
     that waits needs nobody, and costs that the pod holds what it requests until then.
     """
-    if not job.image:
+    if not image:
         raise UsageError(
             "a Kubernetes job needs the image of its container: {argument}, such as registry/name:tag", argument="image"
         )
-    waits = not job.every and job.start_utc > job.now
-    container = {"name": job.name, "image": job.image, "command": [_unexpanded(word) for word in job.command]}
     pod: dict[str, Any] = {"restartPolicy": "Never"}
-    if waits:
-        wait = ["/bin/sh", "-c", _unexpanded(_WAIT_IN_POD), str(_epoch(job.start_utc))]
-        pod["initContainers"] = [{"name": "wait-for-start", "image": job.image, "command": wait}]
-    pod["containers"] = [container]
+    if wait_until_s is not None:
+        wait = ["/bin/sh", "-c", _unexpanded(_WAIT_IN_POD), str(wait_until_s)]
+        pod["initContainers"] = [{"name": "wait-for-start", "image": image, "command": wait}]
+    pod["containers"] = [{"name": name, "image": image, "command": [_unexpanded(word) for word in words]}]
     spec: dict[str, Any] = {"backoffLimit": 0, "template": {"spec": pod}}
-    manifest: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job.unit_name}}
-    if job.every:
-        manifest["kind"] = "CronJob"
+    # With the start in it, so that two trainings of one name do not collide.
+    manifest: dict[str, Any] = {"kind": "Job", "metadata": {"name": f"{name}-{start:%Y%m%d-%H%M%S}"}}
+    if every:
+        weekday = "*" if every == "day" else str(start.isoweekday() % 7)  # Sunday is 0
+        manifest = {"kind": "CronJob", "metadata": {"name": name}}
         spec = {
-            "schedule": job.cron_fields(job.first_utc),
+            "schedule": f"{start.minute} {start.hour} * * {weekday}",
             "timeZone": "Etc/UTC",
             "concurrencyPolicy": "Forbid",
             "jobTemplate": {"spec": spec},
         }
-    manifest["spec"] = spec
-    return _comments(
-        job,
-        "Kubernetes",
-        job.first_utc if job.every else job.start_utc,
-        "Submit: kubectl apply -f FILE",
-        "It requests no GPU: add `resources` to the container of the training.",
-        "A Job has no start time: its first container waits, and the pod holds what it requests until then."
-        if waits
-        else "",
-    ) + _yaml(manifest)
+    # JSON, which YAML reads, with what cannot be printed as its number: no text is ever anything else.
+    text = json.dumps({"apiVersion": "batch/v1", **manifest, "spec": spec}, indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else f"\\U{ord(c):08x}" for c in text) + "\n"
 
 
 def _unexpanded(word: str) -> str:
     """Return a word as Kubernetes leaves it: ``$$`` becomes ``$``, and ``$(NAME)`` is not replaced."""
     return word.replace("$", "$$")
-
-
-def _yaml(manifest: Mapping[str, Any]) -> str:
-    """Return JSON, which YAML reads, with what cannot be printed as its number: no text is ever anything else."""
-    text = json.dumps(manifest, indent=2, ensure_ascii=False)
-    return "".join(c if c.isprintable() or c == "\n" else f"\\U{ord(c):08x}" for c in text) + "\n"
-
-
-_WRITERS: Mapping[JobKind, Callable[[_Job], str]] = {
-    "slurm": _slurm,
-    "at": _at,
-    "k8s": _kubernetes,
-}
