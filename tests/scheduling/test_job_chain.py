@@ -390,6 +390,5 @@ def test_what_the_log_measured_counts_and_the_longest_of_it() -> None:
     )
     times = job_times(Logged(*saved, restored))  # type: ignore[arg-type]
     assert times == JobTimes(TimeTaken(10, "measured"), TimeTaken(123, "measured"), TimeTaken(80, "measured"))
-    assert job_times(None, save_s=5).save == TimeTaken(5, "given")
     assumed = job_times(Logged(CheckpointEvent(CheckpointAction.SAVED, "")))  # type: ignore[arg-type]
     assert {assumed.save.basis, assumed.restart.basis, assumed.replay.basis} == {"assumed"}
