@@ -48,8 +48,8 @@ A key stands once. One document, UTF-8.
 is called from.
 
 **Environment variables.** `${NAME}` in `arguments` and in a named argument of `matrix` is put in by the process
-that trains, at the last moment; `$$` is a dollar. Neither the log nor a report ever holds the value. Within `[ ]` it
-needs quotes: `"${TOKEN}"`.
+that trains, at the last moment, as Python's `os.path.expandvars` does. Neither the log nor a report ever holds the
+value. Within `[ ]` it needs quotes: `"${TOKEN}"`.
 
 **Arms.** A technique is `amp-bf16`, `grad-accumulation=4`, or a name with its options:
 `early-stopping: {patience: 5}`. `greenlove compare --list` names them all.

@@ -11,8 +11,7 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
-from greenlove_tracker.projection.comparison import MachineComparison, compare_log
-from greenlove_tracker.projection.from_log import Training, training_in
+from greenlove_tracker.projection.comparison import MachineComparison, Training, compare_log, training_in
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import Projection, project
 

@@ -270,7 +270,7 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
             raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
         energy = "" if kwh is None else f", {fmt.energy(kwh)}"
         return _PlannedRun(hours, kwh, f"{fmt.significant(hours)} h{energy}, as given")
-    from greenlove_tracker.projection.from_log import forecast_of, latest_run
+    from greenlove_tracker.projection.comparison import forecast_of, latest_run
 
     try:
         run = latest_run(log_dir or settings.log_dir)

@@ -62,11 +62,6 @@ Location = tuple[str | int, ...]  # of a value: ("arms", "optimised", 2)
 _KEY_DIGITS = 12
 _KEY_FORM = 1  # of what a key is made of: another one makes every key anew, so that everything is trained again
 
-# ``$$`` is a dollar, ``${NAME}`` a variable; a dollar before anything else is itself.
-_VARIABLE = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
-_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
 # -- The trainings --
 
 
@@ -193,35 +188,18 @@ def training_key(run: PlannedRun) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:_KEY_DIGITS]
 
 
-def variables_in(text: str) -> Iterator[str]:
-    """Yield the names of the environment variables in a text.
-
-    Raises:
-        UsageError: where ``${`` is followed by anything but a name and ``}``.
-    """
-    for found in _VARIABLE.finditer(text):
-        if found[0] == "$$":
-            continue
-        if not found[2] or not _VARIABLE_NAME.fullmatch(found[1]):
-            raise UsageError("${NAME} stands for an environment variable, and $$ for a dollar; nothing else is known")
-        yield found[1]
-
-
-def expanded(text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with the values of environment variables for ``${NAME}``, and a dollar for ``$$``.
+def expanded(text: str) -> str:
+    """Return a text with the values of environment variables, as ``os.path.expandvars`` does.
 
     Its result may hold secrets: it goes to the training alone, never into a log or a message.
 
     Raises:
-        UsageError: for a variable that is not set; it says the names alone, and no value.
+        UsageError: for a ``${NAME}`` that is not set; it says the name alone.
     """
-    if missing := [name for name in dict.fromkeys(variables_in(text)) if name not in environ]:
-        names, is_one = ", ".join(missing), len(missing) == 1
-        raise UsageError(
-            f"the environment variable{'' if is_one else 's'} {names} {'is' if is_one else 'are'} not set, and the "
-            f"experiment names {'it' if is_one else 'them'}: set {'it' if is_one else 'them'} and begin again"
-        )
-    return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else environ[found[1]], text)
+    found = os.path.expandvars(text)
+    if missing := re.search(r"\$\{\w+\}", found):
+        raise UsageError(f"the environment variable {missing[0]} is not set, and the experiment names it: set it first")
+    return found
 
 
 def technique_of(choices: Sequence[TechniqueChoice]) -> Technique | None:
@@ -274,7 +252,6 @@ def _check_exporter(text: str) -> None:
 
 
 def _check_label(text: str) -> None:
-    list(variables_in(text))
     if not text.isprintable() or not 0 < len(text) <= 100:
         raise UsageError("becomes part of a name: 1 to 100 characters, in one line")
 
@@ -440,7 +417,7 @@ class ExperimentFile(_FileSection):
         "from the file's own directory",
         examples=["digits_task.py:task"],
     )
-    arguments: list[Annotated[str, _checked_by(lambda text: list(variables_in(text)))]] = _said(
+    arguments: list[str] = _said(
         "of the task's file, as in `sys.argv`, each as it is written: `1e-3` stays `1e-3`", "[--width, 32]", []
     )
     epochs: _Length | None = _said("of each training; default: as the task says", "20")

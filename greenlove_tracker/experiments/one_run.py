@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 import time
@@ -96,7 +95,7 @@ def _attempted(given: argparse.Namespace, answer: dict[str, Any]) -> int:
 def _task(planned: PlannedRun) -> Any:
     from greenlove_tracker.exploration.task import load_task_function
 
-    return load_task_function(planned.task, [expanded(argument, os.environ) for argument in planned.arguments])
+    return load_task_function(planned.task, list(map(expanded, planned.arguments)))
 
 
 def _train(experiment: Experiment, planned: PlannedRun, outputs: Path) -> None:

@@ -138,8 +138,10 @@ def check_runnable(experiment: Experiment) -> None:
         raise MissingExtraError('an experiment needs torch: pip install "greenlove-tracker[torch]"')
     for run in {run.group: run for run in experiment.runs}.values():
         for argument in run.arguments:
-            expanded(argument, os.environ)
-        check_start(experiment, run)
+            expanded(argument)
+        settings = load_settings(run.settings)
+        if experiment.start.start in ("best", "below"):  # a source that cannot be asked is refused now
+            opened_intensity(settings.intensity or _LIVE, settings.country or None)
 
 
 class _Call:
@@ -319,17 +321,6 @@ def _move_aside(experiment: Experiment) -> Path:
 
 
 # -- When a training begins --
-
-
-def check_start(experiment: Experiment, planned: PlannedRun) -> None:
-    """Check, before anything is trained, that a start can be waited for.
-
-    Raises:
-        UsageError: where the settings or the source of the carbon intensity are not as they should be.
-    """
-    settings = load_settings(planned.settings)
-    if experiment.start.start in ("best", "below"):
-        opened_intensity(settings.intensity or _LIVE, settings.country or None)
 
 
 @dataclass(frozen=True, slots=True)

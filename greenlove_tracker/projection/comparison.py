@@ -1,25 +1,324 @@
-"""A training side by side on this machine and on others, from its log, its run or its hours."""
+"""A training as its log, its run or its hours tell it, side by side on this machine and on others."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Forecast, TrainingPlan
-from greenlove_tracker.format import memory
+from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import explored_plan
-from greenlove_tracker.projection import from_log
-from greenlove_tracker.projection.catalogue import recognise
+from greenlove_tracker.logs.trials import exploration_of, explored_plan, has_trials
+from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import local_gpu, project_forecast
 from greenlove_tracker.projection.rows import gain_of_number
 from greenlove_tracker.projection.speedup import Speedup, measured_speedup
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.projection.uncertain import at_level
-from greenlove_tracker.units import BYTES_PER_GB
+from greenlove_tracker.records import MEASURED_METHODS
+from greenlove_tracker.units import BYTES_PER_GB, SECONDS_PER_HOUR
+from greenlove_tracker.workloads import GIVEN, PRECISIONS, WORKLOADS
+
+_LEVEL = 0.95  # of a time that is known: its interval has no width
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training, and the machine that it was forecast on.
+
+    Attributes:
+        forecast: of the whole training.
+        about: its name or empty, then how its time is known.
+        options: of a projection, with what the log tells where the user gave nothing.
+        exploration: the run of it, where it was one.
+    """
+
+    forecast: Forecast
+    about: tuple[str, ...]
+    options: ProjectionOptions
+    exploration: Run | None = None
+
+
+def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
+    """Return a training of so many hours, without a log; the settings tell of its place.
+
+    Raises:
+        UsageError: where the hours or a setting cannot be.
+    """
+    if not (math.isfinite(hours) and hours > 0):
+        raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
+    if options.local_gpu is None and options.manual_tdp_watts is not None:
+        raise UsageError("--tdp is the power limit of a GPU here: name it with --gpu")
+    settings, price = load_settings({"country": options.country}), None
+    if options.local_gpu is not None:
+        n_gpus, name = counted(options.local_gpu)
+        options = replace(options, local_gpu=name, n_gpus=n_gpus or options.n_gpus or 1)
+        price = settings.price_usd_per_gpu_hour
+    options = replace(
+        options,
+        country=settings.country or None,
+        carbon_intensity=_first(options.carbon_intensity, settings.carbon_intensity_gco2e_per_kwh),
+        electricity_price=_first(options.electricity_price, settings.electricity_price_usd_per_kwh),
+        price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
+        pue=_first(options.pue, settings.pue),
+        workload=options.workload or settings.workload or None,
+        precision=options.precision or settings.precision or None,
+    )
+    duration_s = replace(_exact(hours * SECONDS_PER_HOUR, "s"), kind=Kind.ASSUMPTION)
+    return Training(_forecast(duration_s, None), ("", "time as given"), options)
+
+
+def training_in(log_dir: str, options: ProjectionOptions, forecast: Forecast | None = None) -> Training:
+    """Return the latest exploration of a log directory, else its latest run.
+
+    Args:
+        log_dir: the directory.
+        options: that the user gives.
+        forecast: of the exploration, where it is at hand.
+
+    Raises:
+        UsageError: where there is none, or it tells too little.
+    """
+    run = latest_run(log_dir)
+    if run is None:
+        raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
+    return training_of(run, options, forecast)
+
+
+def latest_run(log_dir: str) -> Run | None:
+    """Return the latest exploration of a log directory, else its latest run; None without any."""
+    logs = read_logs(log_dir)
+    return logs.latest_exploration() or next(iter(reversed(list(logs.readable()))), None)
+
+
+def forecast_of(run: Run, forecast: Forecast | None = None) -> tuple[Forecast, str]:
+    """Return what a run takes, and how that is known: as an exploration forecasts it, or as a tracked one took.
+
+    Args:
+        run: that can be read.
+        forecast: of the exploration, where it is at hand.
+
+    Raises:
+        UsageError: where it neither finished nor forecast anything.
+    """
+    if has_trials(run):
+        from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
+
+        return forecast or forecast_from_log(run), "forecast from an exploration"
+    return _forecast_of_tracked(run)
+
+
+def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None = None) -> Training:
+    """Return the training of one run: as an exploration forecast it, or as a tracked one took.
+
+    Args:
+        run: that can be read.
+        options: that the user gives.
+        forecast: of the exploration, where it is at hand.
+
+    Raises:
+        UsageError: where it tells too little.
+    """
+    exploration = run if has_trials(run) else None
+    options, problem = logged_gpus(run, options)
+    forecast, basis = forecast_of(run, forecast)
+    knows_work = exploration is not None or forecast.plan is not None
+    if options.local_gpu is None and not knows_work and options.custom_speedup is None:
+        # From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for work.
+        raise UsageError(
+            f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
+            "tracker.step() after each step of the training, or explore it, or give --speedup"
+        )
+    if options.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
+        energy = forecast.energy_kwh
+        forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
+    if problem:  # nor is what was made of it
+        forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
+    name = run.title() if exploration is None else f"{run.run_id}: {fmt.plan(forecast.plan)}"
+    options, kind = _with_kind_of(run, _with_place_of(run, options))
+    return Training(forecast, (name, *filter(None, (basis, problem, kind))), options, exploration)
+
+
+def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
+    """Return the options with the place of a run, as its log says, unless another country is given."""
+    rates, is_elsewhere = run.terms, options.country is not None
+    intensity = run.carbon_intensity if run.knows_carbon_intensity and not is_elsewhere else None
+    price = None if options.local_gpu is None else rates.price_usd_per_gpu_hour
+    return replace(
+        options,
+        country=options.country or run.text("country") or None,
+        carbon_intensity=_first(options.carbon_intensity, intensity),
+        electricity_price=_first(options.electricity_price, None if is_elsewhere else run.electricity_price),
+        price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
+        pue=_first(options.pue, rates.pue),
+    )
+
+
+def _with_kind_of(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
+    """Return the options with what a run computes, as its log says, where nothing else is given; and how it knows.
+
+    Of several precisions, joined by ``+``, it is the slowest: how much is computed in each is not known.
+    """
+    workload, precisions, told = run.text("workload"), run.text("precision").split("+"), []
+    if options.precision is None and set(precisions) <= set(PRECISIONS):
+        slowest, *faster = sorted(set(precisions), key=PRECISIONS.index)
+        options = replace(options, precision=slowest)
+        told.append(f"in {slowest} ({'the slowest of several' if faster else run.text('precision_basis')})")
+    if options.workload is None and workload in WORKLOADS:
+        basis = run.text("workload_basis")
+        options = replace(options, workload=workload)
+        told.append(f"as {workload} ({basis if basis == GIVEN else f'guessed from {basis}'})")
+    return options, f"counted {' and '.join(told)}" if told else ""
+
+
+def _first(*values: Any) -> Any:
+    """Return the first value that is known."""
+    return next((value for value in values if value is not None), None)
+
+
+def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
+    """Return what a finished run took, else what it forecast last."""
+    summary = run.summary
+    if run.is_complete and summary.duration_s > 0:
+        energy = None if summary.energy_kwh is None else _exact(summary.energy_kwh, "kWh")
+        duration_s, basis = _exact(summary.duration_s, "s"), "as this run took"
+    elif run.forecasts and not run.forecasts[-1].estimates["duration_s"].has_interval:
+        points = {q: _exact(e.point, e.unit) for q, e in run.forecasts[-1].estimates.items()}
+        duration_s, energy = points["duration_s"], points.get("energy_kwh")
+        basis = "as carbontracker predicted, which gives no interval"
+    elif run.forecasts:
+        estimates = run.forecasts[-1].estimates
+        duration_s, energy, basis = estimates["duration_s"], estimates.get("energy_kwh"), "as this run forecast last"
+    else:
+        raise UsageError(
+            f"{run.path} neither finished nor forecast anything: let it run to its end, or say Tracker(epochs=…), "
+            "or give --hours"
+        )
+    # The batches that a rank goes through in this time, in proportion to those so far; else its optimizer steps.
+    done, plan = summary.counts.batches / summary.n_ranks if summary.counts.batches else summary.counts.steps, None
+    if done and summary.duration_s > 0:
+        plan = TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
+    if run.first_epoch or run.first_step:
+        basis += ", without what earlier runs of the training did (--hours is for all of it)"
+    return _forecast(duration_s, energy, plan), basis
+
+
+def _forecast(duration_s: Estimate, energy_kwh: Estimate | None, plan: TrainingPlan | None = None) -> Forecast:
+    nothing = _exact(0.0, "s")
+    return Forecast(duration_s, energy_kwh, None, None, nothing, None, None, (), None, "live", 0, plan)
+
+
+def _exact(value: float, unit: str) -> Estimate:
+    return Estimate(value, value, value, _LEVEL, unit, Kind.CONFIDENCE)
+
+
+_SIMULATED = "simulated"  # the meter whose GPUs are the user's word for those of the training
+
+
+def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
+    """Return the options with the GPUs that a run's model was on, of all that were metered beside it.
+
+    What the user gives goes first.
+
+    Args:
+        run: whose log tells them.
+        options: with the user's name for its GPU, with or without their number, and the memory of one.
+
+    Returns:
+        The options, and why the measured energy is not the training's; empty where it is.
+
+    Raises:
+        UsageError: where its log names no GPU, or several, or where one is given for a run that used none.
+    """
+    given = options.local_gpu
+    n_metered, n_logged = run.summary.gpu_count, _used_gpus(run)
+    is_simulated = run.text("meter") == _SIMULATED
+    is_on_cpu = run.text("gpu_count") == "0" if n_logged is None else n_logged == 0 and not is_simulated
+    if given and is_on_cpu:
+        raise UsageError(
+            f"{run.path} was made on a CPU, and its time is not that of {given}: give --hours without a log, or leave "
+            "--gpu out"
+        )
+    n_used = n_metered if n_logged is None or (n_logged == 0 and is_simulated) else n_logged
+    logged_name = None if n_logged == 0 or given else _logged_name(run, n_used)
+    typed, name = counted(given) if given else (None, logged_name)
+    n_gpus = typed or options.n_gpus or n_used or (n_metered if given else 0) or 1
+    limit_w = _number(run, "gpu_power_limit_w") if n_gpus == n_used and run.summary.n_nodes == 1 else None
+    is_as_logged = n_gpus == n_used == n_metered
+    problem = ""
+    if run.lacks_gpus:
+        problem = "its GPUs could not be metered, so the energy is not compared"
+    elif n_metered > n_used:
+        problem = f"{fmt.plural(n_metered - n_used, 'metered GPU')} idle, so the energy is not compared"
+    elif n_metered < n_used or (name is not None and n_logged is not None and not n_metered):
+        problem = "not all its GPUs were metered, so the energy is not compared"
+    draw = _draw(run, limit_w) if is_as_logged and limit_w else None
+    limit_of_one_w = limit_w / n_metered if limit_w and n_metered else None
+    peak_gb = None if n_logged == 0 else _peak_memory_gb(run, is_on_gpu=name is not None)
+    found = replace(
+        options,
+        local_gpu=name,
+        n_gpus=n_gpus,
+        local_memory_gb=options.local_memory_gb or (_number(run, "gpu_memory_gb") if given is None else None),
+        utilization=_first(options.utilization, draw),
+        manual_tdp_watts=_first(options.manual_tdp_watts, limit_of_one_w),
+        peak_memory_gb=_first(options.peak_memory_gb, peak_gb),
+        memory_estimate_gb=_first(options.memory_estimate_gb, _number(run, "gpu_memory_estimate_gb")),
+    )
+    return found, problem
+
+
+def _used_gpus(run: Run) -> int | None:
+    """Return the number of GPUs that the model was on; None where the log does not say."""
+    text = run.text("used_gpus")
+    return int(text) if text.isdecimal() else None
+
+
+def _logged_name(run: Run, n_used: int) -> str | None:
+    """Return the name of its GPU, as the meter found it; None where there is none.
+
+    Raises:
+        UsageError: where it has none, or several.
+    """
+    models = run.text("gpu_models")
+    if not n_used:
+        return None
+    if not models:
+        raise UsageError(f"{run.path} does not name its GPU: give --gpu, such as --gpu 'RTX 4090'")
+    if len(models.split(" × ")) > 2:
+        first = counted(models.partition(", ")[0])[1]
+        raise UsageError(f"{run.path} ran on different GPUs ({models}): say which to go by, such as --gpu '{first}'")
+    return counted(models)[1]
+
+
+def _number(run: Run, name: str) -> float | None:
+    """Return a positive number of ``run.csv``; None where there is none."""
+    try:
+        value = float(run.text(name))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def _draw(run: Run, limit_w: float) -> float | None:
+    """Return the share of their limit that all GPUs drew; None where it was not measured."""
+    if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
+        return None
+    power_w = exploration_of(run).gpu_power_w if run.trials else run.gpu_mean_w
+    return min(1.0, power_w / limit_w) if power_w else None
+
+
+def _peak_memory_gb(run: Run, *, is_on_gpu: bool) -> float | None:
+    """Return the peak of one GPU; the peak of an exploration without one is that of the process."""
+    return _number(run, "peak_gpu_memory_gb") or (_number(run, "peak_memory_gb") if is_on_gpu else None)
+
+
+# -- Side by side --
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +342,7 @@ def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison
     Raises:
         UsageError: where the hours or a setting cannot be, or the options do not go together.
     """
-    return _compare(from_log.training_of_hours(hours, options))
+    return _compare(training_of_hours(hours, options))
 
 
 def compare_log(
@@ -59,7 +358,7 @@ def compare_log(
     Raises:
         UsageError: where nothing is known to project from, or the options do not go together.
     """
-    return _compare(from_log.training_in(log_dir or load_settings().log_dir, options, forecast))
+    return _compare(training_in(log_dir or load_settings().log_dir, options, forecast))
 
 
 def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | None = None) -> MachineComparison:
@@ -73,10 +372,10 @@ def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | No
     Raises:
         UsageError: where nothing is known to project from, or the options do not go together.
     """
-    return _compare(from_log.training_of(run, options, forecast))
+    return _compare(training_of(run, options, forecast))
 
 
-def _compare(training: from_log.Training) -> MachineComparison:
+def _compare(training: Training) -> MachineComparison:
     options, measured = training.options, None
     if options.measured_log_dir is not None:
         name, speedup = _measured(training, options.measured_log_dir)
@@ -90,10 +389,10 @@ def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
     if options.peak_memory_gb is not None:
         return (f"peak {options.peak_memory_gb:.3g} GiB",)
     estimate_gb = options.memory_estimate_gb
-    return () if estimate_gb is None else (f"estimated peak {memory(estimate_gb * BYTES_PER_GB)}",)
+    return () if estimate_gb is None else (f"estimated peak {fmt.memory(estimate_gb * BYTES_PER_GB)}",)
 
 
-def _measured(training: from_log.Training, path: str) -> tuple[str, Speedup]:
+def _measured(training: Training, path: str) -> tuple[str, Speedup]:
     """Return a GPU and the ratio of the forecasts of one training from explorations here and there.
 
     The error of the time here is in both, so none of it is in the time there.
@@ -107,7 +406,7 @@ def _measured(training: from_log.Training, path: str) -> tuple[str, Speedup]:
     if other is None or training.exploration is None:
         which = path if other is None else "the log here"
         raise UsageError(f"--measured compares two explorations of one training, and {which} holds none")
-    there, _ = from_log.logged_gpus(other, ProjectionOptions())
+    there, _ = logged_gpus(other, ProjectionOptions())
     if there.local_gpu is None:
         raise UsageError(f"--measured {path}: no GPU is named in its log")
     plan = explored_plan(training.exploration)

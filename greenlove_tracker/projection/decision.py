@@ -1,34 +1,211 @@
-"""Where to train: on the cheapest machine that keeps the limits; beside it, the one that saves time at the least price.
+"""Where to train, and the probability of each machine to be the cheapest, the fastest or the greenest.
 
-It is decided in draws of the machines' joint distribution (``ranking.JointDraws``). The machine here is left only for
-one that is likely to cost less, or where it does not keep the limits. Machines that are sold whole, of which less is
-wanted, and after them reservations, are taken only where nothing else will do: they have minimum terms.
+The rule: train on the cheapest machine that keeps the limits with 90%, of those here or rented by the hour with as many
+GPUs as are wanted; of larger ones where none of these does; of reservations where no other has an even chance.
+
+Beside it stands the one, of any size, that saves time at the least price. The machine here is left only for one that is
+likely to cost less, or where it does not keep the limits.
+
+Machines share errors: the time here is in each time elsewhere, and GPUs of one architecture are off together. So the
+probabilities are counted in draws of their joint distribution, and not read off ranges that overlap.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.projection.ranking import (
-    WINNER,
-    Chance,
-    JointDraws,
-    Limits,
-    Ranking,
-    machine_here,
-    rank,
-    shortlist_of,
-    without_spot,
-)
 from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.uncertain import draws
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+WINNER = 0.9  # the probability from which one machine is named
+_MOST_LISTED = 4  # machines left to choose from
+_DRAWS = 20_000  # a probability of 90% is then known within 0.4 points
 EVEN = 0.5  # the probability from which one of two machines is likely to be the better
 _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
 # Less is not worth renting a machine for: it takes minutes to start, and more to copy code and data to.
 LEAST_GAIN_S = 600.0
+_DEAREST_USD_PER_KWH = 1.0  # nobody pays as much: the dearest price in electricity_prices.csv is under half of it
+
+Criterion = Literal["cost", "time", "co2e"]
+QUANTITIES: dict[Criterion, str] = {"cost": "cost_usd", "time": "duration_s", "co2e": "emissions_kgco2e"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """A machine, and the probability that it is the best one."""
+
+    machine: Projection
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The chances of each machine to be the best, the most probable first; empty where fewer than two are known.
+
+    Attributes:
+        cheapest_rented: of what keeps the limits and can be rented at once, as many GPUs as are wanted; without any, of
+            whole machines.
+        fastest: of all that is compared.
+        greenest: likewise, by location-based CO2e.
+    """
+
+    cheapest_rented: tuple[Chance, ...]
+    fastest: tuple[Chance, ...]
+    greenest: tuple[Chance, ...]
+
+
+class JointDraws:
+    """Draws of the joint distribution of the machines of a projection; the same for the same machines."""
+
+    def __init__(self, rows: Sequence[Projection]) -> None:
+        import numpy as np
+
+        named = [(id(row), quantity) for row in rows for quantity in row.joint]
+        drawn = draws([row.joint[quantity] for row in rows for quantity in row.joint], _DRAWS)
+        self._drawn: dict[tuple[int, str], NDArray[np.float64]] = dict(zip(named, drawn, strict=True))
+        for row in rows:
+            if row.least_s is not None:  # no shorter than the launches of its kernels; the rest goes with its time
+                times_s = self._drawn[id(row), "duration_s"]
+                longer = np.maximum(times_s, row.least_s) / times_s
+                for quantity in row.joint:
+                    self._drawn[id(row), quantity] = self._drawn[id(row), quantity] * longer
+            if (cost := (id(row), "cost_usd")) in self._drawn and row.minimum_term_usd is not None:
+                self._drawn[cost] = np.maximum(self._drawn[cost], row.minimum_term_usd)
+
+    def of(self, row: Projection, criterion: Criterion) -> NDArray[np.float64] | None:
+        """Return the draws of what a criterion compares; None where it is not known."""
+        return self._drawn.get((id(row), QUANTITIES[criterion]))
+
+    def at_most(self, row: Projection, criterion: Criterion) -> NDArray[np.float64] | None:
+        """Return the same; the electricity here, where only its price is unknown, at more than anybody pays."""
+        energy = self._drawn.get((id(row), "energy_kwh"))
+        if criterion == "cost" and row.is_local and row.cost_usd is None and energy is not None:
+            return energy * _DEAREST_USD_PER_KWH
+        return self.of(row, criterion)
+
+    def best(self, rows: Sequence[Projection], criterion: Criterion) -> tuple[Chance, ...]:
+        """Return the probability of each known machine to have the least, the most probable first."""
+        import numpy as np
+
+        known = [(row, drawn) for row in rows if (drawn := self.of(row, criterion)) is not None]
+        if not known:
+            return ()
+        values = np.array([drawn for _, drawn in known])
+        is_least = values == values.min(axis=0)
+        shares = (is_least / is_least.sum(axis=0)).mean(axis=1)  # equal ones share the first place
+        found = [Chance(row, float(share)) for (row, _), share in zip(known, shares, strict=True)]
+        point = dict(zip(map(id, (row for row, _ in known)), values.mean(axis=1), strict=True))
+        return tuple(sorted(found, key=lambda c: (-c.probability, point[id(c.machine)])))
+
+    def better(self, first: Projection, second: Projection, criterion: Criterion, by: float = 0.0) -> float:
+        """Return the probability that one machine has less than another, ``by`` so much; 0 where that is not known."""
+        one, other = self.of(first, criterion), self.of(second, criterion)
+        if one is None or other is None:
+            return 0.0
+        return float((one + by < other).mean() + (one + by == other).mean() / 2)  # equal ones share it
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a training may take.
+
+    Attributes:
+        within_s: None for no limit.
+        max_cost_usd: likewise; a reservation costs its minimum term at least.
+    """
+
+    within_s: float | None = None
+    max_cost_usd: float | None = None
+
+    def each(self) -> list[tuple[Criterion, float]]:
+        """Return those that are set."""
+        both: tuple[tuple[Criterion, float | None], ...] = (("time", self.within_s), ("cost", self.max_cost_usd))
+        return [(criterion, limit) for criterion, limit in both if limit is not None]
+
+    def kept(self, row: Projection, drawn: JointDraws) -> float | None:
+        """Return the probability that a machine keeps them; None where a limited quantity of it is not known."""
+        import numpy as np
+
+        kept = np.array(True)
+        for criterion, limit in self.each():
+            values = drawn.at_most(row, criterion)
+            if values is None:
+                return None
+            kept = kept & (values <= limit)
+        return float(kept.mean())
+
+
+def rank(projections: Sequence[Projection], limits: Limits = Limits(), drawn: JointDraws | None = None) -> Ranking:
+    """Return the verdicts on the rows of a projection, spot offers left out where there are others.
+
+    Args:
+        projections: the local one first.
+        limits: that the cheapest are to keep, with 90%.
+        drawn: their draws, where they are at hand.
+    """
+    compared = without_spot([row for row in projections if row.is_compared])
+    drawn = drawn or JointDraws(compared)
+    keeping = [row for row in compared if (limits.kept(row, drawn) or 0.0) >= WINNER]
+    whole = [row for row in keeping if row.is_without_term]
+    now = [row for row in whole if row.is_for_rent_now]
+
+    def chances(criterion: Criterion, rows: Sequence[Projection]) -> tuple[Chance, ...]:
+        found = drawn.best(rows, criterion)
+        return found if len(found) > 1 else ()
+
+    return Ranking(
+        chances("cost", now or whole),
+        chances("time", _one_offer_of_each(compared, drawn)),
+        chances("co2e", compared),
+    )
+
+
+def without_spot(rows: Sequence[Projection]) -> list[Projection]:
+    """Return machines without the spot offers, which are no choice beside others: what their loss costs is not in.
+
+    Who gives nothing but spot offers asks for them, and has them.
+    """
+    has_others = any(row.obtained == "on demand" for row in rows)
+    return [row for row in rows if not (has_others and row.obtained == "spot")]
+
+
+def machine_here(rows: Sequence[Projection]) -> Projection | None:
+    """Return the local machine of some; None where it is not among them."""
+    return next((row for row in rows if row.is_local), None)
+
+
+def _one_offer_of_each(rows: Sequence[Projection], drawn: JointDraws) -> list[Projection]:
+    """Return the rows without those that are as fast as another in every draw: one GPU at several providers.
+
+    They would share its probability to be the fastest. The cheapest stays.
+    """
+    found: dict[object, Projection] = {}
+    for row in sorted(rows, key=lambda row: row.cost_usd.point if row.cost_usd else math.inf):
+        times = drawn.of(row, "time")
+        found.setdefault(id(row) if times is None or row.is_local else (row.name, times.tobytes()), row)
+    return [row for row in rows if any(row is kept for kept in found.values())]
+
+
+def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
+    """Return the fewest that hold the best one with 90%, four at most."""
+    found, total = list[Chance](), 0.0
+    for one in chances[:_MOST_LISTED]:
+        found.append(one)
+        total += one.probability
+        if total >= WINNER:
+            break
+    return tuple(found)
+
+
+# -- The decision --
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +283,12 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
     compared = without_spot(known)
     meets = {id(row): kept for row in known if (kept := limits.kept(row, drawn)) is not None}
     to_have = [row for row in compared if id(row) in meets and row.is_to_be_had]
-    verdict, chosen, chances = _too_short(compared) or _chosen(to_have, meets, drawn)
+    here = machine_here(compared)
+    if here is not None and here.duration_s is not None and here.duration_s.point < LEAST_GAIN_S:
+        chosen_by: _Choice = "too short", here, ()  # it takes less than it takes to move it
+    else:
+        chosen_by = _chosen(to_have, meets, drawn)
+    verdict, chosen, chances = chosen_by
     probability = next((c.probability for c in chances if c.machine is chosen), None)
     is_settled = probability is None or (verdict == "cheapest" and probability >= WINNER)
     shortlist = shortlist_of(chances) if verdict == "cheapest" else chances[:4]
@@ -131,29 +313,17 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
 _Choice = tuple[Literal["cheapest", "too short", "best chance", "nothing"], Projection | None, tuple[Chance, ...]]
 
 
-def _too_short(compared: Sequence[Projection]) -> _Choice | None:
-    """Return to stay here where the training takes less than it takes to move it, whatever it costs."""
-    here = machine_here(compared)
-    if here is None or here.duration_s is None or here.duration_s.point >= LEAST_GAIN_S:
-        return None
-    return "too short", here, ()
-
-
 def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: JointDraws) -> _Choice:
     """Return the cheapest of those that keep the limits with 90%; without one, the one that is most likely to."""
     without_term = [row for row in to_have if row.obtained != "reserved"]
-    has_hope = any(meets[id(row)] >= EVEN for row in without_term)
-    at_once = [row for row in without_term if row.is_local or row.is_for_rent_now]
-    for rows in (at_once, without_term) if has_hope else (at_once, without_term, to_have):
-        sure = [row for row in rows if meets[id(row)] >= WINNER]
-        if sure:
+    rows = without_term if any(meets[id(row)] >= EVEN for row in without_term) else to_have
+    of_wanted_size = [row for row in rows if row.is_local or row.is_for_rent_now]
+    for group in (of_wanted_size, without_term, rows):
+        if sure := [row for row in group if meets[id(row)] >= WINNER]:
             return _cheapest(sure, drawn)
-    likely = sorted(
-        (Chance(row, meets[id(row)]) for row in to_have if meets[id(row)] >= _LEAST_HOPE),
-        key=lambda chance: -chance.probability,
-    )
-    first = next((c.machine for c in likely if not has_hope or c.machine.obtained != "reserved"), None)
-    return ("nothing", None, ()) if first is None else ("best chance", first, tuple(likely))
+    hopes = [Chance(row, meets[id(row)]) for row in rows if meets[id(row)] >= _LEAST_HOPE]
+    likely = tuple(sorted(hopes, key=lambda chance: -chance.probability))
+    return ("best chance", likely[0].machine, likely) if likely else ("nothing", None, ())
 
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:

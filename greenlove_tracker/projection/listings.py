@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import plural
 from greenlove_tracker.projection import speedup_model
-from greenlove_tracker.projection.catalogue import meant_by, recognise
+from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
-from greenlove_tracker.tables.offers import NOT_OFFERED, Offer, bundled_offers, read_offers
+from greenlove_tracker.tables.offers import Offer, bundled_offers, read_offers
 
 DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME = "crusoe", "Crusoe Cloud"
 ALL_PROVIDERS = "all"
-_FORMS = ("sxm", "pcie", "nvl")  # what the name of an instance may say
 # USD an hour for each GB of a GPU's memory, an assumption: the table's are 0.018 (MI300X) to 0.049 (H100), an old card
 # for spot is some ten times cheaper, one in a large machine ten times dearer. In cents, or by the minute, most are out.
 _PLAUSIBLE_USD_PER_GB_HOUR = (0.001, 1.0)
@@ -28,7 +26,6 @@ class Listing:
     gpu: GpuSpec
     offer: Offer
     billed_gpus: int
-    note: str  # what is ambiguous about the name, and how it was taken
 
 
 def billed(sizes: Sequence[int], wanted: int) -> int:
@@ -92,7 +89,7 @@ def known_gpus(text: str, offers: Iterable[Offer]) -> list[KnownGpu]:
     """
     of_model = speedup_model.shipped_model()
     words = text.casefold().split()
-    found, _ = listings_of(offers, 1)
+    found = listings_of(offers, 1)
     known = [
         KnownGpu(gpu, bool(of_model.measured_name(gpu)), tuple(one for one in found if one.gpu.name == gpu.name))
         for gpu in gpus().values()
@@ -117,41 +114,24 @@ def in_region(offers: Iterable[Offer], region: str | None) -> tuple[Offer, ...]:
     return found
 
 
-def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Listing], list[str]]:
+def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Listing]:
     """Return one listing per provider, GPU and access: the smallest instance that is large enough, then the cheapest.
 
     Several instances come after one of as many GPUs, whatever they cost: they are machines on a network.
 
-    A price that is implausible for its GPU is left out of a catalogue, whose rows nobody wrote by hand.
-
-    Returns:
-        The listings, and sentences about what was left out.
-
     Raises:
-        UsageError: in our own columns, for a name that is no GPU's, or for an implausible price.
+        UsageError: for a name that is no GPU's, or for an implausible price.
     """
     best: dict[tuple[str, str, str], Listing] = {}
-    left_out: dict[str, list[str]] = {}
     for offer in offers:
-        gpu, note = (None, "") if offer.status == NOT_OFFERED else _gpu_of(offer)
-        if gpu is None:
-            why = "a price of 0, which is no offer" if offer.status == NOT_OFFERED else "a name that no table knows"
-            left_out.setdefault(why, []).append(offer.gpu)
-            continue
+        gpu = recognise(offer.gpu, offer.memory_gb)
         if problem := _implausible(gpu, offer):
-            if offer.hint is None:
-                raise UsageError(problem)
-            left_out.setdefault("an implausible price", []).append(problem)
-            continue
-        listing = Listing(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus), note)
+            raise UsageError(problem)
+        listing = Listing(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus))
         key = (offer.provider, gpu.name, offer.access)
         if key not in best or _price_order(listing) < _price_order(best[key]):
             best[key] = listing
-    notes = [
-        f"left out of the prices: {plural(len(rows), 'row')} of {why}, such as {rows[0]}"
-        for why, rows in left_out.items()
-    ]
-    return list(best.values()), notes
+    return list(best.values())
 
 
 def _implausible(gpu: GpuSpec, offer: Offer) -> str:
@@ -168,22 +148,3 @@ def _price_order(listing: Listing) -> tuple[int, int, float]:
     price, largest = listing.offer.usd_per_gpu_hour, max(listing.offer.gpus_per_instance)
     n_instances = -(-listing.billed_gpus // largest)  # of one machine the GPUs are joined by more than a network
     return listing.billed_gpus, n_instances, float("inf") if price is None else price
-
-
-def _gpu_of(offer: Offer) -> tuple[GpuSpec | None, str]:
-    """Return the GPU of an offer, and a note where its name is ambiguous; None where no table knows the name."""
-    if offer.gpu in gpus():
-        return gpus()[offer.gpu], ""
-    if offer.hint is None:  # our own columns: a name that somebody wrote
-        return recognise(offer.gpu, offer.memory_gb), ""
-    found = meant_by(offer.gpu, offer.memory_gb)
-    if len(found) > 1:
-        hint = offer.hint.lower()
-        found = tuple(g for g in found if any(w in hint and w in g.name.lower() for w in _FORMS)) or found
-    if not found:
-        return None, ""
-    slowest = min(found, key=lambda g: (g.bandwidth_gb_s or 0.0, g.name))
-    if len(found) == 1:
-        return slowest, ""
-    others = " or ".join(g.name for g in found)
-    return slowest, f"{offer.source} says {offer.gpu!r}, which may be {others}: taken as the {slowest.name}, the slower"

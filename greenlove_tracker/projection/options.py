@@ -56,7 +56,7 @@ class ProjectionOptions:
         gpus: further GPUs to look at, offered or not; one that nobody offers is counted as if it stood here.
             ``8 × L40S`` is that number of it, whatever ``target_gpus`` is.
         provider: whose offers, or ``all``; None for Crusoe's and those of all providers in ``prices``.
-        prices: a CSV file of offers, in our columns or gpuhunt's.
+        prices: a CSV file of offers.
         region: only offers in this region; None for each offer's region with the lowest carbon intensity.
         target_gpus: GPUs wanted elsewhere; None for as many as here.
         scaling: efficiency of eight GPUs against one, over 0.125 to 1; None for what was measured of such trainings.

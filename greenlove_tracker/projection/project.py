@@ -33,7 +33,7 @@ def project(forecast: Forecast, **options: Any) -> Projections:
     without one it is assumed. Cost: time × price × GPUs billed, which all take part; of the local machine, its
     electricity unless it has a price. CO2e: energy × carbon intensity of the site's grid; a provider's claim stands
     beside it. An interval holds the errors of all factors, in quadrature on the log scale; those that two rows share
-    move both alike (``uncertain.py``), so rows are compared by ``ranking.rank`` and not by whether ranges overlap.
+    move both alike (``uncertain.py``), so rows are compared by ``decision.rank`` and not by whether ranges overlap.
 
     Args:
         forecast: of the training on this machine.
@@ -77,14 +77,13 @@ def project_forecast(
 
         options = replace(options, country=found_country(options.country, console.say) or None)
     local = local_machine(forecast, local_gpu(options), options)
-    targets, notes = _targets(local, options)
+    targets = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options, measured or {})
     price = price_caveat(local.electricity_price, options.country) if options.price_usd_per_gpu_hour is None else None
     caveats = (
         price,
         _steps_caveat(forecast, rows, local),
         *_kind_caveats(rows, options),
-        *map(Caveat, notes),
         left_out,
     )
     first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
@@ -107,8 +106,8 @@ def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
         return None
 
 
-def _targets(local: Machine, options: ProjectionOptions) -> tuple[list[Target], list[str]]:
-    """Return the GPUs that are offered and those that are named, and what was left out of the offers."""
+def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
+    """Return the GPUs that are offered, and those that are named."""
     wanted, named = options.target_gpus or local.n_gpus, dict[str, set[int]]()
     for number, name in map(counted, options.gpus):
         named.setdefault(recognise(name).name, set()).add(number or wanted)
@@ -118,10 +117,8 @@ def _targets(local: Machine, options: ProjectionOptions) -> tuple[list[Target], 
         others = listings.offers_of(listings.ALL_PROVIDERS, options.prices)
         offers += tuple(o for o in others if o.gpu in named and o.provider not in asked)
     offers = listings.in_region(offers, options.region)
-    listed, notes = listings.listings_of(offers, wanted)
-    of_number = {wanted: listed}
-    for number in sorted(set().union(*named.values()) - {wanted}):
-        of_number[number] = listings.listings_of(offers, number)[0]
+    numbers = [wanted, *sorted(set().union(*named.values()) - {wanted})]
+    of_number = {number: listings.listings_of(offers, number) for number in numbers}
     targets = []
     for number, listing in ((number, listing) for number, found in of_number.items() for listing in found):
         if number not in named.get(listing.gpu.name, {wanted}):
@@ -129,10 +126,10 @@ def _targets(local: Machine, options: ProjectionOptions) -> tuple[list[Target], 
         is_asked_for = options.include_all or listing.gpu.name in named
         if is_asked_for or listing.offer.access != "withdrawn":
             aside = _aside(listing, local.gpu, is_asked_for=is_asked_for)
-            targets.append(Target(listing.gpu, listing.offer, number, listing.billed_gpus, aside, listing.note))
-    offered = {listing.gpu.name for listing in listed}
+            targets.append(Target(listing.gpu, listing.offer, number, listing.billed_gpus, aside))
+    offered = {listing.gpu.name for listing in of_number[wanted]}
     unoffered = ((gpus()[name], number) for name, numbers in named.items() for number in sorted(numbers))
-    return [*targets, *(Target(gpu, None, n, n) for gpu, n in unoffered if gpu.name not in offered)], notes
+    return [*targets, *(Target(gpu, None, n, n) for gpu, n in unoffered if gpu.name not in offered)]
 
 
 def _aside(listing: listings.Listing, local: GpuSpec | None, *, is_asked_for: bool) -> str:

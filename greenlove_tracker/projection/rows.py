@@ -37,7 +37,6 @@ class Target:
         wanted_gpus: GPUs asked for.
         billed_gpus: GPUs that are paid for, and used.
         aside: why the row stands beside the comparison; empty where it is part of it.
-        note: sentence about the name of the offer; empty where it is plain.
     """
 
     gpu: GpuSpec
@@ -45,7 +44,6 @@ class Target:
     wanted_gpus: int
     billed_gpus: int
     aside: str = ""
-    note: str = ""
 
 
 def local_row(
@@ -282,7 +280,7 @@ def _energy_text(machine: Machine) -> str:
 def _sources(target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[str, ...]:
     found = [*faster.sources, f"data sheet: {target.gpu.source}"]
     if target.offer is not None:
-        found.append(f"price, {target.offer.dated}: {target.offer.source}")
+        found.append(f"price, read on {target.offer.price_date}: {target.offer.source}")
     found.append(_cited(machine.intensity))
     if machine.site is not None:
         found.append(f"site: {machine.site.source}")
@@ -304,11 +302,11 @@ def _caveats(
     local: Machine, target: Target, machine: Machine, faster: speedups.Speedup, options: ProjectionOptions
 ) -> tuple[Caveat, ...]:
     offer = target.offer
-    found = [target.note, machine.warning, *faster.notes]
+    found = [machine.warning, *faster.notes]
     if offer is not None and offer.usd_per_gpu_hour is not None:
         age_days = (options.today - date.fromisoformat(offer.price_date)).days
         if age_days > STALE_DAYS:
-            found.append(f"the price was {offer.dated}, {age_days} days ago: look it up again")
+            found.append(f"the price was read on {offer.price_date}, {age_days} days ago: look it up again")
     bases = [intensity.coverage if intensity else "" for intensity in (local.intensity, machine.intensity)]
     if all(bases) and bases[0] != bases[1]:
         found.append(f"its carbon intensity is {bases[1]}, the local one {bases[0]}, which do not compare exactly")

@@ -14,9 +14,8 @@ from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.projection.decision import Decision, decide
+from greenlove_tracker.projection.decision import Chance, Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
-from greenlove_tracker.projection.ranking import Chance
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import projection_words as words
@@ -346,7 +345,7 @@ def projection_values(row: Projection) -> dict[str, Any]:
         "gpus_billed": row.billed_gpus,
         "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
         "price_date": offer.price_date if offer else None,
-        "price_date_is_of_file": offer.is_file_date if offer else None,
+        "price_date_is_of_file": False if offer else None,
         **interval_fields("speedup", "", speedup.estimate if speedup else None),
         "speedup_known_from": speedup.known_from if speedup else None,
         "gain_of_gpus": row.gain,

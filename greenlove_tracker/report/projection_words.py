@@ -8,9 +8,8 @@ from datetime import date
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.catalogue import software_notes
-from greenlove_tracker.projection.decision import Decision, Faster, LeftOut
+from greenlove_tracker.projection.decision import Decision, Faster, LeftOut, Limits, machine_here
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
-from greenlove_tracker.projection.ranking import Limits, machine_here
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
@@ -48,8 +47,8 @@ def advice(decision: Decision) -> str:
 def _faster(faster: Faster | None) -> str:
     if faster is None:
         return ""
-    row, more = faster.machine, "for no more"
-    if faster.more_usd > 0:
+    row, more = faster.machine, f"for {fmt.money(-faster.more_usd)} less"
+    if faster.more_usd >= 0:
         an_hour = faster.more_usd / faster.saved_s * SECONDS_PER_HOUR
         more = f"for {fmt.money(faster.more_usd)} more"
         more += f" ({fmt.money(an_hour)} an hour saved)" if faster.saved_s > SECONDS_PER_HOUR else ""

@@ -216,7 +216,7 @@ def _duration(settings: Settings) -> tuple[Forecast | float, str]:
     """
     if settings.max_hours is not None:
         return settings.max_hours, f"{fmt.significant(settings.max_hours)} h, as --hours says"
-    from greenlove_tracker.projection.from_log import forecast_of, latest_run
+    from greenlove_tracker.projection.comparison import forecast_of, latest_run
 
     try:
         run = latest_run(settings.log_dir)

@@ -1,13 +1,13 @@
-"""Offers of GPUs for rent: our own table, and files of prices in our columns or in gpuhunt's."""
+"""Offers of GPUs for rent: our own table, and files of prices in the same columns."""
 
 from __future__ import annotations
 
 import csv
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -16,10 +16,8 @@ from greenlove_tracker.tables.reading import rows
 
 OFFERS_TABLE = "cloud_offers.csv"
 OUR_COLUMNS = frozenset({"gpu", "price", "unit", "date_read"})
-GPUHUNT_COLUMNS = frozenset({"gpu_name", "gpu_count", "gpu_memory", "price", "spot"})
 GPU_HOUR, INSTANCE_HOUR = "USD/GPU-hour", "USD/instance-hour"
 
-NOT_OFFERED = "not offered"  # the status of a row at a price of 0
 
 # The dearest listed one is near 15: more is cents, or the price of a month.
 _MOST_USD_PER_GPU_HOUR = 100.0
@@ -34,16 +32,14 @@ class Offer:
         provider: who rents it out.
         gpu: its name as the table writes it; in our own table the canonical one.
         memory_gb: memory of the GPU where the table says it, which tells variants of one name apart.
-        hint: the name of the instance in a catalogue of short names, which tells variants apart; None elsewhere.
         access: "on demand", "reserved", "spot", "on request" or "withdrawn".
         usd_per_gpu_hour: None where no price is public.
-        status: "list", "contact sales", "not listed", or "not offered" where a catalogue says a price of 0.
+        status: "list", "contact sales" or "not listed".
         spot_status: what is known of a spot price where this is not one; empty where nothing is.
         gpus_per_instance: the sizes that can be rented, in ascending order.
         regions: where; empty where the table does not say.
         country: ISO 3166 code of the site, for the carbon intensity of a site that our tables do not know.
-        price_date: ISO date on which the price was read; of a file that does not say it, the day it was written.
-        is_file_date: ``price_date`` is that of the file.
+        price_date: ISO date on which the price was read.
         note: what else is to be known about it.
         source: where the row was read.
         row: file and number of the row.
@@ -52,7 +48,6 @@ class Offer:
     provider: str
     gpu: str
     memory_gb: float | None
-    hint: str | None
     access: str
     usd_per_gpu_hour: float | None
     status: str
@@ -61,15 +56,9 @@ class Offer:
     regions: tuple[str, ...]
     country: str
     price_date: str
-    is_file_date: bool
     note: str
     source: str
     row: str
-
-    @property
-    def dated(self) -> str:
-        """The date of the price with what it is: ``read on 2026-09-28``, or of its file."""
-        return f"dated {self.price_date} by its file" if self.is_file_date else f"read on {self.price_date}"
 
 
 @cache
@@ -79,35 +68,21 @@ def bundled_offers() -> tuple[Offer, ...]:
 
 
 def read_offers(path: Path | str) -> tuple[Offer, ...]:
-    """Return the offers of a CSV file in our columns or in gpuhunt's; a row without a GPU is left out.
-
-    In gpuhunt's catalogue (https://github.com/dstackai/gpuhunt) a price is that of the whole instance and hour, in USD,
-    and ``gpu_memory`` is that of one GPU, in GB. A file without a column ``provider`` is the provider's that its name
-    says; without ``date_read``, which gpuhunt does not write, its prices are as old as the file.
+    """Return the offers of a CSV file in our columns; without ``provider`` they are the one's that its name says.
 
     Raises:
-        UsageError: where the file cannot be read, its columns are neither, or a row says something impossible, such as
-            a price in cents or memory in MB.
+        UsageError: where the file cannot be read, it lacks a column, or a row says something impossible, such as a
+            price in cents or memory in MB.
     """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
-        read_on = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the prices in {path} cannot be read: {error}") from error
     reader = csv.DictReader(text.splitlines(), restval="")
-    read = _reader_of(set(reader.fieldnames or ()), path, read_on)
-    found = [read(row, f"{path}, row {number}") for number, row in enumerate(reader, 2)]
-    return tuple(offer for offer in found if offer is not None)
-
-
-def _reader_of(columns: set[str], path: Path, read_on: str) -> Callable[[Mapping[str, str], str], Offer | None]:
-    if columns >= OUR_COLUMNS:
-        return lambda row, where: _ours(row, where, path.stem)
-    if columns >= GPUHUNT_COLUMNS:
-        return lambda row, where: _gpuhunt(row, where, path, read_on)
-    wanted = f"ours ({', '.join(sorted(OUR_COLUMNS))}, …) nor gpuhunt's ({', '.join(sorted(GPUHUNT_COLUMNS))})"
-    raise UsageError(f"{path}: its columns are neither {wanted}; they are {', '.join(sorted(columns)) or 'none'}")
+    if missing := sorted(OUR_COLUMNS - set(reader.fieldnames or ())):
+        raise UsageError(f"{path}: it has no column {', '.join(missing)}: {', '.join(sorted(OUR_COLUMNS))} are needed")
+    return tuple(_ours(row, f"{path}, row {number}", path.stem) for number, row in enumerate(reader, 2))
 
 
 def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
@@ -118,8 +93,7 @@ def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
     return Offer(
         provider=(row.get("provider") or provider).lower(),
         gpu=row["gpu"],
-        memory_gb=_memory_gb(row.get("memory_gb") or "", "memory_gb", where),
-        hint=None,
+        memory_gb=_memory_gb(row.get("memory_gb") or "", where),
         access=row.get("access") or "on demand",
         usd_per_gpu_hour=price,
         status=row.get("status") or ("list" if price is not None else "contact sales"),
@@ -128,46 +102,10 @@ def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
         regions=tuple(_split(row.get("regions") or "")),
         country=row.get("country") or "",
         price_date=_day(row["date_read"], where),
-        is_file_date=False,
         note=row.get("note") or "",
         source=row.get("source") or where,
         row=where,
     )
-
-
-def _gpuhunt(row: Mapping[str, str], where: str, path: Path, read_on: str) -> Offer | None:
-    if not row["gpu_name"] or row["gpu_count"] in ("", "0"):
-        return None  # a machine without a GPU
-    count = _whole(row["gpu_count"], where)
-    is_offered = not _is_zero(row["price"])
-    price = _usd_per_gpu_hour(row["price"], INSTANCE_HOUR, count, where) if is_offered else None
-    read = (row.get("date_read") or "").strip()
-    return Offer(
-        provider=(row.get("provider") or path.stem).lower(),
-        gpu=row["gpu_name"],
-        memory_gb=_memory_gb(row["gpu_memory"], "gpu_memory", where),
-        hint=row.get("instance_name") or "",
-        access="spot" if row["spot"].strip().lower() == "true" else "on demand",
-        usd_per_gpu_hour=price,
-        status=("contact sales" if price is None else "list") if is_offered else NOT_OFFERED,
-        spot_status="",
-        gpus_per_instance=(count,),
-        regions=tuple(_split(row.get("location") or "")),
-        country=row.get("country") or "",
-        price_date=_day(read, where) if read else read_on,
-        is_file_date=not read,
-        note="",
-        source=f"{path.name}, gpuhunt's columns",
-        row=where,
-    )
-
-
-def _is_zero(price: str) -> bool:
-    """Return True for a price of 0, by which a catalogue says that it has none of it."""
-    try:
-        return float(price) == 0
-    except ValueError:
-        return False
 
 
 def _usd_per_gpu_hour(price: str, unit: str, gpus: int, where: str) -> float | None:
@@ -185,12 +123,12 @@ def _usd_per_gpu_hour(price: str, unit: str, gpus: int, where: str) -> float | N
     return per_gpu
 
 
-def _memory_gb(text: str, column: str, where: str) -> float | None:
+def _memory_gb(text: str, where: str) -> float | None:
     if not text.strip():
         return None
-    memory_gb = _number(text, column, where)
+    memory_gb = _number(text, "memory_gb", where)
     if memory_gb > _MOST_MEMORY_GB:
-        raise UsageError(f"{where}: {column} is that of one GPU in GB, and {text} cannot be meant: is it in MB?")
+        raise UsageError(f"{where}: memory_gb is that of one GPU in GB, and {text} cannot be meant: is it in MB?")
     return memory_gb
 
 

@@ -4,9 +4,8 @@ import pytest
 from projection_samples import forecast, projected
 
 from greenlove_tracker.projection.comparison import compare_hours
-from greenlove_tracker.projection.decision import decide
+from greenlove_tracker.projection.decision import JointDraws, decide
 from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.projection.ranking import JointDraws
 
 A100 = "A100 PCIe 80GB"
 OFFERS = """provider,gpu,access,price,unit,gpus_per_instance,regions,country,date_read

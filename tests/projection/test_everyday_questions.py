@@ -115,3 +115,22 @@ def test_spot_or_not() -> None:
     assert cheap.young_s == pytest.approx(1470, abs=1) and cheap.verdict == "worth it"
     assert cheap.saving.point == pytest.approx(1 - 1.05 / 3, abs=0.005)
     assert spot_advice(100 * 3600.0, spot_price=2.95, on_demand_price=3.0, **terms).verdict == "not worth it"
+
+
+def test_a_slurm_node_is_given_and_what_is_the_cheapest_way_to_use_it(tmp_path: Path) -> None:
+    """A node of eight A100 at $1.50 a GPU-hour, of which one, two, four or all are asked for; 40 h on one.
+
+    Eight of efficiency 0.85 are 6.8 times as fast, so four are 6.8^(2/3) = 3.59 and two 6.8^(1/3) = 1.89 times.
+    One: 40 h × $1.50 = $60. Two: 21.1 h, $63.3. Four: 11.1 h, $66.9. Eight: 5.9 h, $70.6. So one where there is time,
+    two within 30 h, four within 16 h, all within 8 h: as few as keep the limit with 90%.
+    """
+    prices = tmp_path / "node.csv"
+    prices.write_text(f"gpu,price,unit,gpus_per_instance,date_read\n{A100},1.50,USD/GPU-hour,1;2;4;8,2026-11-01\n")
+    given = {"local_gpu": A100, "price_usd_per_gpu_hour": 1.5, "utilization": 0.8, "scaling": 0.85, "today": TODAY}
+    given |= {"provider": "node", "prices": prices, "gpus": [f"{n} × {A100}" for n in (2, 4, 8)]}
+    by_hand = {None: (1, 40.0, 60.0), 30: (2, 21.1, 63.3), 16: (4, 11.1, 66.9), 8: (8, 5.9, 70.6)}
+    for within_h, (n_gpus, hours, usd) in by_hand.items():
+        options = ProjectionOptions(**given, within_s=within_h and within_h * 3600.0)
+        row = decide(project_forecast(forecast(40.0, half_width=0.0), options), options).recommended
+        assert row.billed_gpus == n_gpus
+        assert (row.duration_s.point / 3600, row.cost_usd.point) == pytest.approx((hours, usd), abs=0.1)

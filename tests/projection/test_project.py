@@ -370,13 +370,14 @@ def test_cost_energy_and_emissions_are_in_proportion(local_hours, share, factor)
     ("provider", "location", "place"),
     [("aws", "us-east-1", "us-east-1"), ("gcp", "us-central1-a", "us-central1-a"), ("acme", "us-east-1", None)],
 )
-def test_a_catalogue_of_a_known_cloud_tells_the_grid_of_its_regions(tmp_path, provider, location, place):
+def test_a_file_of_a_known_cloud_tells_the_grid_of_its_regions(tmp_path, provider, location, place):
     path = tmp_path / f"{provider}.csv"
-    path.write_text(f"gpu_name,gpu_count,gpu_memory,price,spot,location\nL40S,1,48,1.9,False,{location}\n")
+    columns, offer = "gpu,price,unit,date_read,regions", f"L40S,1.9,USD/GPU-hour,2026-11-01,{location}"
+    path.write_text(f"{columns}\n{offer}\n")
     row = project(forecast(), prices=path, provider=provider, **HERE)[1]
     assert (row.intensity is not None) == (place is not None) and row.region == location
     assert any("is not known, so no CO2e" in text for text in row.warnings) == (place is None)
-    path.write_text(f"gpu_name,gpu_count,gpu_memory,price,spot,location,country\nL40S,1,48,1.9,False,{location},FR\n")
+    path.write_text(f"{columns},country\n{offer},FR\n")
     row = project(forecast(), prices=path, provider=provider, **HERE)[1]
     assert row.intensity is not None and row.intensity.value < 100  # France
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from projection_samples import projected_by_name as projected
 
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.ranking import WINNER, Limits, rank, shortlist_of
+from greenlove_tracker.projection.decision import WINNER, Limits, rank, shortlist_of
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.projection.uncertain import Uncertain, uncertain
 

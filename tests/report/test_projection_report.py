@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-from datetime import UTC, datetime
 
 import pytest
 from html_samples import HOSTILE, Skeleton
@@ -70,15 +68,6 @@ def test_it_fits_the_terminal_and_never_says_a_bare_zero(options, hours: float, 
         )
     for block_text in texts_of(projection_blocks(rows)):
         assert not re.search(SLOP, block_text), block_text
-
-
-def test_prices_of_a_catalogue_are_shown_to_be_as_old_as_its_file(tmp_path):
-    prices = tmp_path / "acme.csv"
-    prices.write_text("gpu_name,gpu_count,gpu_memory,price,spot\nL40S,1,48,0.9,False\nA100,1,80,1.9,False\n")
-    written = datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp()
-    os.utime(prices, (written, written))
-    values = projection_values(projected(prices=prices, provider="acme")[1])
-    assert (values["price_date"], values["price_date_is_of_file"]) == ("2026-11-01", True)
 
 
 def test_json_holds_every_row():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import os
-from datetime import UTC, date, datetime
+from datetime import date
 
 import pytest
 
@@ -12,7 +11,6 @@ from greenlove_tracker.tables.reading import rows
 from greenlove_tracker.tables.sites import sites
 
 OURS = "provider,gpu,access,price,unit,gpus_per_instance,country,date_read\n"
-GPUHUNT = "instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size\n"
 
 
 @pytest.fixture
@@ -80,18 +78,5 @@ def test_a_bad_row_is_refused_with_its_number(file, row, message):
 
 
 def test_memory_in_mb_is_refused_with_its_line(file):
-    with pytest.raises(UsageError, match=r"row 2: gpu_memory is that of one GPU in GB, and 81920 .* is it in MB"):
-        read_offers(file(GPUHUNT + "a,x,2.00,8,64,1,A100,81920,False,\n"))
-    with pytest.raises(UsageError, match="row 2: memory_gb is that of one GPU in GB, and 24576"):
+    with pytest.raises(UsageError, match=r"row 2: memory_gb is that of one GPU in GB, and 24576 .* is it in MB"):
         read_offers(file("gpu,price,unit,date_read,memory_gb\nL4,0.8,USD/GPU-hour,2026-11-01,24576\n"))
-
-
-def test_prices_of_a_catalogue_are_as_old_as_its_file_where_no_column_says_it(file):
-    path = file(GPUHUNT + "a,x,2.00,8,64,1,A100,80,False,\n")
-    written = datetime(2026, 8, 1, 12, tzinfo=UTC).timestamp()
-    os.utime(path, (written, written))
-    (offer,) = read_offers(path)
-    assert (offer.price_date, offer.is_file_date) == ("2026-08-01", True)
-    assert offer.dated == "dated 2026-08-01 by its file" and offer.row == f"{path}, row 2"
-    (offer,) = read_offers(file(GPUHUNT.strip() + ",date_read\na,x,2.00,8,64,1,A100,80,False,,2026-09-03\n"))
-    assert (offer.price_date, offer.is_file_date, offer.dated) == ("2026-09-03", False, "read on 2026-09-03")

@@ -13,7 +13,7 @@ from greenlove_tracker.extrapolation.green_love import spearman_rho
 from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.projection.ranking import without_spot
+from greenlove_tracker.projection.decision import without_spot
 from greenlove_tracker.projection.speedup_model import shipped_model
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.report.equivalents import equivalents
