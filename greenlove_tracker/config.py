@@ -4,7 +4,7 @@
 2. the site's files: ``/etc/greenlove.toml``, then the one that ``GREENLOVE_CONFIG`` names;
 3. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
 4. ``greenlove.toml`` in the working directory; what sends, executes, writes elsewhere or stops a run does not hold
-   there, as others may have left it in a directory that is cloned or shared;
+   there, as others may have left it in a directory that is cloned or shared; one of another user's is not read;
 5. environment variables ``GREENLOVE_<NAME>``, such as ``GREENLOVE_COUNTRY=DE``;
 6. arguments of ``Tracker`` or options of the command line.
 """
@@ -296,7 +296,6 @@ def settings_with_origins(
     merged: dict[str, Any] = {}
     origins: dict[str, SettingOrigin] = {}
     notes = config_files.unknown_variables(env, setting_names())
-    foreign = [source.note for source, _ in found if source.note]
     notes += [note for source, values in found if source.is_local for note in _held_back(values, source, env)]
     for source, values in (*found, (config_files.Source("argument", checked), checked)):
         for name, value in values.items():
@@ -307,7 +306,7 @@ def settings_with_origins(
         raise SettingError("; ".join(notes))
     site = {name: origin.where for name, origin in origins.items() if origin.is_site}
     try:
-        return Settings(**merged, given=frozenset(given), site=site, notes=(*notes, *foreign)), origins
+        return Settings(**merged, given=frozenset(given), site=site, notes=tuple(notes)), origins
     except UsageError as error:
         raise SettingError(f"settings of several places do not agree: {error}") from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -39,14 +38,12 @@ class Source:
         values: as they stand there, unchecked.
         is_site: True of a site's file.
         is_local: True of a file of the working directory: whoever made that directory may have left it there.
-        note: why nothing of it holds; empty where it does.
     """
 
     where: str
     values: Mapping[str, Any]
     is_site: bool = False
     is_local: bool = False
-    note: str = ""
 
 
 def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
@@ -77,7 +74,7 @@ def readers(env: Mapping[str, str]) -> list[Callable[[], Source]]:
     if named := env.get(SITE_VARIABLE):
         found.append(partial(_named_source, Path(named)))
     for path, is_local in ((user_file(env), False), (LOCAL_FILE, True)):
-        if is_file(path):
+        if is_file(path) and not (is_local and _is_of_another_user(path)):
             found.append(partial(_user_source, path, is_local))
     return found
 
@@ -118,22 +115,13 @@ def _site_source(path: Path) -> Source:
 
 
 def _user_source(path: Path, is_local: bool) -> Source:
-    if is_local and (owner := _stranger(path)):
-        return Source(str(path), {}, is_local=True, note=f"{path.absolute()} belongs to {owner}: nothing of it holds")
     return Source(str(path), _read_toml(path), is_local=is_local)
 
 
-def _stranger(path: Path) -> str:
-    """Return whom a file, or the link to it, belongs to; empty for this process's user and root."""
-    if not hasattr(os, "geteuid"):
-        return ""
-    import pwd
-
-    owner = next((s.st_uid for s in (path.lstat(), path.stat()) if s.st_uid not in (0, os.geteuid())), None)
-    try:
-        return "" if owner is None else pwd.getpwuid(owner).pw_name
-    except KeyError:
-        return f"user id {owner}"
+def _is_of_another_user(path: Path) -> bool:
+    """Return True where a file, or the link to it, belongs neither to this process's user nor to root."""
+    owners = {path.lstat().st_uid, path.stat().st_uid}
+    return hasattr(os, "geteuid") and not owners <= {0, os.geteuid()}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -6,12 +6,10 @@ import os
 import platform
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ from greenlove_tracker.grid.live.fallback import (
     services_for,
 )
 from greenlove_tracker.grid.live.http_client import HttpClient
-from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind, Scope
+from greenlove_tracker.grid.live.intensity import IntensityPoint, PointKind, Scope
 from greenlove_tracker.grid.live.own_place import found_country
 from greenlove_tracker.grid.live.places import GridPlace, grid_place
 from greenlove_tracker.grid.live.services import Eia
@@ -154,7 +152,6 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
         *live,
         _share_finding(found),
         _log_finding(Path(settings.log_dir)),
-        *_trainer_findings(),
         Finding("cost", f"{fmt.duration(per_epoch_s)} an epoch", "", GOOD, f"measured now, {_TRIAL_EPOCHS} epochs"),
     ]
     measured_w, full_load_w = _full_load(found)
@@ -288,7 +285,6 @@ def _auto_finding(settings: Settings, intensity: Factor, was_asked: bool) -> Fin
     return Finding("country", f"{AUTO}: {settings.country}", "table", GOOD, f"{grams}, {intensity.year}")
 
 
-_LONGEST_ASKED_S = 4.0  # for all services together
 _ASK = f"greenlove doctor --intensity {LIVE}"
 
 
@@ -329,37 +325,20 @@ def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Findi
 
 
 def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:
-    """Ask each service for the intensity in force, all at once, and the table; return what they said.
+    """Ask each service for the intensity in force, and the table; return what they said.
 
     Raises:
         UsageError: for an unknown service, or one that does not know the place.
     """
-    base_urls = parse_base_urls(settings.intensity_urls)
     client = HttpClient(timeout_s=1.5)  # nothing is kept: this is about who answers now
-    opened = open_intensity(name, place, client=client, base_urls=base_urls)
-    providers = list(opened.providers)
-    found: dict[str, IntensityPoint | str] = {}
-
-    def ask(provider: IntensityProvider) -> None:
-        try:
-            found[provider.name] = provider.now(place)
-        except GreenloveError as error:
-            found[provider.name] = str(error).removeprefix(f"{provider.name}: ")
-
-    threads = [threading.Thread(target=ask, args=(provider,), daemon=True) for provider in providers]
-    for thread in threads:
-        thread.start()
-    until_s = time.monotonic() + _LONGEST_ASKED_S
-    for thread in threads:
-        thread.join(max(0.0, until_s - time.monotonic()))
+    opened = open_intensity(name, place, client=client, base_urls=parse_base_urls(settings.intensity_urls))
     findings, failures = [], []
-    for provider in providers:
-        answer = found.get(provider.name, f"no answer within {_LONGEST_ASKED_S:g} s")
-        if isinstance(answer, str):
+    for provider in opened.providers:
+        try:
+            findings.append(_point_finding(provider.now(place), client.now()))
+        except GreenloveError as error:
             findings.append(Finding("live", provider.name, "no answer", BAD, "see below"))
-            failures.append(f"{provider.name}: {answer}.")
-        else:
-            findings.append(_point_finding(answer, client.now()))
+            failures.append(f"{provider.name}: {str(error).removeprefix(f'{provider.name}: ')}.")
     said = f"A run that asks for {name} takes the first that answers of {opened.order}."
     return findings, (*failures, said)
 
@@ -390,17 +369,3 @@ def _log_finding(path: Path) -> Finding:
         return Finding("logs", str(path), "", BAD, "not writable", "choose another: export GREENLOVE_LOG_DIR=…")
     free_gb = shutil.disk_usage(parent).free / 1e9
     return Finding("logs", str(path), "", GOOD, f"writable, {free_gb:,.0f} GB free")
-
-
-def _trainer_findings() -> list[Finding]:
-    """Warn of transformers 4, which by default reports to every installed integration; 5 reports to none."""
-    if util.find_spec("transformers") is None:
-        return []
-    try:
-        version = metadata.version("transformers")
-    except metadata.PackageNotFoundError:  # a directory on the path, without a version
-        return []
-    if not version.startswith("4."):
-        return []
-    fix = 'TrainingArguments(report_to="none")     (or a list of what you report to)'
-    return [Finding("trainer", f"transformers {version}", "", BAD, "starts its own CodeCarbon tracker", fix)]

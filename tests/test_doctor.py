@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from datetime import UTC, datetime, timedelta
-from importlib import metadata
-from importlib.machinery import ModuleSpec
 
 import pytest
 from intensity_server import Reply, serving
@@ -81,26 +78,6 @@ def test_how_much_will_be_measured_at_full_load():
     assert "unknown" in Diagnosis((), True, None, None).as_text()
 
 
-@pytest.mark.parametrize(("version", "has_finding"), [("4.57.6", True), ("5.0.0", False), (None, False)])
-def test_transformers_4_starts_a_tracker_of_its_own_unless_told_otherwise(version, has_finding, monkeypatch):
-    def installed(name):
-        if version is None:
-            raise metadata.PackageNotFoundError(name)
-        return version
-
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: ModuleSpec(name, None))
-    monkeypatch.setattr("importlib.metadata.version", installed)
-    findings = doctor._trainer_findings()
-    assert len(findings) == has_finding
-    diagnosis = Diagnosis(tuple(findings), True, 1.0, 2.0)
-    assert ("transformers 4.57.6" in diagnosis.as_text()) == has_finding
-    assert ('report_to="none"' in diagnosis.as_text()) == has_finding
-    assert max(map(len, diagnosis.as_text().splitlines())) <= 100
-    json.dumps(diagnosis.as_dict())
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert doctor._trainer_findings() == []
-
-
 # The carbon intensity by the hour
 
 SIMULATED = ("gpu", "cpu", "ram")  # lines that say at length why nothing is measured
@@ -115,8 +92,7 @@ def server(monkeypatch, tmp_path):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(doctor, "HttpClient", lambda **options: HttpClient(**options | {"timeout_s": 60.0}))
-    for module, name in ((doctor, "_LONGEST_ASKED_S"), (own_place, "ANSWER_S")):
-        monkeypatch.setattr(module, name, 60.0)  # no answer comes too late because the machine is slow
+    monkeypatch.setattr(own_place, "ANSWER_S", 60.0)  # no answer comes too late because the machine is slow
     own_place._looked_up.cache_clear()
     with serving() as found:
         yield found
@@ -198,14 +174,6 @@ def test_services_that_are_slow_are_given_up(server, monkeypatch, reply):
     findings, said = doctor._asked(grid_place("GB"), "live", at(server.url, "GB", "neso", "electricity_maps"))
     assert [f.method for f in findings[:2]] == ["no answer", "no answer"] and "1.5 s" in said[0]
     assert findings[2].value == "table" and findings[2].mark == "–"
-
-
-def test_services_are_asked_all_at_once(server, monkeypatch):
-    monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "secret")
-    both_asked = threading.Barrier(2, timeout=60)
-    server.reply = lambda asked: Reply(half_hour(1)) if both_asked.wait() >= 0 else Reply()
-    findings, _ = doctor._asked(grid_place("GB"), "live", at(server.url, "GB", "neso", "electricity_maps"))
-    assert findings[0].method == "1.00 g/kWh"
 
 
 def test_without_a_network_it_says_so(server):

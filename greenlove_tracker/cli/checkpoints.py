@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,6 +71,7 @@ def _document(directory: str, found: list[tuple[Checkpoint, str]], newest: str |
     are = "is" if n_whole == 1 else "are"
     verdict = f"{n_whole} of {fmt.plural(len(found), 'checkpoint')} {are} whole. A training would go on from {newest}."
     columns = tuple(Column(title, is_number=title in ("batches", "size")) for title in _HEAD)
+    unlike = [one for one, problem in found if not problem and one.manifest.not_identical]
     damaged = [f"! {one.name}: {problem}." for one, problem in found if problem]
     return Document(
         title=f"Checkpoints in {directory}",
@@ -81,7 +81,7 @@ def _document(directory: str, found: list[tuple[Checkpoint, str]], newest: str |
         blocks=(
             Table(columns, tuple(_row(one, problem) for one, problem in found)),
             *map(Paragraph, damaged),
-            *(Paragraph(f"* {reason}: {', '.join(names)}") for reason, names in _not_identical(found).items()),
+            *(Paragraph(f"* {one.name}: {'; '.join(one.manifest.not_identical)}") for one in unlike),
         ),
     )
 
@@ -93,22 +93,4 @@ def _row(found: Checkpoint, problem: str) -> tuple[str, ...]:
     epochs = f"{manifest.position.epoch:,}" + ("" if manifest.epochs is None else f" of {manifest.epochs:,}")
     resume = "bit-identical" if manifest.is_bit_identical else "not identical *"
     figures = (epochs, f"{manifest.position.batches:,}", fmt.memory(found.size_bytes))
-    return (found.name, *figures, _time_text(manifest.saved_at), _DAMAGED if problem else resume)
-
-
-def _time_text(saved_at: str) -> str:
-    """Return a time without its fractions and its zone."""
-    try:
-        return datetime.fromisoformat(saved_at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:  # a manifest of somebody else's
-        return fmt.UNKNOWN
-
-
-def _not_identical(found: list[tuple[Checkpoint, str]]) -> dict[str, list[str]]:
-    """Return the checkpoints that are not resumed bit for bit, by the reason."""
-    reasons = dict[str, list[str]]()
-    for one, problem in found:
-        if not problem:
-            for reason in one.manifest.not_identical:
-                reasons.setdefault(reason, []).append(one.name)
-    return reasons
+    return (found.name, *figures, manifest.saved_at[:19].replace("T", " "), _DAMAGED if problem else resume)

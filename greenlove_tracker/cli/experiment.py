@@ -280,16 +280,14 @@ def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> st
 
 def _group_lines(groups: tuple[GroupForecast, ...]) -> list[str]:
     """Return what else is known of each group: its plan, why it was not explored, and what to beware of."""
-    lines, warned = list[str](), dict[str, list[str]]()
+    lines = []
     for group in groups:
         if facts := [fact for fact in (group.plan, group.stop) if fact]:
             lines.append(f"{group.group}: {' · '.join(facts)}")
         if group.reason:
             lines.append(f"! {group.group} is in no sum: {group.reason}")
-        for warning in group.warnings:
-            warned.setdefault(warning, []).append(group.group)
-    lines += [f"! {warning} ({', '.join(names)})" for warning, names in warned.items()]
-    return [*lines, "A larger --budget narrows the intervals."] if warned else lines
+        lines += [f"! {group.group}: {warning}" for warning in group.warnings]
+    return lines
 
 
 def _group_table(groups: tuple[GroupForecast, ...]) -> Table:

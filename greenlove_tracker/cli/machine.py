@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields
 from typing import Any
 
 import click
 
-from greenlove_tracker import config_files
 from greenlove_tracker.cli.base import Verb, cli, country_option, json_option, log_dir_option, show_json, show_screen
 from greenlove_tracker.config import Settings, load_settings, setting_names, settings_with_origins
 from greenlove_tracker.errors import MissingExtraError, SettingError
@@ -53,12 +51,15 @@ def config() -> None:
 @json_option
 def show(as_json: bool) -> None:
     """Show each setting and where it comes from: a file, a variable or the default."""
+    from greenlove_tracker.config_check import setting_problems
+
     try:
         settings, origins = settings_with_origins()
     except SettingError:
         if as_json:
             raise
-        show_screen("\n".join(_unchecked()))
+        problems = [*(f"! {problem}" for problem in setting_problems()), "Nothing is tracked with these settings."]
+        show_screen("\n".join(problems))
         raise SystemExit(1) from None
     values = {name: _text(getattr(settings, name)) for name in setting_names()}
     if as_json:
@@ -95,16 +96,6 @@ def check(as_json: bool) -> None:
         show_screen("\n".join(problems) if problems else "No mistakes found.")
     if problems:
         raise SystemExit(1)
-
-
-def _unchecked() -> list[str]:
-    """Return every mistake, then what the files and variables hold, the weakest first."""
-    from greenlove_tracker.config_check import setting_problems
-
-    found = config_files.readable_sources(os.environ, setting_names())
-    rows = [(name, f"{value}", source.where) for source in found for name, value in source.values.items()]
-    table = ["", "Nothing is tracked with these. What the files and variables hold, the weakest first:"]
-    return [*(f"! {problem}" for problem in setting_problems()), *table, *terminal.table(rows, "<<<")]
 
 
 def _text(value: Any) -> str:

@@ -41,7 +41,6 @@ _OPTIONS_OF = {
     "sci": ("unit", "embodied", "needs_all"),
     "model-card": ("training_type", "needs_all"),
 }
-_PAGES = ("pdf", "html", "md")
 
 
 def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:

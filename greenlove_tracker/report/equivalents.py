@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 
-from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.format import mass, significant
 from greenlove_tracker.rendering.document import Block, Column, Heading, Table
 from greenlove_tracker.tables.reading import positive, rows
 
 EQUIVALENTS_TABLE = "co2_equivalents.csv"
-_DAYS_PER_YEAR = 365.25
 _CAR_EU, _CAR_US = "car_eu_new_2024_km", "car_us_km"
 
 
@@ -45,54 +42,32 @@ class Equivalent:
 @cache
 def equivalents() -> tuple[Equivalent, ...]:
     """Read the everyday equivalents, in the table's order."""
-    return tuple(parse_equivalent(row) for row in rows(EQUIVALENTS_TABLE))
-
-
-def parse_equivalent(row: Mapping[str, str]) -> Equivalent:
-    """Parse one row of the table.
-
-    Raises:
-        GreenloveError: where a cell is empty, or the factor is out of range.
-    """
     names = [field.name for field in fields(Equivalent)][:-1]
-    for column in names:
-        if not row[column]:
-            raise GreenloveError(f"{EQUIVALENTS_TABLE}: {row['key'] or 'a row'} has no {column}")
-    of_unit = positive(row, "kgco2e_per_unit", EQUIVALENTS_TABLE, 1e5)
-    return Equivalent(kgco2e_per_unit=of_unit, **{name: row[name] for name in names})
+    found = []
+    for row in rows(EQUIVALENTS_TABLE):
+        of_unit = positive(row, "kgco2e_per_unit", EQUIVALENTS_TABLE, 1e5)
+        found.append(Equivalent(kgco2e_per_unit=of_unit, **{name: row[name] for name in names}))
+    return tuple(found)
 
 
 def comparisons(emissions_kgco2e: float, *, is_us: bool = False) -> list[tuple[str, str]]:
     """Choose three equivalents, text and source, whose amounts lie nearest to 10 of their unit.
 
-    Of a family one is chosen: a flight or the kilometres of one, a tree's days or trees. Of the two cars it is the
+    Of a family one is chosen: a flight or the kilometres of one, a tree's years or trees. Of the two cars it is the
     average US one for a US run, else a new European one.
     """
     if not (math.isfinite(emissions_kgco2e) and emissions_kgco2e > 0):
         return []
-
-    def amount(of: Equivalent) -> float:
-        """In days where that is a year of a tree."""
-        return emissions_kgco2e / of.kgco2e_per_unit * (_DAYS_PER_YEAR if of.unit == "tree-year" else 1.0)
-
     found = [e for e in equivalents() if e.key != (_CAR_EU if is_us else _CAR_US)]
     nearest: dict[str, Equivalent] = {}
-    for equivalent in sorted(found, key=lambda e: abs(math.log10(amount(e) / 10))):
+    for equivalent in sorted(found, key=lambda e: abs(math.log10(emissions_kgco2e / e.kgco2e_per_unit / 10))):
         nearest.setdefault(equivalent.family, equivalent)
-    return [(_text(e, amount(e)), f"{e.source}; {e.vintage}") for e in list(nearest.values())[:3]]
+    return [(_text(e, emissions_kgco2e), f"{e.source}; {e.vintage}") for e in list(nearest.values())[:3]]
 
 
-def _text(equivalent: Equivalent, amount: float) -> str:
-    if equivalent.unit == "tree-year":
-        return f"what one growing urban tree absorbs in {significant(amount, 2)} days"
-    if equivalent.direction == "absorbed":
-        return f"what {significant(amount, 2)} {equivalent.label} absorb"
-    if equivalent.label.startswith("km "):
-        number = significant(amount, 2) + " km" if amount >= 1 else significant(amount * 1e3, 2) + " m"
-        return f"{number} {equivalent.label.removeprefix('km ')}"
-    if equivalent.key == "phone_charge" and amount < 1:
-        return f"{significant(amount * 100, 2)}% of one smartphone charge"
-    return f"{significant(amount, 2)} {equivalent.label}"
+def _text(equivalent: Equivalent, emissions_kgco2e: float) -> str:
+    amount = f"{significant(emissions_kgco2e / equivalent.kgco2e_per_unit, 2)} {equivalent.label}"
+    return f"what {amount} absorb" if equivalent.direction == "absorbed" else amount
 
 
 def equivalent_blocks(emissions_kgco2e: float | None, country: str) -> tuple[Block, ...]:

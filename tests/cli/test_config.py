@@ -50,5 +50,4 @@ def test_show_of_bad_settings_says_which():
     result = call("show")
     assert result.exit_code == 1 and "! greenlove.toml: pue must be a number, not 'x'\n" in result.stdout
     assert "did you mean country?" in result.stdout
-    assert ["pue", "x", "greenlove.toml"] in [line.split() for line in result.stdout.splitlines()]
     assert "no such setting: contry" in call("show", "--json").stderr

@@ -157,7 +157,7 @@ def test_the_screen_of_a_dry_run(tmp_path):
         "start: now",
         "optimised: 15 epochs · stops after about 8 of 15 epochs (4 to 15)",
         "! half is in no sum: this CPU has no bf16 instructions",
-        "! FEW: trials of one size (baseline)",
+        "! baseline: FEW: trials of one size",
         "* train.py has changed",
     ):
         assert line in screen
