@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 

@@ -72,9 +72,8 @@ _FIELDS = {
 _OF_MACHINE = ("host", "system", "CPU", "GPUs", "meter", "place", "PUE")
 _OF_TRIALS = (
     "The training itself ran in short trials, the arms by turns in mirrored order (A B B A), each from the same "
-    "weights. One linear model of the logarithm of a trial's value, with arm, block and drift, gives the ratios. Their "
-    "intervals are Student's t with the residual of all arms. Combinations were measured, not multiplied. The whole "
-    "training is projected from the trials, with the starts of all epochs and what is spent once."
+    "weights. A linear model of the logarithm of a trial's value gives the ratios. Combinations were measured, not "
+    "multiplied. The whole training is projected from the trials."
 )
 _OF_RUNS = (
     "Whole logged runs were compared: the ratio of the geometric means of each group, with t intervals from how much "
@@ -417,7 +416,7 @@ def _ratio_marks(comparisons: Sequence[Comparison]) -> list[doc.Block]:
     if len(marks) < 2:
         return []
     title = "Time and energy in percent of the baseline's, each with its 95% interval"
-    return [doc.ChartRow((doc.MarkChart(title, "time, %", "energy, %", tuple(marks)),))]
+    return [doc.ChartRow((doc.MarkChart(title, "time, %", "energy, %", tuple(marks), is_from_0=False),))]
 
 
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:

@@ -99,8 +99,9 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, 
     if decision.verdict == "too short":
         told = doc.Paragraph(f"{words.advice(decision)} greenlove project compares it all the same.")
         return (doc.Heading(_TITLE), told), ()
-    answer, details, basis = _blocks(found.projections, decision, day)
-    return (doc.Heading("Where to train"), doc.Paragraph(words.advice(decision)), *answer, *details), basis
+    answer, _, basis = _blocks(found.projections, decision, day, is_brief=True)
+    more = doc.Paragraph("greenlove project compares all machines.", is_note=True)
+    return (doc.Heading("Where to train"), doc.Paragraph(words.advice(decision)), *answer, more), basis
 
 
 def _blocks(
@@ -108,21 +109,24 @@ def _blocks(
     decision: Decision,
     today: date | None,
     options: Mapping[str, str] = _OPTIONS,
+    *,
+    is_brief: bool = False,
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...], tuple[doc.Block, ...]]:
-    """Return the answer, all that is compared, and what it rests on."""
-    shown = compared(projections)
-    local, *others = projections
+    """Return the answer, all that is compared, and what it rests on: where it is brief, of the answer's machines."""
+    shown, local = compared(projections), projections[0]
+    first = _first_look(shown, decision)
+    grounds = first if is_brief else shown
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
     told = (*warnings, words.prices(shown, today))
     of_machines: dict[str, list[str]] = {}
-    for row in others:
-        for caveat in row.caveats if row.is_compared else ():
+    for row in grounds:
+        for caveat in () if row.is_local else row.caveats:
             of_machines.setdefault(caveat.in_options(options), []).append(short_name(row))
     return (
         (
             *_chart(shown, decision),
             *map(doc.Paragraph, words.advice_reasons(decision, projections)),
-            machines_table(_first_look(shown, decision), shown),
+            machines_table(first, shown),
             doc.Paragraph(" ".join(filter(None, told))),
         ),
         (
@@ -136,9 +140,9 @@ def _blocks(
                 doc.Paragraph(sentence(text if text.startswith(names[0]) else f"{_names(names)}: {text}"))
                 for text, names in of_machines.items()
             ),
-            *(doc.Paragraph(note, is_note=True) for note in words.notes(shown)),
-            *_grouped("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
-            *_grouped("Sources of the comparison", "source", shown, lambda row: row.sources),
+            *(doc.Paragraph(note, is_note=True) for note in words.notes(grounds)),
+            *_grouped("What was assumed of these machines", "assumption", grounds, lambda row: row.assumptions),
+            *_grouped("Sources of the comparison", "source", grounds, lambda row: row.sources),
         ),
     )
 
