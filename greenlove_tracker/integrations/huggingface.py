@@ -7,17 +7,14 @@ What the trainer does in one epoch, and what it calls: ``on_epoch_begin``; for e
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import SettingError, UsageError, needing
+from greenlove_tracker.errors import needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
-from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import run_dir_to_join
 from greenlove_tracker.workloads import Seen
@@ -91,7 +88,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self._by_epochs = _counts_in_epochs(args)
         self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
         steps_per_epoch = _steps_per_epoch(state) if self._by_epochs else None
-        plan = _continues(state) | self._plan(state)
+        plan = _continues(state) | _plan(self._by_epochs, state)
         self._adapter.begin(plan, steps_per_epoch=steps_per_epoch, n_processes=args.world_size)
         self._adapter.note_kind(lambda: _kind(args, kwargs.get("model")))
         if self.tracker is not None and self.tracker.run_dir is not None:
@@ -184,15 +181,6 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             self._adapter.end_epoch()
         self._adapter.finish()
 
-    def _plan(self, state: TrainerState) -> dict[str, Any]:
-        """Return the plan, with phases that the arguments give; of a file or a variable, where they are its own."""
-        try:
-            return _plan(self._by_epochs, state, _phases(self._adapter.settings))
-        except UsageError:
-            if "phases" in self._adapter.settings:
-                raise
-            return _plan(self._by_epochs, state)  # the tracker warns of it, and does nothing
-
     def _new_tokens(self, args: TrainingArguments, state: TrainerState) -> int | None:
         """Return this rank's part of the tokens since the last step; the trainer counts those of all ranks together."""
         new, self._tokens_seen = state.num_input_tokens_seen - self._tokens_seen, state.num_input_tokens_seen
@@ -219,36 +207,17 @@ def _counts_in_epochs(args: TrainingArguments) -> bool:
     return args.max_steps <= 0 and args.num_train_epochs >= 2 and float(args.num_train_epochs).is_integer()
 
 
-def _plan(by_epochs: bool, state: TrainerState, phases: tuple[Phase, ...] = ()) -> dict[str, Any]:
-    """Return the plan: all of the training, and how much of it a run that resumes finds done.
-
-    Raises:
-        UsageError: where they are not of the trainer's length.
-    """
+def _plan(by_epochs: bool, state: TrainerState) -> dict[str, Any]:
+    """Return the plan: all of the training, and how much of it a run that resumes finds done."""
     done = min(state.global_step, state.max_steps)
-    plan: dict[str, Any] = {"total_steps": state.max_steps or None, "first_step": done}
-    if by_epochs:
-        done_epochs = min(done // _steps_per_epoch(state), state.num_train_epochs)
-        plan = {"epochs": state.num_train_epochs, "first_epoch": done_epochs, "first_step": done}
-    if phases:
-        in_steps = phases[0].unit == "steps"
-        if not in_steps and not by_epochs:
-            raise UsageError("phases in epochs: this trainer counts in steps; give them in steps", argument="phases")
-        whole = state.max_steps if in_steps else state.num_train_epochs
-        length_by_phases(phases, *((None, whole) if in_steps else (whole, None)))
-        plan["phases"] = phases
-    return plan
+    if not by_epochs:
+        return {"total_steps": state.max_steps or None, "first_step": done}
+    done_epochs = min(done // _steps_per_epoch(state), state.num_train_epochs)
+    return {"epochs": state.num_train_epochs, "first_epoch": done_epochs, "first_step": done}
 
 
 def _steps_per_epoch(state: TrainerState) -> int:
     return max(1, int(state.max_steps // state.num_train_epochs))
-
-
-def _phases(settings: Mapping[str, Any]) -> tuple[Phase, ...]:
-    """Return the phases of the whole training, from the arguments or else a file or a variable."""
-    with contextlib.suppress(SettingError):  # the tracker warns of it, and does nothing
-        return load_settings({"phases": settings.get("phases")}).phases
-    return ()
 
 
 def _continues(state: TrainerState) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.errors import MissingExtraError
@@ -24,37 +25,26 @@ from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import run_dir_to_join
 from greenlove_tracker.tracker.shutdown import status_of
-from greenlove_tracker.units import h_from_s
 from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
 _STATE_NAME = "greenlove_tracker"  # of the run, in a checkpoint: beside the callbacks' states, whom a trainer asks for
-_SHOWN_AS = "greenlove/"  # forecasts, in the progress bar and the loggers
 _LIBRARIES = ("lightning", "lightning.pytorch", "pytorch_lightning", "torch")
 
 
 def _base_class() -> Any:
     """Return ``Callback`` of the library whose trainer the script uses: both may be installed, and each has its own."""
     is_old_in_use = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
-    try:
-        if not is_old_in_use:
-            try:
-                from lightning.pytorch import Callback
-
-                return Callback
-            except ModuleNotFoundError as error:
-                if error.name not in _LIBRARIES:
-                    raise
-        from pytorch_lightning import Callback as OldCallback
-    except ModuleNotFoundError as error:
-        if error.name not in _LIBRARIES:
-            raise  # a broken installation says more itself
-        raise MissingExtraError(
-            'the Lightning callback needs lightning: pip install "greenlove-tracker[lightning]"'
-        ) from error
-    return OldCallback
+    names = ("pytorch_lightning", "lightning.pytorch") if is_old_in_use else ("lightning.pytorch", "pytorch_lightning")
+    for name in names:
+        try:
+            return import_module(name).Callback
+        except ModuleNotFoundError as error:
+            if error.name not in _LIBRARIES:
+                raise  # a broken installation says more itself
+    raise MissingExtraError('the Lightning callback needs lightning: pip install "greenlove-tracker[lightning]"')
 
 
 def _hook(hook: Callable[..., None]) -> Callable[..., None]:
@@ -90,8 +80,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
     check lies before the run. A training that resumes from a checkpoint plans only what is left, and names the run that
     wrote the checkpoint as the one it continues.
 
-    What the module logs is in the run's metrics, at the end of each validation and epoch. The forecast is in the
-    trainer's progress bar and its loggers, under ``greenlove/``, but with ``verbose=0``.
+    What the module logs is in the run's metrics, at the end of each validation and epoch.
 
     A step is a batch after which an optimizer has stepped: several optimizers of one batch are one step, where the
     trainer's own ``global_step`` counts each. How many batches ``max_steps`` comes to then is not known, so with manual
@@ -117,7 +106,6 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
         self._n_batches = 0  # since the last step,
         self._n_samples: int | None = 0  # and the samples in them
         self._metrics: dict[str, float | None] = {}  # as they were logged last
-        self._shown: object = None  # the forecast that the progress bar has
 
     @property
     def tracker(self) -> Tracker | None:
@@ -141,7 +129,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
     @harmless
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin a run."""
-        self._length, self._shown = _planned_length(trainer), None
+        self._length = _planned_length(trainer)
         self._global_step, self._n_batches, self._n_samples = trainer.global_step, 0, 0
         self._metrics = {}
         self._open_loader(trainer)
@@ -182,8 +170,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
             n_batches, samples = self._n_batches, self._n_samples
             self._n_batches, self._n_samples = 0, 0
             self._adapter.step(samples, n_batches=n_batches)
-        self._show_forecast(trainer)
-        if is_last if self._length.by_epochs else self._length.is_over(trainer.global_step):
+        if is_last if self._length.by_epochs else trainer.global_step >= self._length.last_step:
             self._adapter.end_epoch()
 
     @harmless
@@ -251,7 +238,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
     def _log_metrics(self, trainer: Trainer) -> None:
         """Log the values of the module's metrics that are new, once for all ranks."""
         if trainer.is_global_zero:
-            values = {n: number_of(v) for n, v in trainer.callback_metrics.items() if not n.startswith(_SHOWN_AS)}
+            values = {n: number_of(v) for n, v in trainer.callback_metrics.items()}
             self._adapter.log_metrics({n: v for n, v in values.items() if v != self._metrics.get(n)})
             self._metrics = values
 
@@ -277,28 +264,9 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
         self._sample_counter = None  # a trainer that spawns its ranks pickles its callbacks
         self._adapter.finish(status)
 
-    def _show_forecast(self, trainer: Trainer) -> None:
-        """Log a new forecast to the progress bar, and to the trainer's loggers."""
-        run = self._adapter.run
-        forecast = run.state.forecast if run is not None else None
-        if run is None or forecast is None or forecast is self._shown:
-            return
-        self._shown = forecast
-        if self._adapter.is_automatic or not run.state.settings.verbose or trainer.barebones:
-            return
-        duration_s, energy = forecast.duration_s.point, forecast.energy_kwh
-        values = {
-            f"{_SHOWN_AS}remaining_h": h_from_s(max(0.0, duration_s - run.state.elapsed_s)),
-            f"{_SHOWN_AS}total_h": h_from_s(duration_s),
-        } | ({} if energy is None else {f"{_SHOWN_AS}total_kwh": energy.point})
-        try:
-            self.log_dict(values, prog_bar=True, on_step=True, on_epoch=False)
-        except Exception as error:  # of a logger, or of a module that does not let us
-            self._adapter.warn(error)
-
 
 class AutomaticLightningCallback(GreenloveCallback):
-    """The callback that ``greenlove run`` gives to a trainer whose script has none: it shows nothing of its own."""
+    """The callback that ``greenlove run`` gives to a trainer whose script has none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,17 +286,13 @@ class _Length:
         plan: as ``Tracker`` takes it.
         by_epochs: the trainer's epochs are the run's; else the training is one.
         steps_per_epoch: optimizer steps of a whole epoch; None where that is not known.
-        last_step: the trainer's ``global_step`` at which a training in steps is over.
+        last_step: the trainer's ``global_step`` at which a training in steps is over; infinite where it is not known.
     """
 
     plan: dict[str, Any]
     by_epochs: bool
     steps_per_epoch: int | None = None
-    last_step: int | None = None
-
-    def is_over(self, global_step: int) -> bool:
-        """Return True where a training in steps has made its last one."""
-        return self.last_step is not None and global_step >= self.last_step
+    last_step: float = math.inf
 
 
 def _planned_length(trainer: Trainer) -> _Length:

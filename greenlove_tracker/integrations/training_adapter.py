@@ -77,6 +77,14 @@ class TrainingAdapter:
         self._framework, self.stops = framework, stops
         self._warn_once = WarnOnce()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainingAdapter:
+        """Return one with the same settings: scikit-learn copies an estimator with its callbacks for each fit."""
+        return TrainingAdapter(self._framework, self.own_tracker, self.settings, stops=self.stops)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self._framework, self.own_tracker, self.plain_settings)  # a pickled tracker does nothing
+        return functools.partial(TrainingAdapter, stops=self.stops), arguments
+
     def begin(self, plan: Mapping[str, Any], *, steps_per_epoch: int | None = None, n_processes: int = 1) -> None:
         """Begin a training: make a tracker, or end the epoch that the user's own has open from the last training.
 

@@ -57,14 +57,6 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
         """The one of the current or last training; None before the first."""
         return self._adapter.tracker
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GreenloveCallback:
-        """Return one with the same settings: scikit-learn copies an estimator with its callbacks for each fit."""
-        return type(self)(self._adapter.own_tracker, num_boost_round=self._rounds, **self._adapter.settings)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        settings = {"num_boost_round": self._rounds, **self._adapter.plain_settings}
-        return _copy, (type(self), self._adapter.own_tracker, settings)  # a pickled tracker does nothing
-
     # -- XGBoost's events ----------------------------------------------------------------------------------------
 
     def before_training(self, model: Any) -> Any:
@@ -121,7 +113,3 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
         if not self._adapter.is_stopping:
             self._adapter.end_epoch()
         self._adapter.finish()
-
-
-def _copy(kind: type[GreenloveCallback], tracker: Tracker | None, settings: dict[str, Any]) -> GreenloveCallback:
-    return kind(tracker, **settings)

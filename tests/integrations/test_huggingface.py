@@ -237,9 +237,8 @@ def test_phases_of_epochs_and_of_the_steps_of_epochs():
 
 @pytest.mark.slow
 def test_phases_of_another_length_are_refused_and_those_of_a_file_cost_a_warning(monkeypatch, caplog):
-    for phases, message in [("3x32 4x64", "add up to 7 steps"), ("2epochs", "this trainer counts in steps")]:
-        with pytest.raises(UsageError, match=message):
-            make_trainer(make_callback(phases=phases), max_steps=6).train()
+    with pytest.raises(UsageError, match="add up to 7 steps"):
+        make_trainer(make_callback(phases="3x32 4x64"), max_steps=6).train()
     with pytest.raises(UsageError, match="is no phase"):
         make_callback(phases="3y32")
     monkeypatch.setenv("GREENLOVE_PHASES", "3x32 4x64")

@@ -17,7 +17,6 @@ from fakes import FakeClock, tick
 from integrations.lightning_samples import LOAD_S, TRAIN_S, VALIDATE_S, Work, make_loaders
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
 
 from greenlove_tracker import Tracker, aggregate, read_logs
 from greenlove_tracker.errors import UsageError
@@ -372,19 +371,6 @@ def test_a_budget_stops_the_training_as_the_trainer_itself_would(clock, plan, ca
     assert sum(e.batches for e in only_run().epochs) == trainer.global_step
 
 
-def test_the_forecast_is_in_the_progress_bar_and_the_logs(clock):
-    callback = GreenloveCallback(clock=clock, meter=SimulatedMeter(clock, gpu_w=360.0), verbose=1)
-    logger = CSVLogger("csv", flush_logs_every_n_steps=1)
-    trainer = fit(clock, Ticks(), callback, max_epochs=40, logger=logger, log_every_n_steps=1, is_validated=False)
-    expected_h = 40 * N_BATCHES * (LOAD_S + TRAIN_S) / 3600
-    shown = trainer.progress_bar_metrics
-    assert shown["greenlove/total_h"] == pytest.approx(expected_h, rel=0.05)
-    assert shown["greenlove/total_kwh"] == pytest.approx(expected_h * 0.36, rel=0.05)
-    assert 0 <= shown["greenlove/remaining_h"] < 0.2 * expected_h
-    header = next(Path("csv").rglob("metrics.csv")).read_text().splitlines()[0]
-    assert "greenlove/remaining_h" in header
-
-
 def test_what_the_module_logs_are_metrics_of_the_run_and_the_sanity_check_logs_none(clock):
     module = Module(clock)
     one = module.training_step
@@ -403,22 +389,6 @@ def test_what_the_module_logs_are_metrics_of_the_run_and_the_sanity_check_logs_n
     assert [epoch for epoch, _ in validations] == list(range(1, 21))  # each once, and none before the first
     assert validations[-1][1] == pytest.approx(trainer.callback_metrics["val_loss"].item())
     assert len([value for value in logged if value.name == "epoch_number"]) == 20
-
-
-def test_a_quiet_tracker_and_a_bare_trainer_are_shown_nothing(clock):
-    assert not fit(clock, Ticks(), make_callback(clock), max_epochs=20, is_validated=False).progress_bar_metrics
-
-
-def test_a_model_that_forbids_logging_costs_a_warning_and_no_training(clock, caplog, monkeypatch):
-    callback = GreenloveCallback(clock=clock, meter=SimulatedMeter(clock, gpu_w=360.0), verbose=1)
-    module = Module(clock)
-
-    def refuse(*arguments, **more):
-        raise ValueError("no logs here")
-
-    module.log_dict = refuse
-    assert fit(clock, Ticks(), callback, module=module, max_epochs=20, is_validated=False).global_step == 120
-    assert caplog.text.count("no logs here") == 1
 
 
 # -- in processes of their own -------------------------------------------------------------------------------------

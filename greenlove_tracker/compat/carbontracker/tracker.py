@@ -5,26 +5,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from greenlove_tracker import Tracker
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import SettingError, UsageError
-from greenlove_tracker.job import ranks_of_process
-from greenlove_tracker.meter import Meter, MeterInfo
-from greenlove_tracker.records import Energy, Field, SystemClock
-from greenlove_tracker.tracker.meter_starter import choose_meter
-from greenlove_tracker.tracker.state import Plan, run_factors
+from greenlove_tracker.errors import UsageError
 
 __all__ = ["CarbonTracker"]
 
-_OF_METER = ("log_dir", "country", "carbon_intensity_gco2e_per_kwh", "cpu_tdp_w", "ram_w")  # settings
 _WITHOUT_EFFECT = {
     "update_interval": 1,
     "interpretable": True,
     "ignore_errors": False,
+    "components": "all",
     "devices_by_pid": False,
     "decimal_precision": 12,
     "api_keys": None,
@@ -34,11 +26,10 @@ _WITHOUT_EFFECT = {
 class CarbonTracker:
     """carbontracker's tracker: its arguments that change what is measured, with our measurement, log and forecast.
 
-    Its others (``update_interval``, ``interpretable``, ``ignore_errors``, ``devices_by_pid``, ``decimal_precision``,
-    ``api_keys``) have no effect, and are warned of.
+    Its others (``update_interval``, ``interpretable``, ``ignore_errors``, ``components``, ``devices_by_pid``,
+    ``decimal_precision``, ``api_keys``) have no effect, and are warned of: all components are measured.
 
     Args:
-        components: ``"all"``, ``"gpu"`` or ``"cpu"``, which holds the memory.
         log_file_prefix: the project that the run is grouped by.
         sim_cpu: name of a simulated CPU. Where a device is simulated, nothing is measured beside the simulated ones.
         sim_cpu_tdp: its rated power, W.
@@ -79,14 +70,11 @@ class CarbonTracker:
         sim_gpu_util: float = 0.5,
         **ours: Any,
     ) -> None:
-        values = (update_interval, interpretable, ignore_errors, devices_by_pid, decimal_precision, api_keys or None)
+        values = (update_interval, interpretable, ignore_errors, components)
+        values += (devices_by_pid, decimal_precision, api_keys or None)
         pairs = zip(_WITHOUT_EFFECT.items(), values, strict=True)
         if others := [name for (name, usual), value in pairs if value != usual]:
             warnings.warn(f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} no effect", stacklevel=2)
-        wanted = {name.strip().lower() for name in str(components).split(",")}
-        wanted = {"gpu", "cpu"} if wanted == {"all"} else wanted
-        if not wanted <= {"gpu", "cpu"}:
-            raise UsageError(f'components must be "all", "gpu", "cpu" or "gpu,cpu", not {components!r}')
         if monitor_epochs == 0:
             raise UsageError("monitor_epochs cannot be 0; leave it out, or give -1, to monitor all epochs")
         monitored = epochs if monitor_epochs == -1 else monitor_epochs
@@ -98,17 +86,13 @@ class CarbonTracker:
             "epochs_before_pred": epochs_before_pred if monitor_epochs != -1 or epochs_before_pred <= epochs else 0,
             "monitor_epochs": monitored,
         }
-        if sim_cpu and "cpu" in wanted:
+        if sim_cpu:
             given |= {"sim_cpu_tdp_w": _power_w("sim_cpu", sim_cpu_tdp, "sim_cpu_tdp"), "sim_cpu_util": sim_cpu_util}
-        if sim_gpu and "gpu" in wanted:
+        if sim_gpu:
             given |= {"sim_gpu_w": _power_w("sim_gpu", sim_gpu_watts, "sim_gpu_watts"), "sim_gpu_util": sim_gpu_util}
-        given |= ours
-        with suppress(SettingError):  # the tracker itself warns of it, and measures nothing
-            if len(wanted) == 1 and not given.keys() & {"sim_cpu_tdp_w", "sim_gpu_w", "meter"}:
-                given["meter"] = _meter_of(wanted.pop(), {name: given.get(name) for name in _OF_METER})
         self._is_open = self._is_over = False
         self._n_left = monitored
-        self.tracker = Tracker(epochs, **given)
+        self.tracker = Tracker(epochs, **{**given, **ours})
 
     def epoch_start(self) -> None:
         """Begin an epoch; where one is still open, as after ``continue`` in the loop, that one ends first."""
@@ -140,40 +124,3 @@ def _power_w(name: str, power_w: float | None, argument: str) -> float:
     if power_w is None:
         raise UsageError(f"{name} needs its power in W: give {argument}")
     return power_w
-
-
-class _OneComponent:
-    """Counts the GPUs alone, or the CPU with the memory, of what a meter of the machine measures."""
-
-    def __init__(self, component: str, machine: Meter) -> None:
-        self._has_gpus, self._machine = component == "gpu", machine
-        self.starts_at_once, self.resolution_s = machine.starts_at_once, machine.resolution_s
-
-    def start(self) -> MeterInfo:
-        return self._part_of(self._machine.start())
-
-    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
-        info = self._machine.reselect_gpus(env) if self._has_gpus else None
-        return None if info is None else self._part_of(info)
-
-    def _part_of(self, info: MeterInfo) -> MeterInfo:
-        left_out = ("cpu_", "ram_", "gpu_count") if self._has_gpus else "gpu_"
-        n_gpus = info.gpu_count if self._has_gpus else 0
-        fields = (field for field in info.fields if not field.name.startswith(left_out))
-        return MeterInfo((*fields, Field("gpu_count", str(n_gpus))), n_gpus)
-
-    def read(self) -> Energy:
-        energy = self._machine.read()
-        if self._has_gpus:
-            return Energy(gpu_kwh=energy.gpu_kwh, gpu_method=energy.gpu_method)
-        return replace(energy, gpu_kwh=None, gpu_method=None)
-
-    def stop(self) -> None:
-        self._machine.stop()
-
-
-def _meter_of(component: str, given: Mapping[str, Any]) -> Meter:
-    settings = load_settings(given)
-    intensity = run_factors(settings, Plan(), "", "").carbon_intensity
-    machine = choose_meter(settings, ranks_of_process(os.environ), SystemClock(), intensity, None)
-    return _OneComponent(component, machine)

@@ -210,12 +210,14 @@ class GreenLoveEstimator:
         """Explore, forecast, show the screen, write the report, and ask whether to train on.
 
         Raises:
-            UsageError: where the training cannot be explored or the report cannot be written, with what to do.
+            UsageError: where the training cannot be explored, with what to do.
+            OSError: where the report cannot be written.
         """
-        _make_dir(self._report_dir)  # before the exploration, and not in vain after it
+        self._report_dir.mkdir(parents=True, exist_ok=True)  # before the exploration, and not in vain after it
         estimation = self.estimation = self._estimator.estimate()
         results = self.results = self._results_of(estimation)
-        page = _copy_page(estimation, self._report_dir)
+        page = self._report_dir / f"green_love_report_{estimation.run_dir.name}.html"
+        shutil.copyfile(estimation.page, page)
         if not self._is_silent:
             say(f"  report  {page}\n")
         if self._auto_open_report and can_ask():  # a batch job may have inherited a display with nobody before it
@@ -293,25 +295,6 @@ def _step_on_first_two(model: Any, batch: Any, optimizer: Any, criterion: Any, d
     """Make the default step of the original, which takes no more of a batch than inputs and targets."""
     pair = batch[:2] if isinstance(batch, list | tuple) else batch
     return default_step(model, pair, optimizer, criterion, device)
-
-
-def _make_dir(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"report_dir: {path} cannot be made: {error.strerror}; name another directory") from error
-
-
-def _copy_page(estimation: Estimation, report_dir: Path) -> Path:
-    """Copy the exploration's page under the original's name, with the run's own instead of the time alone."""
-    target = report_dir / f"green_love_report_{estimation.run_dir.name}.html"
-    try:
-        shutil.copyfile(estimation.page, target)
-    except OSError as error:
-        raise UsageError(
-            f"the report is {estimation.page}, and cannot be copied to {target}: {error.strerror}"
-        ) from error
-    return target
 
 
 def _ask_to_continue() -> bool | None:
