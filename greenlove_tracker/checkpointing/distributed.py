@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import torch
@@ -171,8 +172,8 @@ def write_together(
         if write_shards is not None:  # only now: or the others would wait in there for one that failed before
             written += _done_by_all(ranks, lambda: (*write_shards(drafts[0]),))
         files = tuple(file for of_rank in written for file in of_rank)
-        reasons = _reasons_of_ranks(ranks.gathered(manifest.not_identical))
-        whole = replace(manifest, files=files, not_identical=reasons)
+        reasons = dict.fromkeys(chain.from_iterable(ranks.gathered(manifest.not_identical)))
+        whole = replace(manifest, files=files, not_identical=tuple(reasons))
         _done_by_all(ranks, lambda: None if ranks.rank else committed.append(drafts[0].commit(whole)))
         return committed[0] if committed else None
     finally:
@@ -192,15 +193,6 @@ def _done_by_all(ranks: RankAgreement, work: Callable[[], Any]) -> list[Any]:
     if failed := [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(done) if problem]:
         raise OSError("; ".join(failed) if ranks.world_size > 1 else problem)
     return [result for result, _ in done]
-
-
-def _reasons_of_ranks(by_rank: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return what the ranks say, each thing once; behind what rank 0 does not say stands the first that does."""
-    first: dict[str, int] = {}
-    for rank, reasons in enumerate(by_rank):
-        for reason in reasons:
-            first.setdefault(reason, rank)
-    return tuple(f"{reason} (rank {rank})" if rank else reason for reason, rank in first.items())
 
 
 def first_line(error: BaseException) -> str:

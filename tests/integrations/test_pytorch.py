@@ -15,7 +15,6 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.machinery import PathFinder
 from typing import Any
 
 import pytest
@@ -149,15 +148,6 @@ def test_a_dataset_without_an_end(watched):
     assert watched.total() == (0, 40, 40)
 
 
-def test_a_loader_whose_samples_are_drawn_without_end(watched):
-    sampler = torch.utils.data.RandomSampler(data(), replacement=True, num_samples=10**10)
-    training, batches = Training(), iter(DataLoader(data(), sampler=sampler, batch_size=SIZE))
-    for _ in range(25):
-        training.step(next(batches))
-    del batches
-    assert watched.total() == (0, 25, 25)
-
-
 def test_a_distributed_sampler(watched):
     sampler = torch.utils.data.DistributedSampler(data(), num_replicas=2, rank=1)
     batches = DataLoader(data(), batch_size=SIZE, sampler=sampler)
@@ -261,14 +251,6 @@ def test_a_step_that_calls_that_of_its_parent_class_is_one(watched):
     for batch in loader():
         training.step(batch)
     assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2
-
-
-def test_a_wrapper_that_steps_twice_shows_two(watched):
-    training = Training()
-    for batch in loader():
-        training.step(batch)
-        training.step(batch)
-    assert watched.done() == [(2 * N_BATCHES, N_BATCHES, N)]
 
 
 def test_an_optimizer_for_each_parameter_in_backward(watched):
@@ -554,15 +536,6 @@ def test_an_error_of_ours_is_told_once_and_nothing_is_heard_any_more():
     assert [f"{error}" for error in watched.errors] == ["ours"]
 
 
-def test_a_hook_that_fails_in_the_middle_of_an_import_does_not_break_it():
-    errors: list[Exception] = []
-    hooks = PyTorchHooks(LoopDetector(RecorderLog(SystemClock())), errors.append)
-    with hooks:
-        hooks._tell(hooks._hook_loaders, types.ModuleType("torch.utils.data.dataloader"))
-        train(loader(), epochs=1)
-    assert [type(error) for error in errors] == [AttributeError]
-
-
 def test_a_budget_ends_the_loop_between_two_batches(watched):
     def stop() -> None:
         if watched.log.recorder.epochs_done == 2:
@@ -629,47 +602,6 @@ def test_a_compiled_step(watched):
     assert watched.total() == (1, N_BATCHES, N_BATCHES)
 
 
-def test_torch_is_hooked_while_it_is_imported_and_not_before(tmp_path, monkeypatch):
-    package = tmp_path / "torch"
-    for name, text in (
-        ("__init__.py", "from torch.utils.data import dataloader\nimport torch.optim.optimizer\n"),
-        ("utils/__init__.py", ""),
-        ("utils/data/__init__.py", ""),
-        (
-            "utils/data/dataloader.py",
-            "class _BaseDataLoaderIter:\n    def __next__(self): raise StopIteration\n"
-            "class DataLoader:\n    def __iter__(self): return _BaseDataLoaderIter()\n",
-        ),
-        ("optim/__init__.py", ""),
-        (
-            "optim/optimizer.py",
-            "import types\ndef register_optimizer_step_pre_hook(hook): return types.SimpleNamespace(remove=int)\n"
-            "register_optimizer_step_post_hook = register_optimizer_step_pre_hook\n",
-        ),
-    ):
-        path = package / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "torch"}
-    monkeypatch.syspath_prepend(str(tmp_path))
-    watched = Watched()
-    try:
-        with watched.hooks:
-            assert not watched.hooks.has_torch
-            spec = PathFinder.find_spec("torch")
-            assert spec is not None and spec.origin == str(package / "__init__.py")
-            import torch as small
-
-            assert watched.hooks.has_torch and list(small.utils.data.dataloader.DataLoader()) == []
-            loader_of_module = small.utils.data.dataloader.__spec__.loader
-            assert "exec_module" not in vars(loader_of_module)
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
-            del sys.modules[name]
-        sys.modules.update(kept)
-    assert watched.errors == []
-
-
 def test_a_loader_in_itertools_cycle_goes_on_in_steps(watched):
     training = Training()
     for batch in itertools.islice(itertools.cycle(loader()), 20):
@@ -682,35 +614,3 @@ def test_a_new_iterator_for_each_batch(watched):
     for _ in range(20):
         training.step(next(iter(batches)))
     assert watched.total() == (0, 20, 20)
-
-
-@pytest.mark.parametrize("n_critic", [1, 5])
-def test_a_critic_that_is_trained_more_often_than_its_generator(watched, n_critic):
-    critic, generator = Training(torch.optim.RMSprop), Training(torch.optim.RMSprop)
-    for _ in range(2):
-        for number, batch in enumerate(loader()):
-            critic.step(batch)
-            if number % n_critic == 0:
-                generator.step(batch)
-    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2
-
-
-def test_an_optimizer_whose_wrapper_steps_it_by_another_name_is_one_step(watched):
-    """As SAM does: the first of two passes moves the weights by hand, and the second steps the inner optimizer."""
-
-    class Sharpness(torch.optim.Optimizer):
-        def __init__(self, params: Any) -> None:
-            self.inner = torch.optim.SGD(params, lr=0.01)
-            super().__init__(self.inner.param_groups, {})
-
-        def second_step(self) -> None:
-            self.inner.step()
-
-    training = Training()
-    optimizer = Sharpness(training.net.parameters())
-    for _ in range(2):
-        for batch in loader():
-            training.loss(batch).backward()
-            training.loss(batch).backward()
-            optimizer.second_step()
-    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2

@@ -79,10 +79,6 @@ class MLflowExporter:
         # MLflow's public functions tell of the calling thread alone; this one, of all, is what its own autologging
         # uses. Where it is gone, the run that was active where this exporter was made is all that is known.
         newest = getattr(fluent, "_get_latest_active_run", lambda: self._made_beside)()
-        stacks = getattr(fluent, "_active_run_stack", None)
-        if self._made_beside is not None and stacks is not None:
-            active = {r.info.run_id for runs in stacks.get_all_thread_values().values() for r in runs}
-            newest = self._made_beside if self._made_beside.info.run_id in active else newest
         if newest is not None:
             return str(newest.info.run_id)
         return os.environ.get("MLFLOW_RUN_ID") or None  # of `mlflow run`, which the script has not begun yet
