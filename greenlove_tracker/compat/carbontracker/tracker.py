@@ -70,9 +70,9 @@ class CarbonTracker:
         sim_gpu_util: float = 0.5,
         **ours: Any,
     ) -> None:
-        values = (update_interval, interpretable, ignore_errors, components)
-        values += (devices_by_pid, decimal_precision, api_keys or None)
-        pairs = zip(_WITHOUT_EFFECT.items(), values, strict=True)
+        given_values: tuple[Any, ...] = (update_interval, interpretable, ignore_errors, components, devices_by_pid)
+        given_values += (decimal_precision, api_keys or None)
+        pairs = zip(_WITHOUT_EFFECT.items(), given_values, strict=True)
         if others := [name for (name, usual), value in pairs if value != usual]:
             warnings.warn(f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} no effect", stacklevel=2)
         if monitor_epochs == 0:
