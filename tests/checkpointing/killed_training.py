@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -47,7 +48,10 @@ class Command:
 
     Attributes:
         directory: where it writes; its checkpoints are in ``checkpoints`` there.
-        loader: one of ``LOADERS``; ``fsdp`` is the plain one, and the model is sharded.
+        loader: one of ``LOADERS``; those that are ``plain_loader`` are of other kinds of training: ``fsdp`` shards the
+            model, ``accumulating`` steps at each second batch, ``amp`` scales its losses, ``optimizers`` has two,
+            ``loaders`` goes through another one in each epoch, too, ``zipped`` through both at a time, and ``stopping``
+            ends an epoch early.
         ranks: processes, in a gloo group where there are two.
         is_saved: with a Checkpointer; else it is a plain loop.
         in_background: checkpoints are written on a thread of their own.
@@ -131,7 +135,7 @@ def stateful_loader(data, rank, ranks):
 
 LOADERS = {
     "plain": plain_loader,
-    "fsdp": plain_loader,
+    **dict.fromkeys(("fsdp", "accumulating", "amp", "optimizers", "loaders", "zipped", "stopping"), plain_loader),
     "stateful": stateful_loader,
     "worker": worker_loader,
     "weighted": weighted_loader,
@@ -150,7 +154,7 @@ class PlainLoop:
         return iter(range(n))
 
     def batches(self, loader):
-        return iter(loader)
+        yield from loader
 
 
 def train(command, rank):
@@ -166,11 +170,13 @@ def train(command, rank):
         fully_shard(model, mesh=init_device_mesh("cpu", (command.ranks,)))
     elif command.ranks > 1:
         model = DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, gamma=0.9)
+    parts = [model[:2], model[2:]] if command.loader == "optimizers" else [model]
+    optimizers = [torch.optim.Adam(part.parameters(), lr=0.01) for part in parts]
+    schedulers = [torch.optim.lr_scheduler.StepLR(optimizer, 7, gamma=0.9) for optimizer in optimizers]
+    scaler = torch.amp.GradScaler("cpu", enabled=command.loader == "amp")
     loop = PlainLoop()
     if command.is_saved:
-        kept = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+        kept = {"model": model, "optimizer": optimizers, "scheduler": schedulers, "scaler": scaler}
         loop = Checkpointer(
             directory / "checkpoints", **kept, every_steps=2, every_s=None, in_background=command.in_background
         )
@@ -179,29 +185,46 @@ def train(command, rank):
             if isinstance(getattr(loader, "sampler", None), DistributedSampler):
                 loader.sampler.set_epoch(epoch)
             model.train()
-            for inputs, targets in loop.batches(loader):
-                optimizer.zero_grad()
-                loss = nn.functional.mse_loss(model(inputs), targets)
-                loss.backward()
-                optimizer.step()
-                scheduler.step()
-                loop.values["step"] = loop.values.get("step", 0) + 1
+            for inputs, targets in batches_of(command.loader, loop, loader, data):
+                with torch.autocast("cpu", enabled=scaler.is_enabled()):
+                    loss = nn.functional.mse_loss(model(inputs), targets)
+                scaler.scale(loss).backward()
+                if command.loader != "accumulating" or loop.values.get("batch", 0) % 2:
+                    for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
+                        scaler.step(optimizer)
+                        scheduler.step()
+                        optimizer.zero_grad()
+                    scaler.update()
+                loop.values["batch"] = loop.values.get("batch", 0) + 1
                 loop.values["sum"] = loop.values.get("sum", 0.0) + loss.item()
-                losses.write(f"{loop.values['step']} {loss.item().hex()} {loop.values['sum'].hex()}\n".encode())
+                losses.write(f"{loop.values['batch']} {loss.item().hex()} {loop.values['sum'].hex()}\n".encode())
+                if command.loader == "stopping" and loop.values["batch"] % 9 == 0:
+                    break
             model.eval()
             with torch.no_grad():
                 for inputs, targets in loop.batches(validation):
                     loop.values["validation"] = nn.functional.mse_loss(model(inputs), targets).item().hex()
     learnt = {
         "model": digest(getattr(model, "module", model).state_dict()),
-        "optimizer": digest(optimizer.state_dict()),
-        "scheduler": digest(scheduler.state_dict()),
+        "optimizer": digest([optimizer.state_dict() for optimizer in optimizers]),
+        "scheduler": digest([scheduler.state_dict() for scheduler in schedulers]),
+        "scaler": digest(scaler.state_dict()),
         "values": loop.values,
         "torch": digest(torch.get_rng_state()),
         "numpy": digest(np.random.get_state()[1:3]),
         "python": digest(random.getstate()),
     }
     (directory / LEARNT.format(rank=rank)).write_text(json.dumps(learnt))
+
+
+def batches_of(kind, loop, loader, data):
+    """Return the batches of an epoch."""
+    if kind not in ("loaders", "zipped"):
+        return loop.batches(loader)
+    other = DataLoader(data, batch_size=2 * BATCH, shuffle=True)
+    if kind == "loaders":
+        return itertools.chain(loop.batches(loader), loop.batches(other))
+    return (first for first, _ in zip(loop.batches(loader), loop.batches(other), strict=False))
 
 
 def digest(thing):

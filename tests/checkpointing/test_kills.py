@@ -18,15 +18,18 @@ from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="forks and waits as Linux does")
 
-# 60 kills in all that a training goes on from a checkpoint after: of each loader, in one process and in two.
+# 78 kills in all that a training goes on from a checkpoint after: of each loader, in one process and in two.
 KILL, TERM, INT = int(signal.SIGKILL), int(signal.SIGTERM), int(signal.SIGINT)
 KILLS = [
     *[("plain", 1, KILL, 6), ("worker", 1, KILL, 5), ("weighted", 1, KILL, 6), ("iterable", 1, KILL, 4)],
     *[("iterable-worker", 1, KILL, 3), ("stateful", 1, KILL, 4)],
     *[("plain", 1, TERM, 4), ("worker", 1, TERM, 3), ("plain", 1, INT, 3), ("worker", 1, INT, 2)],
+    *[(kind, 1, KILL, 3) for kind in ("accumulating", "amp", "optimizers", "loaders", "zipped", "stopping")],
     *[("plain", 2, KILL, 4), ("worker", 2, KILL, 2), ("weighted", 2, KILL, 2), ("iterable", 2, KILL, 2)],
     *[("iterable-worker", 2, KILL, 2), ("plain", 2, TERM, 2), ("fsdp", 2, KILL, 4), ("fsdp", 2, TERM, 2)],
 ]
+UNCLAIMED = ("iterable", "stateful", "accumulating", "loaders")  # equal, though the manifest does not say so
+DIFFERENT = ("zipped",)  # the manifest says that it is not equal
 KILLED = -9
 
 
@@ -119,11 +122,12 @@ def test_a_kill_at_a_random_moment_changes_nothing(nursery, unbroken, tmp_path, 
             n_resumed += any(codes) and found is not None  # else the next one only begins anew
         if any(codes):
             assert nursery.run(directory, loader, ranks) == [0] * ranks
-        assert_same(directory, whole, ranks)
+        if loader not in DIFFERENT:
+            assert_same(directory, whole, ranks)
         manifest = CheckpointStore(directory / "checkpoints").checkpoints()[0].manifest
         # Of an iterable's order nothing is known; torchdata's sampler has a generator, of which nobody knows at an
         # epoch's end whether the loop seeds it in the next one.
-        assert manifest.is_bit_identical == (loader not in ("iterable", "stateful"))
+        assert manifest.is_bit_identical == (loader not in (*UNCLAIMED, *DIFFERENT))
 
 
 @pytest.mark.slow
