@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, told
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
+from greenlove_tracker.extrapolation import green_love
 from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.extrapolation.regression import weighted_fit
 
@@ -93,10 +93,16 @@ def _ours(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals
     return _by_level(lambda level: extrapolate(trials, plan, level=level).duration_s)
 
 
-def _green_love(options: GreenLoveOptions) -> Method:
-    return lambda trials, plan: _by_level(
-        lambda level: extrapolate(trials, plan, level=level, method="green-love", green_love_options=options).duration_s
-    )
+def _green_love(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
+    return _by_level(lambda level: extrapolate(trials, plan, level=level, method="green-love").duration_s)
+
+
+def _green_love_package(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
+    """Divide the published margin by √n, as green-love 0.2.2 does."""
+    totals = {level: green_love.scale(trials, plan, level) for level in LEVELS}
+    margins_s = {level: total.margin_s / math.sqrt(total.n_steady) for level, total in totals.items()}
+    point_s = totals[0.95].total_s
+    return point_s, {level: (point_s - margin_s, point_s + margin_s) for level, margin_s in margins_s.items()}
 
 
 def _by_level(forecast: Callable[[float], object]) -> tuple[float, Intervals]:
@@ -134,10 +140,8 @@ def _samples_per_second(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[fl
 METHODS: dict[str, Method] = {
     "ours": _ours,
     "plain WLS": _plain_wls,
-    "green-love, published": _green_love(GreenLoveOptions()),
-    "green-love 0.2.2": _green_love(GreenLoveOptions(divides_by_n=True)),
-    "green-love, Student's t": _green_love(GreenLoveOptions(uses_student_t=True, divides_by_n=True)),
-    "green-love, medians": _green_love(GreenLoveOptions(uses_median=True)),
+    "green-love, published": _green_love,
+    "green-love 0.2.2": _green_love_package,
     "samples per second": _samples_per_second,
 }
 FIRST_EPOCH = "first epoch × epochs"

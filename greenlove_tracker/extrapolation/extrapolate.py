@@ -16,7 +16,6 @@ from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
 from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, N, estimate_about, with_point
 from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
-from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.preprocess import Observations, observe, shares_of_data
 from greenlove_tracker.extrapolation.regression import CostLine, fit_line
@@ -59,7 +58,7 @@ def extrapolate(
     save_durations_s: Sequence[float] = (),
     cold_start_s: float = 0.0,
     seed: int = 0,
-    green_love_options: GreenLoveOptions | None = None,
+    warmup_epochs: int = green_love.WARMUP_EPOCHS,
 ) -> Forecast:
     """Forecast a full training from trials on samples.
 
@@ -82,7 +81,7 @@ def extrapolate(
         cold_start_s: what the very first step takes beyond a warm one (compilation, caches), where no trial
             holds it; the original's formulas do not know it.
         seed: of the simulation of CO2e and cost, which is made where intensity or price is an ``Estimate``.
-        green_love_options: variants of the green-love method.
+        warmup_epochs: of each trial, which the original's formulas keep apart.
 
     Raises:
         UsageError: where trials or plan cannot give a forecast, with what to do.
@@ -103,7 +102,7 @@ def extrapolate(
                 save_durations_s=save_durations_s if part.has_pauses("save") else (),
                 cold_start_s=cold_start_s,
                 seed=seed,
-                green_love_options=green_love_options,
+                warmup_epochs=warmup_epochs,
             )
 
         return _over_stops(plan, plan.stop, ending)
@@ -111,7 +110,7 @@ def extrapolate(
         raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
     between, between_warnings = time_between_epochs(plan, eval_durations_s, save_durations_s)
     if method == "green-love":
-        forecast = _forecast_green_love(trials, plan, level, green_love_options)
+        forecast = _forecast_green_love(trials, plan, level, warmup_epochs)
     else:
         if method == "power":
             forecast = _forecast_power_law(trials, plan, level, between, cold_start_s)
@@ -294,12 +293,9 @@ def _forecast_power_law(
     )
 
 
-def _forecast_green_love(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, options: GreenLoveOptions | None
-) -> Forecast:
+def _forecast_green_love(trials: Sequence[Trial], plan: TrainingPlan, level: float, warmup_epochs: int) -> Forecast:
     """Forecast by the original's formulas; the energy is the trials' mean power times the time."""
-    options = options or GreenLoveOptions()
-    scaled = green_love.scale(trials, plan, level, options)
+    scaled = green_love.scale(trials, plan, level, warmup_epochs)
     warnings = []
     rho = scaled.spearman_rho
     if rho is not None and rho <= green_love.LEAST_SPEARMAN_RHO:
@@ -311,7 +307,7 @@ def _forecast_green_love(
     total_s, margin_s, epoch_s = scaled.total_s, scaled.margin_s, scaled.epoch_s
     duration = Estimate(total_s, max(0.0, total_s - margin_s), total_s + margin_s, level, "s", Kind.PREDICTION)
     energy, energy_warnings = energy_at_mean_power(trials, duration)
-    excess_s = scaled.first_epochs_s - min(options.warmup_epochs, plan.epochs or 1) * epoch_s
+    excess_s = scaled.first_epochs_s - min(warmup_epochs, plan.epochs or 1) * epoch_s
     per_epoch = Estimate(epoch_s, epoch_s, epoch_s, level, "s", Kind.CONFIDENCE)
     return Forecast(
         duration_s=duration,
@@ -427,7 +423,7 @@ def forecast_exploration(
             )
 
         return _over_stops(plan, plan.stop, ending)
-    warmup_epochs = exploration.warmup_epochs
+    warmup_epochs = green_love.WARMUP_EPOCHS if exploration.warmup_epochs is None else exploration.warmup_epochs
     forecast = extrapolate(
         exploration.trials,
         plan,
@@ -435,7 +431,7 @@ def forecast_exploration(
         eval_durations_s=exploration.eval_durations_s if plan.has_pauses("eval") else (),
         cold_start_s=exploration.cold_start_s,
         seed=seed,
-        green_love_options=None if warmup_epochs is None else GreenLoveOptions(warmup_epochs=warmup_epochs),
+        warmup_epochs=warmup_epochs,
     )
     if forecast.energy_kwh is not None:
         forecast = replace(forecast, energy_kwh=forecast.energy_kwh.times(factors.pue * node_factor, "kWh"))

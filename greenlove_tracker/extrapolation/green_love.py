@@ -10,40 +10,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scipy import stats
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 
 WARMUP_EPOCHS = 3
 LEAST_SPEARMAN_RHO = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class GreenLoveOptions:
-    """Variants of the published formulas.
-
-    Attributes:
-        uses_student_t: Student's t with n - 1 degrees of freedom instead of the normal distribution.
-        uses_median: medians instead of means.
-        divides_by_n: the margin of the package, z·σ·√E/√n, instead of the published one.
-        warmup_epochs: epochs at the beginning that are kept apart.
-
-    Raises:
-        UsageError: where those are fewer than none.
-    """
-
-    uses_student_t: bool = False
-    uses_median: bool = False
-    divides_by_n: bool = False
-    warmup_epochs: int = WARMUP_EPOCHS
-
-    def __post_init__(self) -> None:
-        if self.warmup_epochs < 0:
-            raise UsageError(f"warmup_epochs must be at least 0, not {self.warmup_epochs!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +34,27 @@ class ScaledTotal:
     n_steady: int
 
 
-def scale(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, options: GreenLoveOptions | None = None
-) -> ScaledTotal:
+def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, warmup_epochs: int = WARMUP_EPOCHS) -> ScaledTotal:
     """Apply the formulas.
 
     Args:
         trials: at least one, with more epochs than are kept apart in one of them.
         plan: in epochs and samples.
         level: of the interval; 0.95 gives z = 1.96.
-        options: variants; default as published.
+        warmup_epochs: epochs at the beginning that are kept apart.
     """
-    options = options or GreenLoveOptions()
-    centre: Callable[[Sequence[float]], float] = statistics.median if options.uses_median else statistics.fmean
     samples, epochs = plan.samples or 0, plan.epochs or 1
     scaled = [[d * samples / t.sample_size for d in t.epoch_durations_s] for t in trials]
-    warm = [d for times in scaled for d in times[options.warmup_epochs :]]
+    warm = [d for times in scaled for d in times[warmup_epochs:]]
     steady = warm or [d for times in scaled for d in times]
     firsts = [
-        centre(column)
-        for i in range(min(options.warmup_epochs, epochs))
+        statistics.fmean(column)
+        for i in range(min(warmup_epochs, epochs))
         if (column := [times[i] for times in scaled if len(times) > i])
     ]
-    epoch_s = centre(steady)
+    epoch_s = statistics.fmean(steady)
     sigma_s = statistics.stdev(steady) if len(steady) > 1 else 0.0
-    tail = (1 + level) / 2
-    z = stats.t.ppf(tail, max(1, len(steady) - 1)) if options.uses_student_t else stats.norm.ppf(tail)
-    margin_s = float(z) * sigma_s * math.sqrt(epochs)
-    if options.divides_by_n:
-        margin_s /= math.sqrt(len(steady))
+    margin_s = float(stats.norm.ppf((1 + level) / 2)) * sigma_s * math.sqrt(epochs)
     total_s = math.fsum(firsts) + max(0, epochs - len(firsts)) * epoch_s
     return ScaledTotal(total_s, margin_s, epoch_s, sigma_s, math.fsum(firsts), spearman_rho(trials), len(steady))
 

@@ -231,7 +231,7 @@ def _stall(result: Any) -> tuple[int, bool] | None:
     By externally studentised residuals with Bonferroni's bound (Cook and Weisberg, Residuals and Influence in
     Regression, 1982, §2.2.2). In a block of two both are of one size: it is the slower one that something has held up.
     """
-    left = 1.0 - result.get_influence().hat_matrix_diag
+    left = np.maximum(0.0, 1.0 - result.get_influence().hat_matrix_diag)
     free = left > 1e-9  # a trial that the model can only repeat has no residual
     freedom = result.df_resid - 1
     if freedom < _LEAST_STALL_FREEDOM or not free.any():

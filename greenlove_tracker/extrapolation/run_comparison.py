@@ -142,7 +142,6 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
             *_stall_notes((time, energy), runs),
             *([_OF_PROCESS] if of_process == {True} and memory.ratios else []),
             *_differences(kept),
-            *_beside_each_other(runs),
         ),
         is_of_runs=True,
     )
@@ -382,19 +381,6 @@ def _by_group(groups: Sequence[_Group], text_of: Callable[[Run], str]) -> str:
     return "; ".join(
         f"{group.name}: {', '.join(sorted({text_of(run) or 'not known' for run in group.runs}))}" for group in groups
     )
-
-
-def _beside_each_other(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a note where runs overlapped on one machine, which slows each of them."""
-    ends_s: dict[str, float] = {}
-    for run in runs:
-        host, start_s = run.text("host"), _started_s(run)
-        if not host or start_s is None:
-            continue
-        if start_s < ends_s.get(host, -math.inf):
-            yield f"Some runs ran at the same time on {host}, and may have slowed each other"
-            return
-        ends_s[host] = max(ends_s.get(host, -math.inf), start_s + run.summary.duration_s)
 
 
 def _method(run: Run) -> str:

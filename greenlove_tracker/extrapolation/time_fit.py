@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from greenlove_tracker.forecasting import FITS, Estimate, Forecast, PhaseForecast, Position, TimeFit, TrainingPlan
-from greenlove_tracker.phases import pauses_between, spans
+from greenlove_tracker.phases import spans
 
 _MOST_TIMES = 1e6  # the planned length: what would fit beyond is not worth a word
 
@@ -98,28 +98,20 @@ def _rounded(length: int, least: int) -> int:
 
 def _reached(position: Position, parts: Sequence[PhaseForecast], share: float) -> int:
     """Return the units that are done when a share of the time that is left has passed, those before included."""
-    done, total = math.floor(position.done_units), math.ceil(position.total_units)
-    left_s = _nominal_s(parts, total) - _nominal_s(parts, position.done_units)
-    if left_s <= 0:  # all units are alike
-        return math.floor(position.done_units + share * (position.total_units - position.done_units) + 1e-9)
-    by_s = _nominal_s(parts, position.done_units) + share * left_s
-    fits, misses = done, total + 1
-    while misses - fits > 1:
-        middle = (fits + misses) // 2
-        fits, misses = (middle, misses) if _nominal_s(parts, middle) <= by_s else (fits, middle)
-    return fits
+    reached = position.done_units
+    pieces = [(position.total_units - reached, 1.0)]  # units that are left of each phase, and their time: all alike
+    if parts:
+        ends = [(begin, end) for begin, end in spans([part.phase for part in parts]) if end > reached]
+        pieces = [
+            (end - max(begin, reached), _with_evaluations_s(part) * (end - max(begin, reached)) / (end - begin))
+            for (begin, end), part in zip(ends, parts[-len(ends) :], strict=True)
+        ]
+    left_s = share * math.fsum(seconds for _, seconds in pieces)
+    for units, seconds in pieces:
+        reached += units * (min(1.0, left_s / seconds) if seconds > 0 else 1.0)
+        left_s = max(0.0, left_s - seconds)
+    return math.floor(reached + 1e-9)
 
 
-def _nominal_s(parts: Sequence[PhaseForecast], units: float) -> float:
-    """Return the time of the first ``units`` of a plan in phases, with the evaluations that fall among them."""
-    phases, seconds = [part.phase for part in parts], 0.0
-    for (begin, end), part in zip(spans(phases), parts, strict=True):
-        until = min(units, end)
-        if until <= begin:
-            break
-        seconds += part.duration_s.point * (until - begin) / (end - begin)
-        if part.eval_s is not None:
-            is_whole = until == end
-            n_evaluations = part.n_evaluations if is_whole else pauses_between(phases, begin, until, "eval")
-            seconds += part.eval_s.point * n_evaluations
-    return seconds
+def _with_evaluations_s(part: PhaseForecast) -> float:
+    return part.duration_s.point + (part.eval_s.point * part.n_evaluations if part.eval_s is not None else 0.0)
