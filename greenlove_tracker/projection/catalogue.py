@@ -34,10 +34,10 @@ _A_PART = re.compile(r"\bMIG\b|\bGRID\b|\bvGPU\b|-\d+-?\d*[ABCQ]$", re.IGNORECAS
 def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
     """Return the GPU that ``name`` means: as a driver prints it, a canonical name, or as people write it.
 
-    Names of the table go first, compared exactly: ``NVIDIA`` or ``AMD`` in front, hyphens and spaces make no
-    difference. Nor does the case of a name typed in one case only; else it does, since NVML prints "RTX 2080 SUPER" for
-    a desktop card and "RTX 2080 Super" for a laptop. Then words are: ``RTX3090``, ``h100 sxm``. Of several
-    without a memory, such as of ``V100``, it is the common one, and a warning says so.
+    Names of the table go first, compared exactly, since NVML prints "RTX 2080 SUPER" for a desktop card and "RTX 2080
+    Super" for a laptop; only ``NVIDIA`` or ``AMD`` in front, hyphens and spaces make no difference. Then words are:
+    ``RTX3090``, ``h100 sxm``. Of several without a memory, such as of ``V100``, it is the common one, and a warning
+    says so.
 
     Args:
         name: of one GPU.
@@ -178,19 +178,8 @@ def _by_key() -> dict[str, tuple[GpuSpec, ...]]:
     return {key: tuple(found) for key, found in index.items()}
 
 
-@cache
-def _by_folded_key() -> dict[str, tuple[GpuSpec, ...]]:
-    return {key.casefold(): found for key, found in _by_key().items()}
-
-
 def _exactly(name: str) -> tuple[GpuSpec, ...]:
-    return _by_key().get(_key(name)) or _typed_in_one_case(name)
-
-
-def _typed_in_one_case(name: str) -> tuple[GpuSpec, ...]:
-    if name not in (name.lower(), name.upper()):
-        return ()
-    return _by_folded_key().get(_key(name).casefold(), ())
+    return _by_key().get(_key(name), ())
 
 
 def software_notes(local_vendor: str, target_vendor: str) -> tuple[str, ...]:
@@ -221,8 +210,8 @@ def _unknown(name: str) -> str:
 
 def nearest_names(name: str, n: int = 4) -> tuple[str, ...]:
     """Return canonical names that hold all the words of ``name``, or else look like it: to suggest, never to use."""
+    names = {_key(gpu).casefold(): gpu for gpu in gpus()}
     folded = _key(name).casefold()
-    words = set(folded.split())
-    holding = [gpu.name for gpu in gpus().values() if words and words <= set(_key(gpu.name).casefold().split())]
-    near = holding or difflib.get_close_matches(folded, _by_folded_key(), n=n, cutoff=0.6)
-    return tuple(dict.fromkeys(name if holding else _by_folded_key()[name][0].name for name in near))[:n]
+    holding = [key for key in names if folded and set(folded.split()) <= set(key.split())]
+    near = holding or difflib.get_close_matches(folded, names, n=n, cutoff=0.6)
+    return tuple(names[key] for key in near)[:n]

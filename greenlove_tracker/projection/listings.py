@@ -125,8 +125,7 @@ def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Listing]:
     best: dict[tuple[str, str, str], Listing] = {}
     for offer in offers:
         gpu = recognise(offer.gpu, offer.memory_gb)
-        if problem := _implausible(gpu, offer):
-            raise UsageError(problem)
+        _check_plausible(gpu, offer)
         listing = Listing(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus))
         key = (offer.provider, gpu.name, offer.access)
         if key not in best or _price_order(listing) < _price_order(best[key]):
@@ -134,14 +133,19 @@ def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Listing]:
     return list(best.values())
 
 
-def _implausible(gpu: GpuSpec, offer: Offer) -> str:
-    """Return why a price cannot be meant of such a GPU: probably it is in another unit; empty where it can."""
+def _check_plausible(gpu: GpuSpec, offer: Offer) -> None:
+    """Refuse a price that cannot be meant of such a GPU: probably it is in another unit.
+
+    Raises:
+        UsageError: for one.
+    """
     memory_gb, price = gpu.memory_gb or offer.memory_gb, offer.usd_per_gpu_hour
     least, most = _PLAUSIBLE_USD_PER_GB_HOUR
-    if memory_gb is None or price is None or least <= price / memory_gb <= most:
-        return ""
-    instead = "in cents, or of a whole instance" if price > most * memory_gb else "by the minute, or of a part of one"
-    return f"{offer.row}: {price:.3g} USD an hour is implausible for one {gpu.name}: is it {instead}?"
+    if memory_gb is not None and price is not None and not least <= price / memory_gb <= most:
+        instead = (
+            "in cents, or of a whole instance" if price > most * memory_gb else "by the minute, or of a part of one"
+        )
+        raise UsageError(f"{offer.row}: {price:.3g} USD an hour is implausible for one {gpu.name}: is it {instead}?")
 
 
 def _price_order(listing: Listing) -> tuple[int, int, float]:

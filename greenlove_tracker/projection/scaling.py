@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 
-from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.uncertain import Deviations, Uncertain
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.reading import rows
@@ -100,8 +100,6 @@ def scaling_gain(
         UsageError: for any other interconnect, class or efficiency.
     """
     check_efficiency_of_eight(efficiency_of_eight)
-    if min(n_from, n_to) < 1:
-        raise ValueError(f"no numbers of GPUs: {n_from}, {n_to}")
     link = _link_inside(interconnect)
     of_class = "" if workload is None else workload_named(workload)
     between = scalings()[BETWEEN_NODES, of_class]
@@ -151,11 +149,7 @@ def interconnect_of(gpu: GpuSpec, n_gpus: int) -> str:
 
 @cache
 def scalings() -> dict[tuple[str, str], Scaling]:
-    """Return the table: by interconnect ("" where it is not known) and class of workload ("" likewise).
-
-    Raises:
-        GreenloveError: where a row is there twice, or an error is not positive.
-    """
+    """Return the table: by interconnect ("" where it is not known) and class of workload ("" likewise)."""
     found: dict[tuple[str, str], Scaling] = {}
     for row in rows(TABLE):
         key = row["interconnect"], row["workload"]
@@ -163,8 +157,6 @@ def scalings() -> dict[tuple[str, str], Scaling]:
             float(row[name])
             for name in ("exponent", "exponent_below", "exponent_above", "number_below", "number_above")
         )
-        if key in found or not (exponent > 0 and min(errors) > 0):
-            raise GreenloveError(f"{TABLE}: {' '.join(key)} is there twice, or its errors are not positive")
         found[key] = Scaling(exponent, (errors[0], errors[1]), (errors[2], errors[3]))
     return found
 

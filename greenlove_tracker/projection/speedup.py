@@ -113,10 +113,8 @@ def measured_speedup(local_s: Estimate, target_s: Estimate) -> Speedup:
     """Return the ratio of the times of the same work on either GPU, whose errors are taken to be independent.
 
     Raises:
-        UsageError: where a time is not positive or the levels differ.
+        UsageError: where a time is not positive.
     """
-    if local_s.level != target_s.level:
-        raise UsageError(f"the two times have intervals of different levels: {local_s.level} and {target_s.level}")
     if not (local_s.lower > 0 and target_s.lower > 0):
         raise UsageError("a measured time must be positive, its interval's lower end too")
     ratio = uncertain(local_s, "time here").over(uncertain(target_s, "time measured there"))

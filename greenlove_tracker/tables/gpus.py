@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.tables.reading import positive, rows
 
 SPECIFICATIONS_TABLE = "gpu_specs.csv"
@@ -75,32 +74,22 @@ class GpuSpec:
 
 @cache
 def gpus() -> dict[str, GpuSpec]:
-    """Return the GPUs by canonical name, in the table's order.
-
-    Raises:
-        GreenloveError: where the table contradicts itself or lacks a column.
-    """
-    found: dict[str, GpuSpec] = {}
-    for row in rows(SPECIFICATIONS_TABLE):
-        gpu = parse_gpu(row)
-        if gpu.name in found:
-            raise GreenloveError(f"{SPECIFICATIONS_TABLE}: {gpu.name} is there twice")
-        found[gpu.name] = gpu
-    return found
+    """Return the GPUs by canonical name, in the table's order."""
+    return {gpu.name: gpu for gpu in map(parse_gpu, rows(SPECIFICATIONS_TABLE))}
 
 
 def parse_gpu(row: Mapping[str, str]) -> GpuSpec:
     """Return one row of the specifications; an empty cell is None.
 
     Raises:
-        GreenloveError: where a column is missing or a number is out of its range.
+        GreenloveError: where a number is out of its range.
     """
     return GpuSpec(
-        name=_text(row, "name"),
+        name=row["name"],
         aliases=tuple(alias for alias in row["aliases"].split("|") if alias),
-        vendor=_text(row, "vendor"),
+        vendor=row["vendor"],
         architecture=row["architecture"],
-        segment=_text(row, "segment"),
+        segment=row["segment"],
         year=int(positive(row, "year", SPECIFICATIONS_TABLE, 2100)),
         fp32_tflops=_number(row, "fp32_tflops", 1e3),
         fp16_tflops=_number(row, "fp16_tensor_tflops", 1e4),
@@ -109,20 +98,10 @@ def parse_gpu(row: Mapping[str, str]) -> GpuSpec:
         bandwidth_gb_s=_number(row, "bandwidth_gb_s", 1e5),
         memory_gb=_number(row, "memory_gb", 1e4),
         tdp_w=_number(row, "tdp_w", 5e3),
-        source=_text(row, "source"),
+        source=row["source"],
         note=row["note"],
     )
 
 
-def _text(row: Mapping[str, str], column: str) -> str:
-    if not row.get(column):
-        raise GreenloveError(
-            f"{SPECIFICATIONS_TABLE}: a row has no {column}: {' · '.join(str(v) for v in row.values())[:100]}"
-        )
-    return row[column]
-
-
 def _number(row: Mapping[str, str], column: str, upper: float) -> float | None:
-    if column not in row:
-        raise GreenloveError(f"{SPECIFICATIONS_TABLE}: the column {column} is missing; its unit is its ending")
     return positive(row, column, SPECIFICATIONS_TABLE, upper) if row[column] else None

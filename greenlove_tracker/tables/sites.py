@@ -40,7 +40,6 @@ class CloudSite:
     provider: str
     region: str
     location: str
-    country_iso3: str
     intensity: Intensity
     market_gco2e_per_kwh: float | None
     market_claim: str
@@ -94,7 +93,6 @@ def _site(row: dict[str, str]) -> CloudSite:
         provider=row["provider"],
         region=row["region"],
         location=row["location"],
-        country_iso3=row["country_iso3"],
         intensity=_intensity(row, where),
         market_gco2e_per_kwh=market,
         market_claim=row["market_claim"],
