@@ -26,12 +26,8 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTra
 _IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
 _FROM_TORCHAO = "Float8Linear"
 _FSDP = "torch.distributed.fsdp"  # which casts what layers compute in, behind their backs
-_GRAPH_LIBRARIES = ("torch_geometric", "dgl")
 _ATTENTION = re.compile(r"attention|attn", re.IGNORECASE)
-_SPEECH = re.compile(r"whisper|wav2vec|hubert|speech|conformer|transducer|rnnt|audio")
-_MOST_SPEECH_CONVOLUTIONS = 4  # in front of a recurrent layer, on spectrograms; more read text in images
 _LEAST_VOCABULARY = 1000  # of an embedding that is of tokens, not of positions or categories
-_SHARE_OF_EMBEDDINGS = 0.9  # of all parameters, above which a model looks users and items up
 # What models of Hugging Face's say that they take (main_input_name).
 _WORKLOAD_OF_INPUT = {
     "input_ids": "language",
@@ -201,8 +197,6 @@ def _device(module: nn.Module) -> torch.device:
 def workload_of(model: nn.Module) -> Seen:
     """Return the class of workload that a model's layers tell of; empty where they leave it open."""
     parts = list(model.modules())
-    if any(type(part).__module__.partition(".")[0] in _GRAPH_LIBRARIES for part in parts):
-        return Seen("graph", "layers of a graph library")
     images = [part for part in parts if isinstance(part, _IMAGE_CONVOLUTIONS)]
     embeddings = [part for part in parts if isinstance(part, nn.Embedding)]
     named = next((name for part in parts if (name := getattr(part, "main_input_name", None)) is not None), "")
@@ -210,66 +204,25 @@ def workload_of(model: nn.Module) -> Seen:
     # input_ids is also what a model says that says nothing: images beside them make it one of both.
     if stated and (stated != "language" or (embeddings and not images)):
         return Seen(stated, f"{named} as its input")
-    spoken = next((found for part in parts if (found := _SPEECH.search(type(part).__name__.lower()))), None)
-    if spoken is not None:
-        return Seen("speech", f"layers named {spoken[0]}")
-    n_attention = _n_attention(model)
-    if n_attention:
-        return _with_attention(parts, images, embeddings, n_attention)
-    recurrent = [part for part in parts if isinstance(part, nn.RNNBase)]
-    if recurrent:
-        return _with_recurrence(parts, images, embeddings, recurrent)
+    n_attention, n_recurrent = _n_attention(model), sum(isinstance(part, nn.RNNBase) for part in parts)
+    n_bags = sum(isinstance(part, nn.EmbeddingBag) for part in parts)
+    if images and (n_recurrent or _has_tokens(parts, embeddings)):
+        return Seen()  # text in images, or of both
     if images:
         return Seen("vision", plural(len(images), "image convolution"))
-    return _recommendation(model, parts, embeddings)
-
-
-def _with_attention(
-    parts: Sequence[nn.Module], images: Sequence[nn.Module], embeddings: Sequence[nn.Embedding], n_attention: int
-) -> Seen:
-    attention = f"attention in {plural(n_attention, 'layer')}"
-    has_tokens = _has_tokens(parts, embeddings)
-    if images:  # with tokens too it is one of both
-        first = images[0]
-        is_patch = min(first.kernel_size) >= 4 and first.kernel_size == first.stride
-        how = "on patches of images" if is_patch else f"and {plural(len(images), 'image convolution')}"
-        return Seen() if has_tokens else Seen("vision", f"{attention} {how}")
-    return Seen("language", attention) if has_tokens else Seen()
-
-
-def _with_recurrence(
-    parts: Sequence[nn.Module],
-    images: Sequence[nn.Module],
-    embeddings: Sequence[nn.Embedding],
-    recurrent: Sequence[nn.Module],
-) -> Seen:
-    layers = plural(len(recurrent), "recurrent layer")
-    if embeddings:
-        return Seen() if images else Seen("language", f"embeddings and {layers}")
-    convolutions = [part for part in parts if isinstance(part, _CONVOLUTIONS)]
-    on_spectrograms = len(images) <= _MOST_SPEECH_CONVOLUTIONS and all(c.in_channels == 1 for c in images[:1])
-    if convolutions and on_spectrograms and parts.index(convolutions[0]) < parts.index(recurrent[0]):
-        return Seen("speech", f"{plural(len(convolutions), 'convolution')} before {layers}")
-    return Seen()
-
-
-def _recommendation(model: nn.Module, parts: Sequence[nn.Module], embeddings: Sequence[nn.Embedding]) -> Seen:
-    bags = [part for part in parts if isinstance(part, nn.EmbeddingBag)]
-    looked_up = sum(p.numel() for part in (*bags, *embeddings) for p in part.parameters(recurse=False))
-    share = looked_up / max(1, sum(p.numel() for p in model.parameters()))
-    has_convolutions = any(isinstance(part, _CONVOLUTIONS) for part in parts)
-    if bags:
-        return Seen("recommendation", plural(len(bags), "embedding bag"))
-    if len(embeddings) > 1 and share > _SHARE_OF_EMBEDDINGS and not has_convolutions:
-        return Seen("recommendation", f"embeddings, {share:.0%} of its parameters")
+    if n_bags:
+        return Seen("recommendation", plural(n_bags, "embedding bag"))
+    if n_attention and _has_tokens(parts, embeddings):
+        return Seen("language", f"embeddings and attention in {plural(n_attention, 'layer')}")
+    if n_recurrent and embeddings:
+        return Seen("language", f"embeddings and {plural(n_recurrent, 'recurrent layer')}")
     return Seen()
 
 
 def _has_tokens(parts: Iterable[nn.Module], embeddings: Sequence[nn.Embedding]) -> bool:
-    """Return True with an embedding of tokens: a large one, one beside positions, or one of as many as an output."""
+    """Return True with an embedding of tokens: a large one, or one of as many as an output."""
     outputs = {part.out_features for part in parts if isinstance(part, nn.Linear)}
-    sizes = [embedding.num_embeddings for embedding in embeddings]
-    return len(sizes) > 1 or any(size >= _LEAST_VOCABULARY or size in outputs for size in sizes)
+    return any(e.num_embeddings >= _LEAST_VOCABULARY or e.num_embeddings in outputs for e in embeddings)
 
 
 def _n_attention(model: nn.Module) -> int:
