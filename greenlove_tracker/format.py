@@ -22,6 +22,7 @@ _SECONDS_TOLD_S = 600  # the seconds of a longer time may be left out
 _MOST_TOLD = 0.99  # of a probability: the tails of a forecast beyond it are an assumption
 
 _ENERGY_STEPS = ((1e-6, "GWh"), (1e-3, "MWh"), (1, "kWh"), (1e3, "Wh"), (1e6, "mWh"), (1e9, "µWh"))
+_POWER_STEPS = ((1e-6, "MW"), (1e-3, "kW"), (1, "W"), (1e3, "mW"))
 _MASS_STEPS = ((1e-6, "kt"), (1e-3, "t"), (1, "kg"), (1e3, "g"), (1e6, "mg"))
 
 Text = Callable[[float | None], str]  # one of the functions below
@@ -67,7 +68,7 @@ def mass(value_kgco2e: float | None) -> str:
 
 def power(value_w: float | None) -> str:
     """Write a power in W, from mW to MW."""
-    return _scaled(value_w, ((1e-6, "MW"), (1e-3, "kW"), (1, "W"), (1e3, "mW")))
+    return _scaled(value_w, _POWER_STEPS)
 
 
 def memory(value_bytes: float | None) -> str:
@@ -317,11 +318,6 @@ def shortened(text: str, width: int) -> str:
     return f"{flat[:head]}…{flat[len(flat) - (width - head - 1) :]}"
 
 
-_ENERGY = {"GWh": 1e-6, "MWh": 1e-3, "kWh": 1.0, "Wh": 1e3, "mWh": 1e6, "µWh": 1e9}
-_MASS = {"kt": 1e-6, "t": 1e-3, "kg": 1.0, "g": 1e3, "mg": 1e6}
-_POWER = {"MW": 1e-6, "kW": 1e-3, "W": 1.0, "mW": 1e3}
-
-
 @dataclass(frozen=True, slots=True)
 class Scale:
     """A unit and the number of decimals that its reference was printed with."""
@@ -341,24 +337,24 @@ class Scale:
         return significant(scaled, 1) if scaled and not float(text.replace(",", "")) else text
 
 
-def _scale(formatter: Callable[[float], str], table: dict[str, float], reference: float) -> Scale:
+def _scale(formatter: Callable[[float], str], steps: tuple[tuple[float, str], ...], reference: float) -> Scale:
     number, _, unit = formatter(reference).rpartition(" ")
-    return Scale(unit, table[unit], len(number.partition(".")[2]))
+    return Scale(unit, next(float(factor) for factor, name in steps if name == unit), len(number.partition(".")[2]))
 
 
 def energy_scale(reference_kwh: float) -> Scale:
     """Return the unit for energies beside this one."""
-    return _scale(energy, _ENERGY, reference_kwh)
+    return _scale(energy, _ENERGY_STEPS, reference_kwh)
 
 
 def mass_scale(reference_kgco2e: float) -> Scale:
     """Return the unit for masses beside this one."""
-    return _scale(mass, _MASS, reference_kgco2e)
+    return _scale(mass, _MASS_STEPS, reference_kgco2e)
 
 
 def power_scale(reference_w: float) -> Scale:
     """Return the unit for powers beside this one."""
-    return _scale(power, _POWER, reference_w)
+    return _scale(power, _POWER_STEPS, reference_w)
 
 
 def time_scale(reference_s: float) -> Scale:

@@ -41,7 +41,7 @@ from greenlove_tracker.units import GRAMS_PER_KG
 
 # An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
 _ONE_TIMING = 0.3
-_BAND_POINTS, _SEED = 25, 0
+_SEED = 0
 _SURE_OF_WORK = 0.05  # relative deviation of a phase, below which its cost is not worth a warning
 
 
@@ -451,43 +451,6 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     plan, gpu_count = plan or explored_plan(run), run.summary.gpu_count
     node_factor = run.terms.node_factor(run.summary.energy)
     return forecast_exploration(exploration_of(run), plan, run.terms, gpu_count=gpu_count, node_factor=node_factor)
-
-
-def fitted_band(
-    trials: Sequence[Trial],
-    plan: TrainingPlan,
-    level: float = forecasting.LEVEL,
-    *,
-    method: str = "wls",
-    batches: Sequence[int] = (),
-) -> tuple[tuple[float, Estimate], ...]:
-    """Return the fitted time of an epoch with its confidence interval, at each size.
-
-    Args:
-        trials: of two sizes or more.
-        plan: of the training that they were timed for.
-        level: of the intervals.
-        method: ``wls`` or ``power``.
-        batches: the sizes; default evenly apart, from the smallest that the fit goes through to the largest.
-
-    Returns:
-        (samples of an epoch, its mean time), without sizes that are smaller than any that the fit goes through;
-        nothing for a single size, for trials that are fitted by tokens, whose samples do not lie on a line, or for
-        another method.
-    """
-    observations = observe(trials, plan)
-    if observations.n_sizes < 2 or observations.goes_by_tokens or method not in ("wls", "power"):
-        return ()
-    is_power = method == "power"
-    smallest = power_law.smallest_fitted(observations) if is_power else float(observations.m.min())
-    m = np.array(batches, dtype=float) if batches else np.linspace(smallest, observations.m.max(), _BAND_POINTS)
-    m = m[m >= smallest]
-    if is_power:
-        means = power_law.fitted_means(observations, m, level)
-    else:
-        line = fit_line(observations.m, observations.mean_s, observations.mean_variance)
-        means = [estimate_about(line.mean(float(x)), level, "s", Kind.CONFIDENCE) for x in m]
-    return tuple((float(x) * trials[0].batch_size, mean_s) for x, mean_s in zip(m, means, strict=True))
 
 
 _DRAWS = 50_000  # their 95% interval's ends are good to about 1% of its width

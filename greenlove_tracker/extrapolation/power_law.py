@@ -13,7 +13,6 @@ from scipy import stats
 
 from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.draws import Array
 from greenlove_tracker.extrapolation.preprocess import Observations
 from greenlove_tracker.forecasting import Estimate, ForecastWarning, Kind, TrainingPlan, WarningCode
 
@@ -59,7 +58,7 @@ def power_law(observations: Observations, plan: TrainingPlan, level: float) -> P
     Raises:
         UsageError: with fewer sizes, or where the trials contradict each other beyond any number.
     """
-    fit, _ = _fitted(observations)
+    fit = _fitted(observations)
     m = observations.epoch_of(plan)
     beyond = math.log(m / float(observations.m.max()))
     predicted = fit.get_prediction(np.array([[1.0, math.log(m)]]))
@@ -85,7 +84,7 @@ def power_law(observations: Observations, plan: TrainingPlan, level: float) -> P
     )
 
 
-def _fitted(observations: Observations) -> tuple[Any, float]:
+def _fitted(observations: Observations) -> Any:
     """Fit the law to the logarithms, and return statsmodels' result and the smallest size that was used.
 
     Raises:
@@ -97,31 +96,7 @@ def _fitted(observations: Observations) -> tuple[Any, float]:
     is_used = m >= m.max() / _RANGE
     if len(np.unique(m[is_used])) < forecasting.LEAST_SIZES:
         is_used[:] = True
-    result = sm.OLS(np.log(mean_s[is_used]), sm.add_constant(np.log(m[is_used]))).fit()
-    return result, float(m[is_used].min())
-
-
-def smallest_fitted(observations: Observations) -> float:
-    """Return the smallest size, in batches, that the law is fitted to."""
-    return _fitted(observations)[1]
-
-
-def fitted_means(observations: Observations, m: Array, level: float) -> list[Estimate]:
-    """Return the law's mean time of an epoch of each size, with its confidence interval.
-
-    Args:
-        observations: trials of three sizes or more.
-        m: batches of an epoch; shape (n,).
-        level: of the intervals.
-    """
-    fit, _ = _fitted(observations)
-    predicted = fit.get_prediction(np.column_stack([np.ones_like(m), np.log(m)]))
-    ends = np.exp(predicted.conf_int(alpha=1 - level))
-    points = np.exp(predicted.predicted_mean)
-    return [
-        Estimate(float(point), float(low), float(high), level, "s", Kind.CONFIDENCE)
-        for point, (low, high) in zip(points, ends, strict=True)
-    ]
+    return sm.OLS(np.log(mean_s[is_used]), sm.add_constant(np.log(m[is_used]))).fit()
 
 
 def power_warnings(law: PowerLaw, observations: Observations, plan: TrainingPlan) -> Iterator[ForecastWarning]:
