@@ -325,8 +325,8 @@ def _without_short_gaps(values: Array) -> Array:
 def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) -> IntensityForecast:
     """Return the forecast of the hours from ``now`` on, from what lies before it.
 
-    Where a forecast was issued for all of these hours it is taken: with the errors that it made before, where these are
-    known, else with those of the regression, which are hardly smaller.
+    Where a forecast was issued for all of these hours it is taken, with the errors of the regression, which are hardly
+    larger than its own.
 
     Args:
         history: what was measured from ``now`` on is not looked at.
@@ -345,9 +345,6 @@ def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) ->
             f"the carbon intensity is known for {n_known} hours before {now:%Y-%m-%d %H:%M %Z}: "
             f"a forecast needs {LEAST_KNOWN_H} or more"
         )
-    issued = _as_issued(known, first_hour, ahead)
-    if issued is not None:
-        return issued
     values = known.values
     behind = first_hour - known.first_hour - len(values)  # hours without a row, up to now
     values = np.concatenate([values, np.full(behind, np.nan)])
@@ -380,27 +377,3 @@ def _issued_for(known: HourlyIntensity, first_hour: int, ahead: int) -> Array | 
     begin = first_hour - known.first_hour
     expected = known.issued[begin : begin + ahead]
     return expected if len(expected) == ahead and np.isfinite(expected).all() else None
-
-
-def _as_issued(known: HourlyIntensity, first_hour: int, ahead: int) -> IntensityForecast | None:
-    """Return a forecast that somebody issued, where it covers all hours and its errors are known for three days."""
-    expected = _issued_for(known, first_hour, ahead)
-    if expected is None or known.issued is None:
-        return None
-    n = len(known.values)
-    past_expected = known.issued[:n]
-    scored = np.isfinite(past_expected) & np.isfinite(known.values[: len(past_expected)])
-    if scored.sum() < LEAST_KNOWN_H + ahead:
-        return None
-    rows = np.arange(len(past_expected) - ahead + 1)
-    paths = sliding_window_view(past_expected, ahead)
-    rows = rows[np.isfinite(paths).all(axis=1)]
-    return IntensityForecast(
-        first_hour,
-        expected,
-        known.first_hour + rows,
-        paths[rows],
-        sliding_window_view(known.values, ahead)[rows],
-        0.5 ** ((n - rows) / 24 / _RECENT_HALF_LIFE_D),
-        "forecast as issued",
-    )

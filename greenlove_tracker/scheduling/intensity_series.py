@@ -194,7 +194,10 @@ def _series(
         problem = "; ".join([*failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
         return replace(basis, problem=problem), None
     provider = next(p for p in source.providers if p.name == first.provider)
-    expected = [p for p in _expected(provider, source.place, now, ahead_h, reach) if p.scope == first.scope]
+    try:
+        expected = [p for p in provider.forecast(source.place, ahead_h + 1) if p.scope == first.scope]
+    except IntensityUnavailable:  # many have none; then the regression alone forecasts, and ``basis`` says so
+        expected = []
     hourly = HourlyIntensity.of(_by_hour(past), _by_hour(expected))
     basis = _dated(basis, hourly, now)
     newest = max(point.end_utc for point in past)
@@ -208,18 +211,6 @@ def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> Int
     newest = time_of(past.first_hour + int(known[-1]) + 1) if known.size else None
     age_s = None if newest is None else (now - newest).total_seconds()
     return replace(basis, n_hours=int(known.size), newest_utc=newest, age_s=age_s)
-
-
-def _expected(
-    provider: IntensityProvider, place: GridPlace, now: datetime, ahead_h: int, reach: timedelta
-) -> Sequence[IntensityPoint]:
-    """Return what a source expects; of a file what it expected before too, by which its errors are known."""
-    try:
-        if isinstance(provider, CsvIntensity):
-            return provider.issued(now - reach, now + timedelta(hours=ahead_h + 1))
-        return provider.forecast(place, ahead_h + 1)
-    except IntensityUnavailable:  # many have none; then the regression alone forecasts, and ``basis`` says so
-        return ()
 
 
 def _by_hour(points: Iterable[IntensityPoint]) -> Iterator[tuple[datetime, float]]:

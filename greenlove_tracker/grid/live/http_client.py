@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,8 @@ _ONCE_MORE = (408, 500, 502, 503, 504)
 _PASSING = (*_ONCE_MORE, 425, 429)
 _STATUS_WORDS = {401: ", the token is refused", 403: ", not allowed", 404: ", not found", 429: ", too many requests"}
 _OTHER_SHAPE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>[\w.-]+|\[[0-9a-f:]+\])(:\d{1,5})?(/[^\s?#@]*)?", re.ASCII)
 _HEADERS = {"Accept": "application/json", "User-Agent": "greenlove_tracker"}
 
 
@@ -239,13 +241,8 @@ def check_address(url: str, has_secrets: bool = False) -> None:
     Raises:
         UsageError: for such an address.
     """
-    try:
-        parts = urlsplit(url)
-        is_one = parts.scheme in ("http", "https") and parts.hostname and not (parts.username or parts.query)
-        _ = parts.port
-    except ValueError:
-        is_one = False
-    if not is_one:
+    parts = _ADDRESS.fullmatch(url)
+    if parts is None:
         raise UsageError("that is no address of a service: https://host/path, without a user or a query")
-    if has_secrets and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise UsageError(f"no token is sent to {parts.hostname} unencrypted: give its address with https://")
+    if has_secrets and parts["scheme"] == "http" and parts["host"] not in _LOOPBACK:
+        raise UsageError(f"no token is sent to {parts['host']} unencrypted: give its address with https://")

@@ -34,9 +34,6 @@ class IntensityUnavailable(GreenloveError):  # noqa: N818  # that a service has 
         self.provider = provider
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[IntensityUnavailable], tuple[str, str]]:
-        return type(self), (self.provider, self.reason)
-
 
 class Scope(StrEnum):
     """The emissions that an intensity counts."""
@@ -88,11 +85,6 @@ class IntensityPoint:
     def __post_init__(self) -> None:
         if not is_plausible(self.gco2e_per_kwh):
             raise ValueError(f"no carbon intensity in gCO2e/kWh: {self.gco2e_per_kwh!r}")
-        for name in ("start_utc", "end_utc", "known_utc"):
-            if getattr(self, name).utcoffset() != timedelta(0):
-                raise ValueError(f"{name} must be an aware time in UTC, not {getattr(self, name)!r}")
-        if not self.start_utc < self.end_utc:
-            raise ValueError(f"the stretch of time is empty: {self.start_utc} to {self.end_utc}")
 
     @property
     def basis(self) -> str:

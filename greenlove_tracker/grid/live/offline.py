@@ -86,19 +86,15 @@ class CsvIntensity:
         return newest(self.name, self._points, self._now())
 
     def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
-        """Return what the file expects from now on; its own later rows are not known yet."""
-        now = self._now()
-        return self.issued(now, now + timedelta(hours=hours))
-
-    def issued(self, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
-        """Return what the file expects of a stretch of time, that which is over too: how far it erred tells its errors.
+        """Return what the file expects from now on; its own later rows are not known yet.
 
         Raises:
             IntensityUnavailable: where it expects nothing of that time.
         """
         if self._expected is None:
             raise IntensityUnavailable(self.name, f"{self._path.name} has no column {FORECAST_COLUMN}")
-        return within(self.name, self._expected, *checked_range(since, until))
+        now = self._now()
+        return within(self.name, self._expected, now, now + timedelta(hours=hours))
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the rows that are over."""

@@ -11,9 +11,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from greenlove_tracker.grid.live.fuel_mix import intensities
 from greenlove_tracker.grid.live.http_client import Answer, HttpClient, RequestFailed, check_address
@@ -37,14 +36,7 @@ _HALF_HOUR, _HOUR, _DAY = timedelta(minutes=30), timedelta(hours=1), timedelta(d
 _SETTLED_AGE_S = 86400.0  # for how long an answer on a past day stands
 
 
-class Question(Enum):
-    """The time that a service is asked for."""
-
-    NOW = "now"
-    FORECAST = "forecast"
-    HISTORY = "history"
-
-
+Question = Literal["latest", "forecast", "history"]  # the time that a service is asked for
 Slot = tuple[float, float, float, str]  # start and end in seconds since the Unix epoch, gCO2e/kWh, kind
 
 
@@ -94,18 +86,18 @@ class Service(ABC):
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the intensity in force, or the newest that is known."""
         now = self.client.now()
-        return newest(self.name, self._asked(place, Question.NOW, now, now), now)
+        return newest(self.name, self._asked(place, "latest", now, now), now)
 
     def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
         """Return what is expected from now on."""
         now = self.client.now()
         until = now + timedelta(hours=hours)
-        return within(self.name, self._asked(place, Question.FORECAST, now, until), now, until)
+        return within(self.name, self._asked(place, "forecast", now, until), now, until)
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return what was measured."""
         since, until = checked_range(since, until)
-        points = self._asked(place, Question.HISTORY, since, until)
+        points = self._asked(place, "history", since, until)
         return within(self.name, [point for point in points if point.kind != PointKind.FORECAST], since, until)
 
     def _get(self, path: str, *parameters: tuple[str, str], until: datetime, **options: Any) -> Answer:
@@ -157,9 +149,9 @@ class Neso(Service):
 
     def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
         start = floor_time(since, _HALF_HOUR)
-        if what is Question.NOW:
+        if what == "latest":
             return self._half_hours("intensity", until)
-        if what is Question.FORECAST:
+        if what == "forecast":
             return self._half_hours(f"intensity/{start:%Y-%m-%dT%H:%MZ}/fw48h", until)
         until = floor_time(min(until, self.client.now()), _HALF_HOUR) + _HALF_HOUR
         points: list[IntensityPoint] = []
@@ -228,7 +220,7 @@ class Eia(Service):
         return "eia" in place.codes
 
     def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
-        if what is Question.FORECAST:
+        if what == "forecast":
             raise IntensityUnavailable(self.name, "it publishes no forecast of generation by fuel")
         zone = place.codes["eia"]
 
@@ -246,7 +238,7 @@ class Eia(Service):
             return [int(response["total"]), rows]
 
         start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
-        if what is Question.NOW:
+        if what == "latest":
             start -= _DAY
         parameters = [
             ("frequency", "hourly"),
@@ -309,7 +301,7 @@ class EnergyCharts(Service):
 
     def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
         start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
-        if what is Question.NOW:
+        if what == "latest":
             start -= 6 * _HOUR
         zone = alpha2(place.iso3)
         span = ("start", f"{start:%Y-%m-%dT%H:%MZ}"), ("end", f"{end:%Y-%m-%dT%H:%MZ}")
@@ -357,15 +349,15 @@ class ElectricityMaps(Service):
         def parse(found: Any) -> list[Any]:
             if found["zone"] != zone:
                 raise ValueError(f"of another zone: {found['zone']!r}")
-            rows = [found] if what is Question.NOW else found.get(what.value) or found["data"]
-            said = {row.get("emissionFactorType") for row in rows} - {None} or {found.get("emissionFactorType")}
-            return [said.pop() if len(said) == 1 else None, _maps_slots(rows, what is Question.FORECAST)]
+            rows = [found] if what == "latest" else found.get(what) or found["data"]
+            said = [row.get("emissionFactorType") for row in (found, *rows[:1])]
+            return [next(filter(None, said), ""), _maps_slots(rows, what == "forecast")]
 
         horizon_h = next((h for h in self._HORIZONS_H if h >= hours), self._HORIZONS_H[-1])
         answer = self._get(
-            f"v3/carbon-intensity/{'latest' if what is Question.NOW else what.value}",
+            f"v3/carbon-intensity/{what}",
             ("zone", zone),
-            *([("horizonHours", str(horizon_h))] if what is Question.FORECAST else []),
+            *([("horizonHours", str(horizon_h))] if what == "forecast" else []),
             ("shouldUseFallbackCallerLookup", "false"),  # else an unknown zone is that of the caller's own address
             until=self.client.now(),
             parse=parse,
