@@ -270,17 +270,9 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
             raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
         energy = "" if kwh is None else f", {fmt.energy(kwh)}"
         return _PlannedRun(hours, kwh, f"{fmt.significant(hours)} h{energy}, as given")
-    from greenlove_tracker.projection.comparison import forecast_of, latest_run
+    from greenlove_tracker.scheduling.run_start import logged_length
 
-    try:
-        run = latest_run(log_dir or settings.log_dir)
-    except UsageError as error:
-        if log_dir is not None:
-            raise
-        raise UsageError(f"{error}; without a log give --hours, and --kwh") from error
-    if run is None:
-        raise UsageError(f"{log_dir or settings.log_dir} holds no run to go by: give --hours, and --kwh")
-    forecast, basis = forecast_of(run)
+    run, forecast, basis = logged_length(log_dir or settings.log_dir)
     energy_kwh: Estimate | None = forecast.energy_kwh
     energy = fmt.energy(kwh) if kwh is not None else fmt.energy(energy_kwh.point if energy_kwh else None)
     about = f"{run.title(40)}: {_duration_text(forecast.duration_s)}, {energy}, {basis}"

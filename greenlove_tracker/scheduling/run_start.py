@@ -19,6 +19,7 @@ from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, Wai
 
 if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Forecast
+    from greenlove_tracker.logs.run import Run
     from greenlove_tracker.scheduling.advice import StartAdvice
 
 Planned = tuple["StartAdvice", IntensityAnswer | None]
@@ -216,13 +217,23 @@ def _duration(settings: Settings) -> tuple[Forecast | float, str]:
     """
     if settings.max_hours is not None:
         return settings.max_hours, f"{fmt.significant(settings.max_hours)} h, as --hours says"
+    run, forecast, basis = logged_length(settings.log_dir)
+    return forecast, f"{run.title(40)}: {fmt.duration(forecast.duration_s.point)}, {basis}"
+
+
+def logged_length(log_dir: str) -> tuple[Run, Forecast, str]:
+    """Return the last run of a log directory, how long one like it takes, and the basis of that in words.
+
+    Raises:
+        UsageError: where there is none to go by.
+    """
     from greenlove_tracker.projection.comparison import forecast_of, latest_run
 
     try:
-        run = latest_run(settings.log_dir)
+        run = latest_run(log_dir)
     except UsageError as error:
-        raise UsageError(f"{error}; say with --hours how long it takes") from error
+        raise UsageError(f"{error}; without a log give --hours, how long it takes") from error
     if run is None:
-        raise UsageError(f"{settings.log_dir} holds no run to go by: say with --hours how long it takes")
+        raise UsageError(f"{log_dir} holds no run to go by: give --hours, how long it takes")
     forecast, basis = forecast_of(run)
-    return forecast, f"{run.title(40)}: {fmt.duration(forecast.duration_s.point)}, {basis}"
+    return run, forecast, basis

@@ -15,7 +15,7 @@ from greenlove_tracker.grid.live.offline import mock_gco2e_per_kwh
 from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart, best_of
-from greenlove_tracker.scheduling.wait_loop import LONGEST_SLEEP_S, Wait, WaitReason
+from greenlove_tracker.scheduling.wait_loop import Wait, WaitReason
 from greenlove_tracker.scheduling.windows import best_start
 
 LATEST = NOW + timedelta(hours=14)
@@ -151,21 +151,6 @@ def test_where_the_table_stands_in_what_a_service_said_last_is_known():
     machine.utc += HOUR_S
     assert source.now().point.kind == PointKind.TABLE
     assert next_start(NOW, before).point == before.point and before.point.kind == PointKind.MEASURED
-
-
-@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
-def test_the_best_start_goes_by_the_clock_that_was_put_right(by_s):
-    machine, start = FakeMachine(), NOW + timedelta(hours=6)
-    machine.at(2 * HOUR_S, machine.set_clock(by_s))
-    held(machine, lambda now: advice(start, now))
-    assert 0 <= machine.utc - start.timestamp() <= 1
-
-
-def test_suspended_past_the_best_start_it_begins_within_a_minute_of_waking():
-    machine = FakeMachine()
-    machine.at(2 * HOUR_S, machine.suspend(20 * HOUR_S))
-    result, _ = held(machine, lambda now: advice(max(now, NOW + timedelta(hours=6)), now))
-    assert machine.woken_s[0] <= result.waited_s <= machine.woken_s[0] + LONGEST_SLEEP_S
 
 
 def test_with_the_forecast_itself_the_night_is_waited_for():
