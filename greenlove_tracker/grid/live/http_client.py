@@ -12,9 +12,10 @@ import json
 import math
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,25 +132,20 @@ class HttpClient:
     ) -> Any:
         """Ask on a thread: the library bounds neither the look-up of a name nor an answer that comes byte by byte."""
         host, timeout_s = urlsplit(url).hostname, self.connect_s + self.timeout_s
-        answers: list[tuple[int, str] | RequestFailed] = []
-        is_done = threading.Event()
+        sent: Future[tuple[int, str]] = Future()
 
         def work() -> None:
             try:
-                answers.append(self._sent(url, query, headers, has_secrets))
+                sent.set_result(self._sent(url, query, headers, has_secrets))
             except RequestFailed as failure:
-                answers.append(failure)
-            finally:
-                is_done.set()
+                sent.set_exception(failure)
 
         if (no_thread := start_thread("greenlove-http", work)) is not None:
             raise RequestFailed(f"{host} cannot be asked: {no_thread}")
-        is_done.wait(timeout_s)
-        if not answers:
-            raise RequestFailed(f"{host} did not answer within {timeout_s:g} s")
-        if isinstance(answers[0], RequestFailed):
-            raise answers[0]
-        status, text = answers[0]
+        try:
+            status, text = sent.result(timeout_s)
+        except FutureTimeoutError:
+            raise RequestFailed(f"{host} did not answer within {timeout_s:g} s") from None
         if status != 200:
             raise RequestFailed(f"HTTP {status}{_STATUS_WORDS.get(status, '')} from {host}", status in _PASSING)
         try:
@@ -192,7 +188,7 @@ class HttpClient:
             raise RequestFailed(f"{host} did not answer within {self.connect_s:g} s") from None
         except requests.exceptions.Timeout:
             raise RequestFailed(f"{host} did not answer within {self.timeout_s:g} s") from None
-        except (OSError, ValueError):  # RequestException is an OSError; ValueError: a redirect to what is no address
+        except Exception:  # whatever it is, it may hold the address
             raise RequestFailed(f"{host} cannot be reached, or the connection broke") from None
 
     def _age_s(self, known_utc: datetime) -> float:
