@@ -171,10 +171,12 @@ class LoopDetector:
                 self._pause()
             return new
 
+    # The next two are in every batch. What only counts is no call of its own: it costs a third.
+
     def batch(self, handed: LoaderPass, n_samples: int | None) -> None:
         """Note that a batch of so many samples was handed out."""
-        with self._call as is_heard:
-            if not is_heard:
+        with self._call.lock:
+            if self._call.depth:
                 return
             handed.batches += 1
             handed.untold_batches += 1
@@ -183,11 +185,8 @@ class LoopDetector:
             self._latest, self._is_marked = handed, False
             if handed is self._leader:
                 self._window.clear()
-                if self._is_paused:
-                    self._resume()
-                if self._may_end:
-                    self._may_end = False
-                    self._log.act_on_overruns()
+                if self._is_paused or self._may_end:
+                    self._go_on()
 
     def step_begins(self, optimizer: object, args: object = None, kwargs: object = None) -> None:
         """``step()`` of an optimizer was called, with these arguments."""
@@ -195,10 +194,18 @@ class LoopDetector:
 
     def step_ended(self, optimizer: object) -> None:
         """``step()`` of an optimizer has returned; that of one around another, or of its own, is no step more."""
-        with self._call as is_heard:
-            if is_heard and self._is_stepping:
-                self._is_stepping = False
-                self._hear_step(optimizer)
+        with self._call.lock:
+            if self._call.depth or not self._is_stepping:
+                return
+            self._is_stepping = False
+            leader = self._leader
+            is_next = leader is not None and leader is self._latest and not leader.is_over and not self._gone
+            if is_next:
+                self._count_step(optimizer)
+                if self._clock() < self._tell_at_s:
+                    return
+            with self._call:
+                self._hear_step(optimizer, is_counted=is_next)
 
     def end(self, ended: LoaderPass) -> None:
         """Note that the loader has no more batches."""
@@ -226,25 +233,34 @@ class LoopDetector:
 
     # -- whose step it is ----------------------------------------------------------------------------------------
 
-    def _hear_step(self, optimizer: object) -> None:
-        leader = self._leader
-        if leader is None or leader is not self._latest or leader.is_over:
-            if self._log.is_elsewhere:
-                return
-            self._attribute(optimizer)
-            leader = self._leader
+    def _go_on(self) -> None:
+        with self._call:
+            self._resume()
+            if self._may_end:
+                self._may_end = False
+                self._log.act_on_overruns()
+
+    def _count_step(self, optimizer: object) -> None:
+        window = self._window
+        most = max(window.values()) if window else 0
+        steps = window[id(optimizer)] = window.get(id(optimizer), 0) + 1
         self._n_all_steps += 1
-        most = max(self._window.values(), default=0)
-        steps = self._window[id(optimizer)] = self._window.get(id(optimizer), 0) + 1
         if steps > most:
             self._steps += 1
-            if leader is not None:
-                leader.note_step()
-        if leader is not None and leader.is_over:
+            if self._leader is not None:
+                self._leader.note_step()
+
+    def _hear_step(self, optimizer: object, *, is_counted: bool) -> None:
+        if self._log.is_elsewhere:
+            return
+        if not is_counted:
+            self._attribute(optimizer)
+            self._count_step(optimizer)
+        if self._leader is not None and self._leader.is_over:
             self._missing_steps -= 1
             if self._missing_steps <= 0:
                 self._end_epoch()
-        elif self._clock() >= self._tell_at_s and not self._log.is_elsewhere:
+        elif self._clock() >= self._tell_at_s:
             self._tell_at_s = self._clock() + _COUNTED_EACH_S
             self._tell()
             self._may_end = True
@@ -387,15 +403,19 @@ class _OneAtATime:
 
     Args:
         before: called before each one that is heard.
+
+    Attributes:
+        lock: held in a call.
+        depth: calls that are under way, one within the other.
     """
 
     def __init__(self, before: Callable[[], None]) -> None:
-        self._before, self._lock, self._depth = before, threading.RLock(), 0
+        self._before, self.lock, self.depth = before, threading.RLock(), 0
 
     def __enter__(self) -> bool:
-        self._lock.acquire()
-        self._depth += 1
-        if self._depth > 1:
+        self.lock.acquire()
+        self.depth += 1
+        if self.depth > 1:
             return False
         try:
             self._before()
@@ -405,17 +425,17 @@ class _OneAtATime:
         return True
 
     def __exit__(self, *error: object) -> None:
-        self._depth -= 1
-        self._lock.release()
+        self.depth -= 1
+        self.lock.release()
 
     def try_at_once(self) -> None:
         """Do what is done before a call, unless one is under way."""
-        if self._lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             try:
                 with self:
                     pass
             finally:
-                self._lock.release()
+                self.lock.release()
 
 
 def _added(a: int | None, b: int | None) -> int | None:
