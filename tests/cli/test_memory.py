@@ -81,7 +81,7 @@ def test_what_is_too_large_or_unknown_is_said_and_never_zero():
     rows = [row("baseline", 60.0), row("half+as-much", 21.0), row("huge", 900.0), row("amp-bf16", None, "not here")]
     text = terminal.render(memory_document(rows, "train.py:task"))
     assert "80 GB or more: " in text and "A100" in text and "32 GB or more: " in text
-    assert "none: more than any GPU in the table holds, of which the largest has 288 GB" in text
+    assert "none: more than any GPU in the table holds" in text
     assert "amp-bf16: not here." in text and max(map(len, text.splitlines())) <= 100
     baseline, half, huge, unknown = memory_record(rows, "")["rows"]
     assert "A100 SXM4 80GB" in baseline["fits_on"] and "L40S" in baseline["too_large_for"]
