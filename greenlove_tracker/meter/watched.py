@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -13,33 +14,6 @@ from greenlove_tracker.meter.base import Meter, MeterInfo
 from greenlove_tracker.records import Energy, sum_energies
 
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
-
-
-class _MeterCall:
-    """A call of the meter, which one thread makes and another waits for: a future, in a tenth of its time."""
-
-    __slots__ = ("_action", "_lock", "answer", "error", "is_answered")
-
-    def __init__(self, action: Callable[[], Any]) -> None:
-        self._action = action
-        self.answer: Any = None
-        self.error: BaseException | None = None
-        self.is_answered = False
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def make(self) -> None:
-        """Make it, whatever it raises: sys.exit() of a foreign library too, on a thread that is ours."""
-        try:
-            self.answer = self._action()
-        except BaseException as error:
-            self.error = error
-        self.is_answered = True
-        self._lock.release()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Return True once it is answered; -1: however long that takes."""
-        return self.is_answered or self._lock.acquire(timeout=timeout_s)
 
 
 class WatchedMeter:
@@ -57,8 +31,8 @@ class WatchedMeter:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self.resolution_s = meter.resolution_s
-        self._asked: SimpleQueue[_MeterCall | None] = SimpleQueue()  # None ends the thread
-        self._open: _MeterCall | None = None  # the call whose answer was not taken yet
+        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()  # None ends the thread
+        self._open: Future[Any] | None = None  # the call whose answer was not taken yet
         self._hangs = self._is_stopped = False
         self._left_behind: list[Energy] = []  # readings whose answers a handler of the training's kept us from taking
 
@@ -107,33 +81,39 @@ class WatchedMeter:
                 self._asked.put(None)
 
     def _ask(self, action: Callable[[], Any], *, may_take_long: bool = False) -> Any:
-        call = _MeterCall(action)
+        call = Future[Any]()
         if self._open is not None:
             late, has_hung = self._open, self._hangs
             try:
                 self._wait(late, 0.0 if has_hung else TIMEOUT_S)
             except MeterError:
                 if self._is_stopped:
-                    self._asked.put(call)
+                    self._asked.put((call, action))
                 raise
-            if not has_hung and isinstance(late.answer, Energy):
-                self._left_behind.append(late.answer)
-        self._asked.put(call)
+            if not has_hung and late.exception() is None and isinstance(late.result(), Energy):
+                self._left_behind.append(late.result())
+        self._asked.put((call, action))
         self._open, self._hangs = call, False
-        self._wait(call, -1 if may_take_long else TIMEOUT_S)
-        if call.error is not None:
-            raise (
-                call.error if isinstance(call.error, Exception) else MeterError(f"the meter ended with {call.error!r}")
-            )
-        return call.answer
+        error = self._wait(call, None if may_take_long else TIMEOUT_S)
+        if error is not None:
+            raise error if isinstance(error, Exception) else MeterError(f"the meter ended with {error!r}")
+        return call.result()
 
-    def _wait(self, call: _MeterCall, timeout_s: float) -> None:
-        if not call.wait(timeout_s):
+    def _wait(self, call: Future[Any], timeout_s: float | None) -> BaseException | None:
+        """Return what the call raised."""
+        try:
+            error = call.exception(timeout_s)
+        except TimeoutError:
             self._hangs = True
-            raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s")
+            raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s") from None
         self._open = None
+        return error
 
     def _work(self) -> None:
-        while (call := self._asked.get()) is not None:
-            call.make()
-            del call  # while it waits, it holds nothing
+        while (asked := self._asked.get()) is not None:
+            call, action = asked
+            try:
+                call.set_result(action())
+            except BaseException as error:  # sys.exit() of a foreign library too, on a thread that is ours
+                call.set_exception(error)
+            del asked, call, action  # while it waits, it holds nothing

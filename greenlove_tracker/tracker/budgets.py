@@ -64,16 +64,11 @@ class BudgetMonitor(RunPart):
             return
         self._check(is_over=True)
         used = state.consumption(recorder.metered_kwh)
-        reason = "nothing was metered"
         for quantity in (q for q in state.limits if used[q] is None):
-            if quantity == "cost_usd" and not state.has_price:
-                reason = "no price is known, of electricity or of the machine"
-            elif quantity == "cost_usd" and recorder.metered_kwh is not None:
-                reason = "the price is one of a GPU-hour, and no GPU was found"
             name, text = fmt.QUANTITIES[quantity]
-            limit = text(state.limits[quantity])
-            message = f"{name} is unknown, so the limit of {limit} could not be checked: {reason}"
-            state.warn_once.warn(f"unchecked {quantity}", message)
+            lacking = "no price is known, or nothing" if quantity == "cost_usd" else "nothing"
+            message = f"the limit of {text(state.limits[quantity])} could not be checked: {lacking} was metered"
+            state.warn_once.warn(f"unchecked {quantity}", f"{name} is unknown, so {message}")
 
     def _check(self, *, is_over: bool = False) -> None:
         state = self._state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import sys
 import threading
@@ -26,8 +25,6 @@ from greenlove_tracker.stopping import ExpectedStop, StoppingRule
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.progress_log import ProgressLog
 from greenlove_tracker.tracker.state import Plan
-
-_log = logging.getLogger("greenlove_tracker")
 
 _MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this,
 _MOST_REST_S = 5.0  # and rests no longer than this: budgets stand on forecasts

@@ -121,12 +121,9 @@ class MeterStarter(RunPart):
             self._gpus_may_change = False
         elif info != self._info:
             fields = {f.name: replace(f, value="") for f in self._info.fields} | {f.name: f for f in info.fields}
-            doubts = [fields["gpu_doubt"].value] if "gpu_doubt" in fields else []
-            if has_cuda_started:
-                doubts.append("CUDA_VISIBLE_DEVICES changed about when CUDA started: CUDA may use the GPUs of before")
-            if recorder.metered_kwh:
-                doubts.append(f"CUDA_VISIBLE_DEVICES changed after {elapsed_s:.0f} s: before, other GPUs were counted")
-            fields["gpu_doubt"] = Field("gpu_doubt", "; ".join(filter(None, doubts)))
+            if recorder.metered_kwh or has_cuda_started:
+                doubt = f"CUDA_VISIBLE_DEVICES changed after {elapsed_s:.0f} s: GPUs of before may be counted or used"
+                fields["gpu_doubt"] = Field("gpu_doubt", doubt)
             self._info = info
             self._count_gpus(info)
             self._writer.write_fields(list(fields.values()))
@@ -141,13 +138,6 @@ class MeterStarter(RunPart):
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False where it is not in time, or cannot be."""
         return self._is_settled.wait(timeout_s) and not self._has_failed
-
-    @property
-    def why_no_energy(self) -> str:
-        """The reason why nothing has been read so far."""
-        if self._has_failed:
-            return "the meter could not start"
-        return "nothing was metered" if self._is_settled.is_set() else "the run ended before the meter was up"
 
     def ended(self, ending: RunEnded) -> None:
         """Stop the meter, now or as soon as it has come up."""

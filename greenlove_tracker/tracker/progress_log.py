@@ -185,14 +185,10 @@ class ProgressLog:
     Args:
         is_resumed: tells whether an earlier run did a part of the training, and maybe of the first epoch here: it is
             no measure of the others.
-
-    Attributes:
-        steps_of_first_epoch: once it has ended; None before, and where none were counted.
     """
 
     def __init__(self, is_resumed: Callable[[], bool] = lambda: False) -> None:
         self._is_resumed = is_resumed
-        self.steps_of_first_epoch: int | None = None
         self._epochs: list[Block] = []  # those that were followed by another, so that the gap behind them is known
         self._n_epochs = 0  # all that are done
         self._last: _EpochTimes | None = None  # done, and not followed yet
@@ -208,11 +204,6 @@ class ProgressLog:
         self._last_step: StepMark | None = None  # at the end of the last block
         self._epoch_steps = _EpochSteps()
         self._parts: list[tuple[Block, ...]] = []  # of each of the first epochs; empty where its steps do not tell
-
-    @property
-    def epochs_done(self) -> int:
-        """Epochs that ran to their end."""
-        return self._n_epochs
 
     @property
     def _may_be_part(self) -> bool:
@@ -262,8 +253,6 @@ class ProgressLog:
     def _end_epoch(self, epoch: _EpochTimes) -> None:
         self._last, self._open, self._settled_s = epoch, None, self._rows_s
         epoch.ended_s = self._rows_s
-        if self._n_epochs == 0:
-            self.steps_of_first_epoch = epoch.counts.steps
         if self._n_epochs < _EPOCHS_IN_PARTS:
             self._parts.append(self._epoch_steps.end_epoch(epoch))
         self._n_epochs += 1

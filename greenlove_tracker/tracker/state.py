@@ -179,11 +179,6 @@ class RunState:
         self.is_finished = self.is_training_over = True
 
     @property
-    def has_price(self) -> bool:
-        """True where electricity or the machine has one."""
-        return self.factors.electricity_price is not None or self.factors.price_usd_per_gpu_hour is not None
-
-    @property
     def length_option(self) -> str:
         """What takes the number of epochs."""
         return "Tracker(epochs=…)" if self.has_tracker else "greenlove run --epochs N"

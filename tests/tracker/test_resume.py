@@ -75,7 +75,7 @@ def test_the_rest_of_a_training_in_steps(clock, tmp_path):
 def test_where_nothing_is_left_nothing_is_forecast_and_nothing_breaks(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=30, first_epoch=30) as tracker:
         assert tracker.forecast is None
-    assert "no epochs, 30 done before" in end_screen(last_run(tmp_path), exit_code=0)
+    assert "no epochs, 30 before" in end_screen(last_run(tmp_path), exit_code=0)
 
 
 def test_more_epochs_than_planned_are_said_by_their_numbers(clock, tmp_path, caplog):
