@@ -157,7 +157,7 @@ class RunForecaster(RunPart):
 
     def _load(self) -> None:
         """Load what forecasts need, before the first one is due; the rows that it slows down are flagged."""
-        if _is_live_loaded():
+        if _LIVE in sys.modules:
             return
         with self._state.lock:
             self._recorder.begin_loading()
@@ -290,7 +290,7 @@ class RunForecaster(RunPart):
             why = f"{rule.metric} comes more than once an epoch: any epoch"
         done = plan.first_epoch + snapshot.epochs_done
         known = [] if why else [values[epoch] for epoch in sorted(values)]
-        stop = _stop_module().expected_stop(known, rule, whole, least_epochs=done)
+        stop = import_module(_STOP).expected_stop(known, rule, whole, least_epochs=done)
         stop = replace(stop, basis=why or stop.basis)
         own = stop_within(stop, plan.epochs, after=plan.first_epoch)
         self._stop = made_from, own
@@ -308,23 +308,14 @@ class RunForecaster(RunPart):
         )
 
 
-_loading = threading.Lock()
 _LIVE = "greenlove_tracker.extrapolation.live"
-
-
-def _is_live_loaded() -> bool:
-    return _LIVE in sys.modules and not _loading.locked()
-
-
-def _stop_module() -> ModuleType:
-    return sys.modules["greenlove_tracker.extrapolation.expected_stop"]  # which live loads
+_STOP = "greenlove_tracker.extrapolation.expected_stop"  # which live loads
 
 
 def _load_live() -> ModuleType:
-    if _is_live_loaded():
-        return sys.modules[_LIVE]
-    with _loading, forks_wait:
+    if _LIVE not in sys.modules:
         warnings.filterwarnings("ignore", module="statsmodels")  # nothing that the training's user could mend
+    with forks_wait:
         return import_module(_LIVE)
 
 

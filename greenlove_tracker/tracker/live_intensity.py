@@ -69,7 +69,7 @@ class LiveIntensity:
         self._source = source
         self._clock, self._on_fallback = clock, on_fallback
         self._table = table
-        self._figure = _Figure(table.value, self._table_source("no answer yet"))
+        self._figure = self._of_table("no answer yet")
         self._asked_utc_s = self._due_utc_s = -math.inf
         self._is_closed = threading.Event()
 
@@ -78,7 +78,7 @@ class LiveIntensity:
         if not in_background:
             self.tick()
         elif (error := start_thread("greenlove-intensity", self._work)) is not None:
-            self._fall_back(f"there is no thread to be had: {error}", self._clock.utc_s())
+            self._take(self._of_table(f"there is no thread to be had: {error}"), self._clock.utc_s())
 
     def close(self) -> None:
         """Ask no more; an answer that is being waited for is left to itself, and nothing waits for it."""
@@ -91,10 +91,12 @@ class LiveIntensity:
             return
         self._asked_utc_s, self._due_utc_s = now_s, now_s + ASK_EVERY_S
         try:
-            self._take(self._source.now(), self._clock.utc_s())
+            figure = _figure_of(self._source.now(), self._clock.utc_s())
         except Exception as error:  # of a network, of a provider of the user's own: the training goes on
-            self._fall_back(getattr(error, "reason", "") or str(error) or repr(error), self._clock.utc_s())
-        now_s, end_s = self._clock.utc_s(), self._figure.end_utc_s
+            figure = self._of_table(getattr(error, "reason", "") or str(error) or repr(error))
+        now_s = self._clock.utc_s()
+        self._take(figure, now_s)
+        end_s = self._figure.end_utc_s
         if now_s < end_s:
             self._due_utc_s = min(self._due_utc_s, max(end_s, now_s + _LEAST_WAIT_S))
 
@@ -103,34 +105,19 @@ class LiveIntensity:
             self.tick()
             self._is_closed.wait(min(_LONGEST_SLEEP_S, max(_LEAST_WAIT_S, self._due_utc_s - self._clock.utc_s())))
 
-    def _take(self, answer: IntensityAnswer, now_s: float) -> None:
-        point = answer.point
-        start_s, end_s = point.start_utc.timestamp(), point.end_utc.timestamp()
-        source = _source_of(answer, now_s)
-        if source.is_fallback:
-            self._warn(source, point.gco2e_per_kwh)
-            if self._holds(now_s):
+    def _take(self, figure: _Figure, now_s: float) -> None:
+        """Take a figure; one that was not asked for only once the stretch of time of the last one is over."""
+        if figure.source.is_fallback:
+            self._on_fallback(
+                f"the carbon intensity that was asked for is not known ({figure.source.reason}): until it is, "
+                f"{figure.source.described} stands in with {figure.gco2e_per_kwh:.0f} gCO2e/kWh, and the rows say so"
+            )
+            if not self._figure.source.is_fallback and now_s < self._figure.end_utc_s:
                 return
-        self._figure = _Figure(point.gco2e_per_kwh, source, end_s if start_s <= now_s else now_s)
+        self._figure = figure
 
-    def _holds(self, now_s: float) -> bool:
-        """Return True where the last figure is what was asked for, and its stretch of time goes on."""
-        return not self._figure.source.is_fallback and now_s < self._figure.end_utc_s
-
-    def _fall_back(self, reason: str, now_s: float) -> None:
-        source = self._table_source(reason)
-        self._warn(source, self._table.value)
-        if not self._holds(now_s):
-            self._figure = _Figure(self._table.value, source)
-
-    def _table_source(self, reason: str) -> IntensitySource:
-        return IntensitySource(TABLE, coverage=self._table.coverage, reason=reason)
-
-    def _warn(self, source: IntensitySource, gco2e_per_kwh: float) -> None:
-        self._on_fallback(
-            f"the carbon intensity that was asked for is not known ({source.reason}): until it is, "
-            f"{source.described} stands in with {gco2e_per_kwh:.0f} gCO2e/kWh, and the rows say so"
-        )
+    def _of_table(self, reason: str) -> _Figure:
+        return _Figure(self._table.value, IntensitySource(TABLE, coverage=self._table.coverage, reason=reason))
 
     @property
     def order(self) -> str:
@@ -147,6 +134,12 @@ class LiveIntensity:
         """The value in force now, and its source as a cell of the log has it."""
         figure = self._figure
         return figure.gco2e_per_kwh, figure.source.text
+
+
+def _figure_of(answer: IntensityAnswer, now_s: float) -> _Figure:
+    point = answer.point
+    start_s, end_s = point.start_utc.timestamp(), point.end_utc.timestamp()
+    return _Figure(point.gco2e_per_kwh, _source_of(answer, now_s), end_s if start_s <= now_s else now_s)
 
 
 def _source_of(answer: IntensityAnswer, now_s: float) -> IntensitySource:

@@ -155,7 +155,7 @@ class Recorder:
     ) -> None:
         self._clock = clock
         self._emit = emit
-        self._before_reading = before_reading
+        self._wait_for_device = before_reading
         self._grams_per_kwh = grams_per_kwh
         self._rates = rates
         self._on_meter_failure = on_meter_failure
@@ -456,9 +456,6 @@ class Recorder:
             self._made = None  # an error of ours costs a row, and not those that follow
             raise
         self._made = None
-
-    def _wait_for_device(self) -> None:
-        self._before_reading()
 
     def _emit_epoch(
         self, kind: RowKind, more_flags: frozenset[str] = frozenset(), *, is_device_at_rest: bool = True

@@ -344,10 +344,10 @@ class Session:
         """Do what the background thread does each second, for who drives a run with a clock of their own."""
         self._worker.tick()
 
-    def forecast(self) -> Forecast | None:
-        """Return the latest forecast, made now where more has been done since."""
+    def forecast(self, *, is_last: bool = False) -> Forecast | None:
+        """Return the latest forecast, made now where more has been done since; where it is the last one, at once."""
         try:
-            self.run_parts.get(RunForecaster).latest()
+            self.run_parts.get(RunForecaster).latest(is_last=is_last)
         except Exception as error:  # asking must not end a training
             pass_on_from_handler(error)
             self.state.warn_once.internal_error("forecast", error)
@@ -481,11 +481,7 @@ class Session:
             return
         with self.tracked_call as recorder:
             recorder.finish()  # the time that forecasting takes is not the training's
-        try:
-            self.run_parts.get(RunForecaster).latest(is_last=True)
-        except Exception as error:  # the training goes on
-            pass_on_from_handler(error)
-            self.state.warn_once.internal_error("forecast", error)
+        self.forecast(is_last=True)
 
     def pause(self) -> None:
         """Interrupt the open epoch."""

@@ -362,7 +362,7 @@ def test_without_what_forecasts_need_there_are_none_and_one_warning(clock, tmp_p
     def broken():
         raise ImportError("scipy is not there")
 
-    monkeypatch.setattr(forecaster, "_is_live_loaded", lambda: False)
+    monkeypatch.setattr(forecaster, "_LIVE", "not.loaded")
     monkeypatch.setattr(forecaster, "_load_live", broken)
     with make_tracker(clock, tmp_path) as tracker:
         train(tracker, clock, 3)

@@ -205,7 +205,7 @@ def test_more_epochs_than_planned_are_said(clock, caplog, capsys):
         train(tracker, clock, epochs=2)
         assert "epoch 4/2 planned" in session().status_text()
     assert caplog.text.count("epoch 3 begins, and 2 were planned") == 1
-    assert "4 epochs, 2 planned" in " ".join(capsys.readouterr().err.split())
+    assert "4 of 2 epochs" in " ".join(capsys.readouterr().err.split())
 
 
 def broken(*_, **__):
@@ -569,8 +569,8 @@ def test_stopping_in_the_middle_of_a_call_waits_for_its_row(clock):
     tracker = make(clock)
     tracker.epoch_start()
     clock.pass_s(10.0)
-    synchronise = session().recorder._before_reading
-    session().recorder._before_reading = lambda: (tracker.stop(), synchronise())  # as a signal handler of the user's
+    synchronise = session().recorder._wait_for_device
+    session().recorder._wait_for_device = lambda: (tracker.stop(), synchronise())  # as a signal handler of the user's
     tracker.epoch_end()
     run = only_run()
     assert [r.kind for r in run.rows[0]] == ["epoch", "tail"]
