@@ -208,7 +208,7 @@ def test_a_training_that_is_done_is_only_closed(tmp_path, often, monkeypatch, st
     """As if it had been killed behind its last checkpoint, before its run was closed."""
     training = Training()
     with monkeypatch.context() as patch:
-        patch.setattr(full_training, "_remove", lambda directory: None)
+        patch.setattr(full_training.shutil, "rmtree", lambda directory, **_: None)
         whole = training.trained(tmp_path / "runs", stops_early(patience=1), checkpoint_dir=tmp_path / "saved")
     model, told = training.model, stops[:]
     stops.clear()
