@@ -154,7 +154,7 @@ def _outlook(
     warnings = list(_warnings(progress, are_ends_known))
     warnings += _work_warnings(replace(progress, phases=given), n_levels)
     warnings += pause_warnings(progress, pauses)
-    warnings += interval_warnings(interval)
+    warnings += interval_warnings(interval, "step" if progress.is_in_steps else "epoch")
     return total_s, tuple(parts), per_unit_s, warnings
 
 

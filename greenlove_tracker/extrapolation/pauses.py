@@ -157,25 +157,28 @@ def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
     Those that a loop counted into the time of an epoch become its pause. None, and the progress as it is, where the
     plan names evaluations, or nothing comes at one interval.
     """
-    closed = [block for block in progress.blocks if block.between_s is not None]
-    is_in_epochs = not progress.is_in_steps and all(block.units == 1 for block in closed)
-    if has_pauses(progress.phases) or not is_in_epochs or len(closed) < 2 * _FEWEST_USUAL:
+    if has_pauses(progress.phases):
         return progress, None
-    active_s = np.array([block.active_s for block in closed])
-    pause_s = np.array([block.paused_s + (block.between_s or 0.0) for block in closed])
+    positions = [position for position in _positions(progress) if position[2].between_s is not None]
+    if len(positions) < 2 * _FEWEST_USUAL:
+        return progress, None
+    begins, ends = (np.array(column) for column in zip(*(position[:2] for position in positions), strict=True))
+    units, active_s = ends - begins, np.array([block.active_s for *_, block in positions])
+    pause_s = np.array([block.paused_s + (block.between_s or 0.0) for *_, block in positions])
     least_s = _LEAST_EXCESS * float(np.median(active_s + pause_s))
-    before = round(progress.done_units) - len(progress.blocks)
-    interval = _interval(before, pause_s - float(np.quantile(pause_s, _FEW)), least_s)
+    over_s = active_s - _usual(active_s / units) * units
+    interval = _interval(begins, ends, pause_s - float(np.quantile(pause_s / units, _FEW)) * units, least_s)
     blocks = list(progress.blocks)
     if interval is None:
-        over_s = active_s - _usual(active_s)
-        interval = _interval(before, over_s, least_s)
+        interval = _interval(begins, ends, over_s, least_s)
         if interval is None or interval.every == 1:  # a level that changed
             return progress, None
         for i in interval.blocks:
             paused_s = blocks[i].paused_s + over_s[i]
             blocks[i] = replace(blocks[i], active_s=blocks[i].active_s - over_s[i], paused_s=paused_s)
-    plan = progress.phases or (Phase(epochs=int(progress.total_units)),)
+    length = int(progress.total_units)
+    whole = Phase(steps=length) if progress.is_in_steps else Phase(epochs=length)
+    plan = progress.phases or (whole,)
     phases = tuple(replace(phase, eval_every=interval.every, eval_from=interval.first) for phase in plan)
     return replace(progress, blocks=tuple(blocks), phases=phases), interval
 
@@ -187,20 +190,33 @@ def _usual(rates: Array) -> Array:
     return np.asarray(windows[np.clip(np.arange(len(rates)) - size // 2, 0, len(windows) - 1)])
 
 
-def _interval(before: int, excess_s: Array, least_s: float) -> Interval | None:
-    """Return the interval of the epochs that are longer than all others by far; None where they have none.
+def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> Interval | None:
+    """Return the interval of the blocks that are longer than all others by far; None where they have none.
 
-    Two may be equally far apart by chance, so they count only at whole intervals from the start, or one epoch behind.
+    The place in a block of many units is not known: of the intervals that put one into each of these blocks, and none
+    behind, that which does so from the most first units. Two may be equally far apart by chance, so they count only at
+    whole intervals from the start, or one unit behind.
     """
     longer = _longer(excess_s, least_s)
     if longer is None:
         return None
-    every, first = longer[1] - longer[0], before + longer[0] + 1
-    is_regular = set(np.diff(longer).tolist()) == {every} and len(excess_s) - 1 - longer[-1] < every
-    is_level = every == 1 and longer[0] < _FEWEST_BEFORE
-    if not is_regular or is_level or (len(longer) == 2 and first % every > 1):
+    n, begin, end = len(longer), begins[longer], ends[longer]
+    low, high = (begin[-1] - end[0]) / (n - 1), (end[-1] - begin[0]) / (n - 1)
+    every = np.arange(max(1, math.ceil(low)), max(1, math.floor(high)) + 1)
+    if not every.size:
         return None
-    return Interval(every, first, float(np.median(excess_s[longer])), tuple(longer))
+    before = np.arange(n)[:, None] * every
+    after = np.maximum((begin[:, None] - before).max(axis=0), ends[-1] - n * every)  # the first comes after these units
+    until = (end[:, None] - before).min(axis=0)
+    n_first = np.floor(until) - np.floor(after)
+    best = int(np.argmax(n_first))
+    chosen, first = int(every[best]), int(np.floor(after[best]) + (n_first[best] + 1) // 2)
+    off = float((end - begin).max()) - 1.0
+    if n_first[best] < 1 or chosen <= 3.0 * off or (chosen == 1 and longer[0] < _FEWEST_BEFORE):
+        return None
+    if n == 2 and 1.0 + off < first % chosen < chosen - off:
+        return None
+    return Interval(chosen, first, float(np.median(excess_s[longer])), tuple(longer))
 
 
 def _longer(excess_s: Array, least_s: float) -> list[int] | None:
@@ -215,13 +231,13 @@ def _longer(excess_s: Array, least_s: float) -> list[int] | None:
     return sorted(order[n_usual:].tolist()) if is_clear and longest <= alike * least else None
 
 
-def interval_warnings(interval: Interval | None) -> Iterator[ForecastWarning]:
+def interval_warnings(interval: Interval | None, unit: str) -> Iterator[ForecastWarning]:
     """Yield what is taken to come at the interval that a run shows, until it came often."""
     if interval is None or len(interval.blocks) >= _SURE:
         return
-    every = "epoch" if interval.every == 1 else f"{interval.every:,} epochs"
+    every = unit if interval.every == 1 else f"{interval.every:,} {unit}s"
     yield WarningCode.EVALUATION.warning(
-        f"every {every} from epoch {interval.first:,} on it took {duration(interval.extra_s)} more, "
+        f"every {every} from {unit} {interval.first:,} on it took {duration(interval.extra_s)} more, "
         f"{len(interval.blocks)} times so far: this is expected to go on",
         f"say so, Phase(…, eval_every={interval.every})",
     )
