@@ -73,7 +73,7 @@ def test_the_parts_of_a_span_add_up(days, hours, minutes, seconds):
 @given(st.one_of(st.floats(1e-6, 1), st.floats(1, 1e5), st.floats(1e5, 1e9)))
 def test_a_duration_as_it_is_written_can_be_typed_back(seconds):
     text = fmt.duration(seconds)
-    assert parse_span_s(text) == pytest.approx(seconds, rel=0.02)  # to its two units: days to the hour
+    assert parse_span_s(text) == pytest.approx(seconds, rel=0.021)  # to its two units: days to the hour
     assert fmt.duration(parse_span_s(text)) == text
 
 
