@@ -46,7 +46,7 @@ def test_json_and_csv_hold_the_bytes(task):
     (row,) = found["rows"]
     parts = ("parameters", "gradients", "optimizer", "activations")
     assert sum(row[f"{part}_bytes"] for part in parts) == row["peak_bytes"] > 0
-    assert row["method"] == "meta" and "L40S" in row["fits_on"] and row["too_large_for"] == []
+    assert row["method"] == "measured step" and "L40S" in row["fits_on"] and row["too_large_for"] == []
     (line,) = csv.DictReader(call(task, "--csv").stdout.splitlines())
     assert int(line["peak_bytes"]) == row["peak_bytes"] and line["reason"] == ""
 

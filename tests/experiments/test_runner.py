@@ -178,7 +178,7 @@ def test_a_limit_of_the_users_own_ends_one_training_and_not_the_experiment(tmp_p
 def test_a_variable_that_is_not_set_is_said_first(tmp_path):
     experiment = make_experiment(tmp_path)
     runs = tuple(replace(run, arguments=("--token", "${A_TOKEN_THAT_IS_NOT_SET}")) for run in experiment.runs)
-    with pytest.raises(UsageError, match="the environment variable A_TOKEN_THAT_IS_NOT_SET is not set"):
+    with pytest.raises(UsageError, match=r"environment variable \$\{A_TOKEN_THAT_IS_NOT_SET\} is not set"):
         run_experiment(replace(experiment, runs=runs))
 
 
