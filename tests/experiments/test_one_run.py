@@ -189,7 +189,7 @@ def test_a_task_that_fails_says_why(nursery, whole, tmp_path, by, reason, on_std
             {"run": {"arguments": ["${NOT_SET}"]}},
             1,
             "failed",
-            "the environment variable NOT_SET is",
+            "the environment variable ${NOT_SET} is",
         ),
     ],
 )

@@ -156,7 +156,7 @@ def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
     again = CliRunner().invoke(cli, ["explore", str(tmp_path), "--epochs", "300"])
     assert again.exit_code == 0 and "300 epochs" in again.output
     in_steps = CliRunner().invoke(cli, ["explore", str(tmp_path), "--steps", "2500"])
-    assert in_steps.exit_code == 0 and "2,500 steps" in in_steps.output and "25 × (" in in_steps.output
+    assert in_steps.exit_code == 0 and "2,500 steps" in in_steps.output
     both = CliRunner().invoke(cli, ["explore", str(tmp_path), "--steps", "2500", "--epochs", "3"])
     assert both.exit_code == 1 and "choose one" in both.output
     none = CliRunner().invoke(cli, ["explore", str(tmp_path / "nothing"), "--epochs", "3"])
@@ -303,5 +303,5 @@ def test_precision_and_workload_are_seen_and_no_hook_stays(tmp_path, capsys):
     model, *others = reading()
     explore(model, *others, tmp_path, train_step=step_in_bf16, budget_s=1.0, verbose=1, asks=False)
     run = read_logs(tmp_path).runs[0]
-    assert kind_of(run) == ["bf16", "autocast", "language", "attention in 2 layers"]
+    assert kind_of(run) == ["bf16", "autocast", "language", "embeddings and attention in 2 layers"]
     assert not any(part._forward_pre_hooks for part in model.modules())

@@ -102,11 +102,9 @@ def test_hostile_prices_are_data(tmp_path, hostile: str):
     text = " ".join(hostile.replace("\x00", "").encode(errors="ignore").decode().split())  # as a file can hold it
     with prices.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            ["gpu_name", "gpu_count", "gpu_memory", "price", "spot", "provider", "location", "instance_name"]
-        )
-        writer.writerow(["L40S", 1, 48, 0.9, "False", "acme", text, text])
-        writer.writerow([text, 1, 48, 0.9, "False", text, text, text])
+        writer.writerow(["gpu", "price", "unit", "provider", "regions", "note", "date_read"])
+        writer.writerow(["L40S", 0.9, "USD/GPU-hour", "acme", text, text, "2026-11-01"])
+        writer.writerow(["H100 SXM", 0.9, "USD/GPU-hour", text, text, text, "2026-11-01"])
     rows = projected(prices=prices)
     text = screen(rows)
     assert max(map(len, text.splitlines())) <= 100 and all(c.isprintable() or c == "\n" for c in text)
