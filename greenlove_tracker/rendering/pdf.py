@@ -300,6 +300,7 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
             found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
     room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
     if room_pt < 0:
+        least_pt = [min(least, most_pt) for least in least_pt]  # of a word that fits nowhere, no more
         return [width_pt * least / sum(least_pt) for least in least_pt]
     wanted_pt = [min(whole, most_pt) - least for whole, least in zip(whole_pt, least_pt, strict=True)]
     wanted_pt = [max(0.0, wanted) for wanted in wanted_pt]
