@@ -92,6 +92,7 @@ def exchange_codes(rank: int, codes: list[list[int]]) -> list[int]:
     return answers
 
 
+@pytest.mark.slow
 def test_ranks_learn_the_greatest_code_of_the_call_before(tmp_path: Path) -> None:
     codes = [[0, 0, 2, 0, 0, 0], [0, 1, 0, 0, 5, 6]]
     first, second = run_ranks(exchange_codes, 2, tmp_path, codes)

@@ -355,6 +355,7 @@ def test_what_a_summary_holds_is_what_its_fields_hold(writer, run_dir):
     assert lines[0] == "field,value,unit" and len(lines) == 1 + len(summary_fields(summary))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "written", ["../../elsewhere", "/etc", "", ".", "a run", "20261101T120000-aa/../../x", "\xff" * 99]
 )

@@ -116,6 +116,7 @@ def train_interrupted(clock, log_dir, call, n, error) -> bool:
     return not is_over
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("error", [PreemptionError, TimeoutError, KeyboardInterrupt])
 @pytest.mark.parametrize("call", ["epoch_end", "step", "stop"])
 def test_an_exception_of_a_handler_at_any_instant_of_a_call(clock, tmp_path, handled, caplog, call, error):

@@ -408,6 +408,7 @@ def test_a_meter_that_takes_its_time_holds_nothing_else_up(clock, monkeypatch):
         assert tracker.wait_ready(10)
 
 
+@pytest.mark.slow
 def test_where_no_thread_is_to_be_had_time_is_tracked(clock, monkeypatch, caplog):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
