@@ -18,7 +18,7 @@ def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]
     units = units_done(whole, steps_planned, stopped_after(run.fields)) if whole.status in GOOD_ENDINGS else None
     # of several nodes the first forecasts its own energy only, and a process knows nothing of others beside it
     knows_all = run.command_rows is None and whole.n_nodes == 1
-    if units is None or (quantity != "duration_s" and not knows_all):
+    if units is None or (quantity != "duration_s" and not knows_all) or not run.forecasts:  # whose rows are not read
         return ()
     rows = {rank: training_rows(of_rank) for rank, of_rank in run.rows.items() if rank not in run.joined}
     ending = Ending(whole.status, whole.exit_code, whole.ended_at)
