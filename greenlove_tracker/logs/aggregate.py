@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.continued_runs import Interruptions, all_interruptions, chain_start
+from greenlove_tracker.logs.continued_runs import chain_start
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.problems import Problem
@@ -142,11 +142,6 @@ class Aggregate:
         """The number of simulated runs that were chosen and do not count."""
         self.prepare()
         return self._n_left_out
-
-    @property
-    def interruptions(self) -> Interruptions | None:
-        """What interrupted trainings, for which their runs are read once more; None where none went on."""
-        return all_interruptions({row["run"]: row["path"] for row in self.total.rows}, self._continues)
 
     @property
     def _continues(self) -> Mapping[str, str]:

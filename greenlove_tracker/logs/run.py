@@ -374,8 +374,12 @@ class Run(RunFiles):
     @property
     def time_limit_s(self) -> float | None:
         """The time from its start in which the run had to be done; None where it had no limit."""
-        text = self.text("time_limit_s")
-        return self._unless_damaged("time_limit_s", lambda: schema.finite(text) if text else None)
+        return self.amount("time_limit_s")
+
+    def amount(self, name: str) -> float | None:
+        """Return the number in a field of ``run.csv``; None where there is none, or it is damaged."""
+        text = self.text(name)
+        return self._unless_damaged(name, lambda: schema.amount(text) if text else None)
 
     def _unless_damaged(self, name: str, read: Callable[[], Value | None]) -> Value | None:
         """Return what is read of fields; None, and a problem of that name, where it is not what they hold."""

@@ -382,8 +382,7 @@ def measured_in(log_dir: str) -> MeasuredTimes:
     every = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED and e.blocked_s is not None]
     # The training waits for all of an emergency's and of the final one: they tell of regular ones only without any.
     saved = [e for e in every if e.kind not in (CheckpointKind.EMERGENCY, CheckpointKind.FINAL)] or every
-    interrupted = training_interruptions(run)
-    restarts = [i.restart_s for i in (interrupted.interruptions if interrupted else ()) if i.restart_s is not None]
+    restarts = [one.restart_s for one in training_interruptions(run) if one.restart_s is not None]
     n = max(1, len(saved))
     return MeasuredTimes(
         checkpoint_s=math.fsum(event.blocked_s or 0.0 for event in saved) / n or None,

@@ -18,7 +18,6 @@ from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.checkpoint_report import lost_work_blocks
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import METHODS, NO_ERROR_OF, factor_table, share_of
 from greenlove_tracker.report.metric_report import shared_metric_blocks
@@ -58,7 +57,6 @@ def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: 
         *shared_metric_blocks(total.rows),
         *forecast_blocks(total.rows),
         *incomplete_blocks(aggregate),
-        *lost_work_blocks(aggregate.interruptions),
         *equivalent_blocks(total.emissions_kgco2e, countries.pop() if len(countries) == 1 else ""),
         *_method_blocks(aggregate, f"{_scope(aggregate, issued)} {directory_scope(aggregate)}"),
     )

@@ -7,10 +7,7 @@ from fakes import FakeClock, make_tracker, train
 from report.test_metric_report import section
 
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
-from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.rendering.document import Paragraph, Table
-from greenlove_tracker.report.checkpoint_report import lost_work_blocks
-from greenlove_tracker.report.directory_report import directory_document
 
 TITLE = "Checkpoints and restarts"
 
@@ -81,12 +78,4 @@ def test_the_report_says_what_was_lost_and_how_it_went_on(resumed):
     assert "! Not written: No space left on device." in text
     (table,) = [block for block in blocks if isinstance(block, Table)]
     (row,) = table.rows
-    assert (*row[1:4], *row[5:]) == ("step 37", "20.0 s", "2.00 Wh", "4.00 s", "1 min 40 s")
-
-
-def test_the_report_of_a_directory_says_what_was_lost(resumed):
-    logs = aggregate(resumed.parent)
-    heading, text, table, _ = lost_work_blocks(logs.interruptions)
-    assert heading in directory_document(logs).blocks
-    assert "1 interruption: 20.0 s of work lost (2.00 Wh)" in text.text
-    assert [row[2:4] for row in table.rows] == [("20.0 s", "2.00 Wh")]
+    assert (*row[1:4], *row[5:]) == ("step 37", "20.0 s", "2.00 Wh", "4.00 s")
