@@ -8,10 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +71,7 @@ def read_records(
     optional: Sequence[str] = (),
     plain: Callable[[str], Any] = lambda line: None,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the records of a log file, each with the number of its first line and its cells; no more than one is held.
+    """Yield the records of a log file, each with the number of its line and its cells; no more than one is held.
 
     Args:
         file: the file, or its content.
@@ -83,11 +81,11 @@ def read_records(
         plain: is asked first, where the columns are in order, for what a line without quotes stands for, which is
             yielded in place of its cells; None where it does not know.
     """
-    records = _records(read_lines(file, on_problem))
-    _, first = next(records, (0, None))
-    if first is None:
+    lines = enumerate(read_lines(file, on_problem), 1)
+    _, first = next(lines, (0, ""))
+    if not first:
         return
-    header = _cells(first)
+    header = split_line(first)
     if missing := set(columns).difference(header):
         on_problem(f"is not ours: no column {', '.join(sorted(missing))}")
         return
@@ -98,10 +96,10 @@ def read_records(
     wanted = list(columns if set(optional).isdisjoint(header) else (*columns, *optional))
     places = [header.index(column) if column in header else None for column in wanted]
     n_commas = len(header) - 1 if header == wanted else -1
-    for number, record in records:
-        if isinstance(record, str) and record.count(",") == n_commas and (found := plain(record)) is not None:
+    for number, line in lines:
+        if '"' not in line and line.count(",") == n_commas and (found := plain(line[:-1])) is not None:
             yield number, found
-        elif len(cells := _cells(record)) != len(header):
+        elif len(cells := split_line(line)) != len(header):
             on_problem(f"line {number} left out: {len(cells) or 'unreadable'} cells instead of {len(header)}")
         elif "\x00" in "".join(cells):  # blocks that a crash left unwritten
             on_problem(f"line {number} left out: NUL bytes")
@@ -144,37 +142,6 @@ def _whole_lines(text: io.TextIOWrapper, on_problem: OnProblem) -> Iterator[str]
         on_problem("last line was cut off, and is left out")
 
 
-def _records(lines: Iterator[str]) -> Iterator[tuple[int, str | list[str]]]:
-    """Yield each record with the number of its first line: a plain line as it is, else its cells, none if unreadable.
-
-    A record that does not fit the header, which is the first, ends with its first line: a stray quote swallows no more
-    than that.
-    """
-    held = deque[str]()  # lines that seemed to be of the record before
-    number, width = 1, 0
-    while (line := held.popleft() if held else next(lines, "")) != "":
-        if '"' not in line and "\r" not in line and len(line) <= _SMALL_BYTES:
-            width = width or line.count(",") + 1
-            yield number, line[:-1]
-            number += 1
-            continue
-        taken: list[str] = []
-        source = chain([line], iter(lambda: held.popleft() if held else next(lines, ""), ""))
-        try:
-            cells = next(csv.reader((taken.append(each) or each for each in source), strict=True), [])  # type: ignore[func-returns-value]
-        except csv.Error:
-            cells = []
-        width = width or len(cells)
-        yield number, cells
-        is_record = len(cells) == width
-        held.extendleft(() if is_record else reversed(taken[1:]))
-        number += len(taken) if is_record else 1
-
-
-def _cells(record: str | list[str]) -> list[str]:
-    return record if isinstance(record, list) else record.split(",") if record else []
-
-
 def split_line(line: str) -> list[str]:
     """Return the cells of a line that is a record by itself; none where it is not CSV."""
     try:
@@ -197,14 +164,10 @@ def read_table(data: bytes) -> tuple[Sequence[str], list[tuple[int, dict[str, st
 
 
 def log_lines(rows: Iterable[Sequence[str]]) -> bytes:
-    """Return rows as lines of a log, each with its end."""
-    return "".join(map(_log_line, rows)).encode("utf-8", "replace")
-
-
-def _log_line(cells: Sequence[str]) -> str:
+    """Return rows as lines of a log; no cell has a line end in it (``schema.cell``)."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)  # quotes what its line end holds, so \r too
-    return text.getvalue().removesuffix("\r\n") + "\n"
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "replace")
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -81,7 +81,10 @@ def cell(value: object) -> str:
         return " ".join(sorted(value))
     if isinstance(value, tuple):
         return json.dumps(value, ensure_ascii=False) if value else ""
-    return str(value).replace("\x00", "")
+    return str(value).translate(_ONE_LINE)
+
+
+_ONE_LINE = str.maketrans({"\0": None, "\n": " ", "\r": " "})
 
 
 def any_cell(value: float | None) -> str:

@@ -30,7 +30,7 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 POSITIVE = st.floats(0, allow_infinity=False)
 WHOLE = st.none() | st.integers(0, 2**63)
 METHODS = st.sampled_from(["counter", "sampled_power", "counter+sampled_power", "tdp_model", "constant"])
-TEXTS = st.text(st.characters(blacklist_characters="\x00", blacklist_categories=["Cs"]))
+TEXTS = st.text(st.characters(blacklist_characters="\x00\n\r", blacklist_categories=["Cs"]))
 FLAGS = st.frozensets(st.sampled_from([f.value for f in Flag]))
 COUNTS = st.builds(Counts, WHOLE, WHOLE, WHOLE, WHOLE)
 
