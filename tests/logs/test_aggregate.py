@@ -8,7 +8,7 @@ from conftest import epoch_row
 from foreign_samples import write_rows
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.aggregate import KEYS, aggregate
+from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.records import Energy, Factor, Method
@@ -114,38 +114,6 @@ def test_the_share_measured_is_that_of_the_runs_that_say(make_run):
     assert alone.rows("project")[0]["unknown_measured"] == 1
 
 
-@pytest.mark.parametrize(
-    ("key", "groups"),
-    [
-        ("run", {"a": 1, "b": 1, "c": 1, "d": 1}),
-        ("project", {"": 1, "x": 2, "y": 1}),
-        ("device", {"": 2, "EPYC": 1, "H200": 1}),
-        ("account", {"": 2, "lab": 2}),
-        ("partition", {"": 3, "big": 1}),
-        ("user", {"": 3, "ada": 1}),
-        ("job", {"": 3, "west/81/3": 1}),
-        ("job_id", {"": 3, "81": 1}),
-        ("country", {"": 3, "DE": 1}),
-        ("scope", {"2": 3, "3": 1}),
-        ("contract", {"": 4}),
-        ("simulated", {"": 4}),
-        ("kind", {"exploration": 1, "training": 3}),
-        ("intensity", {"400 gCO2e/kWh, a test": 4}),
-        ("host", {"": 4}),
-        ("status", {"finished": 4}),
-        ("training", {"a": 3, "d": 1}),
-        ("day", {"2026-10-31": 1, "2026-11-01": 2, "2026-11-02": 1}),
-        ("month", {"2026-10": 1, "2026-11": 3}),
-    ],
-)
-def test_by_one_key(logs_dir, key, groups):
-    assert sizes(aggregate(logs_dir), key) == {(name,): n for name, n in groups.items()}
-
-
-def test_every_key_is_tested():
-    assert set(KEYS) == {mark[0] for mark in test_by_one_key.pytestmark[0].args[1]}
-
-
 def test_by_several_keys(logs_dir):
     found = aggregate(logs_dir)
     assert sizes(found, "project", "month") == {
@@ -164,45 +132,11 @@ def test_a_key_that_is_none_is_told_with_those_there_are(logs_dir, keys):
         aggregate(logs_dir).by(*keys)
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "runs"),
-    [
-        (None, None, "abcd"),
-        ("2026-11-01", None, "bcd"),
-        (None, "2026-11-01", "a"),
-        ("2026-11-01", "2026-11-02", "bd"),
-        ("2026-10-31T23:59:59Z", None, "abcd"),
-        (None, "2026-11-01T00:00:00Z", "a"),
-        ("2027-01-01", None, ""),
-        ("2026-11-01T01:00:00+01:00", None, "bcd"),
-    ],
-)
-def test_since_and_until(logs_dir, since, until, runs):
-    assert [run.run_id for run in aggregate(logs_dir, since=since, until=until).runs] == list(runs)
-
-
-@pytest.mark.parametrize("name", ["since", "until"])
-def test_a_date_that_is_none_is_told(logs_dir, name):
-    with pytest.raises(UsageError, match=f"{name} must be a date such as 2026-11-01"):
-        aggregate(logs_dir, **{name: "yesterday"})
-
-
 def test_a_run_without_a_start_is_left_out_of_a_period_by_name(make_run):
     logs_dir = make_run("a", rows=[], fields={"started_at": ""}).parent
     found = aggregate(logs_dir, since="2026-01-01")
     assert list(found.runs) == [] and "not known when it began" in str(found.problems[0])
     assert aggregate(logs_dir).total.n_runs == 1
-
-
-def test_a_chain_is_one_training_also_where_its_begin_is_not_asked_for(logs_dir):
-    found = aggregate(logs_dir, since="2026-11-02")
-    assert sizes(found, "training") == {("a",): 1}
-
-
-def test_a_chain_whose_first_run_is_gone_is_one_training(make_run):
-    logs_dir = make_run("b", fields={"continues": "a"}).parent
-    make_run("c", fields={"continues": "b"})
-    assert sizes(aggregate(logs_dir), "training") == {("a",): 2}
 
 
 def test_runs_that_continue_one_another_in_a_circle_are_added_up_too(make_run):
@@ -217,22 +151,6 @@ def test_unreadable_runs_are_left_out_by_name(make_run):
     found = aggregate(logs_dir)
     assert [r.run_id for r in found.runs] == ["b"] and found.problems[0].path.name == "a"
     assert aggregate(read_logs(logs_dir)).total.n_runs == 1
-
-
-@pytest.mark.parametrize(
-    ("file", "told", "energy_kwh"),
-    [
-        ("summary.csv", "b/summary.csv: added up from the rows instead: gpu_kwh: '-0.001' is not an amount", 0.002),
-        ("epochs-0.csv", "b/epochs-0.csv: line 2 left out: energy_kwh: '-0.001' is not an amount", 0.001),
-    ],
-)
-def test_nothing_is_taken_off_a_total_by_a_negative_number(make_run, file, told, energy_kwh):
-    logs_dir = make_run("a", [epoch_row(1)]).parent
-    damaged = make_run("b", [epoch_row(1)], is_closed=file == "summary.csv") / file
-    damaged.write_bytes(damaged.read_bytes().replace(b",0.001", b",-0.001"))
-    found = aggregate(logs_dir)
-    assert found.total.energy_kwh == pytest.approx(energy_kwh)
-    assert [str(problem).removeprefix(f"{logs_dir}/") for problem in found.problems] == [told]
 
 
 def test_a_negative_intensity_is_left_out_and_told_and_a_price_may_be_negative(make_run):

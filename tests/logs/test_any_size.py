@@ -26,10 +26,7 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs import run_rows
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.forecasts import headline
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import DETAILS
-from greenlove_tracker.logs.scoring import headline_forecast, scored_forecasts
 from greenlove_tracker.logs.sums import Totals, flat_totals
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.writer import write_summary
@@ -67,24 +64,6 @@ def logs(tmp_path_factory) -> Path:
     write_run(directory, demo_rows(3), "newer", fields={"schema_version": "99"})
     (directory / "junk").mkdir()
     return directory
-
-
-def test_what_is_asked_later_or_at_once_is_the_same(logs):
-    at_once, later = aggregate(logs), aggregate(logs)
-    at_once.prepare("month", DETAILS)
-    for keys in CUTS:
-        assert later.rows(*keys) == at_once.rows(*keys)
-    assert later.prepare(DETAILS).rows == at_once.prepare(DETAILS).rows and later.problems == at_once.problems
-
-
-def test_a_directory_is_read_once_for_its_screen_and_its_report(logs, monkeypatch):
-    read: list[str] = []
-    read_part = run_rows._read_part
-    monkeypatch.setattr(run_rows, "_read_part", lambda q, d, names: read.append(d) or read_part(q, d, names))
-    found = aggregate(logs)
-    assert found.rows("project") and found.total.n_runs == 12 and found.problems and len(found.runs) == 12
-    assert summary_table(found) and read == [str(logs)]
-    assert document(logs).title and read == [str(logs)] * 2
 
 
 def test_runs_are_read_anew_and_belong_to_their_groups(logs):
@@ -194,20 +173,6 @@ def test_a_copy_of_a_run_counts_once_and_is_told(copied):
     assert aggregate(copied / "copies").total.n_runs == 2  # each directory by itself
 
 
-def test_a_copy_of_a_run_of_a_newer_version_is_told_as_one(make_run):
-    run_dir = make_run("a", fields={"schema_version": "99"})
-    shutil.copytree(run_dir, run_dir.parent / "copies" / "a")
-    assert [p.message[:27] for p in aggregate(run_dir.parent).problems] == [
-        "left out: the same run as i",
-        "written with log schema 99,",
-    ]
-
-
-def test_what_is_no_run_is_told_with_the_rest(logs):
-    messages = {p.path.name: p.message for p in aggregate(logs).problems}
-    assert messages["junk"] == "is not a run: no run.csv" and "log schema 99" in messages["newer"]
-
-
 def test_a_number_beyond_reason_costs_its_run_and_no_other(make_run):
     logs_dir = make_run("a").parent
     run_dir = make_run("b", fields={"gpu_count": "0"})  # whose time no other total depends on
@@ -218,59 +183,12 @@ def test_a_number_beyond_reason_costs_its_run_and_no_other(make_run):
     assert [(p.path.name, p.message) for p in found.problems] == [("b", "left out: it holds a number beyond 1e+100")]
 
 
-def test_problems_of_a_file_are_no_more_than_a_screen_holds(make_run):
-    rows = b"".join(b"epoch,x,line %d\n" % n for n in range(50))
-    for run_id in "abc":
-        run_dir = make_run(run_id, is_closed=False)
-        (run_dir / "epochs-0.csv").write_bytes((run_dir / "epochs-0.csv").read_bytes() + rows)
-    assert [str(p)[-21:] for p in aggregate(run_dir.parent).problems[20::21]] == [": and more like these"] * 3
-
-
-def test_a_bar_is_drawn_where_it_takes_longer_than_a_moment(logs, monkeypatch):
-    drawn: list[str] = []
-
-    class Line:
-        def draw(self, text: str) -> None:
-            drawn.append(text)
-
-        def clear(self) -> None:
-            drawn.append("")
-
-    monkeypatch.setattr(console, "StatusLine", Line)
-    assert aggregate(logs).total.n_runs == 12 and set(drawn) == {""}
-    drawn.clear()
-    monkeypatch.setattr(console, "_PATIENCE_S", -1.0)
-    monkeypatch.setattr(run_rows, "_PART", 7)
-    found = aggregate(logs)
-    assert found.total.n_runs == 12
-    assert [text[-4:] for text in drawn if text] == [" 50%", "100%"] and drawn[0].startswith("reading 14 runs  ━━━")
-    drawn.clear()  # again, where each is read by itself
-    assert len(list(found.runs)) == 12 and [text[-4:] for text in drawn][-3:] == [" 92%", "100%", ""]
-    drawn.clear()
-    assert len(list(read_logs(logs).readable())) == 12 and drawn[-2].endswith("100%")
-
-
 def test_a_bar_is_drawn_once_a_percent(monkeypatch):
     drawn: list[str] = []
     monkeypatch.setattr(console, "_PATIENCE_S", -1.0)
     monkeypatch.setattr(console.StatusLine, "draw", lambda self, text: drawn.append(text))
     assert list(console.with_bar(range(100_000), 100_000, 100_000)) == list(range(100_000))
     assert len(drawn) == len(set(drawn)) <= 125  # percents, and parts of the bar
-
-
-def test_the_forecast_told_is_the_one_shown_of_all(logs, tmp_path):
-    run = Run(logs / "forecast")
-    assert headline_forecast(run) == headline(scored_forecasts(run)) and headline_forecast(run).issued.elapsed_s == 5.0
-    late = write_run(tmp_path, demo_rows(20), "late")
-    write_forecasts(late, issued(1.0), issued(2.0, warnings=["FEW"]))
-    assert headline_forecast(late) == headline(scored_forecasts(late)) == scored_forecasts(late)[-1]
-    with (late.path / "forecasts.csv").open("a") as file:
-        file.write("".join(",".join(FORECASTS.cells(issued(point))) + "\n" for point in (30.0, 31.0)) + "nonsense\n")
-    again = Run(late.path)
-    assert (
-        headline_forecast(again).issued.elapsed_s == 30.0 == headline(scored_forecasts(Run(late.path))).issued.elapsed_s
-    )
-    assert headline_forecast(Run(logs / "run-0")) is None
 
 
 def test_forecasts_are_scored_over_all_runs(tmp_path):
@@ -407,14 +325,6 @@ def test_dask_counts_a_copy_once(copied):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(processes=False, dashboard_address=None) as cluster:
         check_copies(copied, aggregate(copied, scheduler=cluster.scheduler_address))
-
-
-def test_dask_reads_a_store(store):
-    distributed = pytest.importorskip("distributed")
-    # in this process: another one has a memory of its own
-    with distributed.LocalCluster(processes=False, dashboard_address=None) as cluster:
-        there = aggregate(store, scheduler=cluster.scheduler_address)
-        assert there.rows("project") == aggregate(store).rows("project")
 
 
 def test_a_scheduler_that_does_not_answer_is_told(logs, monkeypatch):

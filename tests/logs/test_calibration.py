@@ -68,15 +68,6 @@ def test_an_assumed_overhead_gives_way_to_what_was_measured(tmp_path) -> None:
     assert again(run).summary.energy_kwh == pytest.approx(1.2 * 1.2)
 
 
-def test_a_file_with_a_column_more_is_read_too(tmp_path) -> None:
-    run = gpu_run(tmp_path)
-    calibrate(run, 1.25)
-    path = tmp_path / CALIBRATION_FILE
-    head, line = path.read_text().splitlines()
-    path.write_text(f"{head},valid_from\n{line},\n")
-    assert again(run).summary.energy_kwh == pytest.approx(1.5)
-
-
 def test_meters_that_show_too_much_are_scaled_down(tmp_path) -> None:
     run = gpu_run(tmp_path, energy=Energy(0.5, 1.5, 0.5, Method.TDP_MODEL, Method.TDP_MODEL, Method.CONSTANT))
     calibrate(run, 2.0)
@@ -121,13 +112,6 @@ def test_the_days_of_a_calibrated_run_add_up_to_it(tmp_path) -> None:
     calibrate(run, 2.5)
     days = [p.energy_kwh for p in aggregate(tmp_path).by("day").values()]
     assert days == pytest.approx([1.5, 1.5])
-
-
-def test_an_exploration_within_a_run_finds_the_file_of_the_log_directory(tmp_path) -> None:
-    run = gpu_run(tmp_path)
-    calibrate(run, 1.3)
-    within = gpu_run(run.path / "explorations", "20261121T000001-bbbb")
-    assert within.calibration is not None and within.log_dir == run.log_dir
 
 
 @pytest.mark.parametrize(
@@ -214,12 +198,6 @@ def test_energies_of_a_real_node_lie_in_their_range_and_calibrated_ones_within_3
 def test_what_is_not_a_whole_machine_is_refused(tmp_path, fields, match) -> None:
     with pytest.raises(UsageError, match=match):
         calibrate(gpu_run(tmp_path, **fields), 1.3)
-
-
-def test_measurements_that_differ_widen_the_error_of_other_runs(tmp_path) -> None:
-    for number, wall_kwh in enumerate((1.0, 1.5)):
-        found = calibrate(gpu_run(tmp_path, f"2026112{number}T000000-aaaa"), wall_kwh)
-    assert found.error_share == pytest.approx((0.2**2 + 0.01**2) ** 0.5)
 
 
 @pytest.mark.skipif(not hasattr(os, "chown") or os.geteuid() != 0, reason="only root can give files away")

@@ -17,7 +17,6 @@ from greenlove_tracker.logs.csvio import NOT_UTF_8, plain_fields, read_fields, r
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCHS, RUN_COLUMNS
-from greenlove_tracker.logs.storage import read_bytes
 from greenlove_tracker.logs.tables import FORECASTS, TRIALS
 from greenlove_tracker.records import Flag, RowKind
 
@@ -82,14 +81,6 @@ def test_whatever_is_cut_off_the_lines_before_are_kept(tmp_path_factory, cut):
     assert bool(told) or file.read_bytes() in {whole[: whole.index(mark)] for mark in (b"a,", b"b,", b"c,")} | {whole}
 
 
-@given(st.text('ab,"\n\r\0 \ufeff\ufffd\u2028', max_size=40).map(lambda text: f"field,value,unit\n{text}\n"))
-def test_what_is_read_at_once_is_what_is_read_line_by_line(text):
-    told, data = [], text.encode()
-    at_once = {name: value_and_unit(line) for name, line in plain_fields(data).items()}
-    one_by_one = {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, told.append)}
-    assert not at_once or (at_once == one_by_one and told == [])
-
-
 def test_a_field_is_read_as_it_was_written():
     data = b'field,value,unit\na,1,s\nb,"2,x",\nc,,\n'
     assert list(map(value_and_unit, plain_fields(data).values())) == [("1", "s"), ("2,x", ""), ("", "")]
@@ -101,25 +92,6 @@ def test_columns_in_another_order_are_found(tmp_path):
     file = tmp_path / "run.csv"
     file.write_text("unit,field,value\ns,a,1\n,b,2\n")
     assert read_fields(str(file), pytest.fail) == {"a": ("1", "s"), "b": ("2", "")}
-
-
-def test_a_file_longer_than_one_reading_is_read_whole(tmp_path):
-    data = os.urandom(200_000)
-    (tmp_path / "a").write_bytes(data)
-    (tmp_path / "b").write_bytes(data[: 1 << 16])
-    assert read_bytes(tmp_path / "a") == data and read_bytes(tmp_path / "b") == data[: 1 << 16]
-
-
-def test_an_empty_file(make_run):
-    run = broken(make_run(is_closed=False), "epochs-0.csv", lambda _: b"")
-    assert (list(run.rows[0]), problems(run)) == ([], ["epochs-0.csv: is empty"])
-    run = broken(run.path, "run.csv", lambda _: b"")
-    assert run.summary.duration_s == 0.0 and "run.csv: is empty" in problems(run)
-
-
-def test_other_columns(make_run):
-    run = broken(make_run(is_closed=False), "epochs-0.csv", lambda _: b"epoch,loss\n1,0.5\n")
-    assert list(run.rows[0]) == [] and "epochs-0.csv: is not ours: no column batches, " in problems(run)[0]
 
 
 def test_further_columns_and_a_signature_are_welcome(make_run):
@@ -155,11 +127,6 @@ def test_binary_garbage_costs_no_more_than_its_line(make_run, garbage, name):
     assert problems(run) and all(p.startswith((f"{name}: line ", f"{name}: {NOT_UTF_8}")) for p in problems(run))
 
 
-def test_garbage_alone(make_run):
-    run = broken(make_run(is_closed=False), "epochs-0.csv", lambda _: os.urandom(5000) + b"\n")
-    assert list(run.rows[0]) == [] and "epochs-0.csv" in problems(run)[0]
-
-
 @given(st.binary(max_size=300))
 def test_no_bytes_at_all_are_too_odd_to_be_read(tmp_path_factory, data):
     run_dir = tmp_path_factory.mktemp("odd")
@@ -167,24 +134,6 @@ def test_no_bytes_at_all_are_too_odd_to_be_read(tmp_path_factory, data):
         (run_dir / name).write_bytes(data)
     logs = read_logs(run_dir)
     assert len(list(logs.readable())) == 1 and logs.problems
-
-
-def test_nul_bytes_left_by_a_crash(make_run):
-    def crash(data):
-        first, second, third, fourth = data.splitlines(keepends=True)
-        return first + second + third[:5] + b"\0" * 64 + third[5:] + fourth + b"\0" * 4096
-
-    run = broken(make_run(rows=ROWS, is_closed=False), "epochs-0.csv", crash)
-    assert list(run.rows[0]) == [ROWS[0], ROWS[2]]
-    assert problems(run) == [
-        "epochs-0.csv: line 3 left out: NUL bytes",
-        "epochs-0.csv: last line was cut off, and is left out",
-    ]
-
-
-def test_a_row_that_holds_something_else_is_told_by_its_line(make_run):
-    run = broken(make_run(rows=ROWS), "epochs-0.csv", lambda data: data.replace(b"epoch,2,", b"epoch,two,"))
-    assert list(run.rows[0]) == [ROWS[0], ROWS[2]] and problems(run)[0].startswith("epochs-0.csv: line 3 left out: ")
 
 
 def test_what_is_not_a_run_is_told_by_name(make_run):
@@ -258,14 +207,6 @@ def test_an_unreadable_summary_is_added_up_from_the_rows(make_run, change):
     assert problems(run)[-1].startswith("summary.csv: added up from the rows instead: ")
 
 
-@pytest.mark.parametrize(("name", "what"), [("pue", "pue"), ("carbon_intensity", "emissions_kgco2e")])
-def test_a_factor_that_is_no_number_is_told(make_run, name, what):
-    run_dir = make_run(fields={"pue": "1.5"}, is_closed=False)
-    run = broken(run_dir, "run.csv", lambda d: d.replace(b"pue,1.5", b"pue,nan").replace(b"sity,400.0", b"sity,low"))
-    assert run.summary.energy_kwh == pytest.approx(0.002) and run.summary.emissions_kgco2e is None
-    assert any(p.startswith(f"run.csv: {name} left out: ") for p in problems(run)) and hasattr(run.summary, what)
-
-
 def test_ranks_and_nodes_of_one_run_are_added_up(make_run):
     run_dir = make_run(rows=ROWS, fields={"gpu_count": "4"})
     make_run(
@@ -303,11 +244,6 @@ def test_a_training_that_ended_is_finished_while_its_script_runs_or_dies_and_no_
     command = make_run("command", rank="command", is_closed=False)
     make_run("command", fields={"role": "joined", "training_status": "finished"}, is_closed=False)
     assert dead(command).summary.status == "interrupted"
-
-
-def test_another_process_with_the_number_of_a_dead_one_does_not_run_for_it(make_run):
-    fields = {"host": socket.gethostname(), "pid": str(os.getpid())}
-    assert dead(make_run(fields=fields, is_closed=False)).summary.status == "interrupted"
 
 
 def test_on_another_host_running_is_what_was_written_lately(make_run):
@@ -394,29 +330,6 @@ def test_a_log_of_any_length_of_a_killed_run_is_read(make_run):
     assert peak_bytes < 4e6 and dead(run_dir).summary.duration_s == pytest.approx(n_rows * row.duration_s)
 
 
-def test_letters_in_another_encoding_are_told(make_run):
-    run = broken(make_run(fields={"project": "Köln"}), "run.csv", lambda data: data.decode().encode("latin-1"))
-    assert run.text("project") == "K\ufffdln" and problems(run) == [f"run.csv: {NOT_UTF_8}"]
-    run = broken(make_run("sound", fields={"project": "Köln"}), "run.csv", lambda data: b"\xef\xbb\xbf" + data)
-    assert run.text("project") == "Köln" and problems(run) == []
-
-
-@pytest.mark.parametrize("version", ["", "²", "one"])
-def test_a_version_that_is_none_is_taken_as_ours(make_run, version):
-    assert len(Run(make_run(fields={"schema_version": version})).epochs) == 2
-
-
-def test_problems_are_told_without_asking_for_runs_first_and_once(make_run):
-    logs_dir = make_run(is_closed=False).parent
-    shutil.copy(logs_dir.iterdir().__next__() / "run.csv", logs_dir / "run-copy.csv")
-    logs = Logs(logs_dir)
-    assert len(logs.problems) == 1
-    run = broken(logs.runs[0].path, "epochs-0.csv", lambda data: data + b"half a li")
-    for _ in range(3):
-        assert (len(run.rows[0]), run.summary.epochs_done, len(run.added_up().flags)) == (2, 2, 0)
-    assert len(run.problems) == 1
-
-
 def test_whether_there_are_runs_is_told_by_the_first(make_run, tmp_path, monkeypatch):
     logs_dir = make_run("a", fields={"schema_version": "99"}).parent
     assert not read_logs(logs_dir).has_runs
@@ -445,11 +358,6 @@ def test_frames(make_run):
     assert list(Logs(logs_dir / "b").to_frame().columns) == list(frame.columns)
 
 
-def test_the_columns_are_those_of_the_schema(make_run):
-    header = (make_run() / "epochs-0.csv").read_text().splitlines()[0]
-    assert tuple(header.split(",")) == EPOCHS.least
-
-
 def test_a_copy_of_a_run_under_another_name_counts_once(make_run, tmp_path):
     name = "20261121T034044-7f30123abc"
     original = make_run(name, fields={"run_id": name})
@@ -468,11 +376,3 @@ def test_a_copy_of_a_run_under_another_name_counts_once(make_run, tmp_path):
     shutil.rmtree(log_dir / "old")
     assert [run.run_id for run in read_logs(log_dir).runs] == ["0-backup", other.name]  # of three copies, one
     assert aggregate(log_dir).total.n_runs == 2 and len(aggregate(log_dir).problems) == 2
-
-
-def test_a_run_that_was_only_called_otherwise_counts(make_run):
-    for name in ("baseline", "larger"):
-        make_run(name, fields={"run_id": f"20261121T034044-{len(name):010x}"})
-    log_dir = make_run("20261121T034045-7f30123abd").parent
-    assert aggregate(log_dir).total.n_runs == 3 == len(read_logs(log_dir).runs)
-    assert aggregate(log_dir).problems == []

@@ -11,7 +11,6 @@ from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.directory import FollowedDirectory
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCHS
-from greenlove_tracker.logs.storage import place
 from greenlove_tracker.records import RunStatus
 
 
@@ -23,17 +22,6 @@ def age(run_dir: Path, by_s: float) -> None:
 
 def lines(rows) -> bytes:
     return log_lines([EPOCHS.cells(row)[: len(EPOCHS.least)] for row in rows])
-
-
-def test_what_it_shows_is_what_the_log_holds(tmp_path):
-    write_run(tmp_path, demo_rows(4), "20261121T000001-a", status=None, fields=HERE)
-    followed = FollowedDirectory(tmp_path)
-    (run,) = followed.look(3).running
-    assert run.summary == Run(run.path).summary and run.summary.epochs_done == 4
-    with (run.path / "epochs-0.csv").open("ab") as file:
-        file.write(lines([epoch_row(5, 2.0, cpu_energy(2.0))]))
-    (later,) = followed.look(3).running
-    assert later.summary == Run(run.path).summary and later.summary.epochs_done == 5
 
 
 def test_runs_that_begin_and_end_while_it_looks(tmp_path):
@@ -99,18 +87,3 @@ def test_one_run_can_be_followed_and_what_cannot_be_read_is_named(tmp_path):
     (tmp_path / "junk").mkdir()
     seen = FollowedDirectory(tmp_path).look(3)
     assert len(seen.running) == 1 and "newer than" in str(seen.problems[0])
-
-
-def test_a_store_is_followed_too(tmp_path):
-    fsspec = pytest.importorskip("fsspec")
-    run = write_run(tmp_path, demo_rows(2), "20261121T000001-a", status=None, fields=HERE)
-    store = fsspec.filesystem("memory")
-    store.put(str(run.path), "/followed/20261121T000001-a", recursive=True)
-    try:
-        followed = FollowedDirectory(place("memory://followed"))
-        assert len(followed.look(3).running) == 1
-        ended = write_run(tmp_path / "ended", demo_rows(2), "20261121T000001-a", fields=HERE)
-        store.put(str(ended.path / "summary.csv"), "/followed/20261121T000001-a/summary.csv")
-        assert (len(followed.look(3).running), followed.look(3).n_ended) == (0, 1)
-    finally:
-        store.rm("/followed", recursive=True)

@@ -75,11 +75,6 @@ def test_a_run_that_did_not_do_what_was_forecast_is_not_scored(make_run, ending)
     assert units_done(dataclasses.replace(run.summary, epochs_planned=2, status="finished"), None) == 2
 
 
-def test_a_training_in_steps_is_scored_where_it_took_them(make_run):
-    summary = Run(make_run(rows=[epoch_row(1)])).summary
-    assert (units_done(summary, 5), units_done(summary, 6), units_done(summary, None)) == (5, None, None)
-
-
 def test_a_damaged_log_of_forecasts_is_told_and_the_rest_kept(make_run):
     run_dir = make_run()
     lines = [FORECASTS.columns, FORECASTS.cells(issued()), ["nonsense"] * len(FORECASTS.columns)]
@@ -96,12 +91,6 @@ def test_energy_of_several_nodes_is_not_scored_against_the_forecast_of_the_first
     run = Run(run_dir)
     run.summary = dataclasses.replace(run.summary, epochs_planned=20, epochs_done=20, n_nodes=2)
     assert len(scored_forecasts(run)) == 1 and not scored_forecasts(run, "energy_kwh")
-
-
-def test_energy_is_judged_at_the_same_moment_as_time():
-    energy = {"energy_kwh": Estimate(0.1, 0.09, 0.12, 0.95, "kWh")}
-    scores = score([issued(1.0, **energy), issued(2.5, **energy)], "energy_kwh", 0.1, units=20, run_s=20.0)
-    assert headline(scores) is scores[1]
 
 
 @pytest.mark.parametrize("most_epochs", [7, 47, 1000])

@@ -4,7 +4,6 @@ import pytest
 
 from greenlove_tracker.logs.metrics import direction_of, points, summarise_metrics
 from greenlove_tracker.logs.tables import MetricRecord
-from greenlove_tracker.records import MetricSummary
 
 
 @pytest.mark.parametrize(
@@ -49,10 +48,6 @@ def test_points_are_hundredths_of_a_score(name, values, expected):
     logged = [MetricRecord("", 1, 0, name, value) for value in values]
     (metric,) = summarise_metrics({0: logged})
     assert points(metric) == (None if expected is None else pytest.approx(expected))
-
-
-def test_a_score_of_which_smaller_was_said_to_be_better_has_no_points():
-    assert points(MetricSummary("accuracy", 0.5, 0.5, 0.6, 2, False)) is None
 
 
 def test_of_several_ranks_the_first_that_logged_a_metric_stands_for_it():

@@ -17,9 +17,8 @@ from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.selection import Period
 from greenlove_tracker.logs.sums import SUMS, Totals
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
-from greenlove_tracker.records import Energy, Factor, Field, Flag, Method
+from greenlove_tracker.records import Energy, Factor, Field, Method
 from greenlove_tracker.report.audit import ledger_row
-from greenlove_tracker.report.directory_report import incomplete_blocks
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
 BEGIN = datetime(2026, 10, 31, 23, 50, tzinfo=UTC)
@@ -57,10 +56,6 @@ TWENTY_MINUTES = [row(n + 1, 120 * n, 120.0, 0.1 * (n + 1)) for n in range(10)] 
 )
 def test_a_period_in_words(since, until, text):
     assert Period.parse(since, until).text == text
-
-
-def test_a_month_alone_is_the_whole_month():
-    assert Period.parse("2026-12", None) == Period.parse("2026-12-01", "2027-01-01")
 
 
 def test_a_period_that_ends_before_it_begins_is_told():
@@ -115,14 +110,6 @@ def test_emissions_and_cost_are_cut_at_the_rates_of_their_time(tmp_path):
     assert behind.emissions_kgco2e == pytest.approx(0.2 * behind.energy_kwh)
 
 
-def test_nodes_are_summed_and_the_time_is_that_of_the_slowest(make_run):
-    crossing(make_run, [row(1, 0, 1200.0, 1.2)])
-    make_run("crossing", [row(1, 0, 900.0, 0.9)], {"started_at": at(0)}, rank=1, is_closed=False)
-    logs_dir = make_run("crossing", [row(1, 0, 900.0, None, flags=frozenset({Flag.NO_METER}))], rank=2, is_closed=False)
-    behind = aggregate(logs_dir.parent, since="2026-11").total
-    assert (behind.energy_kwh, behind.duration_s) == (pytest.approx(0.9), pytest.approx(600.0))
-
-
 def test_a_run_without_rows_is_spread_evenly_and_marked(make_run):
     logs_dir = crossing(make_run, TWENTY_MINUTES)
     (logs_dir / "crossing" / "epochs-0.csv").write_text("")
@@ -140,14 +127,6 @@ def test_days_and_months_are_cut_alike(make_run):
     assert found.by("day").keys() == {("2026-10-31",), ("2026-11-01",)}
     assert found.total.n_runs == 1  # though it is in two months
     assert aggregate(logs_dir, since="2026-11").by("project", "month").keys() == {("x", "2026-11")}
-
-
-def test_what_became_of_a_run_counts_once(make_run):
-    crossing(make_run, TWENTY_MINUTES)
-    logs_dir = make_run("killed", TWENTY_MINUTES, {"started_at": at(0)}, is_closed=False).parent
-    before, behind = aggregate(logs_dir, until="2026-11"), aggregate(logs_dir, since="2026-11")
-    assert incomplete_blocks(before) == ()
-    assert [row[0] for row in incomplete_blocks(behind)[-1].rows] == ["killed"]
 
 
 @pytest.mark.parametrize(

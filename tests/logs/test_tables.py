@@ -15,7 +15,6 @@ from greenlove_tracker import read_logs
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
 from greenlove_tracker.comparisons import ArmTrial, Verdict
 from greenlove_tracker.forecasting import Estimate, Kind
-from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCHS, SUMMARY, LogTable
 from greenlove_tracker.logs.tables import (
     CHECKPOINTS,
@@ -158,15 +157,6 @@ def test_a_cell_that_a_column_cannot_hold_costs_its_line_and_is_told(record, col
         table.record(cells)
 
 
-def test_a_column_of_a_later_version_and_one_that_is_not_there_yet_change_nothing():
-    record, problems = RECORDS[0][1], []
-    header, line = EPOCHS.lines([record]).decode().splitlines()
-    assert list(EPOCHS.read(f"{header},later\n{line},1\n".encode(), problems.append)) == [record]
-    least = [",".join(cells[: len(EPOCHS.least)]) for cells in (EPOCHS.columns, EPOCHS.cells(record))]
-    assert list(EPOCHS.read("".join(f"{text}\n" for text in least).encode(), problems.append)) == [record]
-    assert problems == []
-
-
 def test_a_further_column_is_one_line_of_its_record():
     @dataclass(frozen=True)
     class Sample:
@@ -177,16 +167,6 @@ def test_a_further_column_is_one_line_of_its_record():
     assert table.lines([Sample(1.5, -3.0), Sample(2.0)]) == b"duration_s,temperature_c\n1.5,-3.0\n2.0,\n"
     assert list(table.read(b"duration_s\n1.5\n", pytest.fail)) == [Sample(1.5)]
     assert [column.meaning for column in table.described] == ["of the sample", "of the hottest GPU"]
-
-
-def test_a_damaged_line_of_a_run_is_named_by_its_file_its_number_and_its_column(make_run):
-    path = make_run() / "metrics-0.csv"
-    path.write_bytes(METRICS.lines([RECORDS[5][1]] * 2).replace(b"-inf", b"1_0", 1))
-    run = Run(path.parent)
-    assert len(run.metric_values[0]) == 1
-    assert [str(p).rpartition("/")[2] for p in run.problems] == [
-        "metrics-0.csv: line 2 left out: value: '1_0' is not a finite number"
-    ]
 
 
 def test_a_tracker_logs_what_becomes_of_checkpoints(tmp_path):

@@ -16,7 +16,6 @@ from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import summary_fields
 from greenlove_tracker.logs.writer import (
     RunWriter,
     claim_last_look,
@@ -24,7 +23,6 @@ from greenlove_tracker.logs.writer import (
     claims_dir_name,
     create_run_dir,
     new_run_id,
-    timestamp,
 )
 from greenlove_tracker.records import Field
 
@@ -77,38 +75,6 @@ def disk(monkeypatch):
 
 def summary_of(run_dir):
     return Run(run_dir).added_up()
-
-
-def test_times():
-    assert timestamp(UTC_S + 0.25) == "2026-11-01T12:00:00.250Z"
-    assert re.fullmatch(r"20261101T120000-[0-9a-f]{10}", new_run_id(UTC_S))
-
-
-def test_a_row_can_be_read_as_soon_as_it_is_written(writer, run_dir):
-    for n, row in enumerate(ROWS, 1):
-        writer.write_row(row)
-        assert list(Run(run_dir).rows[0]) == ROWS[:n]
-
-
-def test_what_is_known_at_the_start_and_what_is_found_later(writer, run_dir, errors):
-    assert Run(run_dir).text("project") == "digits"
-    writer.write_fields([Field("gpu_count", "2"), Field("project", "later")])
-    run = Run(run_dir)
-    assert (run.text("gpu_count"), run.text("project"), run.problems, errors) == ("2", "later", [], [])
-
-
-def test_close_writes_the_summary(writer, run_dir):
-    writer.write_row(ROWS[0])
-    summary = summary_of(run_dir)
-    assert writer.close(summary)
-    run = Run(run_dir)
-    assert run.has_summary and run.summary == summary
-    assert sorted(p.name for p in run_dir.iterdir()) == ["epochs-0.csv", "run.csv", "summary.csv"]
-
-
-def test_close_without_a_summary_leaves_it_to_another_rank(run_dir, errors):
-    assert RunWriter(run_dir, 1, FIELDS, errors.append).close(None)
-    assert sorted(p.name for p in run_dir.iterdir()) == ["epochs-1.csv", "run-1.csv"]
 
 
 @pytest.mark.parametrize("room", [0, 1, 37, 200])
@@ -348,14 +314,6 @@ def test_an_old_claim_is_another_launchs(tmp_path):
     assert second != first and claim_run_id(tmp_path, "key", 2, UTC_S) == second
 
 
-def test_what_a_summary_holds_is_what_its_fields_hold(writer, run_dir):
-    writer.write_row(ROWS[0])
-    summary = summary_of(run_dir)
-    writer.close(summary)
-    lines = (run_dir / "summary.csv").read_text().splitlines()
-    assert lines[0] == "field,value,unit" and len(lines) == 1 + len(summary_fields(summary))
-
-
 @pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "written", ["../../elsewhere", "/etc", "", ".", "a run", "20261101T120000-aa/../../x", "\xff" * 99]
@@ -365,16 +323,6 @@ def test_what_is_no_run_id_in_a_claim_is_never_used_as_a_path(tmp_path, written)
     (tmp_path / claims_dir_name() / "key-0").write_bytes(written.encode("latin-1"))
     answers = {claim_run_id(tmp_path, "key", rank, UTC_S) for rank in range(3)}
     assert len(answers) == 1 and re.fullmatch(r"20261101T120000-[0-9a-f]{10}", answers.pop())
-
-
-@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
-def test_the_umask_says_who_may_read_a_file_that_is_written_whole(tmp_path, umask, mode):
-    before = os.umask(umask)
-    try:
-        write_atomically(tmp_path / "a.csv", b"new")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "a.csv").stat().st_mode & 0o777 == mode
 
 
 def test_a_file_that_was_closed_to_others_stays_so(tmp_path):

@@ -57,18 +57,6 @@ def test_fields_of_a_megabyte(tmp_path):
     assert max(len(run.summary.project) + len(run.run_id) for run in read_logs(tmp_path).readable()) < 350
 
 
-def test_a_message_that_would_take_for_ever_is_left_out(tmp_path):
-    file = write_log(
-        tmp_path,
-        "CPU with device(s) cpu:0.",
-        [("0:00:10.00", "cpu: 36.0")],
-        head=["Only " + 40_000 * "PUE coefficient of 1 "],
-    )
-    (run,) = read_logs(tmp_path).readable()
-    assert run.summary.epochs_done == 1 and file.stat().st_size > 800_000
-    assert "it is too long" in told(read_logs(tmp_path))[0]
-
-
 def test_powers_without_end(tmp_path):
     file = write_log(
         tmp_path, "GPU with device(s) A.", [("0:00:10.00", "gpu: [" + "\n1.5" * 60_000), ("0:00:10.00", "gpu: 36.0")]
@@ -130,12 +118,6 @@ def test_a_file_of_2_gb_is_not_read(tmp_path):
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     assert told(read_logs(tmp_path)) == ["pipe.csv: cannot be read: no plain file"]
-
-
-def test_problems_without_end_are_told_in_part(tmp_path):
-    write_rows(tmp_path, *["x"] * 5000, GOOD)
-    logs = read_logs(tmp_path)
-    assert names(logs) == ["good"] and len(told(logs)) == 21 and told(logs)[-1].endswith("and more like these")
 
 
 @pytest.mark.parametrize("number", ["1e400", "-5", "nan(1)", "9" * 5000, "0x10", "٣٣"])
