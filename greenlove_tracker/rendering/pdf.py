@@ -25,7 +25,7 @@ from greenlove_tracker.rendering import pdf_fonts
 PAGE_SIZES = {"A4": A4, "Letter": LETTER}
 
 _MARGIN_PT = 20 * mm
-_FOOTER_PT = 7.0
+_FOOTER_PT = 7.8
 _FRAME_PT = 6.0  # what reportlab's frame pads by itself
 _SHORT_TABLE_ROWS = 14  # up to so many, a table stays on the page of its heading as a whole
 _SHORT_TABLE = 1000  # of so many characters at most

@@ -49,28 +49,28 @@ def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
     return ParagraphStyle(name, **(settings | more))
 
 
-TITLE = _style("title", 11, fontName=BOLD, leading=15, textColor=GREEN)
-SUBTITLE = _style("subtitle", 9, textColor=GREY, spaceBefore=3, spaceAfter=14)
-VERDICT = _style("verdict", 24, fontName=BOLD, leading=30, spaceBefore=2, spaceAfter=16)
-LONG_VERDICT = _style("long_verdict", 16, fontName=BOLD, leading=21.5, spaceBefore=2, spaceAfter=14)
-HEADING = _style("heading", 11, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
-CHART_TITLE = _style("chart_title", 8.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
-BODY = _style("body", 8.5, leading=12.6, spaceBefore=3, spaceAfter=5)
-NOTE = _style("note", 7.5, textColor=GREY, spaceBefore=2, spaceAfter=4)
-CELL = _style("cell", 8, leading=10.8)
-CELL_BOLD = _style("cell_bold", 8, leading=10.8, fontName=BOLD)
-CELL_NUMBER = _style("cell_number", 8, leading=10.8, alignment=2)
-CELL_NUMBER_BOLD = _style("cell_number_bold", 8, leading=10.8, alignment=2, fontName=BOLD)
-CELL_HEAD = _style("cell_head", 7.5, leading=10, textColor=GREY)
-CELL_NUMBER_HEAD = _style("cell_number_head", 7.5, leading=10, textColor=GREY, alignment=2)
-FIGURE_LABEL = _style("figure_label", 8.5, textColor=GREY)
-FIGURE_VALUE = _style("figure_value", 15, fontName=BOLD, leading=20)
-FIGURE_NOTE = _style("figure_note", 7.5, textColor=GREEN, leading=10)
-FIGURE_MODELLED = _style("figure_modelled", 7.5, textColor=AMBER, leading=10)
-FIGURE_RANGE = _style("figure_range", 7.5, textColor=GREY, leading=10)
+TITLE = _style("title", 12, fontName=BOLD, leading=15, textColor=GREEN)
+SUBTITLE = _style("subtitle", 10, textColor=GREY, spaceBefore=3, spaceAfter=14)
+VERDICT = _style("verdict", 27, fontName=BOLD, leading=30, spaceBefore=2, spaceAfter=16)
+LONG_VERDICT = _style("long_verdict", 18, fontName=BOLD, leading=21.5, spaceBefore=2, spaceAfter=14)
+HEADING = _style("heading", 12, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
+CHART_TITLE = _style("chart_title", 9.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
+BODY = _style("body", 9.5, leading=12.6, spaceBefore=3, spaceAfter=5)
+NOTE = _style("note", 8.4, textColor=GREY, spaceBefore=2, spaceAfter=4)
+CELL = _style("cell", 9, leading=10.8)
+CELL_BOLD = _style("cell_bold", 9, leading=10.8, fontName=BOLD)
+CELL_NUMBER = _style("cell_number", 9, leading=10.8, alignment=2)
+CELL_NUMBER_BOLD = _style("cell_number_bold", 9, leading=10.8, alignment=2, fontName=BOLD)
+CELL_HEAD = _style("cell_head", 8.4, leading=10, textColor=GREY)
+CELL_NUMBER_HEAD = _style("cell_number_head", 8.4, leading=10, textColor=GREY, alignment=2)
+FIGURE_LABEL = _style("figure_label", 9.5, textColor=GREY)
+FIGURE_VALUE = _style("figure_value", 17, fontName=BOLD, leading=20)
+FIGURE_NOTE = _style("figure_note", 8.4, textColor=GREEN, leading=10)
+FIGURE_MODELLED = _style("figure_modelled", 8.4, textColor=AMBER, leading=10)
+FIGURE_RANGE = _style("figure_range", 8.4, textColor=GREY, leading=10)
 
 
-_SIZE_PT = 7.5
+_SIZE_PT = 8.4
 _LINE_PT = 172.0  # of a chart, with its axes
 _LEGEND_STEP_PT = 11.0
 

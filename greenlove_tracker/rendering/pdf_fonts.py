@@ -1,4 +1,4 @@
-"""The PDF's fonts: one that comes with the package, and for Chinese, Japanese and Korean those of PDF readers.
+"""The PDF's fonts: Source Sans, DejaVu for what that lacks, and for Chinese, Japanese and Korean those of PDF readers.
 
 A character that no font has is spelt as its code point, ``[U+6A21]``: never a black box, and never lost.
 """
@@ -14,16 +14,17 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.ttfonts import TTFont
 
-REGULAR, BOLD = "DejaVuSans", "DejaVuSans-Bold"
+REGULAR, BOLD = "SourceSansPro-Regular", "SourceSansPro-Semibold"  # of the same characters
+_FURTHER = "DejaVuSans"  # for those that they lack
 
 # Chinese, Japanese and Korean are set in fonts that PDF readers bring; the codec says which characters one has.
 _ASIAN = (("STSong-Light", "gbk"), ("HeiseiMin-W3", "shift_jis"), ("HYSMyeongJo-Medium", "cp949"))
 
 
 def register_fonts() -> None:
-    """Make all fonts known to reportlab: two from files that come with the package, the others by name."""
+    """Make all fonts known to reportlab: three from files that come with the package, the others by name."""
     folder = Path(__file__).parents[1] / "data" / "fonts"
-    for name in (REGULAR, BOLD):
+    for name in (REGULAR, BOLD, _FURTHER):
         if name not in pdfmetrics.getRegisteredFontNames():
             pdfmetrics.registerFont(TTFont(name, str(folder / f"{name}.ttf")))
     for name, _ in _ASIAN:
@@ -67,7 +68,9 @@ def _spelt(characters: str) -> str:
 def _font_for(character: str) -> str | None:
     code = ord(character)
     if code in _glyphs(REGULAR):
-        return None if code in _glyphs(BOLD) else REGULAR
+        return None
+    if code in _glyphs(_FURTHER):
+        return _FURTHER
     return next((font for font, codec in _ASIAN if code <= _LAST_CODE and _can_encode(codec, character)), _NONE)
 
 
