@@ -491,7 +491,7 @@ FAULTS = (
     ),
     Fault(
         "report",
-        "report/run_report.py",
+        "report/method.py",
         "overhead_kwh = whole_kwh - math.fsum(kwh or 0.0 for _, kwh, _ in parts)",
         "overhead_kwh = 0.0",
         "the parts of an energy are without PUE",

@@ -80,6 +80,10 @@ _GONE = {
     "report --factors": "it is gone: --format ledger has each run's energy, to be multiplied by another factor",
     "report --sacct": "it is gone; --jobs N says how many of N jobs left no log",
     "report --latex": "say --format latex",
+    "report --month": "say --since 2026-11",
+    "report --training-type": "it is gone: write the line training_type into the card",
+    "report --all": "it is gone: runs that crashed without figures are left out by name",
+    "compare --csv": "say --json",
     "doctor --restore-power-limits": "it is gone: greenlove doctor names the command for a GPU below its default",
 }
 

@@ -42,7 +42,6 @@ _GPU = "an NVIDIA GPU"
 @base.page_option
 @base.json_option
 @base.verbose_option
-@base.csv_option
 @click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
 @click.option("--repeats", type=int, help="with --full: repeat all with the following seeds; default 1")
 @click.option("--seed", type=int, help="seed of all random states; default 0")
@@ -53,7 +52,6 @@ def compare(
     lists: bool,
     page: str | None,
     as_json: bool,
-    as_csv: bool,
     is_verbose: bool,
     **options: Any,
 ) -> None:
@@ -76,7 +74,7 @@ def compare(
     if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
-        with _training(keeps_stdout=as_json or as_csv):
+        with _training(keeps_stdout=as_json):
             found = _compare_techniques(targets[0], arguments or (), has_file=page is not None, **options)
         _show(*found)
         return
@@ -105,7 +103,7 @@ def _training(*, keeps_stdout: bool) -> Iterator[None]:
 def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None, is_stopped: bool = False) -> None:
     """Write the pages, and show the result; a page that cannot be written is no reason to lose it."""
     from greenlove_tracker.report.build import write_document
-    from greenlove_tracker.report.comparison import comparison_csv, comparison_document
+    from greenlove_tracker.report.comparison import comparison_document
 
     content = comparison_document(comparison, groups)
     if page is not None:
@@ -113,7 +111,7 @@ def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None,
             base.wrote(write_document(content, page))
         except UsageError as error:
             console.say(f"greenlove  {error}")
-    base.answer(content, comparison, comparison_csv(comparison))
+    base.answer(content, comparison)
     if is_stopped:
         raise SystemExit(base.BY_CTRL_C)
 

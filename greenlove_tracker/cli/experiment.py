@@ -176,7 +176,6 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
     use = progress.use.by_quantity
     return ExperimentRecord(
         name=described.name,
-        text=described.text,
         sha256=described.sha256,
         groups=tuple(groups),
         not_run=tuple((run.planned.name, reasons.get(run.planned.name, "not begun yet")) for run in without_run),

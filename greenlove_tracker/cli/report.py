@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,13 +33,8 @@ if TYPE_CHECKING:
 _MAX_PROBLEMS = 20
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
 _READING = ("verify", "processes", "scheduler")  # those that say how
-_PAGE = ("page_size", "jobs", "issued")
 # By format: the options that are of it alone.
-_OPTIONS_OF = {
-    "page": _PAGE,
-    "sci": ("unit", "embodied", "needs_all"),
-    "model-card": ("training_type", "needs_all"),
-}
+_OPTIONS_OF = {"page": ("page_size", "jobs", "issued"), "sci": ("unit", "embodied")}
 
 
 def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +42,7 @@ def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--since",
             metavar="DATE",
-            help='count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
+            help="count what was done from this date on (UTC): 2026-11-01; of a month, 2026-11, that month alone",
         ),
         click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
         click.option("--group", "--project", "project", metavar="NAME", multiple=True, help="only this group of runs"),
@@ -77,7 +71,6 @@ def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--by", metavar="KEYS", help="with --text: sums by project, user, day, month, device, job, host, status, …"
 )
-@click.option("--month", metavar="2026-11", help="count only what was done in this month (UTC)")
 @click.option(
     "--format",
     "style",
@@ -96,10 +89,6 @@ def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
 )
 @click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
-@click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="for model-card")
-@click.option(
-    "--all", "needs_all", is_flag=True, default=None, help="for model-card, sci: refuse crashed runs without figures"
-)
 @click.option("--verify", is_flag=True, help="add up the epochs again, and name runs that differ")
 @click.option("--processes", type=click.IntRange(min=1), default=1, help="processes that read; default 1")
 @click.option("--scheduler", metavar="ADDRESS", help="a running Dask scheduler, whose workers read: tcp://host:8786")
@@ -108,7 +97,6 @@ def report(
     output: str | None,
     is_text: bool,
     by: str | None,
-    month: str | None,
     style: str | None,
     as_json: bool,
     as_csv: bool,
@@ -120,17 +108,12 @@ def report(
 
     \b
     greenlove report                                   the latest run, as report.pdf
-    greenlove report greenlove_logs --month 2026-11 -o november.html
+    greenlove report greenlove_logs --since 2026-11 -o november.html
     greenlove report greenlove_logs --text --by user
     greenlove report --format cite                     a sentence for a paper
     """  # noqa: D301  # click wants the backspace itself
     chosen = {name: options.pop(name) for name in _SELECTION}
     reading = {name: options.pop(name) for name in _READING}
-    if month is not None:
-        if chosen["since"] or chosen["until"]:
-            raise UsageError("--month, or --since and --until: choose one")
-        chosen["since"] = month
-    chosen["since"] = _in_words(chosen["since"])
     given = {name: value for name, value in options.items() if value is not None}
     is_of_runs = as_json or as_csv or is_text or by is not None or reading["verify"]
     form = style or ("runs" if n_runs else "sums" if is_of_runs else "page")
@@ -152,20 +135,12 @@ def report(
         _give_text(_declaration(form, read, chosen, **given), output)
 
 
-def _in_words(since: str | None) -> str | None:
-    """Return the date, or the month, that ``today``, ``this month`` or ``last month`` means."""
-    now = datetime.now(UTC)
-    last_month = now.replace(year=now.year - (now.month == 1), month=(now.month - 2) % 12 + 1, day=1)
-    words = {"today": f"{now:%Y-%m-%d}", "this month": f"{now:%Y-%m}", "last month": f"{last_month:%Y-%m}"}
-    return None if since is None else words.get(since.lower(), since)
-
-
 def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
     """Refuse an option of another format, which would be passed over in silence."""
     for name in given:
         if name not in _OPTIONS_OF.get(form, ()):
             meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
-            option = "--all" if name == "needs_all" else f"--{name.replace('_', '-')}"
+            option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option} is of --format {meant}: leave it out, or --format {form}")
 
 
@@ -313,16 +288,18 @@ def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str], *, as_json: bool
         show(sweep_document(n_runs, totals, n_unknown, len(done), warnings, of_group))
 
 
-def _declaration(form: str, logs: Logs, chosen: dict[str, Any], **asked: Any) -> str:
+def _declaration(
+    form: str, logs: Logs, chosen: dict[str, Any], unit: str = "run", embodied: float | None = None
+) -> str:
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.report import declarations
 
-    added_up, needs_all = aggregate(logs, **chosen), asked.get("needs_all", False)
+    added_up = aggregate(logs, **chosen)
     match form:
         case "model-card":
-            return declarations.model_card(added_up, asked.get("training_type", ""), needs_all=needs_all)
+            return declarations.model_card(added_up)
         case "sci":
-            return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"), needs_all=needs_all)
+            return declarations.sci(added_up, unit, embodied)
     return declarations.cite(added_up, latex=form == "latex")
 
 

@@ -17,7 +17,7 @@ from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import plural, shortened
+from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import pdf_charts as charts
 from greenlove_tracker.rendering import pdf_fonts
@@ -31,14 +31,12 @@ _SHORT_TABLE_ROWS = 14  # up to so many, a table stays on the page of its headin
 _SHORT_TABLE = 1000  # of so many characters at most
 _TABLE_BEGINS_PT = 130.0  # what of a longer one stays with its heading
 _BETWEEN_CHARTS_PT = 18.0
-_MONOSPACED = "Courier"  # of the fonts that every reader of PDF has
-_INDENT_PT = 4.8  # of a blank at the beginning of a verbatim line: a character of it at 8 pt
 _SHORT_VERDICT = 80  # characters, up to which a verdict is set largest
 _BETWEEN_TILES_PT, _TILE_PADDING_PT = 8.0, 7.0
 _CELL_PADDING_PT = 7.5  # at the right of a cell
 _MEASURED_TEXTS = 6  # the longest of a column
 _MEASURED_ROWS = 200  # of a table, for the widths of its columns
-_STAMP_SHARE, _STAMP_PT = 0.6, 110.0  # of the diagonal; the largest size of its letters
+_STAMP_PT = 48.0  # in which "SIMULATED: 1,234 of 1,234 runs" fits the diagonal of a page
 
 
 def render(document: doc.Document, *, page_size: str = "A4") -> bytes:
@@ -104,12 +102,10 @@ def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
     width_pt, height_pt = size
     canvas.saveState()
     canvas.setFillColor(charts.STAMP)
-    diagonal_pt = math.hypot(width_pt, height_pt)
-    font_pt = _STAMP_SHARE * diagonal_pt / pdf_fonts.text_width_pt(stamp, pdf_fonts.BOLD, 1.0)
-    canvas.setFont(pdf_fonts.BOLD, min(font_pt, _STAMP_PT))
+    canvas.setFont(pdf_fonts.BOLD, _STAMP_PT)
     canvas.translate(width_pt / 2, height_pt / 2)
     canvas.rotate(math.degrees(math.atan2(height_pt, width_pt)))
-    canvas.drawCentredString(0, -min(font_pt, _STAMP_PT) / 3, stamp)
+    canvas.drawCentredString(0, -_STAMP_PT / 3, stamp)
     canvas.restoreState()
 
 
@@ -150,7 +146,6 @@ def story(document: doc.Document, width_pt: float) -> list[Flowable]:
             else []
         ),
         Text(charts.markup(document.subtitle), charts.SUBTITLE),
-        *_spelt_note(document),
     ]
     for block, following in zip_longest(document.blocks, document.blocks[1:]):
         may_split = isinstance(following, doc.Table) and not _is_short(following)
@@ -175,17 +170,6 @@ def _is_note(block: doc.Block | None) -> bool:
     return isinstance(block, doc.Paragraph) and block.is_note
 
 
-def _spelt_note(document: doc.Document) -> list[Flowable]:
-    missing = pdf_fonts.undrawable(repr(document))
-    if not missing:
-        return []
-    text = (
-        f"{plural(len(missing), 'character')} of this report that no font here has: written as code points, such as "
-        f"{charts.markup(min(missing))}. The page of HTML shows all."
-    )
-    return [Text(text, charts.NOTE)]
-
-
 def _flowables(block: doc.Block, width_pt: float) -> list[Flowable]:
     match block:
         case doc.Heading():
@@ -198,18 +182,6 @@ def _flowables(block: doc.Block, width_pt: float) -> list[Flowable]:
             return [_table(block, width_pt)]
         case doc.ChartRow():
             return [_chart_row(block, width_pt)]
-        case doc.Calculations():
-            return [_calculations(block, width_pt)]
-        case doc.Verbatim():
-            return [_verbatim_line(line) for line in block.text.splitlines()]
-
-
-def _verbatim_line(line: str) -> Text:
-    """Return a line with its indentation, all characters as wide as each other; an empty one keeps its height."""
-    text = line.lstrip(" ")
-    font = _MONOSPACED if line.isascii() else charts.CELL.fontName  # which has more than Latin letters
-    style = ParagraphStyle("verbatim", charts.CELL, fontName=font, leftIndent=_INDENT_PT * (len(line) - len(text)))
-    return Text(charts.markup(text) or "\N{NO-BREAK SPACE}", style)
 
 
 def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequence[Any], **more: Any) -> Grid:
@@ -264,7 +236,6 @@ def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
     return [
         Text(charts.markup(figure.label), charts.FIGURE_LABEL),
         Text(charts.markup(figure.value), fitting),
-        *([charts.range_bar(figure.at, width_pt)] if figure.at is not None else []),
         *([Text(charts.markup(figure.range), charts.FIGURE_RANGE)] if figure.range else []),
         *([Text(charts.markup(figure.note), note)] if figure.note else []),
     ]
@@ -290,27 +261,19 @@ def _table(block: doc.Table, width_pt: float) -> Grid:
 
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     """Return the widths of columns in which no word and no number is split, where there is room; the rest by weight."""
-    least_pt, whole_pt = list[float](), list[float]()
+    least_pt = []
     for i, column in enumerate(block.columns):
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
-        words = texts if column.is_number else [word for text in texts for word in text.split()]
-        for found, measured in ((least_pt, [*words, *column.title.split()]), (whole_pt, [*texts, column.title])):
-            longest = sorted(set(measured), key=len)[-_MEASURED_TEXTS:]
-            widths = (pdf_fonts.text_width_pt(text, pdf_fonts.BOLD, charts.CELL.fontSize) for text in longest)
-            found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
-    room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
-    if room_pt < 0:
-        least_pt = [min(least, most_pt) for least in least_pt]  # of a word that fits nowhere, no more
+        words = [*(texts if column.is_number else " ".join(texts).split()), *column.title.split()]
+        longest = sorted(set(words), key=len)[-_MEASURED_TEXTS:]
+        widths_pt = (pdf_fonts.text_width_pt(text, pdf_fonts.BOLD, charts.CELL.fontSize) for text in longest)
+        least_pt.append(max(widths_pt, default=0.0) + _CELL_PADDING_PT)
+    rest_pt = width_pt - sum(least_pt)
+    if rest_pt < 0:
+        least_pt = [min(least, width_pt / 2) for least in least_pt]  # of a word that fits nowhere, no more
         return [width_pt * least / sum(least_pt) for least in least_pt]
-    wanted_pt = [min(whole, most_pt) - least for whole, least in zip(whole_pt, least_pt, strict=True)]
-    wanted_pt = [max(0.0, wanted) for wanted in wanted_pt]
-    share = min(1.0, room_pt / (sum(wanted_pt) or 1.0))
-    rest_pt = room_pt - share * sum(wanted_pt)
     weights = sum(column.weight for column in block.columns)
-    return [
-        least + share * wanted + rest_pt * column.weight / weights
-        for least, wanted, column in zip(least_pt, wanted_pt, block.columns, strict=True)
-    ]
+    return [least + rest_pt * c.weight / weights for least, c in zip(least_pt, block.columns, strict=True)]
 
 
 def _cell(text: str, is_number: bool, is_total: bool) -> Text:
@@ -321,16 +284,3 @@ def _cell(text: str, is_number: bool, is_total: bool) -> Text:
         (True, True): charts.CELL_NUMBER_BOLD,
     }
     return Text(charts.markup(text), styles[is_number, is_total])
-
-
-def _calculations(block: doc.Calculations, width_pt: float) -> Grid:
-    rows = [
-        [Text(charts.markup(line.label), charts.CELL_HEAD), Text(charts.markup(line.text), charts.CELL)]
-        for line in block.lines
-    ]
-    box = [
-        ("BACKGROUND", (0, 0), (-1, -1), charts.PALE),
-        ("LEFTPADDING", (0, 0), (0, -1), 8),
-        ("LINEBELOW", (0, 0), (-1, -1), 0.4, charts.WHITE),
-    ]
-    return _grid(rows, (58 * mm, width_pt - 58 * mm), box)

@@ -55,11 +55,6 @@ def text_width_pt(text: str, own_font: str, size_pt: float) -> float:
     return sum(pdfmetrics.stringWidth(part, font or own_font, size_pt) for part, font in spans(text))
 
 
-def undrawable(text: str) -> frozenset[str]:
-    """Return the characters that no font has."""
-    return frozenset(c for c in set(text) if c.isprintable() and _font_for(c) == _NONE)
-
-
 def _spelt(characters: str) -> str:
     return f"[{' '.join(f'U+{ord(c):04X}' for c in characters)}]"
 

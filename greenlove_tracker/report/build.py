@@ -12,8 +12,8 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import DETAILS, run_row
-from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Period, Selection
+from greenlove_tracker.logs.run_rows import run_row
+from greenlove_tracker.logs.selection import Chosen, Period, Selection
 from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.rendering.document import Document
 from greenlove_tracker.report.directory_report import directory_document
@@ -153,7 +153,6 @@ def document(
     if is_of_all and (run := _lone_run(path)):
         return run_document(run, issued)
     runs = aggregate(log_dir, **chosen)
-    runs.prepare(DAY, MONTH, DETAILS)
     if not runs.total.n_runs and not runs.problems:
         if selection.is_everything:
             raise UsageError(f"{runs.path} holds no run; a run writes to greenlove_logs unless told otherwise")

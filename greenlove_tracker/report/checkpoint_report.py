@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from greenlove_tracker import format as fmt
@@ -11,23 +10,14 @@ from greenlove_tracker.checkpoints import CheckpointAction
 from greenlove_tracker.logs.continued_runs import Interruption, restored_from, training_interruptions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.report.wording import run_label
-
-_HEADS = ("run", "went on from", "lost time", "lost energy", "lost CO2e", "restart")
-_METHOD = "Work is lost where a run did it after the checkpoint that the next one resumed: it was done again."
 
 
 def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
     """Return what became of a run's checkpoints, and what interrupted its training; nothing without either."""
     found, said = training_interruptions(run), _said_of(run)
-    if not said and not found:
-        return ()
-    blocks: list[doc.Block] = [doc.Heading("Checkpoints and restarts"), *map(doc.Paragraph, said)]
-    if found:
-        columns = tuple(doc.Column(head, 2.0 if i < 2 else 1.0, is_number=i > 1) for i, head in enumerate(_HEADS))
-        table = doc.Table(columns, tuple(map(_cells, found)))
-        blocks += [doc.Paragraph(f"{_costs(found)}."), table, doc.Paragraph(_METHOD, is_note=True)]
-    return tuple(blocks)
+    if found:  # work is lost where a run did it after the checkpoint that the next one resumed
+        said.append(f"{_costs(found)}.")
+    return (doc.Heading("Checkpoints and restarts"), *map(doc.Paragraph, said)) if said else ()
 
 
 def checkpoints_sentence(run: Run) -> str:
@@ -47,17 +37,8 @@ def _costs(found: Sequence[Interruption]) -> str:
     return f"{fmt.plural(len(found), 'interruption')}: {least}{fmt.duration(lost_s)} of work lost{energy}{again}"
 
 
-def _cells(of: Interruption) -> tuple[str, ...]:
-    from_where = "its beginning" if of.restored is None else f"step {of.restored.position.steps:,}"
-    amounts = (fmt.energy(of.lost_kwh), fmt.mass(of.lost_kgco2e))
-    lost = f"{'≥ ' if of.is_at_least else ''}{fmt.duration(of.lost_s)}"
-    restart = "" if of.restart_s is None else fmt.duration(of.restart_s)
-    return (run_label(of.run_id), from_where, lost, *amounts, restart)
-
-
 def _said_of(run: Run) -> list[str]:
     """Say what was saved, what failed, and what this run went on from."""
-    by_action = Counter(e.action for e in run.checkpoints)
     saved = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED]
     said = []
     if saved:
@@ -66,8 +47,6 @@ def _said_of(run: Run) -> list[str]:
         blocked_s = math.fsum(e.blocked_s for e in saved if e.blocked_s is not None)
         stood = f" The training stood still for {fmt.duration(blocked_s)} for them." if blocked_s else ""
         said.append(f"{fmt.plural(len(saved), 'checkpoint')}{size} saved.{stood}")
-    if n := by_action[CheckpointAction.SKIPPED]:
-        said.append(f"{fmt.plural(n, 'checkpoint')} skipped: the one before was still being written.")
     for action, what in ((CheckpointAction.FAILED, "Not written"), (CheckpointAction.DAMAGED, "Passed over")):
         notes = dict.fromkeys(fmt.shortened(e.note, 120) for e in run.checkpoints if e.action is action)
         said += [f"! {what}: {'; '.join(notes)}."] if notes else []

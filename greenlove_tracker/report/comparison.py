@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
@@ -16,7 +16,6 @@ from greenlove_tracker.errors import LogError
 from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_order
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.comparisons import read_comparison
-from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import Run
@@ -24,7 +23,6 @@ from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.learning_curves import final_value, is_learning_rate, rank_of_metric
 from greenlove_tracker.report.metric_report import number_text
-from greenlove_tracker.secret_masking import mask_secrets
 
 Groups = Sequence[tuple[str, Sequence[Run]]]
 """Runs by the name of their group; the first is the baseline."""
@@ -43,7 +41,6 @@ _FINE = 0.01  # of the baseline: intervals that reach no farther from their midd
 _MOST_SAID = 3  # names in a sentence
 _MOST_METRICS = 2
 _MOST_ROWS = 100
-_MOST_NAMED = 8  # points of a chart
 _NAME_WIDTH = 40
 _DASH = "–"
 _MODEL_NOTE = "* what of the energy is modelled says nothing beyond the time"
@@ -120,7 +117,7 @@ def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
 
 
 def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[doc.Block, ...]:
-    """Return the changes and what each takes, then bars, curves, what differed, and how it was measured."""
+    """Return the changes and what each takes, what differed, and how it was measured."""
     sides = [side_of(name, runs) for name, runs in groups]
     reasons = [(row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN]
     return (
@@ -139,7 +136,6 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
     invented = any(is_mock(run.intensity_sources) for side in sides for run in side.runs)
     unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
     return (
-        *(_marks(sides) or _ratio_marks(comparisons)),
         *_changes(comparisons),
         *took,
         *(doc.Paragraph(f"{text}.") for text in caveats),
@@ -380,45 +376,6 @@ def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
     return ""
 
 
-def _marks(sides: Sequence[Side]) -> list[doc.Block]:
-    """Draw the first metric against the energy, a point a side with the ranges of its runs."""
-    metrics, found = shared_metrics(sides), list[tuple[str, list[float], list[float]]]()
-    for side in sides if metrics else ():
-        values = ((run.summary.energy_kwh, final_value(run, metrics[0])) for run in side.runs)
-        pairs = [(e, v) for e, v in values if e is not None and v is not None]
-        if pairs:
-            found.append((fmt.shortened(side.name, 24), [e for e, _ in pairs], [v for _, v in pairs]))
-    if len(found) < 2:
-        return []
-    scale = fmt.energy_scale(max(e for _, energies, _ in found for e in energies))
-    marks = []
-    for i, (name, energies, learnt) in enumerate(found):
-        scaled = [scale.value(e) for e in energies]
-        point = (statistics.fmean(scaled), statistics.fmean(learnt))
-        ranges = ((min(scaled), max(scaled)), (min(learnt), max(learnt)))
-        marks.append(doc.MarkedPoint(name, *point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
-    name = f"final {fmt.shortened(metrics[0], 24)}"
-    chart = doc.MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
-    return [doc.ChartRow((chart,))]
-
-
-def _ratio_marks(comparisons: Sequence[Comparison]) -> list[doc.Block]:
-    """Draw time against energy, both in percent of the baseline's; not where a model made the energy of the time."""
-    if len(comparisons) != 1 or is_modelled(comparisons[0].energy_method):
-        return []
-    marks = [doc.MarkedPoint(comparisons[0].baseline.name, 100.0, 100.0, is_named=True, is_here=True)]
-    for row in rows_that_ran(comparisons[0]):
-        time, energy = row.time_ratio, row.energy_ratio
-        if time is not None and energy is not None and math.isfinite(time.point * energy.point):
-            ranges = [(one.lower * 100, one.upper * 100) for one in (time, energy)]
-            point = (row.name, time.point * 100, energy.point * 100)
-            marks.append(doc.MarkedPoint(*point, ranges[0], ranges[1], is_named=True))
-    if len(marks) < 2:
-        return []
-    title = "Time and energy in percent of the baseline's, each with its 95% interval"
-    return [doc.ChartRow((doc.MarkChart(title, "time, %", "energy, %", tuple(marks), is_from_0=False),))]
-
-
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
     """Return the settings, versions and machines that were not the same, with the text of each side."""
     rows = []
@@ -481,7 +438,6 @@ class ExperimentRecord:
 
     Attributes:
         name: of the experiment.
-        text: of its file, as it was written.
         sha256: of the file's bytes.
         groups: trainings by the name of their group, the baseline's first; each one run (of several runs,
             ``logs.continued_runs.whole_training`` makes one). Trainings of a group differ in their seed alone.
@@ -491,7 +447,6 @@ class ExperimentRecord:
     """
 
     name: str
-    text: str
     sha256: str
     groups: tuple[tuple[str, tuple[Run, ...]], ...]
     not_run: tuple[tuple[str, str], ...] = ()
@@ -530,9 +485,6 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
             *_trainings(record, shared_metrics(sides)[:_MOST_METRICS]),
             *_details(comparisons, sides),
             *(_method(comparisons[0]) if comparisons else ()),
-            doc.Heading("The file of the experiment"),
-            doc.Paragraph(f"SHA-256 of its bytes: {record.sha256}.", is_note=True),
-            doc.Verbatim(mask_secrets(record.text)),
         ),
     )
 
@@ -592,39 +544,3 @@ def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[doc.Blo
     )
     more = [doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more")] if len(rows) > _MOST_ROWS else []
     return [doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS])), *more] if rows else []
-
-
-# -- CSV --
-
-
-def comparison_csv(comparison: Comparison) -> str:
-    """Return one row an arm, the baseline first; what is not known is empty, not zero."""
-    rows = [_row_values(row) for row in (comparison.baseline, *comparison.rows)]
-    return csv_text(list(rows[0]), rows)
-
-
-def _row_values(row: ComparisonRow) -> dict[str, Any]:
-    whole = row.whole_run
-    return {
-        "name": row.name,
-        "verdict": str(row.verdict),
-        **{name: value for ratio in QUANTITIES for name, value in _ends(ratio, "", getattr(row, ratio)).items()},
-        "n_trials": row.n_trials,
-        "duration_s_per_sample": row.duration_s_per_sample,
-        "peak_memory_gb": row.peak_memory_gb,
-        "one_off_s": row.one_off_s,
-        "final_loss": row.final_loss,
-        **_ends("whole_duration", "_s", whole.duration_s),
-        **_ends("whole_energy", "_kwh", whole.energy_kwh),
-        **_ends("whole_emissions", "_kgco2e", whole.emissions_kgco2e),
-        **_ends("whole_cost", "_usd", whole.cost_usd),
-        "budget_s": row.budget_s,
-        "reason": row.reason,
-        "notes": "; ".join(row.notes),
-        "learns_otherwise": row.learns_otherwise,
-    }
-
-
-def _ends(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:
-    values = (None,) * 3 if estimate is None else (estimate.point, estimate.lower, estimate.upper)
-    return dict(zip((f"{name}{unit}", f"{name}_lower{unit}", f"{name}_upper{unit}"), values, strict=True))

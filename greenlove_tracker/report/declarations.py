@@ -9,14 +9,13 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, INCOMPLETE, TRAINING
+from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING
 from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.records import COMPONENTS, RunStatus
 from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.run_report import gpu_hours
 from greenlove_tracker.report.wording import Sums
 from greenlove_tracker.units import GRAMS_PER_KG
 
@@ -25,51 +24,42 @@ UNITS = ("run", "epoch", "step", "sample", "token")
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
 _FINAL, _OTHER, _EXPLORATORY, _UNDONE = ("final", "preliminary", "exploratory", "failed or interrupted")
 _GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE)
-_MAX_RUN_IDS = 3  # in an error
-_MAX_LEFT_OUT = 10  # by name in a declaration
+_MOST_NAMES = 10  # of runs
 
 
-def model_card(aggregate: Aggregate, training_type: str = "", *, needs_all: bool = False) -> str:
+def model_card(aggregate: Aggregate) -> str:
     """Return the block of a Hugging Face model card's metadata, YAML; what is not known is left out.
 
-    The fields are those of huggingface.co/docs/hub/model-cards-co2: emissions in grams.
-
-    Args:
-        aggregate: the runs of the model.
-        training_type: ``pre-training`` or ``fine-tuning``.
-        needs_all: refuse where the emissions of any training are not known; else those that did not come to a good
-            end are left out by name.
+    The fields are those of huggingface.co/docs/hub/model-cards-co2: emissions in grams. Runs that did not come to a
+    good end and of which no emissions are known are left out by name.
 
     Raises:
-        UsageError: where the emissions of a run are not known.
+        UsageError: where the emissions of another run are not known.
     """
-    facts = _Facts(aggregate, "emissions", leaves_out=not needs_all)
-    parts = [", ".join(facts.tools), _period(aggregate, facts), *_mocked(facts)]
+    facts = _Facts(aggregate, leaves_out=True)
     return fill(
         "model-card.txt",
         facts=facts,
         grams=_emissions_kgco2e(facts) * GRAMS_PER_KG,
-        source="; ".join(filter(None, parts)),
-        training_type=training_type,
-        left_out=tuple(_left_out(aggregate, facts)),
+        source="; ".join(filter(None, (", ".join(facts.tools), _period(facts), *_mocked(facts)))),
+        left_out=tuple(_left_out(facts)),
     )
 
 
-def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *, needs_all: bool = False) -> str:
+def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) -> str:
     """Return the Software Carbon Intensity of the runs: (E × I + M) / R, ISO/IEC 21031:2024.
 
     Args:
         aggregate: the runs.
         unit: the functional unit R, one of ``UNITS``.
         embodied_gco2e: M, of all runs together; None: it is not declared, and not taken for nothing.
-        needs_all: as for ``model_card``.
 
     Raises:
         UsageError: where emissions or the number of units of a run are not known.
     """
     if unit not in UNITS:
         raise UsageError(f"the functional unit must be one of {', '.join(UNITS)}, not {unit!r}")
-    facts = _Facts(aggregate, "emissions", leaves_out=not needs_all)
+    facts = _Facts(aggregate, leaves_out=True)
     # others are emitted for, not counted
     count = sum(_n_units(row, unit) for row in facts.totals.rows if row["kind"] == TRAINING)
     operational_kg = _emissions_kgco2e(facts)
@@ -85,8 +75,8 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
         operational_kg=operational_kg,
         embodied_kg=None if embodied_gco2e is None else embodied_gco2e / GRAMS_PER_KG,
         runs=wording.runs_text(facts.kinds),
-        period=_period(aggregate, facts),
-        notes=(*_mocked(facts), *_left_out(aggregate, facts)),
+        period=_period(facts),
+        notes=(*_mocked(facts), *_left_out(facts)),
     )
 
 
@@ -94,10 +84,9 @@ def _n_units(row: RunRow, unit: str) -> int:
     """Return how many units a run did; 0 is a number, as of a run that failed at once."""
     if unit == "run":
         return 1
-    if unit == "epoch":
-        count = None if not row["epochs_done"] and row["epochs_planned"] is None else row["epochs_done"]
-    else:
-        count = row[f"{unit}s"]
+    count = row["epochs_done"] if unit == "epoch" else row[f"{unit}s"]
+    if unit == "epoch" and not count and row["epochs_planned"] is None:  # none were marked
+        count = None
     if count is None:
         raise UsageError(f"{row['path']} counted no {unit}s: choose another --unit, or count them with tracker.step()")
     return int(count)
@@ -109,37 +98,30 @@ def _emissions_kgco2e(facts: _Facts) -> float:
     Raises:
         UsageError: where it does, or there is no training.
     """
-    totals, run_ids = facts.totals, facts.unknown
-    n = totals.n_unknown_emissions
-    if not totals.n_runs and facts.n_left_out:
-        run_ids, n = facts.left_out, facts.n_left_out  # nothing else is there
-    elif not facts.kinds.total():
-        raise UsageError("no run could be read: there is nothing to declare")
-    elif not facts.kinds[TRAINING]:
-        which = "only comparisons" if facts.kinds[COMPARISON] else "only explorations"
-        raise UsageError(f"these runs are {which}: there is no training to declare")
-    elif totals.emissions_kgco2e is not None and not n:
-        return totals.emissions_kgco2e
-    more = f" and {n - len(run_ids):,} more" if n > len(run_ids) else ""
-    raise UsageError(
-        f"the emissions of {fmt.plural(n, 'run')} are not known ({', '.join(run_ids)}{more}): what they took would be "
-        "missing. Declare the directories of single runs, or move these elsewhere"
-    )
-
-
-def _left_out(aggregate: Aggregate, facts: _Facts) -> Iterator[str]:
-    """Yield what is missing from a declaration; nothing where all runs are in it."""
-    if n := facts.n_left_out:
-        more = f" and {n - len(facts.left_out):,} more" if n > len(facts.left_out) else ""
-        are, its = ("is", "its") if n == 1 else ("are", "their")
-        yield (
-            f"{fmt.plural(n, 'run')} that did not finish well {are} not in it, {its} emissions are not known: "
-            f"{', '.join(facts.left_out)}{more}"
+    unknown = [row["run"] for row in facts.totals.rows if row["emissions_kgco2e"] is None]
+    if unknown:
+        raise UsageError(
+            f"the emissions of {fmt.plural(len(unknown), 'run')} are not known ({_names(unknown)}): what they took "
+            "would be missing. Declare the directories of single runs, or move these elsewhere"
         )
-    if left := wording.left_out(aggregate.n_left_out):
+    if facts.totals.emissions_kgco2e is None or not facts.kinds[TRAINING]:
+        raise UsageError("there is no training to declare whose emissions are known")
+    return facts.totals.emissions_kgco2e
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
+
+
+def _left_out(facts: _Facts) -> Iterator[str]:
+    """Yield what is missing from a declaration; nothing where all runs are in it."""
+    if names := facts.left_out:
+        runs = fmt.plural(len(names), "run")
+        yield f"not in it, as they did not finish well and their emissions are not known: {runs}, {_names(names)}"
+    if left := wording.left_out(facts.aggregate.n_left_out):
         yield left
-    n = len(aggregate.problems)
-    if n:
+    if n := len(facts.aggregate.problems):
         yield f"{fmt.plural(n, 'part')} of the logs could not be read and {'is' if n == 1 else 'are'} not in it"
 
 
@@ -168,27 +150,21 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     by_group: defaultdict[str, list[RunRow]] = defaultdict(list)
     for row in facts.totals.rows:
         by_group[_group(row)].append(row)
-    groups = [(name, Sums(Totals(by_group[name]))) for name in _GROUPS if name in by_group]
+    groups = [(name, Totals(by_group[name])) for name in _GROUPS if name in by_group]
     note = ""
     if _FINAL not in by_group:
-        groups = [("runs" if name == _OTHER else name, sums) for name, sums in groups]
+        groups = [("runs" if name == _OTHER else name, totals) for name, totals in groups]
         note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
-    table = [_cells(name, sums, sums.totals.n_runs) for name, sums in groups]
-    rows = [*table, *([_cells("total", Sums(facts.totals), facts.n_runs)] if len(table) > 1 else [])]
-    marks = [text.partition(": greenlove ")[0] for text in wording.sum_notes(facts.totals)]
-    n_problems = len(aggregate.problems)
-    problems = (
-        f"{fmt.plural(n_problems, 'part')} of the logs could not be read; greenlove report DIR --text names them."
-    )
-    more = [f"{text[0].upper()}{text[1:]}." for text in _mocked(facts)]
-    left = wording.left_out(aggregate.n_left_out)
-    hints = [note, problems if n_problems else "", f"{left}." if left else ""]  # to who writes the paper
-    text = _paragraph(aggregate, facts, groups)
+    table = [_cells(name, totals) for name, totals in groups]
+    rows = [*table, *([_cells("total", facts.totals)] if len(table) > 1 else [])]
+    notes = [*wording.sum_notes(facts.totals), *(f"{text[0].upper()}{text[1:]}." for text in _mocked(facts))]
+    hints = [note, *(f"{text[0].upper()}{text[1:]}." for text in _left_out(facts))]  # to who writes the paper
+    text = _paragraph(facts, groups)
     if latex:
-        return _in_latex(facts, text, rows, [*marks, *more], hints)
+        return _in_latex(facts, text, rows, notes, hints)
     shown = "\n".join(["| " + " | ".join(in_markdown(cell) for cell in row) + " |" for row in rows])
     head = f"| {' | '.join(_HEADS)} |\n|:--|{'--:|' * (len(_HEADS) - 1)}"
-    parts = [in_markdown(text), f"{head}\n{shown}", *map(in_markdown, (*marks, *more, *hints))]
+    parts = [in_markdown(text), f"{head}\n{shown}", *map(in_markdown, (*notes, *hints))]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -225,7 +201,7 @@ def _group(row: RunRow) -> str:
     return _FINAL if "final" in {tag.strip() for tag in row["tags"].split(",")} else _OTHER
 
 
-def _paragraph(aggregate: Aggregate, facts: _Facts, groups: Sequence[tuple[str, Sums]]) -> str:
+def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
     totals = facts.totals
     duration_s = totals.duration_s or 0.0
     scale = fmt.time_scale(duration_s)
@@ -239,10 +215,10 @@ def _paragraph(aggregate: Aggregate, facts: _Facts, groups: Sequence[tuple[str, 
         facts=facts,
         totals=totals,
         has_pue=bool(facts.pues - {1.0}),
-        compute=gpu_hours(totals.gpu_hours),
-        counts=[f"{s.totals.n_runs:,} {name}" for name, s in groups if name != "runs"],
+        compute=wording.gpu_hours(totals.gpu_hours),
+        counts=[f"{of.n_runs:,} {name}" for name, of in groups if name != "runs"],
         wall_time=f"{fmt.significant(scale.value(duration_s))} {scale.unit}",
-        period=_period(aggregate, facts),
+        period=_period(facts),
         energy_notes=tuple(filter(None, energy)),
         emissions_notes=tuple(filter(None, emissions)),
         intensities=list(dict.fromkeys(intensities)),
@@ -264,19 +240,18 @@ def _unknown_for(n_runs: int) -> str:
     return f"unknown for {fmt.plural(n_runs, 'run')}" if n_runs else ""
 
 
-def _period(aggregate: Aggregate, facts: _Facts) -> str:
+def _period(facts: _Facts) -> str:
     """Return the time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
-    period = aggregate.selection.period
+    period, days = facts.aggregate.selection.period, facts.days
     if not period.is_everything:
         return period.text
-    first, last = facts.days or ("", "")
-    if not first:
+    if not days:
         return ""
-    return f"on {first} (UTC)" if first == last else f"from {first} to {last} (UTC)"
+    return f"on {days[0]} (UTC)" if days[0] == days[-1] else f"from {days[0]} to {days[-1]} (UTC)"
 
 
-def _cells(name: str, sums: Sums, n_runs: int) -> tuple[str, ...]:
-    return (name, f"{n_runs:,}", *sums.cells[:4])
+def _cells(name: str, totals: Totals) -> tuple[str, ...]:
+    return (name, f"{totals.n_runs:,}", *Sums(totals).cells[:4])
 
 
 class _Facts:
@@ -284,32 +259,25 @@ class _Facts:
 
     Args:
         aggregate: the runs.
-        needs: ``energy`` or ``emissions``, what must be known of a run.
-        leaves_out: without runs of which it is not known and that did not come to a good end.
+        leaves_out: without runs whose emissions are not known and that did not come to a good end.
 
     Attributes:
         totals: of the runs that are declared.
-        unknown: the first few runs of which it is not known.
-        left_out: the first few, with their status, of those that are left out.
-        days: the first and the last day, UTC, ISO 8601, on which a run began.
+        left_out: those that are left out, with their status.
+        days: on which a run began, UTC, ISO 8601.
     """
 
-    def __init__(self, aggregate: Aggregate, needs: str = "energy", *, leaves_out: bool = False) -> None:
-        self.needs = needs
-        declared, left_out = list[RunRow](), list[RunRow]()
-        column = {"energy": "energy_kwh", "emissions": "emissions_kgco2e"}[needs]
+    def __init__(self, aggregate: Aggregate, *, leaves_out: bool = False) -> None:
+        self.aggregate = aggregate
+        declared, self.left_out = list[RunRow](), list[str]()
         for row in aggregate.total.rows:
-            if row[column] is None and leaves_out and row["status"] in INCOMPLETE:
-                left_out.append(row)
+            if leaves_out and row["emissions_kgco2e"] is None and row["status"] in INCOMPLETE:
+                self.left_out.append(f"{row['run']} ({row['status']})")
             else:
                 declared.append(row)
         self.totals = Totals(declared)
-        self.unknown = [row["run"] for row in declared if row[column] is None][:_MAX_RUN_IDS]
-        self.left_out = [f"{row['run']} ({row['status']})" for row in left_out[:_MAX_LEFT_OUT]]
-        self.n_left_out = len(left_out)
         self.kinds = Counter(row["kind"] for row in declared)
-        days = {fmt.shortened(row["day"], 30) for row in declared} - {""}
-        self.days = (min(days), max(days)) if days else None
+        self.days = sorted(_texts(declared, "day", 30))
         self.hardware = _texts(declared, "device", 60)
         self.places = _texts(declared, "country", 40)
         self.versions = _texts(declared, "greenlove_version", 20)
@@ -319,11 +287,6 @@ class _Facts:
         self.pues = {row["pue"] for row in declared if row["energy_kwh"] is not None}
         intensities = (row["carbon_intensity"] for row in declared)
         self.intensities = dict.fromkeys(factor for factor in intensities if factor is not None)
-
-    @property
-    def n_runs(self) -> int:
-        """Runs that trained or explored."""
-        return self.kinds[TRAINING] + self.kinds[EXPLORATION] + self.kinds[COMPARISON]
 
     @property
     def tools(self) -> list[str]:

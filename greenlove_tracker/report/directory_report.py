@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from datetime import date, timedelta
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, INCOMPLETE
-from greenlove_tracker.logs.selection import DAY, MONTH
+from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION
+from greenlove_tracker.logs.selection import MONTH
 from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.equivalents import equivalent_blocks
-from greenlove_tracker.report.method import METHODS, NO_ERROR_OF, factor_table, share_of
+from greenlove_tracker.report.method import NO_ERROR_OF, factor_table, method_table
 from greenlove_tracker.report.metric_report import shared_metric_blocks
-from greenlove_tracker.report.run_report import gpu_hours
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums
 
-_GROUPED = ("user", "device", "kind")  # beside the project; a key that all runs share has no table
+_GROUPED = (MONTH, "user", "device", "kind")  # beside the project; a key that all runs share has no table
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 10
 _MAX_FACTORS = 12
-_MOST_DAYS = 62  # of a chart by day
-_MOST_LAYERS = 4  # projects in a chart
 _N_TOP = 10
 
 
@@ -44,11 +38,9 @@ def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: 
     Raises:
         UsageError: where the number of jobs cannot be.
     """
-    total = aggregate.prepare(DAY, MONTH, DETAILS)
-    countries = {row["country"] for row in total.rows}
+    total = aggregate.prepare(MONTH, DETAILS)
     blocks = (
         doc.KeyFigures(_figures(total)),
-        *_trend(aggregate),
         *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
         *_table_of(aggregate, ("project",), _MAX_GROUPS),
         *_notes(aggregate),
@@ -56,8 +48,6 @@ def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: 
         *runs_blocks(aggregate),
         *shared_metric_blocks(total.rows),
         *forecast_blocks(total.rows),
-        *incomplete_blocks(aggregate),
-        *equivalent_blocks(total.emissions_kgco2e, countries.pop() if len(countries) == 1 else ""),
         *_method_blocks(aggregate, f"{_scope(aggregate, issued)} {directory_scope(aggregate)}"),
     )
     return _document(aggregate, blocks)
@@ -191,7 +181,7 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     """Return the figures of a run, summed; each says how many runs are not in it."""
     badge, cost = wording.badge(total.measured_share), " or ".join(sorted(total.cost_bases))
     found = {
-        "duration_s": (total.duration_s or None, 0, gpu_hours(total.gpu_hours)),
+        "duration_s": (total.duration_s or None, 0, wording.gpu_hours(total.gpu_hours)),
         "energy_kwh": (total.energy_kwh, total.n_unknown_energy, badge),
         "emissions_kgco2e": (total.emissions_kgco2e, total.n_unknown_emissions, badge),
         "cost_usd": (total.cost_usd, total.n_unknown_cost, cost),
@@ -201,15 +191,15 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
         name, text = fmt.QUANTITIES[quantity]
         known = wording.range_of(total.bounds(quantity) if quantity in QUANTITIES else None, text)
         missing = f"{note}; {fmt.plural(n_missing, 'run')} unknown" if n_missing else note
-        figures.append(doc.KeyFigure(name, text(value), "unknown for every run" if value is None else missing, *known))
+        figures.append(doc.KeyFigure(name, text(value), "unknown for every run" if value is None else missing, known))
     return tuple(figures)
 
 
 def _group_blocks(aggregate: Aggregate, key: str) -> list[doc.Block]:
-    """Return sums by one key, those that used most energy first; nothing where all runs share its value."""
+    """Return sums by one key, months in their order, else those that used most energy first; nothing of one value."""
     if len(aggregate.by(key)) < 2:
         return []
-    return [doc.Heading(f"By {key}"), *_table_of(aggregate, (key,), _MAX_GROUPS)]
+    return [doc.Heading(f"By {key}"), *_table_of(aggregate, (key,), None if key == MONTH else _MAX_GROUPS)]
 
 
 def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> list[doc.Block]:
@@ -234,40 +224,6 @@ def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None
 
 def _cells(sums: Sums) -> tuple[str, ...]:
     return (f"{sums.totals.n_runs:,}", *sums.cells)
-
-
-def _trend(aggregate: Aggregate) -> list[doc.Block]:
-    """Draw CO2e by day, or by month of a longer time, stacked by project."""
-    by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
-    ranked = sorted(by_project, key=lambda name: -by_project[name])
-    days = sorted({row["day"] for row in aggregate.total.rows} - {""})
-    try:
-        first, last = (date.fromisoformat(day) for day in (days[0], days[-1]))
-    except (IndexError, ValueError):  # no run, or one of a damaged log
-        return []
-    unit = DAY if (last - first).days <= _MOST_DAYS else MONTH
-    found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
-    last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
-    units = [f"{first + timedelta(days=i)}" for i in range((last - first).days + 1)]
-    units = list(dict.fromkeys(day[:7] for day in units)) if unit == MONTH else units
-    if len(units) < 2:
-        return []
-    sums = [sum(found.get((when, name), 0.0) for name in ranked) for when in units]
-    scale = mass_scale(max(sums) or 1.0)
-    layers = [(name, [name]) for name in ranked[:_MOST_LAYERS]]
-    if len(ranked) > _MOST_LAYERS + 1:
-        layers.append((f"{len(ranked) - _MOST_LAYERS} others", ranked[_MOST_LAYERS:]))
-    else:
-        layers += [(name, [name]) for name in ranked[_MOST_LAYERS:]]
-    series = tuple(
-        (
-            fmt.shortened(title, 24) or "(none)",
-            tuple(scale.value(sum(found.get((when, name), 0.0) for name in names)) for when in units),
-        )
-        for title, names in layers
-    )
-    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(map(wording.day_label, units)), series)
-    return [doc.ChartRow((chart,))]
 
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
@@ -321,49 +277,25 @@ def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:
     return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(text))
 
 
-def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
-    """Return the runs that did not finish, and why; their time and energy are in the totals."""
-    incomplete = [row for row in aggregate.total.rows if row["status"] in INCOMPLETE]
-    ended = sorted((row for row in incomplete if row["has_end"]), key=_by_emissions)
-    if not ended:
-        return ()
-    rows = []
-    for row in ended[:_N_TOP]:
-        run = aggregate.run(row["run"])
-        cells = (wording.progress(run), fmt.mass(run.emissions_kgco2e), wording.why_incomplete(run.summary))
-        rows.append((wording.run_label(run.run_id, row["project"]), *cells))
-    columns = (doc.Column("run", 3), doc.Column("done", 1.9), doc.Column("CO2e", 1.3, True), doc.Column("why", 3.4))
-    time, _, energy, emissions, _ = Sums(Totals(incomplete)).cells
-    n_more = f" The {len(rows)} with the highest emissions:" if len(ended) > len(rows) else ""
-    text = f"{fmt.plural(len(incomplete), 'run')}: {time}, {energy}, {emissions} of CO2e, in every total.{n_more}"
-    return (doc.Heading("Runs that did not finish"), doc.Paragraph(text), doc.Table(columns, tuple(rows)))
-
-
 def _method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:
     """Return the method of the sums, and the factors of all runs."""
-    rows, total = aggregate.total.rows, aggregate.total
+    rows = aggregate.total.rows
     if not rows:
         return ()
     factors = dict.fromkeys(factor for row in sorted(rows, key=lambda row: row["run"]) for factor in row["factors"])
     chosen = sorted(factors, key=lambda factor: factor.name)
     n_more = len(chosen) - _MAX_FACTORS
     more = (doc.Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
-    share = total.measured_share
-    lines = []
-    if total.measured_kwh and share:
-        label = "share that hardware measured, before PUE"
-        lines.append(share_of(label, total.measured_kwh, total.measured_kwh / share))
+    has_range = aggregate.total.energy_kwh is not None
     return (
         doc.Heading("How we know"),
-        doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included. {_OF_RUNS}"),
-        METHODS,
-        *((doc.Calculations(tuple(lines)),) if lines else ()),
-        *((doc.Paragraph(f"{_OF_SUMS} {NO_ERROR_OF}", is_note=True),) if total.energy_kwh is not None else ()),
+        doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included."),
+        method_table(),
+        *((doc.Paragraph(f"{_OF_SUMS} {NO_ERROR_OF}", is_note=True),) if has_range else ()),
         doc.Heading("Factors"),
         factor_table(chosen[:_MAX_FACTORS]),
         *more,
     )
 
 
-_OF_RUNS = "The arithmetic of a run stands in its own report."
 _OF_SUMS = "Ranges: errors of one method add up over the runs, those of different methods in quadrature."

@@ -1,4 +1,4 @@
-"""A training here beside other machines, as one document: what to do, table, charts, chances, and its grounds."""
+"""A training here beside other machines, as one document: what to do, tables, and their grounds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from greenlove_tracker.report import projection_words as words
 from greenlove_tracker.report.projection_words import figure, label, sentence, short_name
 
 _MOST_BRIEF = 3  # machines beside the one here, of a first look
-_LABEL = 44
-_MOST_MARKS = 12  # of a chart, the cheapest; the table holds them all
 _CENTS_BELOW_USD = 0.1
 _DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
 _TITLE = "Here and on other machines"
@@ -61,7 +59,7 @@ def projection_document(
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
         verdict=words.advice(made),
         blocks=blocks,
-        next_steps=(*([f"--all shows {n_more} more machines"] if n_more > 0 else []), "-o report.html draws charts"),
+        next_steps=(f"--all shows {n_more} more machines",) if n_more > 0 else (),
     )
 
 
@@ -82,11 +80,8 @@ def projection_blocks(
     return doc.Heading("Where to train"), doc.Paragraph(words.advice(made)), *answer, *details, *basis
 
 
-def elsewhere_blocks(run: Run) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...]]:
-    """Return the training of a run on GPUs for rent, from its log, and apart its assumptions and sources.
-
-    Where it cannot be compared, the first blocks say why.
-    """
+def elsewhere_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return where the training of a run would best be done again, from its log; why where it cannot be compared."""
     from greenlove_tracker.projection.comparison import compare_run  # an exploration needs statsmodels: over a second
 
     try:
@@ -94,14 +89,14 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, 
         found = compare_run(run, ProjectionOptions(today=day))
     except (GreenloveError, ValueError) as error:
         reason = error.in_options(_OPTIONS) if isinstance(error, UsageError) else str(error)
-        return (doc.Heading(_TITLE), doc.Paragraph(f"Not compared: {reason}.")), ()
+        return doc.Heading(_TITLE), doc.Paragraph(f"Not compared: {reason}.")
     decision = decide(found.projections, found.options)
     if decision.verdict == "too short":
         told = doc.Paragraph(f"{words.advice(decision)} greenlove project compares it all the same.")
-        return (doc.Heading(_TITLE), told), ()
-    answer, _, basis = _blocks(found.projections, decision, day, is_brief=True)
-    more = doc.Paragraph("greenlove project compares all machines.", is_note=True)
-    return (doc.Heading("Where to train"), doc.Paragraph(words.advice(decision)), *answer, more), basis
+        return doc.Heading(_TITLE), told
+    answer, *_ = _blocks(found.projections, decision, day)
+    more = doc.Paragraph("greenlove project compares all machines, and says how each is known.", is_note=True)
+    return doc.Heading("Where to train"), doc.Paragraph(words.advice(decision)), *answer, more
 
 
 def _blocks(
@@ -109,24 +104,19 @@ def _blocks(
     decision: Decision,
     today: date | None,
     options: Mapping[str, str] = _OPTIONS,
-    *,
-    is_brief: bool = False,
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...], tuple[doc.Block, ...]]:
-    """Return the answer, all that is compared, and what it rests on: where it is brief, of the answer's machines."""
+    """Return the answer, all that is compared, and what it rests on."""
     shown, local = compared(projections), projections[0]
-    first = _first_look(shown, decision)
-    grounds = first if is_brief else shown
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
     told = (*warnings, words.prices(shown, today))
     of_machines: dict[str, list[str]] = {}
-    for row in grounds:
-        for caveat in () if row.is_local else row.caveats:
+    for row in shown[1:]:
+        for caveat in row.caveats:
             of_machines.setdefault(caveat.in_options(options), []).append(short_name(row))
     return (
         (
-            *_chart(shown, decision),
             *map(doc.Paragraph, words.advice_reasons(decision, projections)),
-            machines_table(first, shown),
+            machines_table(_first_look(shown, decision), shown),
             doc.Paragraph(" ".join(filter(None, told))),
         ),
         (
@@ -140,9 +130,9 @@ def _blocks(
                 doc.Paragraph(sentence(text if text.startswith(names[0]) else f"{_names(names)}: {text}"))
                 for text, names in of_machines.items()
             ),
-            *(doc.Paragraph(note, is_note=True) for note in words.notes(grounds)),
-            *_grouped("What was assumed of these machines", "assumption", grounds, lambda row: row.assumptions),
-            *_grouped("Sources of the comparison", "source", grounds, lambda row: row.sources),
+            *(doc.Paragraph(note, is_note=True) for note in words.notes(shown)),
+            *_grouped("What was assumed of these machines", "assumption", shown, lambda row: row.assumptions),
+            *_grouped("Sources of the comparison", "source", shown, lambda row: row.sources),
         ),
     )
 
@@ -228,43 +218,14 @@ def _bare(estimate: Estimate | None, scale: Scale) -> str:
 
 def _with_claim(row: Projection, scale: Scale) -> str:
     """Return the location-based figure with the provider's claim beside it, which is never a bare 0 kg."""
-    claim = f" ({_claim(row)})" if row.market else ""
-    return _bare(row.emissions_kgco2e, scale) + claim
-
-
-def _claim(row: Projection) -> str:
+    text = _bare(row.emissions_kgco2e, scale)
     if row.market is None:
-        return ""
-    return f"{fmt.mass(row.market.kgco2e.point) if row.market.kgco2e.point else '0'} claimed"
+        return text
+    return f"{text} ({fmt.mass(row.market.kgco2e.point) if row.market.kgco2e.point else '0'} claimed)"
 
 
 def _known_from(row: Projection) -> str:
     return row.speedup.known_from.partition(":")[0] if row.speedup else ""
-
-
-def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, ...]:
-    """Draw cost by time with their ranges: this machine, the choice and what is faster are named."""
-    (time_unit, cost_unit, *_), named = (
-        _units_of(shown),
-        [decision.recommended, decision.faster.machine if decision.faster else None],
-    )
-    per_s, per_usd, marks = time_unit.per_canonical, cost_unit.per_canonical, list[doc.MarkedPoint]()
-    for row in [row for i, row in enumerate(shown) if i < _MOST_MARKS or any(row is one for one in named)]:
-        time, cost = row.duration_s, row.cost_usd
-        if time is not None and cost is not None:
-            name = fmt.shortened(label(row), _LABEL)
-            x_range, y_range = _ends(time, per_s), _ends(cost, per_usd)
-            is_named = row.is_local or any(row is one for one in named)
-            point = (time.point * per_s, cost.point * per_usd)
-            marks.append(doc.MarkedPoint(name, *point, x_range, y_range, is_named=is_named, is_here=row.is_local))
-    if len(marks) < 2:
-        return ()
-    title = "What it takes and costs, each with its 90% range"
-    return (doc.ChartRow((doc.MarkChart(title, f"time, {time_unit.unit}", f"cost, {cost_unit.unit}", tuple(marks)),)),)
-
-
-def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
-    return (estimate.lower * factor, estimate.upper * factor) if estimate.lower < estimate.upper else None
 
 
 def _grouped(

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Sequence
 from pathlib import PurePath
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import energy_scale, power_scale, time_scale
-from greenlove_tracker.logs.directory import Logs
+from greenlove_tracker.format import power_scale, time_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_factors import market_kgco2e
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import LEAST_METERED_S
-from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
@@ -23,7 +19,6 @@ from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.axes import Points, thinned
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import checkpoint_blocks, checkpoints_sentence
-from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.forecast_report import forecast_blocks, outcome_sentence, time_limit_sentence
 from greenlove_tracker.report.learning_curves import final_value, learning_blocks, overhead
 from greenlove_tracker.report.method import method_blocks
@@ -74,32 +69,29 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
     # Not with the module: the screen at a training's end takes the key figures from here, and needs no more.
     from greenlove_tracker.report.exploration_report import explored_blocks
     from greenlove_tracker.report.projection_report import elsewhere_blocks
-    from greenlove_tracker.report.watch import progress_blocks
 
-    verdict, result = _verdict(run), tuple[doc.Block, ...]()
+    verdict, parts, own = _verdict(run), tuple[doc.Block, ...](), _figures_and_notes(run, _said_of(run))
+    kind = "comparison" if run.is_comparison else "exploration"
     if run.is_comparison:
         from greenlove_tracker.report.comparison import compared_blocks  # statsmodels: over a second
 
-        verdict, result = compared_blocks(run)
+        verdict, parts = compared_blocks(run)
     elif run.is_exploration:
-        verdict, result = explored_blocks(run)
-    own = (*progress_blocks(run), *_figures_and_notes(run, _said_of(run)))
-    kind = "comparison" if run.is_comparison else "exploration"
-    if run.is_exploration:
-        parts = (*result, doc.Heading(f"What the {kind} itself took"), *own)
+        verdict, parts = explored_blocks(run)
     else:
         parts = (
-            *_charts_first(own, _charts(run)),
+            own[0],
+            *_charts(run),
+            *own[1:],
             *forecast_blocks(run),
             *learning_blocks(run),
             *metric_blocks(run),
             *checkpoint_blocks(run),
             *span_blocks(run),
             *rank_blocks(run),
-            *_explored_within(run),
-            *equivalent_blocks(run.emissions_kgco2e, run.text("country")),
         )
-    elsewhere, basis = elsewhere_blocks(run)
+    if run.is_exploration:
+        parts = (*parts, doc.Heading(f"What the {kind} itself took"), *own)
     footer = ("greenlove_tracker", wording.field_text(run, "greenlove_version", 20), "·", run.run_id)
     return doc.Document(
         title=f"{kind.capitalize()} of {run_title(run)}" if run.is_exploration else run_title(run),
@@ -109,10 +101,9 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
         footer=" ".join(filter(None, footer)),
         blocks=(
             *parts,
-            *elsewhere,
+            *elsewhere_blocks(run),
             *_settings_blocks(run),
-            *method_blocks(run, _how(run)),
-            *basis,
+            *method_blocks(run),
             doc.Paragraph(run_scope(run, issued), is_note=True),
         ),
     )
@@ -150,12 +141,6 @@ def _figures_and_notes(run: Run, texts: Sequence[str], *, is_end: bool = False) 
     )
 
 
-def _charts_first(own: Sequence[doc.Block], charts: Sequence[doc.Block]) -> tuple[doc.Block, ...]:
-    """Put charts behind the figures, and before what is said beside them."""
-    n = sum(isinstance(block, doc.KeyFigures) for block in own)
-    return (*own[:n], *charts, *own[n:])
-
-
 # -- Its head --
 
 
@@ -167,14 +152,9 @@ def run_title(run: Run) -> str:
 
 def _script(run: Run) -> str:
     """Return the name of the script that ran, else of the program; empty of a verb of this package."""
-    command = run.text("command")
-    try:
-        words = shlex.split(command)
-    except ValueError:  # an open quote
-        words = command.split()
-    names = [PurePath(word).name for word in words]
+    names = [PurePath(word).name for word in run.text("command").split()]
     scripts = [name for name in names if name.endswith(".py") and name != "__main__.py"]
-    own = [name for name in names[:1] if name not in ("", "__main__.py", "greenlove") and not name.startswith("-")]
+    own = [name for name in names[:1] if name not in ("__main__.py", "greenlove") and not name.startswith("-")]
     return fmt.shortened(next(iter([*scripts, *own]), ""), 60)
 
 
@@ -192,19 +172,13 @@ def _verdict(run: Run) -> str:
 
 def _subtitle(run: Run) -> str:
     summary = run.summary
-    try:
-        explored = fmt.plan(plan_of(run.fields))
-    except UsageError:  # a damaged log
-        explored = ""
-    plan = f"for {explored}"
-    if not explored:
-        plan = f"of {fmt.shortened(run.text('compared'), 60)}" if run.is_comparison else wording.progress(run)
+    done = "" if run.is_exploration else wording.progress(run)
     zone = " UTC" if summary.started_at.endswith("Z") else ""  # other tools' logs tell none
     began = fmt.shortened(summary.started_at, 30)[:16].replace("T", " ")
     started = f"started {began}{zone}" if began else ""
     code = f"exit {summary.exit_code}" if summary.exit_code else ""
     host = wording.field_text(run, "host", 30)
-    return " · ".join(filter(None, (fmt.shortened(summary.status, 20), code, plan, started, host, run.run_id)))
+    return " · ".join(filter(None, (fmt.shortened(summary.status, 20), code, done, started, host, run.run_id)))
 
 
 def run_scope(run: Run, issued: str | None = None) -> str:
@@ -237,15 +211,6 @@ def _said_of(run: Run) -> tuple[str, ...]:
     )
 
 
-def _explored_within(run: Run) -> tuple[doc.Block, ...]:
-    """Return the result of the last exploration made while a run was open; nothing without one."""
-    from greenlove_tracker.report.exploration_report import explored_blocks
-
-    folder = run.path / EXPLORATIONS_DIR
-    inside = Logs(folder).latest_exploration() if folder.is_dir() else None
-    return () if inside is None else (doc.Heading("The exploration before it"), *explored_blocks(inside)[1])
-
-
 # -- Its figures --
 
 
@@ -271,7 +236,7 @@ def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
             figures.append(doc.KeyFigure(label, fmt.UNKNOWN, missing))
         else:
             known = wording.range_of(run_interval(run, name), text)
-            figures.append(doc.KeyFigure(label, f"{mark}{text(value)}", note, *known))
+            figures.append(doc.KeyFigure(label, f"{mark}{text(value)}", note, known))
     return tuple(figures)
 
 
@@ -285,57 +250,6 @@ def _epochs_text(run: Run) -> str:
         return f"{len(durations_s):,} × {mean}"
     span = f"{fmt.duration(min(durations_s))} to {fmt.duration(max(durations_s))}"
     return f"{fmt.plural(len(durations_s), 'epoch')} of {span}"
-
-
-def _how(run: Run) -> list[tuple[str, str]]:
-    """Return how each figure is known, for a table: the figure, and what it rests on."""
-    summary, price = run.summary, run.electricity_price
-    rows = []
-    if summary.gpu_count:
-        mean_w = "" if run.gpu_mean_w is None else f", mean {fmt.power(run.gpu_mean_w)}"
-        rows.append(("compute", f"{gpu_hours(summary.gpu_hours)}{mean_w}"))
-    if summary.energy_kwh is not None:
-        rows += _energy_parts(run, summary.energy_kwh)
-        rows.append(("measured", wording.measured_sentence(run)))
-    if run.calibration is not None:
-        rows.append(("calibrated", run.calibration.text))
-    if run.knows_carbon_intensity:
-        rows.append(("CO2e", wording.intensity(run.carbon_intensity)))
-    if summary.cost_basis == "machine":
-        per_hour = fmt.significant(run.terms.price_usd_per_gpu_hour or 0.0)
-        rows.append(("cost", f"machine at {per_hour} $ per GPU-hour, as set; electricity not added"))
-    elif summary.cost_usd is not None and price is not None:
-        what = ", ".join(fmt.shortened(detail, 30) for detail in (price.basis, price.year) if detail)
-        rows.append(("cost", f"electricity at {fmt.significant(price.value)} $/kWh, {what}"))
-    return rows
-
-
-def _energy_parts(run: Run, whole_kwh: float) -> list[tuple[str, str]]:
-    """Return the parts of the energy: each with its share, and how it is known."""
-    summary, energy, scale = run.summary, run.summary.energy, energy_scale(whole_kwh)
-    watts = {"ram": (wording.field_text(run, "ram_w", 12), ""), "cpu": ("", wording.field_text(run, "cpu_tdp_w", 12))}
-    parts: list[tuple[str, float | None, str]] = []
-    for component in ("gpu", "cpu", "ram"):
-        method = wording.method(energy.component_method(component), *watts.get(component, ()))
-        parts.append((component.upper(), energy.component_kwh(component), method))
-    parts.append(("unmetered", summary.unmetered_estimate_kwh or None, f"{wording.unmetered_text(run)}, estimated"))
-    parts.append(("node", summary.node_assumed_kwh or None, wording.node_text(run)))
-    overhead_kwh = whole_kwh - math.fsum(kwh or 0.0 for _, kwh, _ in parts)
-    if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
-        parts.append(("PUE", overhead_kwh, f"PUE {summary.pue}: cooling and power supply"))
-    known = [(name, kwh, how) for name, kwh, how in parts if kwh is not None]
-    shares = [fmt.percent(kwh / whole_kwh) if whole_kwh > 0 else "" for _, kwh, _ in known]
-    return [
-        (f"energy: {name}", ", ".join(filter(None, (f"{scale.text(kwh)} {scale.unit}", share, how))))
-        for (name, kwh, how), share in zip(known, shares, strict=True)
-    ]
-
-
-def gpu_hours(value_h: float | None) -> str:
-    """Write GPU-hours."""
-    if value_h is None:
-        return fmt.UNKNOWN
-    return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
 
 
 # -- Its power --

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,15 +10,12 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.directory import Sighting
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
-from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.records import Flag, Row, RunStatus
+from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.ranks import ranks_sentence
-from greenlove_tracker.units import w_from_kwh_s
 
 MOST_ENDED = 5  # that are shown
-_POWER_OVER_S = 10.0  # the latest rows are taken together up to this: a counter needs some 100 ms for a new value
 _MOST_PROBLEMS = 3
 
 
@@ -32,20 +28,16 @@ class RunProgress:
         doubt: why it seems dead, or may hang; empty where nothing speaks for it.
         elapsed_s: since its start; of one that goes on no longer, as its rows have it.
         share: of the whole, 0..1; None where it has no plan.
-        latest: the latest forecast; None without one.
         left: of its time, what is left; None without a forecast, or where it is overdue.
         is_overdue: it takes longer than the interval of its latest forecast said.
-        power_w: of its components together over its latest rows, before PUE; None where that is not known.
     """
 
     status: str
     doubt: str
     elapsed_s: float
     share: float | None
-    latest: IssuedForecast | None
     left: Estimate | None
     is_overdue: bool
-    power_w: float | None
 
 
 def progress_of(run: Run, now_utc_s: float) -> RunProgress:
@@ -59,8 +51,7 @@ def progress_of(run: Run, now_utc_s: float) -> RunProgress:
     is_running = summary.status == RunStatus.RUNNING
     silent_s = max(0.0, now_utc_s - run.written_s)  # the clock of who wrote it may be ahead
     elapsed_s = max(summary.duration_s, _since_s(run.started_at, now_utc_s)) if is_running else summary.duration_s
-    latest = run.forecasts[-1] if is_running and run.forecasts else None
-    estimate = None if latest is None else latest.estimates["duration_s"]
+    estimate = run.forecasts[-1].estimates["duration_s"] if is_running and run.forecasts else None
     is_overdue = estimate is not None and elapsed_s > estimate.upper
     left = None if estimate is None or is_overdue else estimate.given_more_than(elapsed_s).plus(-elapsed_s)
     return RunProgress(
@@ -68,10 +59,8 @@ def progress_of(run: Run, now_utc_s: float) -> RunProgress:
         doubt="" if run.has_summary else _doubt(run, silent_s),
         elapsed_s=elapsed_s,
         share=_share(run),
-        latest=latest,
         left=left,
         is_overdue=is_overdue,
-        power_w=_latest_power_w(run) if is_running and silent_s <= SILENT_AFTER_S else None,
     )
 
 
@@ -104,36 +93,6 @@ def _share(run: Run) -> float | None:
     return min(1.0, (run.first_step + done_steps) / (run.first_step + steps)) if steps else None
 
 
-def _latest_power_w(run: Run) -> float | None:
-    """Return the mean power over the latest rows, of all nodes that meter; None where one of them does not any more."""
-    streams = [rows for rows in run.rows.values() if not all(Flag.NO_METER in row.flags for row in rows)]
-    if run.command_rows is not None:  # it is measured from outside, and each process that meters sees all of it too
-        streams = sorted([run.command_rows, *streams], key=lambda rows: rows[-1].started_at if rows else "")[-1:]
-    powers = [_mean_of_latest_w(rows) for rows in streams]
-    known = [power_w for power_w in powers if power_w is not None]
-    return math.fsum(known) if known and len(known) == len(powers) else None
-
-
-def _mean_of_latest_w(rows: Sequence[Row]) -> float | None:
-    over_s, energies_kwh = 0.0, list[float]()
-    for row in reversed(rows):
-        if row.energy.total_kwh is None or over_s >= _POWER_OVER_S:
-            break
-        over_s += row.duration_s
-        energies_kwh.append(row.energy.total_kwh)
-    return w_from_kwh_s(math.fsum(energies_kwh), over_s) if over_s else None
-
-
-def progress_blocks(run: Run) -> tuple[doc.Block, ...]:
-    """Return how far a run that goes on was when it last wrote; nothing of any other."""
-    if run.summary.status != RunStatus.RUNNING or run.is_exploration:
-        return ()
-    progress = progress_of(run, run.written_s)
-    _, done, left, ends, power = _row(run, progress, run.written_s)
-    found = (("done", done), ("left", left), ("ends", ends), ("power", power))
-    return (doc.KeyFigures(tuple(doc.KeyFigure(label, value or fmt.UNKNOWN) for label, value in found)),)
-
-
 def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
     """Return the cells of a run that goes on."""
     left = progress.left
@@ -145,8 +104,8 @@ def _row(run: Run, progress: RunProgress, now_utc_s: float) -> tuple[str, ...]:
     if left is not None:
         text = fmt.interval(left, fmt.brief_duration) if left.has_interval else fmt.brief_duration(left.point)
     ends = "" if left is None else fmt.clock_time(now_utc_s + left.point, now_utc_s)
-    power = "" if progress.power_w is None else fmt.power(progress.power_w)
-    return (wording.run_label(run.run_id, run.summary.project), f"{share}{done}", text, ends, power)
+    energy = fmt.energy(run.summary.energy_kwh)
+    return (wording.run_label(run.run_id, run.summary.project), f"{share}{done}", text, ends, energy)
 
 
 def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None) -> doc.Document:
@@ -193,13 +152,11 @@ def _running_blocks(
 ) -> list[doc.Block]:
     if not running:
         return [doc.Paragraph(why_empty)]
-    rows = []
-    for run, progress in running:
-        rows.append((*_row(run, progress, now_utc_s), fmt.energy(run.summary.energy_kwh)))
-    heads = ("running", "done", "left", "ends", "now", "so far")
+    rows = tuple(_row(run, progress, now_utc_s) for run, progress in running)
+    heads = ("running", "done", "left", "ends", "so far")
     columns = tuple(doc.Column(head, is_number=head in heads[2:]) for head in heads)
     more = [doc.Paragraph(f"and {n_more:,} more that run")] if n_more else []
-    return [doc.Table(columns, tuple(rows), is_whole=True), *more]
+    return [doc.Table(columns, rows, is_whole=True), *more]
 
 
 def _ended_table(ended: Sequence[tuple[Run, RunProgress]]) -> doc.Table:

@@ -85,12 +85,9 @@ def amount_in(run: Run, field: str) -> float | None:
         return None
 
 
-def range_of(estimate: Estimate | None, text: fmt.Text) -> tuple[str, float | None]:
-    """Return the ends of an interval as they are printed, and where the point lies between them, 0..1."""
-    if estimate is None or not estimate.has_interval:
-        return "", None
-    width = estimate.upper - estimate.lower
-    return fmt.bounds(estimate, text), (estimate.point - estimate.lower) / width if width > 0 else 0.5
+def range_of(estimate: Estimate | None, text: fmt.Text) -> str:
+    """Return the ends of an interval as they are printed; empty without one."""
+    return "" if estimate is None or not estimate.has_interval else fmt.bounds(estimate, text)
 
 
 # -- Runs --
@@ -105,12 +102,6 @@ def run_label(run_id: str, project: str = "") -> str:
 
 
 _MONTH_NUMBERS = {f"{number:02d}" for number in range(1, 13)}
-
-
-def day_label(when: str) -> str:
-    """Write a day or a month for an axis: ``4 Nov``, ``Nov 2026``."""
-    month = _MONTHS[int(when[5:7]) - 1]
-    return f"{int(when[8:])} {month}" if len(when) > 7 else f"{month} {when[:4]}"
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:
@@ -353,6 +344,13 @@ def took(duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost
     known += [fmt.energy(energy_kwh) if energy_kwh is not None else "an unknown energy"]
     known += [f"{fmt.mass(kgco2e)} of CO2e"] if kgco2e is not None else []
     return joined([*known, *([fmt.money(cost_usd)] if cost_usd is not None else [])])
+
+
+def gpu_hours(value_h: float | None) -> str:
+    """Write GPU-hours."""
+    if value_h is None:
+        return fmt.UNKNOWN
+    return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
 
 
 def scope_sentence(*, is_rented: bool) -> str:

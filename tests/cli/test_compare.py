@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import json
 import sys
 from pathlib import Path
@@ -102,7 +100,6 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
         (("a", "b", "--full"), "leave --full out"),
         (("a", "b", "--batch-size", "5"), "leave --batch-size out"),
         (("a", "b", "--", "--lr", "3"), "leave what stands after -- out"),
-        (("a", "b", "--json", "--csv"), "--json and --csv: choose one"),
         (("a", "b"), "a"),
         (("a", "a"), "a is named twice"),
         (("train.py:task", "--techniques", "tf32", "--full", "--budget", "9"), "--full trains to the end"),
@@ -164,12 +161,10 @@ def test_a_page_that_cannot_be_written_loses_no_result(asked, folder: Path):
     assert done.exit_code == 0 and "amp-bf16 saves 31%" in done.stdout and "cannot write" in done.stderr
 
 
-def test_json_and_csv_have_stdout_to_themselves(asked):
+def test_json_has_stdout_to_itself(asked):
     done = call("train.py:task", "--techniques", "tf32", "--json")
     assert json.loads(done.stdout)["rows"][0]["name"] == "amp-bf16"
     assert "training" in done.stderr and "wrote greenlove_logs/one/comparison.html" in done.stderr
-    done = call("train.py:task", "--techniques", "tf32", "--csv")
-    assert [row["name"] for row in csv.DictReader(io.StringIO(done.stdout))][:2] == ["baseline", "amp-bf16"]
 
 
 @pytest.mark.slow

@@ -47,7 +47,6 @@ def test_a_run_shows_the_result_and_writes_the_report(tmp_path, call):
     assert "wrote outputs/report.html" in result.stderr
     page = (tmp_path / "outputs" / "report.html").read_text()
     assert "Experiment digits" in page
-    assert "name: digits  # as it was written" in page
 
 
 def test_a_failure_is_exit_code_1_and_is_in_the_report(tmp_path, call):

@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
-from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
-from greenlove_tracker.rendering.document import (
-    ChartRow,
-    Document,
-    Heading,
-)
 from greenlove_tracker.report.build import document
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
@@ -30,21 +24,6 @@ def explored(logs: Path, run_id: str = "20261121T120000-aaaa", **fields: str) ->
     return Run(run.path)
 
 
-def titles(content: Document) -> list[str]:
-    return [block.text for block in content.blocks if isinstance(block, Heading)]
-
-
-def test_the_chart_narrows_to_the_forecast(tmp_path: Path) -> None:
-    run = explored(tmp_path)
-    charts = [chart for block in document(tmp_path).blocks if isinstance(block, ChartRow) for chart in block.charts]
-    chart = next(chart for chart in charts if chart.title == "The forecast after each trial")
-    forecast = forecast_from_log(run).duration_s
-    assert chart.points[-1] == (5, pytest.approx(forecast.point / 60))
-    assert chart.band[-1] == (5, *(pytest.approx(end / 60) for end in (forecast.lower, forecast.upper)))
-    widths = [upper - lower for _, lower, upper in chart.band]
-    assert widths[-1] < widths[0]
-
-
 @pytest.mark.parametrize(
     "spoil",
     [lambda run: (run.path / "trials.csv").unlink(), lambda run: (run.path / "trials.csv").write_text("junk\n1,2\n")],
@@ -53,12 +32,3 @@ def test_the_chart_narrows_to_the_forecast(tmp_path: Path) -> None:
 def test_an_exploration_without_its_trials_says_so(tmp_path: Path, spoil) -> None:
     spoil(explored(tmp_path))
     assert document(tmp_path).verdict.startswith("The exploration cannot be forecast again: ")
-
-
-def test_a_damaged_plan_does_not_spoil_the_rest(tmp_path: Path) -> None:
-    run = explored(tmp_path)
-    text = (run.path / "run.csv").read_text().replace("plan_batch_size,128", "plan_batch_size,0")
-    (run.path / "run.csv").write_text(text)
-    content = document(tmp_path)
-    assert "3 of 3 epochs" in content.subtitle or "3 epochs" in content.subtitle
-    assert "What the exploration itself took" in titles(content)

@@ -46,6 +46,3 @@ def test_a_run_that_goes_on_is_not_said_to_have_ended(tmp_path: Path) -> None:
     blocks = document(tmp_path).blocks
     assert run.summary.status == "running"
     assert not any("ended" in block.text for block in blocks[:4] if isinstance(block, Paragraph))
-    assert [(figure.label, figure.value) for figure in blocks[0].figures] == [
-        *(("done", "100%  2 of 2 epochs"), ("left", "unknown"), ("ends", "unknown"), ("power", "unknown"))
-    ]

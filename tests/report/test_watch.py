@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import replace
 
 import pytest
-from report_samples import STARTED_S, cpu_energy, demo_rows, demo_run, epoch_row, issued, running, write_run
+from report_samples import STARTED_S, demo_rows, demo_run, issued, running, write_run
 
 from greenlove_tracker.logs.directory import FollowedDirectory
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import Counts, Flag, RowKind
+from greenlove_tracker.records import Counts, RowKind
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.watch import progress_of, watch_document
 
@@ -35,7 +32,7 @@ def test_what_is_left_is_the_forecast_without_what_has_passed(tmp_path):
 def test_a_silent_run_whose_process_is_there_may_hang(tmp_path):
     run = running(tmp_path)
     progress = progress_of(run, STARTED_S + 24.0 + 600.0)
-    assert progress.status == "running" and progress.power_w is None
+    assert progress.status == "running"
     assert progress.doubt == "its process is there, but nothing was written for 10 min: it may hang"
 
 
@@ -50,25 +47,7 @@ def test_why_a_run_seems_dead_is_what_is_known(tmp_path):
 def test_an_end_that_was_written_is_no_doubt(tmp_path):
     run = write_run(tmp_path, demo_rows(3), status="failed", exit_code=1)
     progress = progress_of(run, STARTED_S + 9999.0)
-    assert (progress.status, progress.doubt, progress.power_w, progress.left) == ("failed", "", None, None)
-
-
-def test_power_is_that_of_the_latest_rows_of_every_meter(tmp_path):
-    rows = [epoch_row(1, 60.0, cpu_energy(60.0, cpu_w=500.0)), epoch_row(2, 12.0, cpu_energy(12.0, cpu_w=80.0))]
-    run = running(tmp_path, rows)
-    assert progress_of(run, STARTED_S + 25.0).power_w == pytest.approx(100.0)
-    writer = RunWriter(run.path, 1, [], on_error=lambda error: None)  # a second node
-    writer.write_row(epoch_row(1, 20.0, cpu_energy(20.0, cpu_w=30.0)))
-    writer.close(None)
-    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(150.0)
-    writer = RunWriter(run.path, 2, [], on_error=lambda error: None)  # a rank without a meter, and one that failed
-    writer.write_row(epoch_row(1, 20.0, flags=[Flag.NO_METER]))
-    writer.close(None)
-    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(150.0)
-    writer = RunWriter(run.path, 3, [], on_error=lambda error: None)
-    writer.write_row(epoch_row(1, 20.0))
-    writer.close(None)
-    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w is None
+    assert (progress.status, progress.doubt, progress.left) == ("failed", "", None)
 
 
 @pytest.mark.parametrize(
@@ -95,19 +74,6 @@ def test_a_clock_that_is_behind_takes_nothing_away(tmp_path):
     assert progress_of(damaged, STARTED_S + 500.0).elapsed_s == pytest.approx(run.summary.duration_s)
 
 
-def test_the_power_of_a_command_is_that_of_whoever_measured_last(tmp_path):
-    run = running(tmp_path, [epoch_row(1, 12.0, cpu_energy(12.0, cpu_w=80.0))])
-    outside = dataclasses.replace(
-        epoch_row(1, 12.0, cpu_energy(12.0, cpu_w=30.0)), started_at="2026-11-21T03:30:00.000Z"
-    )
-    writer = RunWriter(run.path, "command", [], on_error=lambda error: None)
-    writer.write_row(outside)
-    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(100.0)
-    writer.write_row(dataclasses.replace(outside, started_at="2026-11-21T03:50:00.000Z"))
-    writer.close(None)
-    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(50.0)
-
-
 def test_the_share_of_a_resumed_run_counts_the_steps_of_its_open_epoch(tmp_path):
     rows = [replace(row, epoch=row.epoch + 12, counts=Counts(steps=10)) for row in demo_rows(6)]
     rows.append(replace(rows[-1], kind=RowKind.SEGMENT, epoch=19, counts=Counts(steps=5)))
@@ -126,7 +92,7 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(tmp_path):
     text = screen(tmp_path)
     assert "  1 running · 1 seems dead · 1 ended · " in text.splitlines()[0]
     line = next(line for line in text.splitlines() if "21 Nov 00:00 · demo" in line)
-    for part in ("50%  6 of 12 epochs", "15.0 s [13.0 s – 17.0 s]", "28.4 W", "0.104 Wh"):
+    for part in ("50%  6 of 12 epochs", "15.0 s [13.0 s – 17.0 s]", "0.104 Wh"):
         assert part in line, part
     assert "seems dead" in text and "! demo/20261121T000000-b: no end was written" in text
 

@@ -6,7 +6,7 @@ import pytest
 
 import greenlove_tracker
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.report.equivalents import equivalents
+from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.tables.power import household_prices, world_intensity
 from greenlove_tracker.tables.reading import positive, rows, table_sha256
 

@@ -20,7 +20,7 @@ from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun, Consumption
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import Energy, RunSummary
-from greenlove_tracker.report.equivalents import equivalents
+from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
 __all__ = ["parse_all_logs", "print_aggregate"]

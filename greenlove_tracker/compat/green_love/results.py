@@ -16,7 +16,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import without_spot
 from greenlove_tracker.projection.speedup_model import shipped_model
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.report.equivalents import equivalents
+from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.units import h_from_s, w_from_kwh_s
 
