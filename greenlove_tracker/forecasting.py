@@ -11,12 +11,10 @@ from typing import Literal
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.phases import (
     Phase,
-    in_unit,
     length_by_phases,
     pauses_between,
     phases_from,
     phases_until,
-    stretched,
 )
 from greenlove_tracker.stopping import ExpectedStop
 
@@ -195,7 +193,8 @@ class TrainingPlan:
         """Return the same training for other numbers of epochs, samples or steps; None leaves one as it is.
 
         Evaluations that are counted in steps are counted in epochs where the new length is in epochs, and conversely.
-        Phases are all stretched in proportion. An expected stop stays where it is, up to the new end.
+        Phases are of one length, and left out of a plan of another. An expected stop stays where it is, up to the new
+        end.
 
         Raises:
             UsageError: where both epochs and steps are given, or epochs of a plan that is in steps alone.
@@ -210,15 +209,14 @@ class TrainingPlan:
             return replace(whole, stop=stop or self.stop)
         plan = replace(self, samples=samples or self.samples)
         every, batches = plan.eval_every, max(1, plan.batches_per_epoch // (plan.batches_per_step or 1))  # steps a pass
-        phases = stretched(plan.phases, steps or epochs or plan.steps or plan.epochs or 1)
+        is_as_long = (epochs or plan.epochs, steps or plan.steps) == (plan.epochs, plan.steps)
+        phases = plan.phases if is_as_long else ()
         if epochs and plan.steps is not None:
             if plan.samples is None:
                 raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
             every = every and max(1, round(every / batches))
-            phases = in_unit("epochs", plan.phases, epochs, batches)
             return replace(plan, epochs=epochs, steps=None, eval_every=every, phases=phases)
         if steps and plan.steps is None:
-            phases = in_unit("steps", plan.phases, steps, batches)
             return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches, phases=phases)
         return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps, phases=phases)
 

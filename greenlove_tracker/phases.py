@@ -288,44 +288,6 @@ def _pauses_of(phase: Phase, begin: float, end: float, kind: str) -> int:
     return until(end) - until(begin)
 
 
-def stretched(phases: Sequence[Phase], total: int) -> tuple[Phase, ...]:
-    """Return the phases of a run of another length, all in proportion; one that nothing is left of is left out."""
-    factor, before = total / max(1, total_length(phases)), 0
-    found = []
-    for (_, end), phase in zip(spans(phases), phases, strict=True):
-        until = round(end * factor)
-        if until > before:
-            eval_from = None if phase.eval_from is None else min(until, max(1, round(phase.eval_from * factor)))
-            found.append(replace(phase.of_length(until - before), eval_from=eval_from))
-        before = until
-    return tuple(found)
-
-
-def in_unit(unit: str, phases: Sequence[Phase], total: int, steps_per_epoch: int) -> tuple[Phase, ...]:
-    """Return phases that are in the other unit in this one, for a run of ``total`` steps or epochs."""
-
-    def converted(count: int | None) -> int | None:
-        if count is None:
-            return None
-        return count * steps_per_epoch if unit == "steps" else max(1, round(count / steps_per_epoch))
-
-    parts = stretched(phases, total)
-    if len(parts) < len(phases):
-        raise UsageError(
-            f"{total:,} {unit} are too few for the plan's {len(phases)} phases: give phases of this length"
-        )
-    return tuple(
-        replace(
-            part,
-            steps=part.length if unit == "steps" else None,
-            epochs=part.length if unit == "epochs" else None,
-            eval_every=converted(part.eval_every),
-            save_every=converted(part.save_every),
-        )
-        for part in parts
-    )
-
-
 def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | None) -> int:
     """Return the length of a training of these phases, in their own unit.
 

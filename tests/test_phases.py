@@ -11,7 +11,6 @@ from greenlove_tracker import Phase, TrainingPlan
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.phases import (
-    in_unit,
     pauses_between,
     phase_at,
     phases_after,
@@ -19,7 +18,6 @@ from greenlove_tracker.phases import (
     phases_text,
     phases_until,
     spans,
-    stretched,
     total_length,
 )
 
@@ -112,17 +110,6 @@ def test_a_run_that_resumes_has_what_is_left():
     assert phases_after(phases, 20) == ()
 
 
-@pytest.mark.parametrize("total", [1, 2, 7, 20, 1000, 33_333])
-def test_stretched_phases_keep_their_proportion_and_come_to_the_total(total):
-    phases = phases_from("10x1 6x2,eval_every=2,eval_from=12 4x3")
-    found = stretched(phases, total)
-    assert total_length(found) == total
-    if total >= 20:
-        assert [p.length for p in found] == [pytest.approx(total * share, abs=1) for share in (0.5, 0.3, 0.2)]
-        assert found[1].eval_from == pytest.approx(total * 0.6, abs=1)
-    assert phases_from(phases_text(found)) == found
-
-
 def test_a_plan_has_the_length_of_its_phases():
     assert TrainingPlan(phases=GROWING).steps == 1010
     plan = TrainingPlan(samples=640, batch_size=64, phases=phases_from("3epochs 7epochs,eval_every=2"))
@@ -131,22 +118,6 @@ def test_a_plan_has_the_length_of_its_phases():
         TrainingPlan(steps=1000, phases=GROWING)
     with pytest.raises(UsageError, match="eval_every of the plan and of its phases"):
         TrainingPlan(phases=phases_from("5,eval_every=1"), eval_every=1)
-
-
-def test_a_plan_of_another_length_stretches_all_phases():
-    plan = TrainingPlan(phases=GROWING).with_length(steps=2020)
-    assert [(p.steps, p.tokens_per_step) for p in plan.phases] == [(1010, 131_072), (1010, 262_144)]
-    in_epochs = TrainingPlan(samples=640, batch_size=64, phases=phases_from("2epochsx64samples 2epochsx128samples"))
-    in_steps = in_epochs.with_length(steps=100)
-    assert [(p.steps, p.samples_per_step) for p in in_steps.phases] == [(50, 64), (50, 128)]
-    assert [p.epochs for p in in_steps.with_length(epochs=8).phases] == [4, 4]
-
-
-def test_phases_in_the_other_unit_are_evaluated_as_often():
-    found = in_unit("steps", phases_from("2epochs 8epochs,eval_every=2,eval_from=4"), 100, 10)
-    assert evaluated_after(found) == [40, 60, 80, 100]
-    with pytest.raises(UsageError, match="2 epochs are too few"):
-        in_unit("epochs", phases_from("10 10 10"), 2, 5)
 
 
 def test_a_file_and_a_variable_give_phases(tmp_path, monkeypatch):

@@ -105,7 +105,10 @@ def _forecast_again(
     run = logs.latest_exploration()
     if run is None:
         raise UsageError(f"{logs.path} holds no exploration: greenlove explore FILE.py:FUNCTION writes one")
-    plan = explored_plan(run).with_length(epochs=epochs, samples=None, steps=steps)
+    explored = explored_plan(run)
+    plan = explored.with_length(epochs=epochs, steps=steps)
+    if explored.phases and not plan.phases:
+        raise UsageError("the training was explored with phases, which are of one length: explore it anew")
     forecast = forecast_from_log(run, plan)
     if as_json:
         estimates = {quantity: getattr(forecast, quantity) for quantity in QUANTITIES}
