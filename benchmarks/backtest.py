@@ -21,10 +21,10 @@ import backtest_real
 import numpy as np
 import statsmodels.api as sm
 from numpy.typing import NDArray
+from scipy import stats
 from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, told
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.extrapolation import green_love
 from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.extrapolation.regression import weighted_fit
 
@@ -93,16 +93,23 @@ def _ours(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals
     return _by_level(lambda level: extrapolate(trials, plan, level=level).duration_s)
 
 
-def _green_love(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
-    return _by_level(lambda level: extrapolate(trials, plan, level=level, method="green-love").duration_s)
+def _green_love(trials: Sequence[Trial], plan: TrainingPlan, *, divides: bool = False) -> tuple[float, Intervals]:
+    """T = e₁ + e₂ + e₃ + (E - 3)·Ā of epochs scaled in proportion to their samples, and z·σ·√E, as published.
+
+    green-love 0.2.2 divides that margin by √n, the number of later epochs.
+    """
+    scaled = [[s * (plan.samples or 0) / t.sample_size for s in t.epoch_durations_s] for t in trials]
+    later = [s for times in scaled for s in times[3:]] or [s for times in scaled for s in times]
+    firsts = [float(np.mean([times[i] for times in scaled if len(times) > i])) for i in range(3)]
+    epochs = plan.epochs or 1
+    point_s = math.fsum(firsts) + (epochs - 3) * float(np.mean(later))
+    sigma = float(np.std(later, ddof=1)) * math.sqrt(epochs) / (math.sqrt(len(later)) if divides else 1.0)
+    margins_s = {level: float(stats.norm.ppf((1 + level) / 2)) * sigma for level in LEVELS}
+    return point_s, {level: (point_s - margin_s, point_s + margin_s) for level, margin_s in margins_s.items()}
 
 
 def _green_love_package(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
-    """Divide the published margin by √n, as green-love 0.2.2 does."""
-    totals = {level: green_love.scale(trials, plan, level) for level in LEVELS}
-    margins_s = {level: total.margin_s / math.sqrt(total.n_steady) for level, total in totals.items()}
-    point_s = totals[0.95].total_s
-    return point_s, {level: (point_s - margin_s, point_s + margin_s) for level, margin_s in margins_s.items()}
+    return _green_love(trials, plan, divides=True)
 
 
 def _by_level(forecast: Callable[[float], object]) -> tuple[float, Intervals]:

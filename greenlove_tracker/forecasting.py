@@ -359,10 +359,9 @@ class WarningCode(StrEnum):
         FAR: the plan's epoch is many times the largest trial.
         NONLINEAR: the cost is not linear in the size.
         POWER_LAW: a power law is extended beyond what was timed.
-        NOT_STEADY: trials were cold for over half their epochs.
         BACKTEST: the other trials do not foresee the largest size.
         SCATTER: trials of one size differ by a factor.
-        ENERGY: energy was measured for too short a time, or is not linear in the size.
+        ENERGY: energy was measured for too short a time.
         EVALUATION: evaluations were timed once or not at all.
         CHECKPOINT: checkpoints were timed once or not at all.
         GAPS: no gap between epochs has been timed, so none is forecast; or no end of one: what comes there is assumed.
@@ -375,7 +374,6 @@ class WarningCode(StrEnum):
     FAR = "FAR"
     NONLINEAR = "NONLINEAR"
     POWER_LAW = "POWER_LAW"
-    NOT_STEADY = "NOT_STEADY"
     BACKTEST = "BACKTEST"
     SCATTER = "SCATTER"
     ENERGY = "ENERGY"
@@ -495,7 +493,7 @@ class Forecast:
     per_batch_s: Estimate | None
     warnings: Sequence[ForecastWarning]
     backtest_error: float | None
-    method: Literal["wls", "power", "green-love", "live"]
+    method: Literal["wls", "power", "live"]
     degrees_of_freedom: int
     plan: TrainingPlan | None
     duration_p99_s: float | None = None

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.scheduler import EpochCost, Purpose, Scheduler, TrialRequest, TrialResult
+from greenlove_tracker.exploration.scheduler import EpochCost, Purpose, TrialRequest, TrialResult
 from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEAST_S, MOST_S, Trial
 
 _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/method/forecasts.md)
@@ -63,7 +63,7 @@ _GROWTH = 4.0  # a size is planned up to so many times the longest epoch so far
 _WORTH_MORE = 1.25  # times as large: less is not worth another size
 
 
-class ExplorationScheduler(Scheduler):
+class ExplorationScheduler:
     """Chooses trials until the budget is spent or the forecast is narrow enough.
 
     Args:
@@ -72,6 +72,9 @@ class ExplorationScheduler(Scheduler):
         budget_s: never overrun by more than one step, or one start of a loader. The first step has all of it,
             however long the preparations took: without a step there is nothing to say.
         seed: of the order of trials.
+
+    Attributes:
+        results: of the trials so far.
     """
 
     def __init__(
@@ -92,12 +95,16 @@ class ExplorationScheduler(Scheduler):
                 f"{{argument}} must be positive seconds, such as 30, not {budget_s!r}", argument="budget_s"
             )
         self.batches_per_epoch, self.total_epochs, self.budget_s = batches_per_epoch, total_epochs, budget_s
-        super().__init__()
+        self.results: list[TrialResult] = []
         self._random = random.Random(seed)  # noqa: S311  # an order, no secret
         self._probed_at_s = self._requested_at_s = 0.0  # when the cold probe was over, and a trial was asked for
         self._overheads_s: list[float] = []  # of each trial, the time beside its epochs
         self._planned: list[tuple[int, int]] = []  # batches and epochs of trials that are still to run
         self._n_blocks = 0
+
+    def record(self, result: TrialResult) -> None:
+        """Take the result of the last request."""
+        self.results.append(result)
 
     @property
     def cost(self) -> EpochCost | None:
@@ -149,7 +156,12 @@ class ExplorationScheduler(Scheduler):
         return tuple(Trial(m * batch_size, batch_size, times_s, kwh) for m, times_s, kwh in parts)
 
     def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
-        """Return the trial to run next; None when the exploration is over."""
+        """Return the trial to run next; None when the exploration is over.
+
+        Args:
+            spent_s: since the exploration began, everything counted.
+            relative_width: of the forecast's interval from the trials so far, where one was made.
+        """
         if len(self.results) == 1:
             self._probed_at_s = spent_s
         elif self.results:

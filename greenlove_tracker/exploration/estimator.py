@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -18,9 +19,7 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
-from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
 from greenlove_tracker.exploration.peak_memory import TrainingStep, peak_of_steps
-from greenlove_tracker.exploration.scheduler import Scheduler
 from greenlove_tracker.exploration.snapshot import (
     RestoreError,
     find_lr_schedulers,
@@ -90,8 +89,6 @@ class Estimator:
         eval_every: an evaluation follows every so many epochs, or steps of a training in steps; default each epoch.
         also_restore: what else training changes: learning-rate schedulers, gradient scalers, or what only you know, as
             objects with ``state_dict`` and ``load_state_dict`` or pairs of functions (save, restore).
-        schedule: ``adaptive``, or ``green-love`` for the original's, with its formulas and its bound of 90 s.
-        schedule_options: of the original's schedule, see ``GreenLoveScheduler``.
         stopping: the rule of early stopping, where the training has one: trials do not show where it will end the
             training, and the forecast says for how long that may be; the run itself then narrows it.
         seed: of the order of trials.
@@ -126,8 +123,6 @@ class Estimator:
         eval_fn: Callable[[nn.Module], object] | None = None,
         eval_every: int | None = None,
         also_restore: Sequence[Any] = (),
-        schedule: str = "adaptive",
-        schedule_options: Mapping[str, Any] | None = None,
         stopping: StoppingRule | None = None,
         seed: int = 0,
         comparison: ProjectionOptions | None = None,
@@ -143,7 +138,7 @@ class Estimator:
         self._last_batch: Any = None
         self._settings = load_settings(settings)
         self._options = EstimateOptions(
-            BOUND_S if schedule == "green-love" else budget_s,
+            budget_s,
             auto_open_report,
             asks,
             on_no_terminal,
@@ -166,15 +161,11 @@ class Estimator:
         reserved_share = (_EVAL_SHARE if eval_fn is not None else 0.0) + (
             _MEMORY_SHARE if self._device.type == "cpu" else 0.0
         )
-        self._make_scheduler = _scheduler_maker(
-            schedule,
-            self.plan,
-            self._source.batch_size,
-            seed=seed,
-            reserved_share=reserved_share,
-            options=schedule_options or {},
+        plan, own_budget_s = self.plan, (1 - reserved_share) * budget_s
+        self._make_scheduler = partial(
+            ExplorationScheduler, plan.batches_per_epoch, plan.n_epochs, budget_s=own_budget_s, seed=seed
         )
-        self._make_scheduler(self._options.budget_s)  # a bad argument is refused now
+        self._make_scheduler()  # a bad argument is refused now
 
     def estimate(self, *, restores: bool = True) -> Estimation:
         """Explore, forecast, report, and ask whether to train on.
@@ -187,13 +178,11 @@ class Estimator:
         """
         check_single_process()
         budget_s, options = self._options.budget_s, replace(self._options, is_restored=restores)
-        scheduler, advice = self._make_scheduler(budget_s), None
+        scheduler = self._make_scheduler()
         with ExplorationRun(self._settings, self.plan, options, self._clock, self._meter) as run:
             self._explore(run, scheduler)
             forecast = run.forecast()
-        if isinstance(scheduler, ExplorationScheduler):  # the original gives no advice
-            forecast = _with_budget_advice(forecast, budget_s)
-            advice = short_training_advice(forecast.duration_s, budget_s)
+        forecast = _with_budget_advice(forecast, budget_s)
         if self._eval_fn is None and not self.plan.has_pauses("eval"):
             message = "no evaluation was timed, so this forecast leaves evaluations out"
             warning = WarningCode.EVALUATION.warning(message, "where the training has some, give eval_fn")
@@ -202,18 +191,16 @@ class Estimator:
             hint = "check the learning rate and the data"
             warning = WarningCode.NAN.warning("a loss was not finite", hint, True)
             forecast = replace(forecast, warnings=(*forecast.warnings, warning))
-        return run.conclude(forecast, advice)
+        return run.conclude(forecast, short_training_advice(forecast.duration_s, budget_s))
 
-    def _explore(self, run: ExplorationRun, scheduler: Scheduler) -> None:
+    def _explore(self, run: ExplorationRun, scheduler: ExplorationScheduler) -> None:
         """Run the trials and the evaluations, and put everything back that they change.
 
         Raises:
             UsageError: where there is not enough memory, or not one step was done.
         """
         modules = [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
-        run.record = ExplorationRecord(
-            method=scheduler.method, warmup_epochs=scheduler.warmup_epochs, used_gpus=_gpus_of(modules)
-        )
+        run.record = ExplorationRecord(used_gpus=_gpus_of(modules))
         run.workload = _seen(lambda: workload_of(self._model))
         try:
             with self._preserved(modules) if run.options.is_restored else nullcontext():
@@ -256,7 +243,7 @@ class Estimator:
         others = (*self._also_restore, *found)
         return preserved(modules, self._optimizer, loaders=[self._data], others=others)
 
-    def _run_trials(self, run: ExplorationRun, scheduler: Scheduler) -> None:
+    def _run_trials(self, run: ExplorationRun, scheduler: ExplorationScheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""
         batch_size, width = self._source.batch_size, None
         while (request := scheduler.next(run.spent_s, relative_width=width)) is not None:
@@ -348,36 +335,6 @@ def _with_budget_advice(forecast: Forecast, budget_s: float) -> Forecast:
         text = "a larger --budget would take as long as the training itself"
     advice = {WarningCode.WIDE: text, WarningCode.FAR: ""}  # said once
     return replace(forecast, warnings=tuple(replace(w, advice=advice.get(w.name, w.advice)) for w in forecast.warnings))
-
-
-def _scheduler_maker(
-    name: str,
-    plan: TrainingPlan,
-    batch_size: int,
-    *,
-    seed: int,
-    reserved_share: float,
-    options: Mapping[str, Any],
-) -> Callable[[float], Scheduler]:
-    """Return a function that makes a scheduler for a budget in s, of which a share is left to evaluations.
-
-    Raises:
-        UsageError: where there is no schedule of that name, or an argument cannot be.
-    """
-    if name not in ("adaptive", "green-love"):
-        raise UsageError(f'schedule must be "adaptive" or "green-love", not {name!r}')
-    if name == "adaptive":
-        if options:
-            raise UsageError(f'{", ".join(options)}: options of schedule="green-love" only')
-        return lambda budget_s: ExplorationScheduler(
-            plan.batches_per_epoch,
-            plan.n_epochs,
-            budget_s=(1 - reserved_share) * budget_s,
-            seed=seed,
-        )
-    if plan.epochs is None:
-        raise UsageError('schedule="green-love" needs {argument}: its formulas know no steps', argument="total_epochs")
-    return lambda bound_s: GreenLoveScheduler(plan.samples or 1, batch_size, **{"bound_s": bound_s, **options})
 
 
 def plan_of(

@@ -1,18 +1,15 @@
-"""The interface of exploration schedulers: trials that they request, their results, and the costs fitted to these."""
+"""What the exploration scheduler requests, the results that it gets, and the costs fitted to these."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from scipy import optimize
-
-from greenlove_tracker.forecasting import Trial
 
 
 class Purpose(StrEnum):
@@ -33,15 +30,13 @@ class TrialRequest:
         deadline_s: from now; the step that passes it is the last.
         expected_s: how long it should take; None where nothing is known yet.
         purpose: of the trial.
-        samples: of each epoch, where they are not whole batches (the green-love schedule): the last one is partial.
     """
 
     batches: int
     epochs: int
     deadline_s: float
     expected_s: float | None
-    purpose: str
-    samples: int | None = None
+    purpose: Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,44 +79,6 @@ class TrialResult:
         if self.epoch_durations_s:
             return self.request.batches, self._warm_epoch_s
         return (self.partial_batches, self.partial_s) if self.partial_batches and self.partial_s else None
-
-
-class Scheduler(ABC):
-    """Chooses the trials of an exploration: each request is answered by its result before the next one.
-
-    Attributes:
-        results: of the trials so far.
-        method: of the extrapolation that its trials are meant for.
-        warmup_epochs: that the original's formulas keep apart; None for another method.
-    """
-
-    method = "wls"
-    warmup_epochs: int | None = None
-
-    def __init__(self) -> None:
-        self.results: list[TrialResult] = []
-
-    def record(self, result: TrialResult) -> None:
-        """Take the result of the last request."""
-        self.results.append(result)
-
-    @property
-    def cold_start_s(self) -> float:
-        """The time that the very first step took beyond a warm one; 0 where the schedule does not find it."""
-        return 0.0
-
-    @abstractmethod
-    def trials(self, batch_size: int) -> tuple[Trial, ...]:
-        """Return the trials for the extrapolation; sizes are multiples of ``batch_size`` where they can be."""
-
-    @abstractmethod
-    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
-        """Return the trial to run next; None when the exploration is over.
-
-        Args:
-            spent_s: since the exploration began, everything counted.
-            relative_width: of the forecast's interval from the trials so far, where one was made.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,14 +11,11 @@ from scipy import special, stats
 
 from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError, is_whole
-from greenlove_tracker.extrapolation import green_love, power_law
-from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
-from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, N, estimate_about, with_point
-from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
+from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, N, above_zero, estimate_about, with_point
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
-from greenlove_tracker.extrapolation.preprocess import Observations, observe, shares_of_data
-from greenlove_tracker.extrapolation.regression import CostLine, fit_line
+from greenlove_tracker.extrapolation.preprocess import Observations, observe
+from greenlove_tracker.extrapolation.regression import backtest, fit_line, line_warnings, power_law
 from greenlove_tracker.extrapolation.work import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.forecasting import (
     Estimate,
@@ -34,15 +31,20 @@ from greenlove_tracker.format import plural
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationRecord, exploration_of, explored_plan
-from greenlove_tracker.phases import Phase, pauses_between, spans
+from greenlove_tracker.phases import pauses_between, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.stopping import ExpectedStop
-from greenlove_tracker.units import GRAMS_PER_KG
+from greenlove_tracker.units import GRAMS_PER_KG, kwh_from_w_s, w_from_kwh_s
 
 # An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
 _ONE_TIMING = 0.3
 _SEED = 0
 _SURE_OF_WORK = 0.05  # relative deviation of a phase, below which its cost is not worth a warning
+_LEAST_ENERGY_TRIALS = 3  # for a line through energies
+# Of the prior of energy's scatter: an assumption, above that of time, since power varies as well.
+_ENERGY_SCATTER = 0.025
+# An assumption: half the interval of a mean power that was measured for too short, or once; it may be a ramp's.
+_UNKNOWN_POWER = 0.25
 
 
 def extrapolate(
@@ -58,7 +60,6 @@ def extrapolate(
     save_durations_s: Sequence[float] = (),
     cold_start_s: float = 0.0,
     seed: int = 0,
-    warmup_epochs: int = green_love.WARMUP_EPOCHS,
 ) -> Forecast:
     """Forecast a full training from trials on samples.
 
@@ -71,17 +72,15 @@ def extrapolate(
         trials: at least one; three sizes or more, replicated, give an interval worth having.
         plan: the full training; not smaller than a trial.
         level: of all intervals, between 0 and 1.
-        method: ``wls``; ``power`` for what does not grow in proportion to its data; ``green-love`` for the original's
-            formulas.
+        method: ``wls``; ``power`` for what does not grow in proportion to its data.
         carbon_intensity: in gCO2e/kWh; a number is exact, an ``Estimate`` brings its own error into the CO2e's.
         electricity_price: in USD/kWh; likewise.
         price_usd_per_hour: of the machine; then the cost is that of its time, and not of electricity.
         eval_durations_s: timed evaluations, where the plan has ``eval_every``.
         save_durations_s: timed checkpoints, where the plan has ``save_every``.
         cold_start_s: what the very first step takes beyond a warm one (compilation, caches), where no trial
-            holds it; the original's formulas do not know it.
+            holds it.
         seed: of the simulation of CO2e and cost, which is made where intensity or price is an ``Estimate``.
-        warmup_epochs: of each trial, which the original's formulas keep apart.
 
     Raises:
         UsageError: where trials or plan cannot give a forecast, with what to do.
@@ -102,21 +101,15 @@ def extrapolate(
                 save_durations_s=save_durations_s if part.has_pauses("save") else (),
                 cold_start_s=cold_start_s,
                 seed=seed,
-                warmup_epochs=warmup_epochs,
             )
 
         return _over_stops(plan, plan.stop, ending)
     if not 0 <= cold_start_s <= forecasting.MOST_S:
         raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
     between, between_warnings = time_between_epochs(plan, eval_durations_s, save_durations_s)
-    if method == "green-love":
-        forecast = _forecast_green_love(trials, plan, level, warmup_epochs)
-    else:
-        if method == "power":
-            forecast = _forecast_power_law(trials, plan, level, between, cold_start_s)
-        else:
-            forecast = _forecast_line(trials, plan, level, between, cold_start_s)
-        forecast = replace(forecast, warnings=(*forecast.warnings, *between_warnings))
+    forecast_by = _forecast_power_law if method == "power" else _forecast_line
+    forecast = forecast_by(trials, plan, level, between, cold_start_s)
+    forecast = replace(forecast, warnings=(*forecast.warnings, *between_warnings))
     return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
 
 
@@ -131,8 +124,8 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         raise UsageError(
             "no trials: at least one timed trial is needed, six to nine on four sizes give a good forecast"
         )
-    if method not in ("wls", "power", "green-love"):
-        raise UsageError(f'method must be "wls", "power" or "green-love", not {method!r}')
+    if method not in ("wls", "power"):
+        raise UsageError(f'method must be "wls" or "power", not {method!r}')
     if not 0 < level < 1:
         raise UsageError(f"level must lie between 0 and 1, such as 0.95, not {level!r}")
     sizes = {t.batch_size for t in trials}
@@ -152,8 +145,6 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         )
     if method != "wls" and len({phase.work for phase in plan.phases}) > 1:
         raise UsageError(f'phases of different work need method="wls": {method!r} knows one cost of a step')
-    if method == "green-love" and plan.epochs is None:
-        raise UsageError("the green-love formulas need a plan in samples and epochs")
 
 
 def _forecast_line(
@@ -162,34 +153,31 @@ def _forecast_line(
     """Forecast by the fitted line."""
     observations = observe(trials, plan)
     line = fit_line(observations.m, observations.mean_s, observations.mean_variance)
-    work, phases, work_warnings = np.ones(N + 1), tuple[PhaseForecast, ...](), list[ForecastWarning]()
-    m = observations.epoch_of(plan)
-    if observations.n_sizes > 1 and shares_of_data(plan) is not None:
-        m = observations.mean_epoch_of(plan)
-        phases = tuple(_phases_by_line(line, observations, plan, level))
-    likely_s = line.total(plan, m)
-    if plan.phases and not phases:
-        work, phases, work_warnings = _phases(trials, plan, likely_s, level)
+    epochs_s = line.total(plan, observations.epoch_of(plan))
+    work, phases, work_warnings = _phases(trials, plan, epochs_s, level)
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead_s = one_off.point + (np.zeros(N + 1) if between_s is None else between_s)
-    total_s = likely_s * work + overhead_s
+    total_s = epochs_s * work + overhead_s
     backtested = backtest(observations)
-    error_factor = 1.0 if backtested is None else backtested.error_factor
+    error_factor = 1.0 if backtested is None or backtested.is_predicted else backtested.factor
     duration = _widened(estimate_about(total_s, level, "s"), error_factor)
-    energy, energy_warnings = forecast_energy(
-        trials, observations, plan, DurationParts(likely_s * work, overhead_s, duration, work, m)
-    )
+    energy, energy_warnings = energy_at_mean_power(trials, duration)
+    energy_kwh = _energy_by_line(trials, observations, plan, work)
+    if energy_kwh is not None:
+        energy_warnings = []  # and what is beside the epochs draws their mean power
+        total_kwh = energy_kwh + overhead_s * energy_kwh[0] / (epochs_s * work)[0]
+        energy = _widened(estimate_about(total_kwh, level, "kWh"), error_factor)
     p99_s = float(np.quantile(total_s[1:], forecasting.P99, method="hazen"))
-    width = estimate_about(likely_s + overhead_s, level, "s").relative_width
+    width = estimate_about(epochs_s + overhead_s, level, "s").relative_width
     return Forecast(
         duration_s=duration,
-        energy_kwh=None if energy is None else _widened(energy, error_factor),
+        energy_kwh=energy,
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=one_off,
         per_epoch_s=estimate_about(line.per_epoch, level, "s", Kind.CONFIDENCE) if observations.n_sizes > 1 else None,
         per_batch_s=estimate_about(line.per_batch, level, "s", Kind.CONFIDENCE),
-        warnings=(*line_warnings(observations, trials, plan, width, backtested), *energy_warnings, *work_warnings),
+        warnings=(*line_warnings(observations, plan, width, backtested), *energy_warnings, *work_warnings),
         backtest_error=None if backtested is None else backtested.error,
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
@@ -200,27 +188,67 @@ def _forecast_line(
     )
 
 
-def _phases_by_line(
-    line: CostLine, observations: Observations, plan: TrainingPlan, level: float
-) -> Iterator[PhaseForecast]:
-    """Yield the part of each phase that goes through a share of the data: the line has the cost of its epoch."""
-    for (begin, end), phase in zip(spans(plan.phases), plan.phases, strict=True):
-        part = replace(plan, epochs=phase.length, phases=(phase,))
-        seconds = estimate_about(line.total(part, observations.mean_epoch_of(part)), level, "s")
-        n_evaluations = pauses_between(plan.phases, begin, end, "eval")
-        yield PhaseForecast(phase, seconds, _told_eval_s(phase, level), n_evaluations)
+def _energy_by_line(
+    trials: Sequence[Trial], observations: Observations, plan: TrainingPlan, work: Array
+) -> Array | None:
+    """Return draws of the energy in kWh of a plan's epochs, by a line like the time's.
+
+    A trial's energy is of all its epochs, the cold ones too: an epoch has the trial's mean power over the mean time of
+    a steady one. Where power grows with the size, as where each epoch has an idle part, power times time is biased and
+    this is not.
+
+    Returns:
+        None without three trials of 5 s on two sizes.
+    """
+    rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= forecasting.LEAST_ENERGY_S]
+    m = observations.m[rows]
+    if len(rows) < _LEAST_ENERGY_TRIALS or len(np.unique(m)) < 2:
+        return None
+    each_kwh = [(trials[i].energy_kwh or 0.0) / trials[i].total_s * observations.mean_s[i] for i in rows]
+    line = fit_line(m, np.array(each_kwh), observations.mean_variance, _ENERGY_SCATTER)
+    return np.asarray(line.total(plan, observations.epoch_of(plan)) * work)
 
 
-def _told_eval_s(phase: Phase, level: float) -> Estimate | None:
-    return None if phase.eval_s is None else Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
+def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
+    """Return the energy of the forecast time at the trials' mean power.
+
+    The interval multiplies that of the time with the scatter of power between trials (Student's t for a new run, on a
+    relative scale), the two taken as independent. Where power was measured for under 5 s or in one trial only, its
+    half-width is taken to be at least 25%.
+
+    Returns:
+        None where no trial measured energy, and what makes it doubtful.
+    """
+    measured = [(t.energy_kwh, t.total_s) for t in trials if t.energy_kwh is not None]
+    if not measured:
+        return None, []
+    n, total_s = len(measured), math.fsum(s for _, s in measured)
+    mean_w = w_from_kwh_s(math.fsum(kwh for kwh, _ in measured), total_s) or 0.0
+    powers_w = np.array([w_from_kwh_s(kwh, s) for kwh, s in measured], dtype=float)
+    warnings, relative_power = [], 0.0
+    if n > 1:
+        quantile = float(stats.t.ppf((1 + duration.level) / 2, n - 1))
+        relative_power = quantile * float(powers_w.std(ddof=1)) / mean_w * math.sqrt(1 + 1 / n)
+    if n == 1 or total_s < forecasting.LEAST_ENERGY_S:
+        relative_power = max(relative_power, _UNKNOWN_POWER)
+        measured_for = f"{total_s:.2g} s in {plural(n, 'trial')}"
+        message = f"energy was measured for {measured_for}: ±{_UNKNOWN_POWER:.0%} of its power is assumed"
+        warnings.append(WarningCode.ENERGY.warning(message, "several trials of 5 s in all would show it"))
+    point = kwh_from_w_s(mean_w, duration.point)
+    below, above = (math.hypot(end / duration.point - 1.0, relative_power) for end in (duration.lower, duration.upper))
+    upper = point * (1.0 + above)
+    lower = above_zero(max(0.0, point * (1.0 - below)), point, upper)
+    return Estimate(point, lower, upper, duration.level, "kWh", duration.kind), warnings
 
 
 def _phases(
     trials: Sequence[Trial], plan: TrainingPlan, epochs_s: Array, level: float
 ) -> tuple[Array, tuple[PhaseForecast, ...], list[ForecastWarning]]:
     """Return the mean cost of a unit of the phases, in one as it was timed, the part of each, and what is assumed."""
-    phases = plan.phases
-    measure, first = next((p.measure for p in phases if p.measure is not None), None), trials[0]
+    phases, first = plan.phases, trials[0]
+    if not phases:
+        return np.ones(N + 1), (), []
+    measure = next((p.measure for p in phases if p.measure is not None), None)
     trial_work, note = None, ""
     if measure == "samples_per_step":
         trial_work = float(first.batch_size * (plan.batches_per_step or 1))
@@ -240,8 +268,8 @@ def _phases(
     found = []
     for (begin, end), phase, cost, spread in zip(spans(phases), phases, levels, deviations, strict=True):
         seconds = estimate_about(phase.length * float(cost) * unit_s * about(1.0, spread), level, "s")
-        n_evaluations = pauses_between(phases, begin, end, "eval")
-        found.append(PhaseForecast(phase, seconds, _told_eval_s(phase, level), n_evaluations))
+        eval_s = None if phase.eval_s is None else Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
+        found.append(PhaseForecast(phase, seconds, eval_s, pauses_between(phases, begin, end, "eval")))
     if max(deviations) < _SURE_OF_WORK:
         return work, tuple(found), []
     message = f"one level of work was timed: {ASSUMED_SHARE}{note}"
@@ -269,7 +297,7 @@ def _forecast_power_law(
 ) -> Forecast:
     """Forecast by a power law; its energy is the trials' mean power times the time."""
     observations = observe(trials, plan)
-    law = power_law.power_law(observations, plan, level)
+    law = power_law(observations, plan, level)
     between_s = None if between is None else estimate_about(between, level, "s")
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead_s = one_off.point + (0.0 if between_s is None else between_s.point)
@@ -283,45 +311,13 @@ def _forecast_power_law(
         one_off_s=one_off,
         per_epoch_s=None,
         per_batch_s=None,
-        warnings=(*power_law.power_warnings(law, observations, plan), *energy_warnings),
+        warnings=(law.warning, *energy_warnings),
         backtest_error=None,
         method="power",
         degrees_of_freedom=law.degrees_of_freedom,
         plan=plan,
         duration_p99_s=law.duration_p99_s + overhead_s,
         between_s=between_s,
-    )
-
-
-def _forecast_green_love(trials: Sequence[Trial], plan: TrainingPlan, level: float, warmup_epochs: int) -> Forecast:
-    """Forecast by the original's formulas; the energy is the trials' mean power times the time."""
-    scaled = green_love.scale(trials, plan, level, warmup_epochs)
-    warnings = []
-    rho = scaled.spearman_rho
-    if rho is not None and rho <= green_love.LEAST_SPEARMAN_RHO:
-        message = f"Spearman's ρ = {rho:.3f}: cost does not grow with the data"
-        warnings.append(WarningCode.NONLINEAR.warning(message, "", True))
-    if plan.n_evaluations or plan.n_checkpoints:
-        message = "the original's formulas know neither evaluations nor checkpoints: their time is not in this forecast"
-        warnings.append(WarningCode.EVALUATION.warning(message, 'method="wls" does', True))
-    total_s, margin_s, epoch_s = scaled.total_s, scaled.margin_s, scaled.epoch_s
-    duration = Estimate(total_s, max(0.0, total_s - margin_s), total_s + margin_s, level, "s", Kind.PREDICTION)
-    energy, energy_warnings = energy_at_mean_power(trials, duration)
-    excess_s = scaled.first_epochs_s - min(warmup_epochs, plan.epochs or 1) * epoch_s
-    per_epoch = Estimate(epoch_s, epoch_s, epoch_s, level, "s", Kind.CONFIDENCE)
-    return Forecast(
-        duration_s=duration,
-        energy_kwh=energy,
-        emissions_kgco2e=None,
-        cost_usd=None,
-        one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
-        per_epoch_s=None,
-        per_batch_s=per_epoch.times(1 / plan.batches_per_epoch, "s"),
-        warnings=(*warnings, *energy_warnings),
-        backtest_error=None,
-        method="green-love",
-        degrees_of_freedom=max(0, scaled.n_steady - 1),
-        plan=plan,
     )
 
 
@@ -423,7 +419,6 @@ def forecast_exploration(
             )
 
         return _over_stops(plan, plan.stop, ending)
-    warmup_epochs = green_love.WARMUP_EPOCHS if exploration.warmup_epochs is None else exploration.warmup_epochs
     forecast = extrapolate(
         exploration.trials,
         plan,
@@ -431,7 +426,6 @@ def forecast_exploration(
         eval_durations_s=exploration.eval_durations_s if plan.has_pauses("eval") else (),
         cold_start_s=exploration.cold_start_s,
         seed=seed,
-        warmup_epochs=warmup_epochs,
     )
     if forecast.energy_kwh is not None:
         forecast = replace(forecast, energy_kwh=forecast.energy_kwh.times(factors.pue * node_factor, "kWh"))
@@ -480,7 +474,8 @@ def priced(
     _check_rate("carbon_intensity", carbon_intensity, "gCO2e/kWh")
     _check_rate("electricity_price", electricity_price, "USD/kWh")
     _check_rate("price_usd_per_hour", price_usd_per_hour, "USD/h")
-    rates = Rates(_rate_point(carbon_intensity), _rate_point(electricity_price), price_usd_per_hour)
+    intensity, price = (r.point if isinstance(r, Estimate) else r for r in (carbon_intensity, electricity_price))
+    rates = Rates(intensity, price, price_usd_per_hour)
     energy, forecast = forecast.energy_kwh, rates.priced(forecast)
     if energy is None:
         return forecast
@@ -506,31 +501,17 @@ def _check_rate(name: str, rate: float | Estimate | None, unit: str) -> None:
         raise UsageError(f"{name} must be at least 0 in {unit}, or None where it is not known, not {rate!r}")
 
 
-def _rate_point(rate: float | Estimate | None) -> float | None:
-    return rate.point if isinstance(rate, Estimate) else rate
-
-
 def _product(energy: Estimate, rate: Estimate, scale: float, unit: str, rng: np.random.Generator) -> Estimate:
     """Return energy times an uncertain rate, as quantiles of simulated products."""
-    products = _energies(energy, rng) * _rates(rate, rng) * scale
     level = energy.level
+    products = _simulated(energy, rng) * _simulated(rate, rng) * scale
     lower, point, upper = np.quantile(products, [(1 - level) / 2, 0.5, (1 + level) / 2])
-    return Estimate(float(point), float(lower), float(upper), level, unit, energy.kind)
+    lower = above_zero(float(lower), float(point), float(upper))
+    return Estimate(float(point), lower, float(upper), level, unit, energy.kind)
 
 
-def _energies(energy: Estimate, rng: np.random.Generator) -> Array:
-    """Return draws: each side of the interval is half a normal distribution, so its ends stay."""
-    z = rng.standard_normal(_DRAWS) / stats.norm.ppf((1 + energy.level) / 2)
-    reach = np.where(z > 0, energy.upper - energy.point, energy.point - energy.lower)
-    return np.maximum(0.0, energy.point + z * reach)
-
-
-def _rates(rate: Estimate, rng: np.random.Generator) -> Array:
-    """Return draws of a normal distribution with the estimate's interval at its level, truncated at 0."""
-    deviation = (rate.upper - rate.lower) / 2 / stats.norm.ppf((1 + rate.level) / 2)
-    if deviation == 0:
-        return np.full(_DRAWS, rate.point)
-    drawn = stats.truncnorm.rvs(
-        -rate.point / deviation, np.inf, loc=rate.point, scale=deviation, size=_DRAWS, random_state=rng
-    )
-    return np.asarray(drawn)
+def _simulated(estimate: Estimate, rng: np.random.Generator) -> Array:
+    """Return draws: each side of the interval is half a normal distribution, so its ends stay; none is below zero."""
+    z = rng.standard_normal(_DRAWS) / special.ndtri((1 + estimate.level) / 2)
+    reach = np.where(z > 0, estimate.upper - estimate.point, estimate.point - estimate.lower)
+    return np.maximum(0.0, estimate.point + z * reach)

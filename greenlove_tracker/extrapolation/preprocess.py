@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -57,39 +57,17 @@ class Observations:
             )
         return m
 
-    def mean_epoch_of(self, plan: TrainingPlan) -> float:
-        """Return the batches, or tokens, of an epoch of the plan, on average over phases of shares of the data.
 
-        A line through the origin of nothing but these and a constant: what it says of the mean epoch, times their
-        number, is what it says of all of them.
-        """
-        whole = self.epoch_of(replace(plan, epochs=plan.epochs, phases=()))
-        shares = shares_of_data(plan)
-        if shares is None:
-            return whole
-        per_epoch = plan.batches_per_epoch  # the last batch of a share may be partial, and runs as a batch
-        batches = [n * math.ceil(share * (plan.samples or 1) / (plan.batch_size or 1) - 1e-9) for n, share in shares]
-        return whole * sum(batches) / (sum(n for n, _ in shares) * per_epoch)
-
-
-def shares_of_data(plan: TrainingPlan) -> list[tuple[int, float]] | None:
-    """Return the epochs of each phase and the share of the data that each goes through; None where one does not say."""
-    shares = [(phase.length, phase.data_share) for phase in plan.phases]
-    known = [(length, share) for length, share in shares if share is not None]
-    return known if known and len(known) == len(shares) else None
-
-
-def observe(trials: Sequence[Trial], plan: TrainingPlan, warmup_epochs: int | None = None) -> Observations:
+def observe(trials: Sequence[Trial], plan: TrainingPlan) -> Observations:
     """Cut the cold epochs off, and take each trial's mean.
 
     Args:
         trials: at least one.
         plan: the whole training; it says by its ``tokens_per_step`` that the cost goes by tokens.
-        warmup_epochs: cold epochs of each trial; None finds them.
     """
     goes_by_tokens = plan.tokens_per_step is not None and all(t.tokens_per_epoch is not None for t in trials)
     durations_s = [trial.epoch_durations_s for trial in trials]
-    cold_counts = cold_epochs_of(durations_s) if warmup_epochs is None else [warmup_epochs] * len(trials)
+    cold_counts = cold_epochs_of(durations_s)
     warm_s, cold_excess_s = [], []
     for times_s, n_cold in zip(durations_s, cold_counts, strict=True):
         cut = min(n_cold, len(times_s) - 1)

@@ -1,4 +1,4 @@
-"""A line through the trials' means by weighted least squares, and what it says of a run that is still to come.
+"""A line, or a power law, through the trials' means by least squares, and what it says of a run still to come.
 
 A trial of m batches has the mean ``a + b (m - c)``, with a relative error of standard deviation σ, the same for all. c
 is the mean size by weight, which makes the two coefficients independent. statsmodels fits them; σ² has a scaled inverse
@@ -10,21 +10,38 @@ later than the trials, and differs from them by more than they do from each othe
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import statsmodels.api as sm
-from scipy import special
+from scipy import special, stats
 
+from greenlove_tracker import forecasting
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, with_point
-from greenlove_tracker.forecasting import TrainingPlan
+from greenlove_tracker.extrapolation.preprocess import Observations
+from greenlove_tracker.forecasting import Estimate, ForecastWarning, Kind, TrainingPlan, WarningCode
 
 # Chosen on the recorded trainings of even number, and scored on the others (benchmarks/tables/forecasts.md).
 _PRIOR_TRIALS, SCATTER = 2.0, 0.01
 _RUN_TO_RUN = 1.5  # standard deviation of a run beside the trials, in σ
 _POSSIBLE_FIXED_SHARE = 0.3  # of an epoch of the one size there is: a cost that does not grow with the data
 _SEED = 0
+_P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
+# Of the check on the largest size, and of what is said of trials:
+_TAIL = 0.005  # on either side of the others' forecast, that the largest size must not lie in
+_MOST_OFF = 1.5  # a largest size that is off by this factor is not predicted, however wide the interval
+_FAR = 50.0  # extrapolating over more than this multiple of the largest trial
+_VAGUE = 1.0  # a relative width above which, ±50%, a forecast is not to be relied on
+_SCATTER = 2.0  # times as long: trials of one size that differ by so much might be of two machines
+# Assumptions of a power law, standard deviations on the logarithmic scale: of a whole run from what samples show, and
+# of the exponent over each e-fold that it is extended by.
+_RUN_DEVIATION, _EXPONENT_DRIFT = 0.08, 0.15
+_RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
+_POWER_VAGUE = 3.0  # times the forecast, above which the upper end of a power law is no help
+_MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still a number whose square is one
 
 
 def weighted_fit(m: Array, values: Array) -> tuple[Any, float]:
@@ -99,3 +116,142 @@ def fit_line(m: Array, values: Array, mean_variance: float, scatter: float = SCA
         slope = at_centre / centre * (1.0 - _POSSIBLE_FIXED_SHARE * with_point(SPREAD, 0.5, rng))
     of_run = np.maximum(0.0, 1.0 + math.hypot(1.0, _RUN_TO_RUN) * sigma * normal())
     return CostLine(np.maximum(0.0, at_centre - slope * centre), slope, of_run, int(fit.df_resid))
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """A forecast of the largest size from the smaller ones, against its measured time.
+
+    Attributes:
+        error: (forecast - measured) / measured, more than -1.
+        is_predicted: whether that is no more than their own prediction interval of 99% allows, and no factor of 1.5.
+    """
+
+    error: float
+    is_predicted: bool
+
+    @property
+    def factor(self) -> float:
+        """The factor by which the largest size is off, either way; 1 or more."""
+        return max(1 + self.error, 1 / (1 + self.error))
+
+
+def backtest(observations: Observations) -> Backtest | None:
+    """Forecast the largest size from the others; None with fewer than two smaller sizes."""
+    m, mean_s = observations.m, observations.mean_s
+    is_largest = m == m.max()
+    if len(np.unique(m[~is_largest])) < 2:
+        return None
+    line = fit_line(m[~is_largest], mean_s[~is_largest], observations.mean_variance)
+    foreseen, measured = line.mean(float(m.max())) * line.of_run, float(mean_s[is_largest].mean())
+    error, share = float(foreseen[0]) / measured - 1.0, float(np.mean(foreseen[1:] < measured))
+    return Backtest(error, _TAIL <= share <= 1 - _TAIL and 1 / _MOST_OFF < 1 + error < _MOST_OFF)
+
+
+def curvature(m: Array, mean_s: Array) -> float | None:
+    """Return the p-value of the m² term in a weighted quadratic, where it is below 2%; None with fewer than four sizes.
+
+    Args:
+        m: batches of each trial; shape (n,).
+        mean_s: steady mean of each trial in s; shape (n,).
+    """
+    if len(np.unique(m)) < 4 or len(m) < 5:
+        return None
+    fitted = np.maximum(weighted_fit(m, mean_s)[0].fittedvalues, 1e-3 * mean_s)
+    scaled = m / m.max()
+    design = np.column_stack([np.ones_like(scaled), scaled, scaled**2])
+    quadratic = sm.WLS(mean_s, design, weights=1.0 / fitted**2).fit()
+    is_exact = quadratic.ssr <= 1e-18 * len(m)  # then only a term of some size is a bend
+    p_value = float(abs(quadratic.params[2]) <= 1e-6 * mean_s.max() if is_exact else quadratic.pvalues[2])
+    return p_value if p_value < _P_VALUE else None
+
+
+def line_warnings(
+    observations: Observations, plan: TrainingPlan, width: float, backtested: Backtest | None
+) -> Iterator[ForecastWarning]:
+    """Yield what makes a forecast by the line worse.
+
+    Args:
+        observations: the trials as the line was fitted to them.
+        plan: of the forecast.
+        width: of the interval, relative, without what a plan's work may cost.
+        backtested: how well the others predict the largest size.
+    """
+    m, mean_s, n_sizes = observations.m, observations.mean_s, observations.n_sizes
+    if n_sizes < forecasting.LEAST_SIZES:
+        message = f"trials of {'one size' if n_sizes == 1 else 'two sizes'} cannot show whether cost is linear"
+        yield WarningCode.FEW.warning(message, "four sizes would", True)
+    if n_sizes == 1:
+        yield WarningCode.WIDE.warning("fixed costs are not separable from one size", "a larger --budget", True)
+    if (p_value := curvature(m, mean_s)) is not None:
+        message = f"cost is not linear in {'tokens' if observations.goes_by_tokens else 'batches'} (p = {p_value:.2g})"
+        advice = 'explore larger samples, or forecast with method="power"'
+        yield WarningCode.NONLINEAR.warning(message, advice, True)
+    times = observations.epoch_of(plan) / float(m.max())
+    if times > _FAR:
+        yield WarningCode.FAR.warning(f"the plan's epoch is {times:,.0f} × the largest trial", "a larger --budget")
+    if width > forecasting.WIDE_RELATIVE_WIDTH and n_sizes > 1:
+        advice = "more and longer trials, or a quieter machine, may narrow it"
+        yield WarningCode.WIDE.warning(f"±{width / 2:.0%}: the trials differ too much", advice, width > _VAGUE)
+    if backtested is not None and not backtested.is_predicted:
+        message = f"the largest size, forecast from the others, comes out {backtested.error:+.0%}: so may the whole"
+        yield WarningCode.BACKTEST.warning(message, "explore again on a quieter machine, or larger samples", True)
+    ratio = max(float(np.ptp(mean_s[m == size]) / mean_s[m == size].min()) for size in m) + 1.0
+    if ratio >= _SCATTER:
+        message = f"trials of one size took up to {ratio:.1f} times as long as each other"
+        advice = "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help"
+        yield WarningCode.SCATTER.warning(message, advice, True)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLaw:
+    """A power law's forecast of the whole.
+
+    Attributes:
+        duration_s: of the whole plan.
+        duration_p99_s: exceeded with a probability of 1%.
+        degrees_of_freedom: trials less two.
+        warning: how far it is extended.
+    """
+
+    duration_s: Estimate
+    duration_p99_s: float
+    degrees_of_freedom: int
+    warning: ForecastWarning
+
+
+def power_law(observations: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
+    """Fit ``log(time of an epoch) = a + b · log(size)`` by least squares and predict the plan's epochs.
+
+    The interval is that of statsmodels for one new observation, in logarithms, multiplied by the number of epochs: what
+    differs from run to run does not average out over them. An error of the law itself is added, an assumption:
+    exponents change where a cache or the memory is full (benchmarks/tables/exploration.md shows by how much they did).
+    Sizes under a tenth of the largest are left out, where three others remain.
+
+    Raises:
+        UsageError: with fewer than three sizes, or where the trials contradict each other beyond any number.
+    """
+    sizes, mean_s = observations.m, observations.mean_s
+    if observations.n_sizes < forecasting.LEAST_SIZES:
+        raise UsageError(f"a power law needs trials of three sizes, not {observations.n_sizes}")
+    is_used = sizes >= sizes.max() / _RANGE
+    if len(np.unique(sizes[is_used])) < forecasting.LEAST_SIZES:
+        is_used[:] = True
+    fit = sm.OLS(np.log(mean_s[is_used]), sm.add_constant(np.log(sizes[is_used]))).fit()
+    m = observations.epoch_of(plan)
+    times = m / float(sizes.max())
+    predicted = fit.get_prediction(np.array([[1.0, math.log(m)]]))
+    drift = math.hypot(_RUN_DEVIATION, _EXPONENT_DRIFT * math.log(times))
+    error, middle = math.hypot(float(predicted.se_obs[0]), drift), float(predicted.predicted_mean[0])
+    reach, reach_p99 = (error * float(stats.t.ppf(p, fit.df_resid)) for p in ((1 + level) / 2, forecasting.P99))
+    if max(abs(middle) + reach, abs(middle) + reach_p99) > _MOST_LOG:
+        raise UsageError("the trials differ too much to tell how time grows: explore larger samples, or more of them")
+    point, lower, upper, p99_s = (plan.n_epochs * math.exp(middle + by) for by in (0.0, -reach, reach, reach_p99))
+    least, most = fit.conf_int(alpha=1 - level)[1]
+    grows = f"time grows as n^{fit.params[1]:.2f} [{least:.2f}–{most:.2f}]"
+    warning = WarningCode.POWER_LAW.warning(
+        f"{grows}: a power law is extended to {times:,.3g} × the largest sample",
+        "an exponent may change with size: explore larger samples where you can",
+        is_serious=upper > _POWER_VAGUE * point,
+    )
+    return PowerLaw(Estimate(point, lower, upper, level, "s", Kind.PREDICTION), p99_s, int(fit.df_resid), warning)

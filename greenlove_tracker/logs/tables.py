@@ -104,9 +104,7 @@ class IssuedForecast:
     epochs_done: Annotated[int, "epochs done by then"]
     steps_done: Annotated[int, "optimizer steps done by then"]
     planned: Annotated[int, "epochs that the run is to do, or steps where it counts in steps"]
-    method: Annotated[
-        str, "`live`: from the run itself; `wls` or `green-love`: from an exploration, before the first epoch"
-    ]
+    method: Annotated[str, "`live`: from the run itself; `wls` or `power`: from an exploration, before the first epoch"]
     estimates: Annotated[Mapping[str, Estimate], _estimates(QUANTITIES, "{name}_{end}_{unit}", Kind.PREDICTION)]
     duration_p99_s: Annotated[float | None, "the time that is exceeded with a probability of 1%"] = None
     warnings: Annotated[frozenset[str], "names of what makes the forecast worse, separated by spaces"] = frozenset()

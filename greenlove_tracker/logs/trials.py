@@ -91,7 +91,6 @@ class ExplorationRecord:
     ] = None
     method: Annotated[str, "of the extrapolation, as `extrapolate` calls it"] = "wls"
     used_gpus: Annotated[int | None, "that the training ran on, of those that were metered; None: not known"] = None
-    warmup_epochs: Annotated[int | None, "that the original's formulas keep apart; None for another method"] = None
     gpu_memory_estimate_gb: Annotated[
         float | None, "in GiB, the peak that a training explored on a CPU would have on a GPU; None: not known"
     ] = None

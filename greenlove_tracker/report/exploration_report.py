@@ -18,7 +18,6 @@ from greenlove_tracker.report.wording import range_of
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
     "power": "a power law through their times: least squares on a logarithmic scale",
-    "green-love": "each epoch scaled in proportion to its samples, by the formulas of green-love",
 }
 
 

@@ -10,7 +10,6 @@ import os
 import random
 import subprocess
 import sys
-import warnings
 from queue import SimpleQueue
 
 import pytest
@@ -312,26 +311,6 @@ def test_what_has_no_effect_is_said_where_it_was_given(tmp_path, argument, messa
     assert [w.filename for w in caught] == [__file__] and "s3cret" not in str(caught[0].message)
 
 
-@pytest.mark.slow
-def test_the_originals_schedule_takes_its_own_numbers(tmp_path):
-    own = {
-        "exploration_epochs": 5,
-        "target_benchmark_time": 0.2,
-        "initial_sample_size": 128,
-        "single_epoch_budget": 1.0,
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        estimator = make(tmp_path, schedule="green-love", **own)
-    results = estimator.estimate()
-    assert estimator.estimation.forecast.method == "green-love"
-    assert {len(t.epoch_durations_s) for t in estimator.estimation.trials} == {5}
-    steady_s = (results.total_epochs - 1) * results.steady_epoch_estimate
-    assert results.est_total_time_s == pytest.approx(sum(results.warmup_epoch_estimates) + steady_s)
-    assert len(results.epoch_times) == 2 * len(estimator.estimation.trials)
-    assert results.steady_epoch_estimate == pytest.approx(sum(results.epoch_times) / len(results.epoch_times))
-
-
 # -- the comparison with Crusoe's GPUs ---------------------------------------------------------------------------
 
 
@@ -547,8 +526,6 @@ def test_a_training_step_of_the_users_is_called_as_the_original_calls_it(tmp_pat
         ({"carbon_intensity": 0}, "carbon_intensity must be"),
         ({"electricity_price": "0.3"}, "electricity_price must be"),
         ({"country_code": "Atlantis"}, "Atlantis"),
-        ({"schedule": "fast"}, "schedule"),
-        ({"schedule": "green-love", "exploration_epochs": 2}, "exploration_epochs"),
         ({"on_no_terminal": "ask"}, "on_no_terminal"),
         ({"bach_size": 3}, "no such setting: bach_size"),
     ],

@@ -163,15 +163,6 @@ def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
     assert none.exit_code == 1
 
 
-@pytest.mark.slow
-def test_the_originals_schedule_and_formulas_are_there_by_name(tmp_path):
-    estimation = explore(*pieces(640), tmp_path, schedule="green-love", epochs=500)
-    assert estimation.forecast.method == "green-love" and estimation.forecast.duration_s.point > 0
-    assert all(len(t.epoch_durations_s) <= 30 for t in estimation.trials)
-    with pytest.raises(UsageError, match="schedule"):
-        explore(*pieces(640), tmp_path, schedule="fast")
-
-
 def test_out_of_memory_is_said_and_no_smaller_batch_is_tried(tmp_path):
     def step(*arguments):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")

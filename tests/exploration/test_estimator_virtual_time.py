@@ -162,8 +162,6 @@ def test_steps_over_data_with_a_length_pay_for_each_pass(tmp_path):
         ({"total_epochs": None, "total_steps": 9, "eval_fn": id}, "eval_every="),
         ({"total_epochs": None, "total_steps": 30, "phases": "10x64samples 10x128samples"}, "phases add up to 20"),
         ({"data": DataLoader(Stream(), 8)}, "no length: say with total_steps="),
-        ({"schedule_options": {"warmup_epochs": 1}}, "options of"),
-        ({"schedule": "green-love", "total_epochs": None, "total_steps": 10}, "no steps"),
     ],
 )
 def test_a_training_that_does_not_follow_from_what_was_given_is_refused(tmp_path, arguments, says):
@@ -220,7 +218,6 @@ def test_inside_an_open_run_it_neither_ends_that_run_nor_counts_twice(tmp_path):
 def test_a_forecast_from_the_log_is_the_one_that_was_told(tmp_path):
     for name, arguments in (
         ("a", {"cold_s": 12.0}),
-        ("b", {"schedule": "green-love", "schedule_options": {"warmup_epochs": 1}}),
         ("c", {"total_steps": 1_250, "start_s": 1.0}),
     ):
         estimation, _, _ = explored(tmp_path / name, step_s=0.01, noise=0.1, **arguments)

@@ -80,11 +80,6 @@ def test_what_was_not_timed_is_unknown_and_named():
     assert "EVALUATION" not in names(seldom) and seldom.between_s is None
 
 
-def test_the_originals_formulas_say_that_they_know_none():
-    forecast = extrapolate(trials(), plan(eval_every=2), method="green-love", eval_durations_s=[20.0, 20.0])
-    assert "EVALUATION" in names(forecast) and forecast.between_s is None
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [

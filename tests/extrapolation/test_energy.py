@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.extrapolation.energy import energy_at_mean_power
+from greenlove_tracker.extrapolation.extrapolate import energy_at_mean_power
 from greenlove_tracker.units import JOULES_PER_KWH
 
 BATCH = 64
@@ -83,12 +83,3 @@ def test_trials_without_energy_are_left_out_of_the_fit():
     unmetered = [Trial(t.sample_size, BATCH, t.epoch_durations_s) for t in exact()]
     assert extrapolate([*exact((6, 24, 62)), *unmetered], PLAN).energy_kwh.point == pytest.approx(EXACT_KWH, rel=1e-6)
     assert extrapolate(unmetered, PLAN).energy_kwh is None
-
-
-def test_energy_that_bends_is_named():
-    bent = [
-        Trial(t.sample_size, BATCH, t.epoch_durations_s, t.energy_kwh * (1 + 0.5 * t.batches / 62))
-        for t in trials(np.random.default_rng(5), noise=0.001, run_noise=0.001, power_noise=0.001)
-    ]
-    said = {w.name: w.message for w in extrapolate(bent, PLAN).warnings}
-    assert "not linear" in said["ENERGY"] and "NONLINEAR" not in said

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from greenlove_tracker import Estimate, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation import green_love
-from greenlove_tracker.extrapolation.diagnostics import curvature
 from greenlove_tracker.extrapolation.preprocess import cold_epochs, variance_of_mean
+from greenlove_tracker.extrapolation.regression import curvature
 
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)
@@ -126,7 +125,6 @@ def test_extrapolating_far_is_said():
         (lambda: extrapolate(in_s((10, 11, 12), (1e-3, 1e3, 1.0)), PLAN, method="power"), "differ too much"),
         (lambda: extrapolate(by_tokens(), TrainingPlan(steps=1000, tokens_per_step=1)), "1,000 tokens an epoch, less"),
         (lambda: extrapolate(exact(), PLAN, method="magic"), "method must"),
-        (lambda: extrapolate(exact(), TrainingPlan(steps=999), method="green-love"), "samples and epochs"),
     ],
 )
 def test_bad_input_says_what_to_do(make, says):
@@ -236,7 +234,7 @@ def any_trials(draw) -> list[Trial]:
     trials=any_trials(),
     times=st.sampled_from([1, 3, 100, 100_000]),
     epochs=st.sampled_from([1, 3, 1000]),
-    method=st.sampled_from(["wls", "wls", "power", "green-love"]),
+    method=st.sampled_from(["wls", "wls", "power"]),
 )
 def test_whatever_the_trials_no_estimate_is_nonsense(trials, times, epochs, method):
     plan = TrainingPlan(
@@ -249,8 +247,7 @@ def test_whatever_the_trials_no_estimate_is_nonsense(trials, times, epochs, meth
     except UsageError as error:
         assert method == "power" and ("three sizes" in str(error) or "differ too much" in str(error))
         return
-    parts = () if method == "green-love" else ("one_off_s", "per_epoch_s", "per_batch_s", "between_s")
-    for name in (*AMOUNTS, *parts):
+    for name in (*AMOUNTS, "one_off_s", "per_epoch_s", "per_batch_s", "between_s"):
         e = getattr(forecast, name)
         assert e is None or 0 <= e.lower <= e.point <= e.upper < math.inf, (name, e)
         assert e is None or name not in AMOUNTS or e.point > 0, (name, e)
@@ -310,24 +307,3 @@ def test_warm_up_is_found_not_assumed():
 def test_the_variance_of_a_mean_is_relative():
     assert variance_of_mean([9.0, 10.0, 11.0]) == pytest.approx(1.0 / 100 / 3)
     assert variance_of_mean([1.0]) == 0.0
-
-
-GREEN_LOVE = [Trial(1000, 100, (3.0, 2.0, 1.5, 1.0, 1.2)), Trial(2000, 100, (4.0, 3.0, 2.5, 2.0, 2.4))]
-GREEN_LOVE_PLAN = TrainingPlan(samples=10_000, batch_size=100, epochs=10)
-
-
-def test_the_green_love_formulas_by_hand():
-    # scaled by 10 and 5: firsts (30+20)/2, (20+15)/2, (15+12.5)/2; steady 10, 12, 10, 12
-    forecast = extrapolate(GREEN_LOVE, GREEN_LOVE_PLAN, method="green-love")
-    total = 25 + 17.5 + 13.75 + 7 * 11
-    sigma = math.sqrt(4 / 3)
-    assert forecast.duration_s.point == pytest.approx(total)
-    assert forecast.duration_s.upper - total == pytest.approx(1.959964 * math.sqrt(10) * sigma, rel=1e-6)
-
-
-def test_spearmans_rho_of_the_original_is_said_where_cost_does_not_grow():
-    assert green_love.scale(GREEN_LOVE, GREEN_LOVE_PLAN, 0.95).spearman_rho == pytest.approx(1.0)
-    falling = [Trial(1000, 100, (2.0,) * 5), Trial(2000, 100, (1.0,) * 5)]
-    level = [Trial(1000, 100, (1.0,) * 5), Trial(2000, 100, (1.0,) * 5)]
-    for trials_ in (falling, level):
-        assert "Spearman" in str(extrapolate(trials_, GREEN_LOVE_PLAN, method="green-love").warnings[0])

@@ -203,7 +203,7 @@ def test_energy_follows_the_work():
 def test_other_methods_say_that_they_know_no_phases():
     plan = TrainingPlan(samples=64_000, batch_size=64, phases=phases_from("5epochsx64samples 5epochsx128samples"))
     with pytest.raises(UsageError, match='phases of different work need method="wls"'):
-        extrapolate(trials(64, 1.0), plan, method="green-love")
+        extrapolate(trials(64, 1.0), plan, method="power")
 
 
 def test_told_evaluations_are_in_a_forecast_from_trials():
@@ -218,31 +218,6 @@ def test_told_evaluations_are_in_a_forecast_from_trials():
 def curriculum_s(shares, batches=100, per_epoch_s=0.5, per_batch_s=0.1):
     """The time of a curriculum, epoch by epoch: a constant, and each batch of its share."""
     return math.fsum(n * (per_epoch_s + per_batch_s * math.ceil(share * batches)) for n, share in shares)
-
-
-def test_the_line_of_an_exploration_has_the_cost_of_an_epoch_over_a_share_of_the_data():
-    rng = np.random.default_rng(2)
-    shares = [(5, 0.25), (10, 0.5), (5, 0.755), (30, 1.0)]
-    plan = TrainingPlan(
-        samples=6400, batch_size=64, phases=tuple(Phase(epochs=n, data_share=share) for n, share in shares)
-    )
-    made = [
-        Trial(
-            64 * m, 64, tuple(((0.5 + 0.1 * m) * rng.normal(1, 0.005, 5)).tolist()), energy_kwh=1e-3 * (0.5 + 0.1 * m)
-        )
-        for m in (10, 10, 30, 60, 60)
-    ]
-    forecast = extrapolate(made, plan)
-    truth_s = curriculum_s(shares)
-    assert forecast.duration_s.point == pytest.approx(truth_s, rel=0.01)
-    assert forecast.duration_s.lower < truth_s < forecast.duration_s.upper
-    assert WarningCode.WORK not in codes(forecast)
-    parts = [part.duration_s.point for part in forecast.phases]
-    assert parts == pytest.approx([curriculum_s([one]) for one in shares], rel=0.02)
-    assert forecast.energy_kwh.point == pytest.approx(forecast.duration_s.point * 1e-3 / 5, rel=0.02)
-    image_sizes = replace(plan, phases=tuple(Phase(epochs=n, work_per_step=share) for n, share in shares))
-    assert WarningCode.WORK in codes(extrapolate(made, image_sizes))  # what a batch of other work costs nobody timed
-    assert WarningCode.WORK in codes(extrapolate(made[-1:], plan))  # one size: no line
 
 
 def test_a_running_curriculum_learns_its_line_from_the_second_share():

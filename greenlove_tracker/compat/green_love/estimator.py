@@ -34,7 +34,6 @@ _WORKLOAD_OF = {
     "waveglow": "speech",
 }
 BENCHMARK_TASKS = list(_WORKLOAD_OF)
-_GREEN_LOVE = "green-love"  # the name of the original's schedule
 _SCHEDULE_DEFAULTS = {
     "exploration_epochs": 30,
     "warmup_epochs": 3,
@@ -53,7 +52,6 @@ class GreenLoveEstimator:
     The first 27 parameters are the original's, in its order and with its defaults.
 
     Args:
-        schedule: ``adaptive`` is ours, within ``budget_s`` (30 s); ``green-love`` is the original's, within 90 s.
         on_no_terminal: the answer where there is nobody to ask whether to train on.
         **ours: what else ``greenlove_tracker.Estimator`` takes by name, such as ``budget_s``, ``also_restore``,
             ``log_dir``.
@@ -98,7 +96,6 @@ class GreenLoveEstimator:
         auto_open_report: bool = True,
         power_poll_interval: float = 1.0,
         *,
-        schedule: str = "adaptive",
         on_no_terminal: str = "stop",
         **ours: Any,
     ) -> None:
@@ -145,7 +142,6 @@ class GreenLoveEstimator:
         )
         if isinstance(train_dataset, list | tuple) and train_dataset:  # of samples; to ours it would be one of batches
             train_dataset = DataLoader(train_dataset, batch_size=batch_size, shuffle=True)
-        is_theirs = schedule == _GREEN_LOVE
         self._estimator = Estimator(
             model,
             optimizer,
@@ -155,8 +151,6 @@ class GreenLoveEstimator:
             batch_size,
             device=device,
             train_step=train_step or _step_on_first_two,
-            schedule=schedule,
-            schedule_options=trials if is_theirs else None,
             asks=False,
             on_no_terminal=on_no_terminal,
             country=country_code,
@@ -166,12 +160,12 @@ class GreenLoveEstimator:
             **{"comparison": comparison, **ours},
         )
         has_key = electricity_maps_api_key or (carbon_intensity is None and os.environ.get(_KEY_VARIABLE))
-        changed = [name for name, value in trials.items() if value != _SCHEDULE_DEFAULTS[name] and not is_theirs]
+        changed = [name for name, value in trials.items() if value != _SCHEDULE_DEFAULTS[name]]
         without_effect = [
             (
                 changed,
                 f"{', '.join(changed)}: only the original's schedule knows what that is, so it has no effect here; "
-                f'leave it out, or give schedule="{_GREEN_LOVE}"',
+                "leave it out",
             ),
             (
                 has_key,
@@ -191,8 +185,7 @@ class GreenLoveEstimator:
         ]
         for message in (message for is_given, message in without_effect if is_given):
             warnings.warn(message, UserWarning, stacklevel=2)
-        planned, warmup = self._estimator.plan.samples, warmup_epochs if is_theirs else None
-        self._full_size, self._warmup_epochs = _full_size(train_dataset, planned), warmup
+        self._full_size = _full_size(train_dataset, self._estimator.plan.samples)
         self._echoed: dict[str, Any] = {
             "total_epochs": total_epochs,
             "precision": precision,
@@ -241,7 +234,7 @@ class GreenLoveEstimator:
             gpu_efficiency=load,
             **self._echoed,
             **fill.samples(trials, self._full_size),
-            **fill.times(forecast, trials, self._warmup_epochs),
+            **fill.times(forecast, trials),
             **fill.amounts(forecast, trials, run.summary.pue),
             **fill.factors(run),
             **fill.comparison_fields(estimation.projections, forecast.duration_s.point),

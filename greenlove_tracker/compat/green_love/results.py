@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from greenlove_tracker.extrapolation.green_love import spearman_rho
+from scipy import stats
+
 from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.logs.run import Run
@@ -150,19 +151,18 @@ def samples(trials: Sequence[Trial], full_size: int) -> dict[str, Any]:
     }
 
 
-def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None) -> dict[str, Any]:
+def times(forecast: Forecast, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return the fields about the times of the whole and of an epoch.
 
     Args:
         forecast: of the whole.
         trials: that it was made from.
-        warmup_epochs: first epochs of each trial that are not warm; None finds them.
     """
     total, rest_s = forecast.duration_s, forecast.one_off_s.point
     rest_s += forecast.between_s.point if forecast.between_s else 0.0
     n_epochs = forecast.plan.n_epochs if forecast.plan else 1
     epoch_s, lower_s, upper_s = (max(0.0, t - rest_s) / n_epochs for t in (total.point, total.lower, total.upper))
-    first_s, warm_s = [forecast.one_off_s.point + epoch_s], _warm_at_full_size(forecast, trials, epoch_s, warmup_epochs)
+    first_s, warm_s = [forecast.one_off_s.point + epoch_s], _warm_at_full_size(forecast, trials, epoch_s)
     std_s = statistics.stdev(warm_s) if len(warm_s) > 1 else None
     cv = std_s / epoch_s if std_s is not None and epoch_s > 0 else None
     return {
@@ -179,7 +179,7 @@ def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None
         "est_total_time_s": total.point,
         "est_total_time_lower_s": total.lower,
         "est_total_time_upper_s": total.upper,
-        "spearman_rho": spearman_rho(trials),
+        "spearman_rho": _spearman_rho(trials),
         "epoch_times": warm_s,
         "median_epoch_time": statistics.median(warm_s) if warm_s else epoch_s,
         "steady_epoch_std": std_s,
@@ -189,17 +189,23 @@ def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None
     }
 
 
-def _warm_at_full_size(
-    forecast: Forecast, trials: Sequence[Trial], epoch_s: float, warmup_epochs: int | None
-) -> list[float]:
+def _warm_at_full_size(forecast: Forecast, trials: Sequence[Trial], epoch_s: float) -> list[float]:
     """Scale every warm epoch to the size of the whole along the fitted line; nothing without one."""
     plan, per_batch = forecast.plan, forecast.per_batch_s
     if plan is None or per_batch is None:
         return []
     fixed_s = forecast.per_epoch_s.point if forecast.per_epoch_s else 0.0
     scales = [epoch_s / (fixed_s + per_batch.point * t.sample_size / t.batch_size) for t in trials]
-    warm_s = observe(trials, plan, warmup_epochs).warm_s
+    warm_s = observe(trials, plan).warm_s
     return [d * x for durations, x in zip(warm_s, scales, strict=True) for d in durations]
+
+
+def _spearman_rho(trials: Sequence[Trial]) -> float | None:
+    """Correlate sizes and median epochs by rank; None for one size, 0 where all took the same."""
+    sizes, medians_s = [t.sample_size for t in trials], [statistics.median(t.epoch_durations_s) for t in trials]
+    if len(set(sizes)) < 2:
+        return None
+    return float(stats.spearmanr(sizes, medians_s).statistic) if len(set(medians_s)) > 1 else 0.0
 
 
 def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str, Any]:
