@@ -343,3 +343,9 @@ def test_of_many_ranks_one_looks_when_the_first_has_summed_up_and_all_have_ended
     (tmp_path / "summary.csv").write_text("field,value,unit\n")
     assert not claim_last_look(tmp_path, 4)  # the third has not begun
     assert [claim_last_look(tmp_path, 3) for _ in range(3)] == [True, False, False]
+
+
+def test_a_row_can_be_read_as_soon_as_it_is_written(writer, run_dir):
+    for n, row in enumerate(ROWS, 1):
+        writer.write_row(row)
+        assert list(Run(run_dir).rows[0]) == ROWS[:n]
