@@ -69,7 +69,7 @@ SHOWN_BY = {
         "benchmarks/backtest_gpu.py",
         "benchmarks/backtest_live.py",
     ),
-    "No carbon-intensity service has been queried live": "docs/reference/intensity.md",
+    "No carbon-intensity service was queried live": "docs/reference/intensity.md",
 }
 
 
