@@ -1,7 +1,4 @@
-"""``plan``: when and where a training emits or costs least; a file for a scheduler; a command on a clean grid.
-
-``plan --emit chain`` says in how many jobs a training fits a time limit, and prints the script that submits them.
-"""
+"""``plan``: when and where a training emits or costs least; a file for Slurm; a command on a clean grid."""
 
 from __future__ import annotations
 
@@ -19,24 +16,18 @@ from greenlove_tracker.cli import base
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import P99, Estimate, Forecast
-from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.scheduling.advice import StartAdvice
     from greenlove_tracker.scheduling.intensity_series import IntensitySource
     from greenlove_tracker.scheduling.windows import Price
 
 _OPTIONS = {
     "regions": "--country",
-    "kind": "--emit",
     "command": "the command after --",
     "deadline_utc": "--within",
-    "limit_s": "--time",
-    "training_s": "--hours",
     "threshold_gco2e_per_kwh": "--threshold",
 }
-_CHAIN = "chain"
 
 
 @base.cli.command(
@@ -54,15 +45,9 @@ _CHAIN = "chain"
 )
 @click.option("--by", type=click.Choice(["co2e", "cost"]), default="co2e", show_default=True, help="what to minimise")
 @click.option("--tariff", metavar="TABLE|FILE", help="price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")
-@click.option(
-    "--emit", metavar="KIND", help="print a job file that starts COMMAND then: slurm, at, k8s; chain: jobs in a row"
-)
+@click.option("--emit", type=click.Choice(["slurm"]), help="print a job file for Slurm that starts COMMAND then")
 @base.page_option
 @click.option("--electricity-price", type=float, help="USD per kWh, the same at all hours")
-@click.option("--every", metavar="day|week|DAY", help="with --emit k8s: repeat it")
-@click.option("--image", help="with --emit k8s: container image")
-@click.option("--time", "time_limit", metavar="LIMIT", help="with --emit chain: time limit of a job: 24:00:00")
-@click.option("--checkpoints", metavar="DIR", help="with --emit chain: a job without a newer one in DIR has failed")
 @click.option("--threshold", type=float, metavar="G", help="start COMMAND when the grid is at or below G gCO2e/kWh")
 @click.option("--max-wait", default="6h", metavar="SPAN", help="with --threshold: start anyway after this; default 6h")
 @click.option("--dry-run", is_flag=True, help="with --threshold: show what it would do now, and start nothing")
@@ -76,10 +61,6 @@ def plan(
     by: Literal["co2e", "cost"],
     emit: str | None,
     page: str | None,
-    every: str | None,
-    image: str | None,
-    time_limit: str | None,
-    checkpoints: str | None,
     threshold: float | None,
     max_wait: str,
     dry_run: bool,
@@ -97,20 +78,21 @@ def plan(
     greenlove plan greenlove_logs --within 24h --intensity grid.csv -o plan.html
     greenlove plan --hours 4 --within "monday 08:00" --by cost --tariff "base 0.20; peak 0.32 17-21"
     greenlove plan --within 24h --intensity live --emit slurm -- python train.py
-    greenlove plan --emit chain --time 24:00:00 -- python train.py > chain.sh
     greenlove plan --threshold 200 --max-wait 6h --country GB -- python train.py
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.report.plan_report import plan_document, plan_record
+    from greenlove_tracker.report.plan_report import headline, plan_document, plan_record
     from greenlove_tracker.scheduling.windows import best_start
 
     command = click.get_current_context().meta["command"]
     if threshold is not None:
         _start_below(threshold, max_wait, sources["intensity"], sources["country"], command or (), is_dry=dry_run)
         return
-    if emit == _CHAIN:
-        _plan_chain(log_dir, hours, time_limit, checkpoints, command, as_json=as_json)
-        return
-    _check_emit(emit, every, image, command, as_json=as_json)
+    if emit is None and command is not None:
+        raise UsageError("a command is for a job file: say --emit slurm")
+    if emit is not None and as_json:
+        raise UsageError("--emit and --json: choose one")
+    if emit is not None and not command:
+        raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
     now = _utc_now()
     settings = load_settings()
     job = _job(log_dir, hours, kwh, settings)
@@ -132,12 +114,14 @@ def plan(
         return
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.build import write_document
+    from greenlove_tracker.scheduling.job_files import slurm_file
 
-    file = _job_file(emit, every, image, command, advice, job, now)  # before the screen: a refusal comes alone
+    start = advice.start_utc if advice.is_worth_waiting else now
+    file = slurm_file(command or (), start, now=now, duration_s=job.longest_s, reason=headline(advice))
     if page is not None:
         base.wrote(write_document(document, page))
     console.say(terminal.render(document, brief=not is_verbose))
-    click.echo(file, nl=not file.endswith("\n"))
+    click.echo(file, nl=False)
 
 
 def _utc_now() -> datetime:
@@ -182,56 +166,6 @@ def _start_below(
     base.wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
     if command:
         base.become(command)
-
-
-def _check_emit(
-    emit: str | None, every: str | None, image: str | None, command: Sequence[str] | None, *, as_json: bool
-) -> None:
-    if emit is None:
-        given = {"--every": every, "--image": image, "a command": command}
-        if alone := [name for name, value in given.items() if value is not None]:
-            raise UsageError(f"{alone[0]} is for a scheduler's file: say which with --emit, such as --emit slurm")
-    elif as_json:
-        raise UsageError("--emit and --json: choose one")
-    elif not command:
-        raise UsageError(f"--emit {emit} needs the command after two dashes: greenlove plan … -- python train.py")
-
-
-def _plan_chain(
-    log_dir: str | None,
-    hours: float | None,
-    time_limit: str | None,
-    checkpoints: str | None,
-    command: Sequence[str] | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Say how many jobs the training takes, and print the script that submits them."""
-    from greenlove_tracker.rendering import terminal
-    from greenlove_tracker.report.plan_report import chain_document, chain_record
-    from greenlove_tracker.scheduling.job_chain import job_chain, job_times, parse_time_limit_s
-
-    if time_limit is None or not command:
-        raise UsageError("--emit chain needs what a job may take, and the command: --time 24:00:00 -- python train.py")
-    job = _job(log_dir, hours, None, load_settings())
-    training_s = job.longest_s
-    if training_s is None:
-        training_s = (
-            job.duration.duration_s.point if isinstance(job.duration, Forecast) else job.duration * SECONDS_PER_HOUR
-        )
-    planned = job_chain(
-        command,
-        training_s=training_s,
-        limit_s=parse_time_limit_s(time_limit),
-        times=job_times(job.run),
-        now=_utc_now(),
-        checkpoints=checkpoints,
-    )
-    if as_json:
-        base.show_json(chain_record(planned, job.about))
-        return
-    console.say(terminal.render(chain_document(planned, job.about, is_longest=job.longest_s is not None)))
-    click.echo(planned.script(), nl=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,28 +311,3 @@ class _Asked:
         logged = self.job.run.electricity_price if self.job.run is not None else None
         own = self.settings.electricity_price_usd_per_kwh
         return logged.value if own is None and logged is not None else own
-
-
-def _job_file(
-    kind: str,
-    every: str | None,
-    image: str | None,
-    command: Sequence[str] | None,
-    advice: StartAdvice,
-    job: _PlannedRun,
-    now: datetime,
-) -> str:
-    """Return the file that starts the command when it is advised to."""
-    from greenlove_tracker.report.plan_report import headline
-    from greenlove_tracker.scheduling.job_files import job_file
-
-    return job_file(
-        kind,  # type: ignore[arg-type]  # it refuses what is none
-        command or (),
-        advice.start_utc if advice.is_worth_waiting else now,
-        now=now,
-        every=every,  # type: ignore[arg-type]
-        duration_s=job.longest_s,
-        image=image,
-        reason=headline(advice),
-    )

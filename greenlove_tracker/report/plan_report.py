@@ -1,4 +1,4 @@
-"""The advice on a start, and a chain of jobs, as documents and as plain values for JSON."""
+"""The advice on a start, as a document and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 if TYPE_CHECKING:
     from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
-    from greenlove_tracker.scheduling.job_chain import JobChain, TimeTaken
 
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
@@ -270,81 +269,6 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
 
 def _points(hours: tuple[IntensityHour, ...], first: datetime) -> tuple[tuple[float, float], ...]:
     return tuple(((hour.utc - first) / timedelta(hours=1), h) for hour in hours if (h := hour.expected) is not None)
-
-
-# -- A chain of jobs --
-
-
-def chain_document(chain: JobChain, about: str = "", *, is_longest: bool = True) -> doc.Document:
-    """Return how many jobs a training takes, why, and what to know of them.
-
-    Args:
-        chain: of ``job_chain``.
-        about: the training in words.
-        is_longest: whether its time is the longest expected; False: a time as given.
-    """
-    longest = span_text(chain.training_s)
-    how = f"at most {longest} with a probability of 99%" if is_longest else f"{longest} (no margin is added)"
-    said = "One job is enough" if chain.n_jobs == 1 else f"{chain.n_jobs} jobs, one after the other"
-    times = chain.times
-    each = (
-        f"Each job trains for {fmt.duration(chain.usable_s)}; the rest: restart {_taken(times.restart)}, replay of an "
-        f"epoch's batches up to {_taken(times.replay)}; {fmt.duration(chain.notice_s)} before its end it gets a signal "
-        f"to save (save {_taken(times.save)}), by Slurm up to a minute earlier."
-    )
-    return doc.Document(
-        title="A chain of jobs",
-        subtitle=about,
-        footer="",
-        verdict=f"{said}: the training takes {how}, and a job may take {span_text(chain.limit_s)}.",
-        blocks=(doc.Paragraph(each), *(doc.Paragraph(f"{text[:1].upper()}{text[1:]}.") for text in chain_notes(chain))),
-    )
-
-
-def chain_notes(chain: JobChain) -> list[str]:
-    """Return what to know of a chain before it is submitted, in sentences."""
-    notes = [
-        "the training must go on from its checkpoints by itself, as with greenlove_tracker.Checkpointer; once it ends "
-        "with exit code 0, the jobs after it end at once",
-    ]
-    if chain.n_jobs > 1:
-        notes.append(
-            f"two jobs in a row that fail stop the chain. A job that Slurm preempts is used up, as one of the "
-            f"{chain.n_jobs}; submitted again, the chain goes on from the last checkpoint"
-        )
-    if chain.checkpoints is None:
-        notes.append(
-            "without --checkpoints DIR only exit codes tell failures: a training that saves nothing is not noticed"
-        )
-    if chain.is_launched:
-        notes.append(
-            f"{chain.command[0]} starts the training in processes of its own and hands SIGTERM on, not SIGUSR1: they "
-            "then have 30 s to save. One task of srun for each rank has the whole time"
-        )
-    return notes
-
-
-def _taken(time: TimeTaken) -> str:
-    return f"{fmt.duration(time.seconds)} ({time.basis})"
-
-
-def chain_record(chain: JobChain, about: str = "") -> dict[str, Any]:
-    """Return all of a chain as one object for JSON."""
-    parts = {"save": chain.times.save, "restart": chain.times.restart, "replay": chain.times.replay}
-    return {
-        "about": about or None,
-        "jobs": chain.n_jobs,
-        "limit_s": chain.limit_s,
-        "training_s": chain.training_s,
-        "usable_s": chain.usable_s,
-        "notice_s": chain.notice_s,
-        "signal": f"SIG{chain.signal}",
-        "times": {name: {"seconds": part.seconds, "basis": part.basis} for name, part in parts.items()},
-        "command": list(chain.command),
-        "checkpoints": chain.checkpoints,
-        "notes": chain_notes(chain),
-        "script": chain.script(),
-    }
 
 
 # -- Plain values --

@@ -7,7 +7,6 @@ import math
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,11 +14,9 @@ import pytest
 from click.testing import CliRunner
 from intensity_server import Reply, serving
 from projection_samples import explored
-from projection_samples import forecast as forecast_of_20_hours
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli import plan as plan_module
-from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.grid.live import fallback, own_place
 from greenlove_tracker.scheduling import intensity_source
 
@@ -130,17 +127,8 @@ def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypa
         (["--hours", "4", "--within", "9h", "--intensity", "eia", "--country", "DE"], "eia knows no zone for DE"),
         (["--hours", "4", "--within", "9h", "--by", "cost"], "--by cost needs --tariff"),
         (["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "slurm"], "needs the command after"),
-        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--every", "day"], "say which with --emit"),
-        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--", "x"], "say which with --emit"),
+        (["--hours", "4", "--within", "9h", "--intensity", "mock", "--", "x"], "say --emit slurm"),
         (["--hours", "4", "--within", "9h", "--intensity", "mock", "-o", "plan.txt"], "can be written"),
-        (
-            ["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "pbs", "--", "x"],
-            "--emit must be one",
-        ),
-        (
-            ["--hours", "4", "--within", "9h", "--intensity", "mock", "--emit", "at", "--every", "day", "--", "x"],
-            "--every is for k8s",
-        ),
         (["logs", "--hours", "4", "--within", "9h"], "leave it out"),
     ],
 )
@@ -173,9 +161,6 @@ def test_a_schedulers_file_is_all_of_stdout(tmp_path: Path) -> None:
     assert slurm.stderr.startswith("Start at 04:00 tomorrow")
     now = call("--hours", "4", "--within", "5h", "--intensity", str(path), "--emit", "slurm", "--", "x")
     assert "2026-11-22 15:03:20 UTC" in now.stdout  # not worth waiting: it starts now
-    daily = call(*arguments, "k8s", "--every", "day", "--image", "train:1", "--", "python", "train.py")
-    assert '"0 4 * * *"' in daily.stdout
-    assert call(*arguments, "at", "--", *words).stdout != slurm.stdout
 
 
 def test_help_loads_no_numpy() -> None:
@@ -213,44 +198,6 @@ def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_
     assert [json.loads(one.stdout)["region"] for one in found] == ["GB", "GB"], found[0].output
     assert [row["region"] for row in json.loads(found[1].stdout)["regions"]] == ["GB", "DE"]
     assert [asked.path for asked in server.asked].count("/place") == 1
-
-
-def test_a_chain_of_jobs_prints_the_script_alone() -> None:
-    result = call("--emit", "chain", "--hours", "100", "--time", "24:00:00", "--", "python", "train.py")
-    assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("#!/bin/sh\n") and "--time=1-00:00:00 --signal=USR1@" in result.stdout
-    assert result.stderr.startswith("5 jobs, one after the other")
-
-
-def test_a_chain_goes_by_the_longest_time_of_a_forecast(monkeypatch) -> None:
-    duration = Estimate(46 * 3600.0, 40 * 3600.0, 50 * 3600.0, 0.95, "s")
-    forecast = replace(forecast_of_20_hours(), duration_s=duration, duration_p99_s=None)
-    monkeypatch.setattr(plan_module, "_job", lambda *_: plan_module._PlannedRun(forecast, None, "a training"))
-    arguments = ("--emit", "chain", "--time", "24:00:00", "--json", "--", "x")
-    record = json.loads(call(*arguments).stdout)
-    assert record["training_s"] == pytest.approx(duration.quantile(0.99)) and record["jobs"] == 3
-    longest = replace(forecast, duration_p99_s=47 * 3600.0)
-    monkeypatch.setattr(plan_module, "_job", lambda *_: plan_module._PlannedRun(longest, None, "a training"))
-    record = json.loads(call(*arguments).stdout)
-    assert record["training_s"] == 47 * 3600.0 and record["jobs"] == 2
-    assert record["script"].startswith("#!/bin/sh") and record["times"]["save"]["basis"] == "assumed"
-    assert "at most 47 h with a probability of 99%" in call(*[a for a in arguments if a != "--json"]).stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--hours", "9", "--", "x"], "--emit chain needs what a job may take"),
-        (["--hours", "9", "--time", "60"], "--emit chain needs what a job may take"),
-        (["--hours", "9", "--time", "1h", "--", "x"], "--time must be such as 24:00:00"),
-        (["--hours", "9", "--time", "5", "--", "x"], "--time of 5 min leaves a job no time to train"),
-        (["--hours", "9", "--time", "60", "--checkpoints", "s3://b/c", "--", "x"], "--checkpoints must be"),
-        (["--time", "60", "--", "x"], "without a log give --hours"),
-    ],
-)
-def test_a_chain_that_cannot_be_is_refused(arguments, said) -> None:
-    result = call("--emit", "chain", *arguments)
-    assert result.exit_code == 1 and said in result.stderr and not result.stdout
 
 
 @pytest.mark.parametrize("hours", ["0", "nan", "1e308"])
