@@ -28,10 +28,8 @@ from greenlove_tracker.devices import (
 )
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.grid.live.fallback import (
-    EIA_KEY,
     LIVE,
     SERVICES,
-    VARIABLES,
     open_intensity,
     parse_base_urls,
     services_for,
@@ -39,9 +37,7 @@ from greenlove_tracker.grid.live.fallback import (
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityPoint, PointKind, Scope
 from greenlove_tracker.grid.live.own_place import found_country
-from greenlove_tracker.grid.live.places import GridPlace, grid_place
-from greenlove_tracker.grid.live.services import Eia
-from greenlove_tracker.grid.place import AUTO, locate
+from greenlove_tracker.grid.place import AUTO, GridPlace, grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
@@ -290,7 +286,7 @@ _ASK = f"greenlove doctor --intensity {LIVE}"
 
 def _place_said(place: GridPlace) -> tuple[str, ...]:
     """Return what a place is for tables and services, where its name does not say it."""
-    if place.place is None or not (place.codes or locate(place.name).note):
+    if place.place is None or not (place.codes or place.note):
         return ()
     zones = [f"{service} {code}" for service, code in place.codes.items()]
     of = f"; its grid: {', '.join(zones)}" if zones else ""
@@ -300,15 +296,15 @@ def _place_said(place: GridPlace) -> tuple[str, ...]:
 def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Finding], tuple[str, ...]]:
     """Return the services that know a place, and what would ask them."""
     findings = []
-    for name in services_for(place):
-        missing = [variable for variable in VARIABLES.get(name, ()) if not os.environ.get(variable)]
-        if missing and name == Eia.name:
-            finding = Finding("live", name, "not asked", NEUTRAL, f"{EIA_KEY} not set: its demonstration key")
-        elif missing:
-            finding = Finding("live", name, "no key", NEUTRAL, f"set {' and '.join(missing)}")
+    for service in services_for(place):
+        name, variable = service.name, service.key_variable
+        is_missing = variable and not os.environ.get(variable)
+        if is_missing and service.needs_key:
+            finding = Finding("live", name, "no key", NEUTRAL, f"set {variable}")
+        elif is_missing:
+            finding = Finding("live", name, "not asked", NEUTRAL, f"{variable} not set: its demonstration key")
         else:
-            key = f"{' and '.join(VARIABLES[name])} set" if name in VARIABLES else "needs no key"
-            finding = Finding("live", name, "not asked", NEUTRAL, key)
+            finding = Finding("live", name, "not asked", NEUTRAL, f"{variable} set" if variable else "needs no key")
         findings.append(finding)
     if is_auto:
         return [], (f"The network was not used. To look up the place and its carbon intensity now: {_ASK}.",)

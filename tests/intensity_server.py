@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from greenlove_tracker.grid.live import http_client
+
 NOW = datetime(2026, 11, 22, 12, 10, tzinfo=UTC)
 
 
@@ -60,10 +62,10 @@ class IntensityServer:
         self.reply = lambda asked: left.pop(0) if len(left) > 1 else left[0]
 
     def by_path(self, replies: dict[str, Any]) -> None:
-        """Answer by the path; 404 for another."""
+        """Answer by how the path begins; 404 for another."""
 
         def reply(asked: Asked) -> Reply:
-            found = replies.get(asked.path, Reply(status=404))
+            found = next((said for path, said in replies.items() if asked.path.startswith(path)), Reply(status=404))
             return found if isinstance(found, Reply) else Reply(found)
 
         self.reply = reply
@@ -91,8 +93,9 @@ class IntensityServer:
 
 @contextmanager
 def serving():
-    """Yield a server on a port of this machine."""
+    """Yield a server on a port of this machine; nothing that it says is known yet."""
     server = IntensityServer()
+    http_client._KEPT.clear()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from greenlove_tracker.errors import GreenloveError, UsageError
@@ -38,18 +40,25 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
-    """The place that a text names.
+class GridPlace:
+    """A place as a text names it, for tables and services.
 
     Attributes:
+        name: as the user wrote it.
         place: the country or state, by which the tables know it; None: unknown, so the world.
-        zone: the row of the table of grid zones, where one is known; else empty.
+        codes: by service, the name of the grid's zone there, such as ``{"eia": "CISO"}``.
         note: what a cloud calls it, for people: ``aws us-east-1, Northern Virginia``.
     """
 
+    name: str = ""
     place: Place | None = None
-    zone: str = ""
+    codes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""
+
+    @property
+    def iso3(self) -> str:
+        """The country's ISO 3166 alpha-3 code; empty where there is no country."""
+        return self.place.iso3 if self.place else ""
 
 
 def package_file(package: str, *parts: str) -> Path:
@@ -79,16 +88,16 @@ def _countries() -> list[dict[str, str]]:
 
 
 def resolve_place(text: str) -> Place | None:
-    """Return the country or state that a text names, as ``locate`` does; None where it is empty or ``auto``.
+    """Return the country or state that a text names, as ``grid_place`` does; None where it is empty or ``auto``.
 
     Raises:
         UsageError: for a name that is not exactly one place, with the nearest names.
     """
-    return locate(text).place
+    return grid_place(text).place
 
 
 @cache
-def locate(text: str) -> Location:
+def grid_place(text: str) -> GridPlace:
     """Return the place that a text names.
 
     The first of these that holds: a country (``DE``, ``DEU``, ``Germany``, ``XK``), a state of the USA or a province
@@ -101,20 +110,25 @@ def locate(text: str) -> Location:
     wanted = text.strip()
     name = wanted.upper()
     if not wanted or name == AUTO.upper():
-        return Location()
+        return GridPlace(wanted)
     if (country := _find_country(wanted)) is not None:
-        return Location(_place(country))
+        return GridPlace(wanted, _place(country))
     if _STATE.fullmatch(name) or (name[:3] == "CA-" and name[3:] in _PROVINCES):
         country = _find_country(name[:2])
-        return Location(_place(country, name[3:]) if country else None, name if name in zones() else "")
+        return GridPlace(wanted, _place(country, name[3:]) if country else None, _codes(name))
     if name in zones():
-        return Location(resolve_place(zones()[name]["place"]), name)
+        return GridPlace(wanted, resolve_place(zones()[name]["place"]), _codes(name))
     if (region := _cloud_region(wanted)) is not None:
-        place = resolve_place(region["place"])
-        own_zone = region["place"] if region["place"] in zones() else ""
         note = f"{region['provider']} {region['region']}, {region['location']}"
-        return Location(place, region["grid_zone"] or own_zone, note=note)
+        codes = _codes(region["grid_zone"] or region["place"])
+        return GridPlace(wanted, resolve_place(region["place"]), codes, note)
     raise UsageError(_unknown(text), argument="country")
+
+
+def _codes(zone: str) -> Mapping[str, str]:
+    """Return the names that services have for a zone of a grid; none for what is no zone."""
+    row = zones().get(zone, {})
+    return MappingProxyType({service: row[service] for service in ("eia", "electricity_maps") if row.get(service)})
 
 
 def alpha2(iso3: str) -> str:
@@ -176,27 +190,16 @@ def _is_called(row: dict[str, str], name: str) -> bool:
 
 
 def _unknown(text: str) -> str:
-    """Return what is said of a text that names no place."""
-    wanted = text.strip()
-    near = _near_names(wanted)
-    country = _find_country(wanted[:2]) if wanted[2:3] == "-" else None
-    if country is not None and not near:
-        return f"{{argument}} {text!r}: no such part of {country['name']} is known; use {country['alpha_2']}"
+    """Return what is said of a text that names no place, with up to three names that hold it or look like it."""
+    wanted = text.strip().casefold()
+    names = [c.get("common_name", c["name"]) for c in _countries()]
+    known = {name.casefold(): name for name in (*zones(), *(row["region"] for row in cloud_regions()), *names)}
+    holding = [name for name in names if len(wanted) > 2 and wanted in name.casefold()]
+    near = holding[:3] or [known[name] for name in difflib.get_close_matches(wanted, known, n=3, cutoff=0.75)]
+    if not near and wanted[2:3] == "-" and _find_country(wanted[:2]) is not None:
+        near = [wanted[:2].upper()]  # of its parts none is known
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return (
         f"{{argument}} {text!r} is not an ISO 3166 code or English name (DE, DEU, Germany), nor a state (US-CA), a "
         f"cloud's region (us-east-1) or a grid's zone (CISO); for a British postcode, write GB{hint}"
     )
-
-
-def _near_names(text: str) -> list[str]:
-    """Return up to three names that hold ``text``, or else look like it."""
-    names = [c.get("common_name", c["name"]) for c in _countries()]
-    holding = [name for name in names if len(text) > 2 and text.casefold() in name.casefold()]
-    regions = dict.fromkeys(row["region"] for row in cloud_regions())
-    return (
-        holding
-        or difflib.get_close_matches(text.lower(), regions, n=3, cutoff=0.8)
-        or difflib.get_close_matches(text.upper(), zones(), n=3, cutoff=0.75)
-        or difflib.get_close_matches(text.title(), names, n=3)
-    )[:3]

@@ -6,8 +6,7 @@ begins: so a gap in the file stays a gap.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -31,24 +30,8 @@ class TimedValue:
     value: float | None
 
 
-def read_csv(path: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
-    """Return the columns of a user's file and its rows, each with its line.
-
-    Raises:
-        UsageError: where it cannot be read.
-    """
-    try:
-        return read_table(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not CSV in UTF-8") from error
-
-
-def read_series(
-    path: Path, column: str, is_possible: Callable[[float], bool], what: str
-) -> tuple[Sequence[str], tuple[TimedValue, ...]]:
-    """Return the columns of a file, and one of them by time.
+def read_series(path: Path, column: str, is_possible: Callable[[float], bool], what: str) -> tuple[TimedValue, ...]:
+    """Return a column of a file by time.
 
     Args:
         path: the file.
@@ -59,15 +42,23 @@ def read_series(
     Raises:
         UsageError: where the file cannot be read; the message names the line.
     """
-    columns, table = read_csv(path)
+    try:
+        columns, table = read_table(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not CSV in UTF-8") from error
     if TIME_COLUMN not in columns or column not in columns:
         raise UsageError(f"{path} needs the columns {TIME_COLUMN},{column}; it has {', '.join(columns) or 'none'}")
     series: dict[datetime, float | None] = {}
     for line, row in table:
-        start = _time_in(path, line, row[TIME_COLUMN])
+        cell = (row[column] or "").strip()
+        try:
+            start, value = utc_time(row[TIME_COLUMN]), float(cell) if cell else None
+        except ValueError as error:
+            raise UsageError(f"{path}, line {line}: {error}") from error
         if start in series:
             raise UsageError(f"{path}, line {line}: {row[TIME_COLUMN]} is there twice")
-        value = number_in(row[column])
         if value is not None and not is_possible(value):
             raise UsageError(f"{path}, line {line}: {column} is {row[column]!r}, which is no {what}")
         series[start] = value
@@ -77,21 +68,4 @@ def read_series(
     steps = sorted(b - a for a, b in pairwise(starts))
     step = min(steps[len(steps) // 2], _LONGEST_STEP) if steps else _ONE_ROW
     ends = [min(a + step, b) for a, b in zip(starts, [*starts[1:], starts[-1] + step], strict=True)]
-    return columns, tuple(TimedValue(a, b, series[a]) for a, b in zip(starts, ends, strict=True))
-
-
-def number_in(cell: str | None) -> float | None:
-    """Return the number in a cell, None where it is empty, and NaN where it holds something else."""
-    if cell is None or not cell.strip():
-        return None
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan
-
-
-def _time_in(path: Path, line: int, text: str | None) -> datetime:
-    try:
-        return utc_time(text)
-    except ValueError as error:
-        raise UsageError(f"{path}, line {line}: {text!r} is no time such as 2026-11-22T06:00") from error
+    return tuple(TimedValue(a, b, series[a]) for a, b in zip(starts, ends, strict=True))

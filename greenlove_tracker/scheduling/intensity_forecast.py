@@ -55,52 +55,34 @@ class HourlyIntensity:
     Attributes:
         first_hour: of the values, in hours since 1970-01-01 00:00 UTC.
         values: in gCO2e/kWh.
-        issued: a forecast that somebody issued for the same hours; None where there is none.
     """
 
     first_hour: int
     values: Array
-    issued: Array | None = None
 
     @classmethod
-    def of(
-        cls, points: Iterable[tuple[datetime, float | None]], issued: Iterable[tuple[datetime, float | None]] = ()
-    ) -> HourlyIntensity:
+    def of(cls, points: Iterable[tuple[datetime, float | None]]) -> HourlyIntensity:
         """Return the series of points (aware time, gCO2e/kWh) in any order; several of one hour are averaged.
 
         Raises:
             UsageError: where there is no point, or a time has no time zone.
         """
-        hours, values = _columns(points)
-        issued_hours, issued_values = _columns(issued)
-        every = np.concatenate([hours, issued_hours])
-        if not every.size:
+        pairs = [(hours_since_epoch(when), math.nan if value is None else value) for when, value in points]
+        if not pairs:
             raise UsageError("the carbon intensity has no hours")
-        first, n = int(every.min()), int(every.max() - every.min()) + 1
-        series = _hourly_means(hours - first, values, n)
-        return cls(first, series, _hourly_means(issued_hours - first, issued_values, n) if issued_hours.size else None)
+        times, values = np.array(pairs, float).T
+        first = math.floor(times.min())
+        index = np.floor(times).astype(np.int64) - first
+        known = np.isfinite(values)
+        counts = np.bincount(index[known], minlength=int(index.max()) + 1)
+        sums = np.bincount(index[known], values[known], minlength=len(counts))
+        return cls(first, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
 
     def before(self, hour: int) -> HourlyIntensity:
         """Return the year and a month before an hour, without what was measured from then on."""
         until = max(0, hour - self.first_hour)
         since = max(0, until - MOST_HISTORY_H)
-        issued = None if self.issued is None else self.issued[since:]
-        return HourlyIntensity(self.first_hour + since, self.values[since:until], issued)
-
-
-def _columns(points: Iterable[tuple[datetime, float | None]]) -> tuple[Hours, Array]:
-    hours, values = [], []
-    for when, value in points:
-        hours.append(hours_since_epoch(when))
-        values.append(math.nan if value is None else value)
-    return np.floor(np.array(hours, float)).astype(np.int64), np.array(values, float)
-
-
-def _hourly_means(index: Hours, values: Array, n: int) -> Array:
-    known = np.isfinite(values)
-    counts = np.bincount(index[known], minlength=n)
-    sums = np.bincount(index[known], values[known], minlength=n)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        return HourlyIntensity(self.first_hour + since, self.values[since:until])
 
 
 def hours_since_epoch(when: datetime) -> float:
@@ -325,9 +307,6 @@ def _without_short_gaps(values: Array) -> Array:
 def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) -> IntensityForecast:
     """Return the forecast of the hours from ``now`` on, from what lies before it.
 
-    Where a forecast was issued for all of these hours it is taken, with the errors of the regression, which are hardly
-    larger than its own.
-
     Args:
         history: what was measured from ``now`` on is not looked at.
         now: aware; the hour that it lies in is the first that is forecast.
@@ -355,25 +334,12 @@ def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) ->
             f"{n_known} known hours of carbon intensity are too few for a forecast {ahead} h ahead: "
             "its error is not known"
         )
-    expected, basis = ours.expected(np.array([origin]))[0], f"regression on {n_known} known hours"
-    theirs = _issued_for(known, first_hour, ahead)
-    if theirs is not None:
-        expected, basis = theirs, f"forecast as issued, with the errors of a {basis}"
     return IntensityForecast(
         first_hour,
-        expected,
+        ours.expected(np.array([origin]))[0],
         known.first_hour + ours.rows,
         ours.past_expected,
         ours.past_actual,
         ours.weights,
-        basis,
+        f"regression on {n_known} known hours",
     )
-
-
-def _issued_for(known: HourlyIntensity, first_hour: int, ahead: int) -> Array | None:
-    """Return the forecast that was issued for so many hours, where it was for all of them."""
-    if known.issued is None:
-        return None
-    begin = first_hour - known.first_hour
-    expected = known.issued[begin : begin + ahead]
-    return expected if len(expected) == ahead and np.isfinite(expected).all() else None

@@ -1,6 +1,6 @@
-"""A region's carbon intensity as known when a start is chosen: the hours until now, and what others expect.
+"""A region's carbon intensity as known when a start is chosen: the hours until now.
 
-A source is asked once for what was and once for what it expects. A service that does not answer, a table that has one
+A source is asked once for what was. A service that does not answer, a table that has one
 figure for all hours, and a history that is too short are no errors: what is known then says so, and why.
 """
 
@@ -24,10 +24,10 @@ from greenlove_tracker.grid.live.intensity import (
     Scope,
     floor_time,
 )
-from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity
-from greenlove_tracker.grid.live.places import GridPlace, grid_place
+from greenlove_tracker.grid.live.offline import CsvIntensity
+from greenlove_tracker.grid.place import GridPlace, grid_place
 from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
-from greenlove_tracker.scheduling.intensity_source import asks_network, found_place, opened_intensity
+from greenlove_tracker.scheduling.intensity_source import asks_network, opened_intensity
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 
@@ -37,7 +37,6 @@ HISTORY_ASKED = timedelta(days=42)
 NO_HOURS = "a yearly average tells no hour from another"
 _INSTEAD = 'give an intensity by the hour: "live", which asks the network, or a CSV file (utc,gco2e_per_kwh)'
 _INSTEAD_OF_SERVICES = "a CSV file (utc,gco2e_per_kwh) needs no service"
-_MOST_AT_ONCE = 8  # regions that are asked side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,7 @@ RegionSeries = tuple[IntensityBasis, HourlyIntensity | None]
 
 
 def region_series(
-    intensity: IntensitySource | Mapping[str, IntensitySource],
-    regions: Sequence[str] | None,
-    now: datetime,
-    ahead_h: int,
+    intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None, now: datetime
 ) -> list[RegionSeries]:
     """Return what is known of each region, in the order of the regions.
 
@@ -94,22 +90,12 @@ def region_series(
         intensity: of one region or, by its name (``live``, ``eia``, …) or as a provider, of any; or of each region.
         regions: places; default: those of a mapping, or the one that the source itself is of.
         now: aware.
-        ahead_h: that a forecast is wanted for.
 
     Raises:
         UsageError: where a region has no source or is no place, or a file cannot be read.
     """
-    if now.tzinfo is None:
-        raise UsageError(f"{now} has no time zone: give an aware datetime, such as datetime.now(timezone.utc)")
     opened = [(region, _opened(source, region, now)) for region, source in _by_region(intensity, regions)]
-    if len(opened) == 1:
-        found = [_series(region, source, now, ahead_h) for region, source in opened]
-    else:
-        from concurrent.futures import ThreadPoolExecutor  # 10 ms, for several regions alone
-
-        with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(opened))) as pool:
-            found = list(pool.map(lambda pair: _series(pair[0], pair[1], now, ahead_h), opened))
-    return found
+    return [_series(region, source, now) for region, source in opened]
 
 
 def why_nothing_is_known(bases: Sequence[IntensityBasis]) -> str:
@@ -137,16 +123,14 @@ def _by_region(
                 f"no carbon intensity for {', '.join(missing) or 'any region'}: it is there for {', '.join(intensity)}"
             )
         return [(name, intensity[name]) for name in dict.fromkeys(names)]
-    is_of_any = intensity in NAMES if isinstance(intensity, str) else isinstance(intensity, IntensityProvider)
-    if isinstance(intensity, CsvIntensity) or not is_of_any:
-        if regions and len(regions) > 1:
-            raise UsageError("several regions need a carbon intensity each: give a mapping of their names")
-        own = intensity.place.name or None if isinstance(intensity, IntensityFallbacks) else None
-        return [(regions[0] if regions else own, intensity)]
-    if not regions and not (isinstance(intensity, MockIntensity) or intensity in (MockIntensity.name, "table")):
-        name = intensity if isinstance(intensity, str) else getattr(intensity, "name", "a service")
-        raise UsageError(f'{name} needs to know where: give {{argument}}, such as ["DE"]', argument="regions")
+    if isinstance(intensity, IntensityFallbacks) and not regions:
+        return [(intensity.place.name or None, intensity)]
+    if not regions and asks_network(intensity):
+        raise UsageError(f'{intensity} needs to know where: give {{argument}}, such as ["DE"]', argument="regions")
     named: list[str | None] = list(dict.fromkeys(regions)) if regions else [None]
+    is_of_any = isinstance(intensity, IntensityProvider) or intensity in NAMES
+    if len(named) > 1 and not is_of_any:
+        raise UsageError("several regions need a carbon intensity each: give a mapping of their names")
     return [(region, intensity) for region in named]
 
 
@@ -154,29 +138,27 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
     """Return a source with the place that it is asked about; what needs no network goes by the clock of ``now``."""
     if isinstance(source, HourlyIntensity | IntensityFallbacks):
         return source
+    if asks_network(source):
+        return opened_intensity(source, region or "")
+    if source in NAMES:
+        place = grid_place(region or "")
+    else:
+        try:
+            place = grid_place(region or "")
+        except UsageError:  # of a file or a provider of the user's own: a name of theirs
+            place = GridPlace(region or "")
     if isinstance(source, str | Path):
-        if asks_network(source):
-            return opened_intensity(source, region or "")
-        is_file = str(source) not in NAMES  # its region is a name of the user's own
-        place = GridPlace(region or "") if is_file else grid_place(found_place(region or "", source))
         return open_intensity(str(source), place, client=HttpClient(utc_s=now.timestamp))
     if not isinstance(source, IntensityProvider):
         raise UsageError(f"intensity is a service, its name, a CSV file or hours, not {source!r}")
-    if isinstance(source, CsvIntensity | MockIntensity):
-        return IntensityFallbacks(GridPlace(region or ""), (source,))
-    place = grid_place(region or "")
-    if not source.covers(place):
-        raise UsageError(f"{source.name} knows no zone for {region}: give {{argument}}", argument="regions")
     return IntensityFallbacks(place, (source,))
 
 
-def _series(
-    region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime, ahead_h: int
-) -> RegionSeries:
+def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime) -> RegionSeries:
     if isinstance(source, HourlyIntensity):
         return _dated(IntensityBasis(region, source="hours given"), source, now), source
     is_file = any(isinstance(provider, CsvIntensity) for provider in source.providers)
-    # From midnight on, so that a day's questions are the same one: answers are kept on the disk by their question.
+    # From midnight on, so that a day's questions are the same one: answers are kept by their question.
     reach = timedelta(hours=MOST_HISTORY_H) if is_file else HISTORY_ASKED
     try:
         answer = source.history(floor_time(now, _DAY) - reach, now.astimezone(UTC))
@@ -193,15 +175,8 @@ def _series(
     if not past:
         problem = "; ".join([*failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
         return replace(basis, problem=problem), None
-    provider = next(p for p in source.providers if p.name == first.provider)
-    try:
-        expected = [p for p in provider.forecast(source.place, ahead_h + 1) if p.scope == first.scope]
-    except IntensityUnavailable:  # many have none; then the regression alone forecasts, and ``basis`` says so
-        expected = []
-    hourly = HourlyIntensity.of(_by_hour(past), _by_hour(expected))
-    basis = _dated(basis, hourly, now)
-    newest = max(point.end_utc for point in past)
-    return replace(basis, newest_utc=newest, age_s=None if basis.is_mock else (now - newest).total_seconds()), hourly
+    hourly = HourlyIntensity.of(_by_hour(past))
+    return _dated(basis, hourly, now), hourly
 
 
 def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> IntensityBasis:
@@ -209,7 +184,7 @@ def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> Int
     past = hourly.before(int(now.timestamp() // 3600))
     known = np.flatnonzero(np.isfinite(past.values))
     newest = time_of(past.first_hour + int(known[-1]) + 1) if known.size else None
-    age_s = None if newest is None else (now - newest).total_seconds()
+    age_s = None if newest is None or basis.is_mock else (now - newest).total_seconds()
     return replace(basis, n_hours=int(known.size), newest_utc=newest, age_s=age_s)
 
 

@@ -8,24 +8,18 @@ from pathlib import Path
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.grid.live.fallback import LIVE, SERVICES, IntensityFallbacks, open_intensity, parse_base_urls
-from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityProvider
-from greenlove_tracker.grid.live.places import grid_place
-from greenlove_tracker.grid.place import AUTO
+from greenlove_tracker.grid.place import AUTO, grid_place
 
 
 def opened_intensity(
-    intensity: str | Path | IntensityFallbacks | IntensityProvider,
-    country: str | None = None,
-    *,
-    client: HttpClient | None = None,
+    intensity: str | Path | IntensityFallbacks | IntensityProvider, country: str | None = None
 ) -> IntensityFallbacks:
     """Return what answers of the carbon intensity; no service is asked yet.
 
     Args:
         intensity: a name such as ``live`` or ``eia``, a CSV file, or what answers already.
         country: or part of a grid; default: that of the settings. ``auto`` is looked up where a service is named.
-        client: what asks the network; default: that of ``open_intensity``.
 
     Raises:
         UsageError: for what cannot be meant.
@@ -36,7 +30,7 @@ def opened_intensity(
     place = grid_place(found_place(settings.country if country is None else country, intensity))
     if not isinstance(intensity, str | Path):
         return IntensityFallbacks(place, (intensity,))
-    return open_intensity(str(intensity), place, client=client, base_urls=parse_base_urls(settings.intensity_urls))
+    return open_intensity(str(intensity), place, base_urls=parse_base_urls(settings.intensity_urls))
 
 
 def asks_network(intensity: object) -> bool:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import numpy as np
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import FITS, PROJECTION_LEVEL, Estimate, Forecast
-from greenlove_tracker.grid.tariff import Tariff, WeeklyTariff
+from greenlove_tracker.grid.tariff import Tariff
 from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import (
     MOST_AHEAD_H,
@@ -51,6 +51,7 @@ _LEAST_CHOICES = 40  # of the past that waited; with fewer, each is made to wait
 _MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
 
 Price = float | Tariff
+Forecasts = dict[str | None, IntensityForecast]
 
 
 def share_saved(then: Array | float, now: Array | float, usual: Array | float) -> Array:
@@ -207,8 +208,6 @@ def best_start(
     regions: Sequence[str] | None = None,
     by: Literal["co2e", "cost"] = "co2e",
     price_usd_per_kwh: Price | None = None,
-    least_saving: float = LEAST_SAVING,
-    least_probability: float = LEAST_PROBABILITY,
 ) -> StartAdvice:
     """Return the start before a deadline that is expected to emit, or cost, least, and what it saves.
 
@@ -228,8 +227,6 @@ def best_start(
             run would start now; default: all that ``intensity`` names.
         by: what is to be least: ``co2e`` or ``cost``.
         price_usd_per_kwh: of electricity, a number or a ``Tariff`` by time; the same in all regions.
-        least_saving: expected share from which waiting is worth it.
-        least_probability: of any saving, likewise.
 
     Raises:
         UsageError: where an argument cannot be meant, or a file cannot be read.
@@ -238,9 +235,6 @@ def best_start(
     now = now or datetime.now(UTC)
     if by not in ("co2e", "cost"):
         raise UsageError(f'by is "co2e" or "cost", not {by!r}')
-    for name, share in (("least_saving", least_saving), ("least_probability", least_probability)):
-        if not 0 <= share <= 1:
-            raise UsageError(f"{{argument}} is a share from 0 to 1, not {share!r}", argument=name)
     if energy_kwh is None and isinstance(duration, Forecast) and duration.energy_kwh is not None:
         energy_kwh = duration.energy_kwh.point
     if energy_kwh is not None and not (math.isfinite(energy_kwh) and energy_kwh >= 0):
@@ -251,13 +245,14 @@ def best_start(
     starts = possible_starts(now_h, min(deadline_h - length.reserved_h, now_h + MOST_AHEAD_H - 1))
     until_h = max(deadline_h - math.floor(now_h), float(starts[-1]) + float(length.hours.max()))
     ahead = max(1, math.ceil(min(until_h, MOST_AHEAD_H)))
-    forecasts, bases = _forecasts(region_series(intensity, regions, now, ahead), now, ahead)
-    search = _Search(length, starts, now_h, deadline_h, energy_kwh, _tariff(price_usd_per_kwh), forecasts, bases)
+    forecasts, bases = _forecasts(region_series(intensity, regions, now), now, ahead)
+    paid = _paid(price_usd_per_kwh, length, starts, math.floor(now_h))
+    search = _Search(length, starts, now_h, deadline_h, energy_kwh, paid, forecasts, bases)
     choice = search.cheapest() if by == "cost" else search.greenest()
     is_worth, reason = False, f"Start now: {choice.why_now}."
     if choice.saving is not None:
-        is_worth = choice.saving.point >= least_saving and choice.probability >= least_probability
-        reason = search.reason(choice, choice.saving, by, least_saving, least_probability)
+        is_worth = choice.saving.point >= LEAST_SAVING and choice.probability >= LEAST_PROBABILITY
+        reason = search.reason(choice, choice.saving, is_worth, "cost" if by == "cost" else "CO2e")
     start_h = search.start_h(choice.start)
     return StartAdvice(
         start_utc=time_of(start_h),
@@ -285,28 +280,26 @@ def best_start(
     )
 
 
-def _tariff(price: Price | None) -> Tariff | None:
-    if price is None or isinstance(price, Tariff):
-        return price
-    if isinstance(price, int | float) and not isinstance(price, bool) and math.isfinite(price) and price >= 0:
-        return WeeklyTariff(((0, float(price)),), "given", UTC)
-    raise UsageError(f"price_usd_per_kwh is a number of USD or a tariff, not {price!r}")
+def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int) -> Array:
+    """Return what a kW costs over each duration from each start, to the minute; NaN where a price is not known."""
+    if not isinstance(price, Tariff):
+        if price is not None and not (isinstance(price, int | float) and 0 <= price < math.inf):
+            raise UsageError(f"price_usd_per_kwh is a number of USD or a tariff, not {price!r}")
+        usd_per_kwh = math.nan if price is None else price
+        return np.repeat(usd_per_kwh * length.hours[:, None], len(starts), axis=1)
+    n_minutes = math.ceil(60 * (starts[-1] + length.hours.max())) + 1
+    prices = [price.usd_per_kwh(time_of(first_hour) + timedelta(minutes=minute)) for minute in range(n_minutes)]
+    means = WindowMeans(np.array([prices], float))
+    return np.concatenate([means.of(60 * starts, 60 * float(h)) * h for h in length.hours])
 
 
 def _notes(forecasts: Forecasts, bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
     """Return what limits the comparison of regions."""
-    notes = []
     counted = {basis.region: basis.basis for basis in bases if basis.region in forecasts and basis.is_scope_known}
-    if len(set(counted.values())) > 1:
-        named = ", ".join(f"{region} {basis.removeprefix('average, ')}" for region, basis in counted.items())
-        more = "lifecycle adds some 10 to 50 g/kWh to direct ones"
-        notes.append(f"The regions count other emissions ({named}): {more}")
-    if forecasts and bases[0].problem:
-        notes.append(f"{bases[0].region} is left out: now means {next(iter(forecasts))}")
-    return tuple(notes)
-
-
-Forecasts = dict[str | None, IntensityForecast]
+    if len(set(counted.values())) < 2:
+        return ()
+    named = ", ".join(f"{region} {basis.removeprefix('average, ')}" for region, basis in counted.items())
+    return (f"The regions count other emissions ({named}): lifecycle adds some 10 to 50 g/kWh to direct ones",)
 
 
 def _forecasts(
@@ -376,7 +369,7 @@ class _Search:
     now_h: float
     deadline_h: float
     energy_kwh: float | None
-    tariff: Tariff | None
+    paid: Array
     forecasts: Forecasts
     bases: Sequence[IntensityBasis]
 
@@ -414,16 +407,18 @@ class _Search:
 
     def cheapest(self) -> _Choice:
         """Return the start whose electricity costs least; of equal ones that which emits least, as far as is known."""
-        paid = np.stack([self._paid(start) for start in range(len(self.starts))])
-        costs = np.round(paid.mean(axis=1), 9)  # rounded: where two cost the same, neither is a rounding error cheaper
+        costs = np.round(
+            self.paid.mean(axis=0), 9
+        )  # rounded: where two cost the same, neither is a rounding error cheaper
         if math.isnan(costs[0]):
             return self._now("the price of a run that starts now is not known")
         names = list(self.forecasts) or [self.bases[0].region]
         sums = np.stack([self._expected(f) for f in self.forecasts.values()] or [np.zeros(len(costs))])
         by_cost = np.tile(costs, len(names))
         there, start = divmod(int(np.lexsort((sums.ravel(), by_cost))[0]), len(costs))  # NaN comes last
-        size = np.maximum(np.abs(paid[0]), 1e-12)  # a price may be below zero
-        shares = np.round((paid[0] - paid[start]) / size, 9) + 0.0
+        paid_now = self.paid[:, 0]
+        size = np.maximum(np.abs(paid_now), 1e-12)  # a price may be below zero
+        shares = np.round((paid_now - self.paid[:, start]) / size, 9) + 0.0
         point = round(float((costs[0] - costs[start]) / max(abs(costs[0]), 1e-12)), 9) + 0.0
         saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
         intensity = intensity_now = self.bases[0].yearly_gco2e_per_kwh
@@ -484,50 +479,28 @@ class _Search:
         """Return what the run emits at a mean intensity."""
         return None if self.energy_kwh is None or intensity is None else self.energy_kwh * intensity / GRAMS_PER_KG
 
-    def _paid(self, start: int) -> Array:
-        """Return what a kW costs over each duration from a start, to the minute; NaN where a price is not known."""
-        paid = []
-        for duration_h in self.length.hours.tolist():
-            begin, end = time_of(self.start_h(start)), time_of(self.start_h(start) + duration_h)
-            mean = None if self.tariff is None else self.tariff.mean_usd_per_kwh(begin, end)
-            paid.append(math.nan if mean is None else mean * duration_h)
-        return np.array(paid)
-
     def cost_usd(self, start: int) -> float | None:
         """Return what the electricity costs from a start, expected over the durations of the run."""
         if self.energy_kwh is None:
             return None
-        cost = self.energy_kwh * float(self._paid(start).mean() / self.length.hours.mean())
+        cost = self.energy_kwh * float(self.paid[:, start].mean() / self.length.hours.mean())
         return round(cost, 12) if math.isfinite(cost) else None
 
-    def reason(self, choice: _Choice, saving: Estimate, by: str, least_saving: float, least_probability: float) -> str:
+    def reason(self, choice: _Choice, saving: Estimate, is_worth: bool, what: str) -> str:
         """Return why waiting is worth it, or not."""
-        what = "cost" if by == "cost" else "CO2e"
         wait_h = float(self.starts[choice.start] - self.starts[0])
         wait_text = f"{wait_h:.0f} h" if wait_h >= 1 else f"{60 * wait_h:.0f} min"
         saves = f"waiting {wait_text} saves" if wait_h else "starting elsewhere saves"
-        span = f"{saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"
-        if saving.point >= least_saving and choice.probability >= least_probability:
-            worth = "Worth waiting" if wait_h else "Worth it"
-            return f"{worth}: {saves} {span}, and saves anything with a probability of {choice.probability:.0%}."
+        saves += f" {saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"
+        likely = f"anything at all with a probability of {choice.probability:.0%}"
+        if is_worth:
+            return f"{'Worth waiting' if wait_h else 'Worth it'}: {saves}, and saves {likely}."
         if choice.start == 0 and choice.is_here:
-            why = self._why_now(what)
-        elif saving.point < least_saving:
-            least = f"{least_saving:.0%}"
-            if f"{saving.point:z.0%}" == least:
-                span = f"{saving.point:z.1%}{span.removeprefix(least)}"  # 4.8%, which is less than 5%
-            why = f"{saves} {span}, less than {least}"
+            why = f"no later start is expected to save {what}"
+            if self.deadline_h - self.length.reserved_h < self.now_h:
+                why = f"even started now, the run does not end by the deadline with {FITS:.0%}"
+        elif saving.point < LEAST_SAVING:
+            why = f"{saves}, less than {LEAST_SAVING:.0%}"
         else:
-            only = f"but anything at all only with a probability of {choice.probability:.0%}"
-            why = f"{saves} {span}, {only}, less than {least_probability:.0%}"
+            why = f"{saves}, but {likely}, less than {LEAST_PROBABILITY:.0%}"
         return f"Not worth waiting here: {why}."
-
-    def _why_now(self, what: str) -> str:
-        """Return why no later start is better."""
-        if len(self.starts) > 1:
-            return f"no later start is expected to save {what}"
-        if self.deadline_h <= self.now_h:
-            return "the deadline has passed"
-        if self.deadline_h - self.length.reserved_h < self.now_h:
-            return f"even started now, the run does not end by the deadline with {FITS:.0%}"
-        return "before the deadline there is time for no later start"

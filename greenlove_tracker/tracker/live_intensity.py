@@ -337,14 +337,14 @@ def _open_source(settings: Settings, clock: Clock, env: Mapping[str, str]) -> In
         UsageError: for an unknown name, a service that does not know the place, a missing key or a bad file.
     """
     from greenlove_tracker.grid.live.fallback import open_intensity, parse_base_urls
-    from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
-    from greenlove_tracker.grid.live.places import grid_place
+    from greenlove_tracker.grid.live.http_client import HttpClient
+    from greenlove_tracker.grid.place import grid_place
 
     try:
         urls = parse_base_urls(settings.intensity_urls)
     except UsageError as error:
         raise UsageError(f"{{argument}}: {error}", argument="intensity_urls") from error
-    client = HttpClient(cache_dir=default_cache_dir(env), utc_s=clock.utc_s)
+    client = HttpClient(utc_s=clock.utc_s)
     try:
         source = open_intensity(
             settings.intensity, grid_place(settings.country), client=client, base_urls=urls, env=env

@@ -100,7 +100,6 @@ def test_no_network_is_asked_unless_a_service_is_named(monkeypatch) -> None:
 
 def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/nonexistent")
     arguments = ("--hours", "4", "--kwh", "2", "--within", "24h", "--intensity", "live", "--country", "GB,DE")
     with serving() as server:
         server.always(Reply(status=503))
@@ -173,7 +172,6 @@ def test_help_loads_no_numpy() -> None:
 
 def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("GREENLOVE_COUNTRY", "auto")
     own_place._looked_up.cache_clear()
     intensity_source._say_once.cache_clear()
@@ -190,7 +188,6 @@ def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_
             for more in ([], ["--country", "auto,DE"])
         ]
     own_place._looked_up.cache_clear()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     lost = call("--hours", "4", "--within", "24h", "--intensity", "live", "--json")  # nobody listens there any more
     own_place._looked_up.cache_clear()
     assert lost.exit_code == 0 and "the world's average is counted with" in lost.stderr

@@ -27,7 +27,6 @@ def here(tmp_path, monkeypatch):
         if name.startswith(("GREENLOVE_", "SLURM_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     monkeypatch.chdir(tmp_path)
     return tmp_path

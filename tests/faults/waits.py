@@ -196,7 +196,7 @@ def _waiting(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
 def _environment(directory: str) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GREENLOVE_", "SLURM_"))}
     path = os.pathsep.join(p for p in sys.path if p)
-    return env | {"PYTHONPATH": path, "XDG_CONFIG_HOME": f"{directory}/none", "XDG_CACHE_HOME": f"{directory}/cache"}
+    return env | {"PYTHONPATH": path, "XDG_CONFIG_HOME": f"{directory}/none"}
 
 
 def _signalled(number: int, code: int) -> Callable[[], WaitOutcome]:

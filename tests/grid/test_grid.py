@@ -26,7 +26,13 @@ def test_nothing_is_no_place():
 
 @pytest.mark.parametrize(
     ("text", "hint"),
-    [("Germny", "Germany"), ("Korea", "South Korea"), ("XX", "ISO 3166"), ("-CA", "ISO 3166"), ("DE-BY", "use DE")],
+    [
+        ("Germny", "Germany"),
+        ("Korea", "South Korea"),
+        ("XX", "ISO 3166"),
+        ("-CA", "ISO 3166"),
+        ("DE-BY", "did you mean DE"),
+    ],
 )
 def test_an_unknown_country_is_told_with_near_names(text, hint):
     with pytest.raises(UsageError, match=hint):

@@ -20,8 +20,8 @@ BEGIN = datetime(2023, 3, 1, tzinfo=UTC)
 FIRST = int(hours_since_epoch(BEGIN))
 
 
-def series(values, issued=None):
-    return HourlyIntensity(FIRST, np.asarray(values, float), issued)
+def series(values):
+    return HourlyIntensity(FIRST, np.asarray(values, float))
 
 
 def windy(days, seed=1, wander=60.0, hours_kept=0.97):
@@ -94,15 +94,6 @@ def test_it_beats_persistence_and_the_usual_day():
 def test_too_short_a_history_is_refused(days, ahead):
     with pytest.raises(UsageError, match="hours"):
         forecast_at(windy(days), 24 * days, ahead)
-
-
-def test_a_forecast_as_issued_has_the_errors_of_the_regression():
-    values = windy(40)
-    issued = np.concatenate([np.full(24 * 30, np.nan), np.full(24 * 10, 111.0)])
-    forecast = forecast_intensity(series(values, issued), BEGIN + timedelta(days=30), 12)
-    assert forecast.expected.tolist() == [111.0] * 12
-    assert "errors of a regression" in forecast.basis
-    assert np.std(forecast.past_expected - forecast.past_actual) > 0
 
 
 def test_means_over_windows_begin_and_end_within_hours():

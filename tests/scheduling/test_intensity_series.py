@@ -13,8 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
-from greenlove_tracker.grid.live.offline import MockIntensity
-from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.grid.tariff import parse_tariff
 from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity, hours_since_epoch
 from greenlove_tracker.scheduling.intensity_series import region_series
@@ -31,34 +30,26 @@ class Service:
         self.level, self.days, self.fails = level, days, fails
         self.asked = []
 
-    def covers(self, place):
-        return place.name != "ZA"
-
     def now(self, place):
         raise AssertionError("the history is asked for")
 
-    def forecast(self, place, hours):
-        return self._points("forecast", place, NOW, NOW + hours * HOUR, PointKind.FORECAST)
-
     def history(self, place, since, until):
         since = max(since, until - timedelta(days=self.days))
-        return self._points("history", place, since, until, PointKind.MEASURED)
-
-    def _points(self, what, place, since, until, kind):
-        self.asked.append((what, place.name))
-        if what in self.fails:
-            raise IntensityUnavailable(self.name, self.fails[what])
+        self.asked.append(place.name)
+        if "history" in self.fails:
+            raise IntensityUnavailable(self.name, self.fails["history"])
         first = since.replace(minute=0)
         n_hours = int((until - first) / HOUR) + 1
-        return tuple(self._point(first + n * HOUR, kind) for n in range(n_hours))
+        return tuple(self._point(first + n * HOUR) for n in range(n_hours))
 
-    def _point(self, start, kind):
+    def _point(self, start):
         value = self.level + 100 * np.cos((start.hour - 18) * 2 * np.pi / 24) + (start.day % 3)
+        kind = PointKind.MEASURED
         return IntensityPoint(float(value), start, start + HOUR, self.name, "Our service", "Z1", self.scope, kind, NOW)
 
 
-def one(source, region="DE", ahead_h=24, now=NOW):
-    (found,) = region_series(source, [region] if region else None, now, ahead_h)
+def one(source, region="DE", now=NOW):
+    (found,) = region_series(source, [region] if region else None, now)
     return found
 
 
@@ -71,7 +62,6 @@ def test_a_file_is_read_by_the_hour(tmp_path):
     found = one(path, None)
     assert found[1].first_hour == hours_since_epoch(datetime(2026, 11, 22, tzinfo=UTC))
     assert found[1].values.tolist() == pytest.approx([150.0, np.nan, 150.0], nan_ok=True)
-    assert found[1].issued is None
     assert (found[0].source, found[0].n_hours) == ("intensity.csv, given by the user", 2)
 
 
@@ -82,17 +72,6 @@ def test_a_figure_of_three_hours_is_that_of_each(tmp_path):
     values = one(path, None)[1].values
     assert values[:7].tolist() == [0, 0, 0, 3, 3, 3, 6]
     assert len(values) == 48 and not np.isnan(values).any()
-
-
-def test_a_forecast_as_issued_is_a_column(tmp_path):
-    hours = [NOW.replace(minute=0) + n * HOUR for n in range(-200, 48)]
-    source = tmp_path / "intensity.csv"
-    rows = "".join(f"{h:%Y-%m-%dT%H:%MZ},200,210\n" for h in hours)
-    source.write_text("utc,gco2e_per_kwh,forecast_gco2e_per_kwh\n" + rows)
-    advice = best_start(4, intensity=source, deadline=NOW + 24 * HOUR, now=NOW)
-    assert advice.sources[0].forecast.startswith("forecast as issued, with the errors of a regression")
-    assert advice.hours[0].expected == 210
-    assert advice.intensity_gco2e_per_kwh == pytest.approx(210, abs=1)
 
 
 def test_a_bad_file_names_its_line(tmp_path):
@@ -106,21 +85,14 @@ def test_a_bad_file_names_its_line(tmp_path):
         one("teh-grid", None)
 
 
-def test_a_service_is_asked_once_for_what_was_and_once_for_what_it_expects():
+def test_a_service_is_asked_once_for_what_was():
     service = Service()
     found = one(service)
-    assert service.asked == [("history", "DE"), ("forecast", "DE")]
+    assert service.asked == ["DE"]
     basis = found[0]
     assert (basis.provider, basis.source, basis.basis) == ("ours", "Our service, Z1", "average, lifecycle")
     assert (basis.newest_utc, basis.age_s) == (NOW.replace(minute=0), 600)
     assert basis.n_hours == 40 * 24
-    assert found[1].issued is not None
-
-
-def test_without_a_forecast_of_its_own_the_regression_answers():
-    found = best_start(4, intensity=Service(forecast="it has none"), regions=["DE"], deadline=NOW + 24 * HOUR, now=NOW)
-    assert found.sources[0].forecast.startswith("regression on 9")
-    assert found.is_worth_waiting and found.sources[0].failures == ()
 
 
 def test_a_service_that_fails_gives_way_and_the_advice_says_so():
@@ -167,8 +139,6 @@ def test_a_region_that_does_not_answer_is_left_out_and_named():
     assert "known for 48 hours" in by_region["NO"].problem
     assert by_region["DE"].problem == "" and by_region["DE"].saving.point > 0.3
     assert advice.notes == ()
-    first = best_start(4, intensity={"GB": intensity["GB"], "DE": Service()}, deadline=NOW + 24 * HOUR, now=NOW)
-    assert first.notes == ("GB is left out: now means DE",)
 
 
 def test_all_regions_failing_name_each_reason():
@@ -210,11 +180,9 @@ def test_a_misspelt_region_is_said_with_the_mock_too():
 def test_one_service_by_its_name_answers_for_several_regions():
     service = Service()
     best_start(4, intensity=service, regions=["DE", "FR", "DE"], deadline=NOW + 24 * HOUR, now=NOW)
-    assert sorted(service.asked) == sorted([(w, p) for w in ("history", "forecast") for p in ("DE", "FR")])
-    with pytest.raises(UsageError, match="ours knows no zone for ZA"):
-        region_series(service, ["DE", "ZA"], NOW, 24)
+    assert service.asked == ["DE", "FR"]
     with pytest.raises(UsageError, match="'Atlantis' is not an ISO 3166 code"):
-        region_series("table", ["Atlantis"], NOW, 24)
+        region_series("table", ["Atlantis"], NOW)
     with pytest.raises(UsageError, match=r"live needs to know where: give regions"):
         best_start(4, intensity="live", deadline=NOW + HOUR, now=NOW)
 
@@ -280,13 +248,14 @@ def _slot(at):
 def test_live_answers_over_http_and_ends_at_the_table_where_it_does_not(tmp_path):
     clock = FakeTime(NOW)
     with serving() as server:
-        client = HttpClient(cache_dir=None, timeout_s=60.0, **clock.options())
+        client = HttpClient(timeout_s=60.0, **clock.options())
         options = {"client": client, "base_urls": {"neso": server.url}, "env": {}}
-        server.reply = lambda asked: Reply(neso(asked)) if "fw" not in asked.path else Reply(status=404)
+        server.reply = lambda asked: Reply(neso(asked))
         live = open_intensity("live", grid_place("GB"), **options)
         advice = best_start(4, intensity=live, deadline=NOW + 24 * HOUR, now=NOW)
         assert advice.is_worth_waiting and advice.region == "GB"
         assert advice.sources[0].provider == "neso" and advice.sources[0].age_s == 600
+        clock.pass_by(3600)
         server.always(Reply(status=503))
         down = best_start(4, intensity=live, deadline=NOW + 24 * HOUR, now=NOW)
         assert down.reason.startswith("Start now: neso: ") and "HTTP 503" in down.reason
@@ -304,6 +273,3 @@ def test_hours_handed_over_are_of_no_service():
 def test_what_is_no_source_is_refused():
     with pytest.raises(UsageError, match="intensity is a service, its name, a CSV file or hours, not 300"):
         one(300)
-    with pytest.raises(UsageError, match="time zone"):
-        region_series("mock", None, datetime(2026, 11, 22), 24)
-    assert MockIntensity().name == "mock"

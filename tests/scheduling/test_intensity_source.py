@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("no_settings")
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     own_place._looked_up.cache_clear()
     intensity_source._say_once.cache_clear()
     with serving() as found:

@@ -14,7 +14,7 @@ from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intens
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.live.offline import MockIntensity
-from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.scheduling.wait_loop import LONGEST_SLEEP_S, WaitClocks, WaitReason, steady_s
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, wait_before
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.live.offline import TableIntensity
-from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.scheduling.wait_loop import Outlook, Wait, WaitClocks, WaitReason, WaitResult
 
 NOW = datetime(2026, 11, 22, 15, 10, tzinfo=UTC)
@@ -93,9 +93,6 @@ class HourlyProvider:
         self._first = NOW.replace(minute=0)
         self.n_asked = 0
 
-    def covers(self, place: object) -> bool:
-        return True
-
     def now(self, place: object) -> IntensityPoint:
         self.n_asked += 1
         hour = int((self._machine.now - self._first).total_seconds() // HOUR_S)
@@ -110,9 +107,6 @@ class HourlyProvider:
             value, start, start + timedelta(hours=1), self.name, "Hourly", "X", Scope.DIRECT,
             PointKind.MEASURED, self._machine.now,
         )  # fmt: skip
-
-    def forecast(self, place: object, hours: float) -> Sequence[IntensityPoint]:
-        raise IntensityUnavailable(self.name, "it has no forecast")
 
     def history(self, place: object, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         raise IntensityUnavailable(self.name, "it has no history")

@@ -22,7 +22,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.live.offline import TableIntensity
-from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import EPOCHS
 from greenlove_tracker.meter import SimulatedMeter
@@ -41,7 +41,6 @@ def _bare_environment(monkeypatch, tmp_path):
     for name in list(os.environ):
         if name.startswith(("GREENLOVE_", "SLURM_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     yield
     if guard.current is not None:

@@ -13,24 +13,17 @@ from datetime import datetime
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
+from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
     IntensityPoint,
     IntensityProvider,
     IntensityUnavailable,
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
-from greenlove_tracker.grid.live.places import GridPlace
 from greenlove_tracker.grid.live.services import Eia, ElectricityMaps, EnergyCharts, Neso, Service
+from greenlove_tracker.grid.place import GridPlace
 
 LIVE = "live"
-EIA_KEY = "EIA_API_KEY"
-ELECTRICITY_MAPS_KEY = "ELECTRICITY_MAPS_API_KEY"
-
-VARIABLES = {  # of the environment, that a service's key is read from; EIA has a demonstration key besides
-    Eia.name: (EIA_KEY,),
-    ElectricityMaps.name: (ELECTRICITY_MAPS_KEY,),
-}
 
 _SERVICES: tuple[type[Service], ...] = (Neso, Eia, EnergyCharts, ElectricityMaps)  # in the order of ``live``
 SERVICES = tuple(service.name for service in _SERVICES)
@@ -56,8 +49,7 @@ class IntensityAnswer:
 
     Attributes:
         points: in their order, all of one provider: two are never mixed.
-        failures: in the order in which they were asked; the last may be of the same provider, where an older answer of
-            its own stands in.
+        failures: in the order in which they were asked.
     """
 
     points: tuple[IntensityPoint, ...]
@@ -70,7 +62,7 @@ class IntensityAnswer:
 
     @property
     def is_fallback(self) -> bool:
-        """True where the first choice did not answer now: another stands in, or its own older answer."""
+        """True where the first choice did not answer, and another stands in."""
         return bool(self.failures)
 
 
@@ -99,17 +91,6 @@ class IntensityFallbacks:
         """
         return self._first(lambda provider: (provider.now(self.place),))
 
-    def forecast(self, hours: float) -> IntensityAnswer:
-        """Return what is expected; of the table, the same for all hours.
-
-        Raises:
-            IntensityUnavailable: where none of them knows.
-            UsageError: where ``hours`` is not positive.
-        """
-        if not hours > 0:
-            raise UsageError(f"hours must be positive, not {hours!r}")
-        return self._first(lambda provider: provider.forecast(self.place, hours))
-
     def history(self, since: datetime, until: datetime) -> IntensityAnswer:
         """Return what was.
 
@@ -127,8 +108,6 @@ class IntensityFallbacks:
             except IntensityUnavailable as error:
                 failures.append(IntensityFailure(provider.name, error.reason))
                 continue
-            stale = dict.fromkeys(point.stale_reason for point in points if point.stale_reason)
-            failures += [IntensityFailure(provider.name, reason) for reason in stale]
             return IntensityAnswer(points, tuple(failures))
         names = ", ".join(failure.provider for failure in failures)
         raise IntensityUnavailable(names, "; ".join(failure.reason for failure in failures))
@@ -147,7 +126,7 @@ def open_intensity(
     Args:
         name: one of ``NAMES``, or the path of a CSV file.
         place: of the grid.
-        client: what asks the network; default: one that keeps answers in the user's cache directory.
+        client: what asks the network.
         base_urls: addresses instead of the services' own, by name.
         env: the environment, which keys are read from.
 
@@ -155,7 +134,7 @@ def open_intensity(
         UsageError: for an unknown name, a service that does not know the place, a missing key or a bad file.
     """
     env = os.environ if env is None else env
-    client = client or HttpClient(cache_dir=default_cache_dir(env))
+    client = client or HttpClient()
     table = TableIntensity(client.now)
     if name == TableIntensity.name:
         return IntensityFallbacks(place, (table,))
@@ -166,31 +145,26 @@ def open_intensity(
             there = f"there are {', '.join(NAMES)}, and files (.csv)"
             raise UsageError(f"no such source of carbon intensity: {name!r}; {there}")
         return IntensityFallbacks(place, (CsvIntensity(name, now=client.now),))
-    opened = _services(client, base_urls or {}, env)
-    if name == LIVE:
-        return IntensityFallbacks(place, (*(s for s in opened.values() if s.covers(place)), table))
-    if name not in opened:
-        raise UsageError(f"{name} needs a key: set the environment variable {' and '.join(VARIABLES[name])}")
-    if not opened[name].covers(place):
-        others = [other for other, service in opened.items() if service.covers(place)]
-        instead = f"{others[0]} does" if others else "give {argument}"
-        raise UsageError(f"{name} knows no zone for {place.name or 'an unknown place'}: {instead}", argument="country")
-    return IntensityFallbacks(place, (opened[name], table))
+    opened = [
+        service(client, (base_urls or {}).get(service.name, ""), env.get(service.key_variable, ""))
+        for service in services_for(place)
+        if not service.needs_key or env.get(service.key_variable)
+    ]
+    if name != LIVE:
+        chosen = next(service for service in _SERVICES if service.name == name)
+        if chosen.needs_key and not env.get(chosen.key_variable):
+            raise UsageError(f"{name} needs a key: set the environment variable {chosen.key_variable}")
+        if chosen not in map(type, opened):
+            instead = f"{opened[0].name} does" if opened else "give {argument}"
+            where = place.name or "an unknown place"
+            raise UsageError(f"{name} knows no zone for {where}: {instead}", argument="country")
+        opened = [service for service in opened if service.name == name]
+    return IntensityFallbacks(place, (*opened, table))
 
 
-def _services(client: HttpClient, base_urls: Mapping[str, str], env: Mapping[str, str]) -> dict[str, Service]:
-    """Return the services that can be asked, by name: Electricity Maps only where its key is set."""
-    found = {}
-    for service in _SERVICES:
-        key = next((env.get(variable, "") for variable in VARIABLES.get(service.name, ())), "")
-        if key or service is not ElectricityMaps:
-            found[service.name] = service(client, base_urls.get(service.name, ""), key)
-    return found
-
-
-def services_for(place: GridPlace) -> tuple[str, ...]:
-    """Return the services that know a place, with their keys or without, in the order of ``SERVICES``."""
-    return tuple(service.name for service in _SERVICES if service(HttpClient()).covers(place))
+def services_for(place: GridPlace) -> list[type[Service]]:
+    """Return the services that know a place, with their keys or without, in the order of ``live``."""
+    return [service for service in _SERVICES if service(HttpClient()).covers(place)]
 
 
 def parse_base_urls(text: str) -> dict[str, str]:

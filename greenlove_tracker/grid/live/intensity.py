@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.grid.live.places import GridPlace
+from greenlove_tracker.grid.place import GridPlace
 
 _MOST_GCO2E_PER_KWH = 5000.0  # lignite alone emits some 1,200: more is another unit
 MOST_AGE = timedelta(hours=6)  # of a figure that stands for now: EIA is 1 to 3 hours late, seldom more
@@ -68,7 +68,6 @@ class IntensityPoint:
         scope: direct or lifecycle emissions.
         kind: measured, forecast, of a table, or a mock.
         known_utc: when the service said so; an answer kept on the disk has the time that it came.
-        stale_reason: how the service failed, where an older answer of its own stands in; else empty.
     """
 
     gco2e_per_kwh: float
@@ -80,11 +79,6 @@ class IntensityPoint:
     scope: Scope
     kind: PointKind
     known_utc: datetime
-    stale_reason: str = ""
-
-    def __post_init__(self) -> None:
-        if not is_plausible(self.gco2e_per_kwh):
-            raise ValueError(f"no carbon intensity in gCO2e/kWh: {self.gco2e_per_kwh!r}")
 
     @property
     def basis(self) -> str:
@@ -112,23 +106,11 @@ class IntensityProvider(Protocol):
 
     name: str
 
-    def covers(self, place: GridPlace) -> bool:
-        """Return whether it knows this place; no network is asked."""
-        ...
-
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the intensity in force: of the stretch that holds this moment, or the newest that is known.
 
         Raises:
             IntensityUnavailable: where there is none, or it is more than ``MOST_AGE`` old.
-        """
-        ...
-
-    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
-        """Return what is expected from this moment on, in its order; less than ``hours`` where no more is published.
-
-        Raises:
-            IntensityUnavailable: where the service has no forecast.
         """
         ...
 

@@ -12,7 +12,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.factors import carbon_intensity
 from greenlove_tracker.grid.live.intensity import (
     IntensityPoint,
-    IntensityUnavailable,
     PointKind,
     Scope,
     checked_range,
@@ -21,12 +20,12 @@ from greenlove_tracker.grid.live.intensity import (
     newest,
     within,
 )
-from greenlove_tracker.grid.live.places import GridPlace
+from greenlove_tracker.grid.place import GridPlace
 from greenlove_tracker.grid.time_series import read_series
 
 Clock = Callable[[], datetime]
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-VALUE_COLUMN, FORECAST_COLUMN = "gco2e_per_kwh", "forecast_gco2e_per_kwh"
+VALUE_COLUMN = "gco2e_per_kwh"
 
 
 def utc_now() -> datetime:
@@ -37,8 +36,8 @@ def utc_now() -> datetime:
 class CsvIntensity:
     """A file of one's own: ``utc,gco2e_per_kwh``, a row for each stretch of time, by its start.
 
-    An empty cell or a missing row is unknown. What is past at the present time is history; a column
-    ``forecast_gco2e_per_kwh`` holds what was expected, and without it nothing is. The file counts for every place.
+    An empty cell or a missing row is unknown. What is past at the present time is history. The file counts for every
+    place.
 
     Args:
         path: the file.
@@ -51,56 +50,32 @@ class CsvIntensity:
     name = "csv"
 
     def __init__(self, path: str | Path, *, now: Clock = utc_now) -> None:
-        self._now, self._path = now, Path(path)
-        columns, self._points = self._read(VALUE_COLUMN, PointKind.GIVEN)
-        self._expected: tuple[IntensityPoint, ...] | None = None
-        if FORECAST_COLUMN in columns:
-            self._expected = self._read(FORECAST_COLUMN, PointKind.FORECAST)[1]
-
-    def _read(self, column: str, kind: PointKind) -> tuple[Sequence[str], tuple[IntensityPoint, ...]]:
-        columns, series = read_series(self._path, column, is_plausible, "intensity in gCO2e/kWh")
-        source = f"{self._path.name}, given by the user"
-        points = [
+        self._now = now
+        source = f"{Path(path).name}, given by the user"
+        self._points = [
             IntensityPoint(
-                stretch.value,
-                stretch.start_utc,
-                stretch.end_utc,
+                row.value,
+                row.start_utc,
+                row.end_utc,
                 self.name,
                 source,
                 "",
                 Scope.NOT_STATED,
-                kind,
-                stretch.start_utc,
+                PointKind.GIVEN,
+                row.start_utc,
             )
-            for stretch in series
-            if stretch.value is not None
+            for row in read_series(Path(path), VALUE_COLUMN, is_plausible, "intensity in gCO2e/kWh")
+            if row.value is not None
         ]
-        return columns, tuple(points)
-
-    def covers(self, place: GridPlace) -> bool:
-        """Return True: the file is of the place that the user means."""
-        return True
 
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the row that holds this moment, or the newest before it."""
         return newest(self.name, self._points, self._now())
 
-    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
-        """Return what the file expects from now on; its own later rows are not known yet.
-
-        Raises:
-            IntensityUnavailable: where it expects nothing of that time.
-        """
-        if self._expected is None:
-            raise IntensityUnavailable(self.name, f"{self._path.name} has no column {FORECAST_COLUMN}")
-        now = self._now()
-        return within(self.name, self._expected, now, now + timedelta(hours=hours))
-
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the rows that are over."""
-        since, until = checked_range(since, until)
         now = self._now()
-        return within(self.name, [p for p in self._points if p.end_utc <= now], since, until)
+        return within(self.name, [p for p in self._points if p.end_utc <= now], *checked_range(since, until))
 
 
 class TableIntensity:
@@ -111,25 +86,14 @@ class TableIntensity:
     def __init__(self, now: Clock = utc_now) -> None:
         self._now = now
 
-    def covers(self, place: GridPlace) -> bool:
-        """Return True: for an unknown country there is the world's average."""
-        return True
-
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the table's figure, for this hour."""
         start = floor_time(self._now(), _HOUR)
-        return self._point(place, start, start + _HOUR)
-
-    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
-        """Return the same figure for all hours: by a table, no hour is better than another."""
-        now = self._now()
-        return (self._point(place, now, now + timedelta(hours=hours)),)
+        return self.history(place, start, start + _HOUR)[0]
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the same figure for all hours."""
-        return (self._point(place, *checked_range(since, until)),)
-
-    def _point(self, place: GridPlace, start: datetime, end: datetime) -> IntensityPoint:
+        since, until = checked_range(since, until)
         try:
             factor = carbon_intensity(place.place)
         except UsageError:
@@ -141,7 +105,8 @@ class TableIntensity:
         scope = next((s for s in (Scope.DIRECT, Scope.LIFECYCLE) if s in factor.basis), Scope.NOT_STATED)
         source = f"{factor.source}, {factor.year}" if factor.year else factor.source
         zone = place.place.name if place.place else "world"
-        return IntensityPoint(factor.value, start, end, self.name, source, zone, scope, PointKind.TABLE, self._now())
+        kind = PointKind.TABLE
+        return (IntensityPoint(factor.value, since, until, self.name, source, zone, scope, kind, self._now()),)
 
 
 _TROUGH_H, _PEAK_H = 3.0, 18.0
@@ -152,7 +117,7 @@ def mock_gco2e_per_kwh(when: datetime) -> float:
 
     Invented, to try schedules out without a network; it is the intensity of no grid.
     """
-    hour = (when.astimezone(UTC) - floor_time(when, _DAY)).total_seconds() / 3600
+    hour = (when.astimezone(UTC) - floor_time(when, _DAY)) / _HOUR
     since_trough_h = (hour - _TROUGH_H) % 24
     rise_h = _PEAK_H - _TROUGH_H
     is_rising = since_trough_h <= rise_h
@@ -168,37 +133,15 @@ class MockIntensity:
     def __init__(self, now: Clock = utc_now) -> None:
         self._now = now
 
-    def covers(self, place: GridPlace) -> bool:
-        """Return True: it is of no grid."""
-        return True
-
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the invented figure of this hour."""
         now = self._now()
         return self.history(place, now, now + _HOUR)[0]
-
-    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
-        """Return the invented figures of the hours to come."""
-        now = self._now()
-        return self.history(place, now, now + timedelta(hours=hours))
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the invented figures of the hours of a time."""
         since, until = checked_range(since, until)
         first = floor_time(since, _HOUR)
         hours = [first + n * _HOUR for n in range(math.ceil((until - first) / _HOUR))]
-        source, kind = "MOCK: invented figures, of no grid", PointKind.MOCK
-        return tuple(
-            IntensityPoint(
-                mock_gco2e_per_kwh(hour),
-                hour,
-                hour + _HOUR,
-                self.name,
-                source,
-                "mock",
-                Scope.NOT_STATED,
-                kind,
-                self._now(),
-            )
-            for hour in hours
-        )
+        of = self.name, "MOCK: invented figures, of no grid", "mock", Scope.NOT_STATED, PointKind.MOCK, self._now()
+        return tuple(IntensityPoint(mock_gco2e_per_kwh(hour), hour, hour + _HOUR, *of) for hour in hours)

@@ -13,12 +13,11 @@ from typing import Any
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.grid.factors import region_code
-from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
+from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.place import AUTO, resolve_place
 
 ADDRESS = "https://get.geojs.io/v1/ip/geo.json"
 CONNECT_S, ANSWER_S = 0.5, 1.5  # that a run waits for it
-_MOST_AGE_S = 3600.0  # a laptop may be in another country by then
 
 
 def found_country(country: str, warn: Callable[[str], None]) -> str:
@@ -44,9 +43,9 @@ def found_country(country: str, warn: Callable[[str], None]) -> str:
 @cache
 def _looked_up(address: str) -> tuple[str, str]:
     """Return the place and an empty text, or an empty text and why there is none."""
-    client = HttpClient(default_cache_dir(), timeout_s=ANSWER_S, connect_s=CONNECT_S)
+    client = HttpClient(timeout_s=ANSWER_S, connect_s=CONNECT_S)
     try:
-        return client.get_json(address, parse=_parse, max_age_s=_MOST_AGE_S).data, ""
+        return client.get_json(address, parse=_parse, max_age_s=0.0).data, ""
     except GreenloveError as error:
         return "", str(error)
 

@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from greenlove_tracker.grid.live.fuel_mix import intensities
 from greenlove_tracker.grid.live.http_client import Answer, HttpClient, RequestFailed, check_address
 from greenlove_tracker.grid.live.intensity import (
+    MOST_AGE,
     IntensityPoint,
     IntensityUnavailable,
     PointKind,
@@ -28,16 +29,13 @@ from greenlove_tracker.grid.live.intensity import (
     utc_time,
     within,
 )
-from greenlove_tracker.grid.live.places import GridPlace
-from greenlove_tracker.grid.place import alpha2
+from greenlove_tracker.grid.place import GridPlace, alpha2
 from greenlove_tracker.tables.power import fuel_factors
 
 _HALF_HOUR, _HOUR, _DAY = timedelta(minutes=30), timedelta(hours=1), timedelta(days=1)
 _SETTLED_AGE_S = 86400.0  # for how long an answer on a past day stands
 
-
-Question = Literal["latest", "forecast", "history"]  # the time that a service is asked for
-Slot = tuple[float, float, float, str]  # start and end in seconds since the Unix epoch, gCO2e/kWh, kind
+Slot = tuple[datetime, datetime, float, PointKind]  # start, end, gCO2e/kWh
 
 
 def _slot(start: datetime, length: timedelta, value: Any, kind: PointKind) -> Slot:
@@ -48,7 +46,7 @@ def _slot(start: datetime, length: timedelta, value: Any, kind: PointKind) -> Sl
     """
     if not is_plausible(value) or length <= timedelta(0):
         raise ValueError(f"no figure: {value!r}")
-    return start.timestamp(), (start + length).timestamp(), float(value), str(kind)
+    return start, start + length, float(value), kind
 
 
 class Service(ABC):
@@ -64,40 +62,36 @@ class Service(ABC):
     title: str  # for people
     own_url: str
     scope: Scope
-    young_s: float  # for how long an answer on this day stands
+    young_s: float = 900.0  # for how long an answer on this day stands
+    key_variable: str = ""  # of the environment
+    needs_key: bool = False
 
     def __init__(self, client: HttpClient, base_url: str = "", key: str = "") -> None:
         self.client, self._key = client, key
         self._base_url = (base_url or self.own_url).rstrip("/")
-        check_address(self._base_url)
+        check_address(self._base_url, has_secrets=bool(key))
 
     @abstractmethod
     def covers(self, place: GridPlace) -> bool:
         """Return whether it knows this place; no network is asked."""
 
     @abstractmethod
-    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
+    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
         """Return what it says of a stretch of time, and perhaps of more.
 
         Raises:
-            IntensityUnavailable: where it does not answer, or knows nothing of such times.
+            IntensityUnavailable: where it does not answer.
         """
 
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the intensity in force, or the newest that is known."""
         now = self.client.now()
-        return newest(self.name, self._asked(place, "latest", now, now), now)
-
-    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
-        """Return what is expected from now on."""
-        now = self.client.now()
-        until = now + timedelta(hours=hours)
-        return within(self.name, self._asked(place, "forecast", now, until), now, until)
+        return newest(self.name, self._asked(place, now - MOST_AGE, now), now)
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return what was measured."""
         since, until = checked_range(since, until)
-        points = self._asked(place, "history", since, until)
+        points = self._asked(place, since, until)
         return within(self.name, [point for point in points if point.kind != PointKind.FORECAST], since, until)
 
     def _get(self, path: str, *parameters: tuple[str, str], until: datetime, **options: Any) -> Answer:
@@ -109,23 +103,13 @@ class Service(ABC):
             raise IntensityUnavailable(self.name, str(failure)) from None
 
     def _points(
-        self, answer: Answer, slots: Iterable[Sequence[Any]], zone: str, scope: Scope | None = None, how: str = ""
+        self, slots: Iterable[Slot], zone: str, known_utc: datetime, scope: Scope | None = None, how: str = ""
     ) -> list[IntensityPoint]:
         """Return the figures of an answer as points."""
+        source, scope = f"{self.title}, {zone}{how}", scope or self.scope
         return [
-            IntensityPoint(
-                gco2e_per_kwh=value,
-                start_utc=datetime.fromtimestamp(start_s, UTC),
-                end_utc=datetime.fromtimestamp(end_s, UTC),
-                provider=self.name,
-                source=f"{self.title}, {zone}{how}",
-                zone=zone,
-                scope=scope or self.scope,
-                kind=PointKind(kind),
-                known_utc=answer.known_utc,
-                stale_reason=answer.stale_reason,
-            )
-            for start_s, end_s, value, kind in slots
+            IntensityPoint(value, start, end, self.name, source, zone, scope, kind, known_utc)
+            for start, end, value, kind in slots
         ]
 
 
@@ -139,7 +123,6 @@ class Neso(Service):
     title = "NESO Carbon Intensity API (CC BY 4.0)"
     own_url = "https://api.carbonintensity.org.uk"
     scope = Scope.DIRECT
-    young_s = 900.0
 
     _LONGEST = 12 * _DAY  # 14 are refused
 
@@ -147,23 +130,16 @@ class Neso(Service):
         """Return whether it lies in the United Kingdom."""
         return place.iso3 == "GBR"
 
-    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
-        start = floor_time(since, _HALF_HOUR)
-        if what == "latest":
-            return self._half_hours("intensity", until)
-        if what == "forecast":
-            return self._half_hours(f"intensity/{start:%Y-%m-%dT%H:%MZ}/fw48h", until)
-        until = floor_time(min(until, self.client.now()), _HALF_HOUR) + _HALF_HOUR
+    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
+        start, until = floor_time(since, _HALF_HOUR), floor_time(until, _HALF_HOUR) + _HALF_HOUR
         points: list[IntensityPoint] = []
         while start < until:
             end = min(start + self._LONGEST, until)
-            points += self._half_hours(f"intensity/{start:%Y-%m-%dT%H:%MZ}/{end:%Y-%m-%dT%H:%MZ}", end)
+            path = f"intensity/{start:%Y-%m-%dT%H:%MZ}/{end:%Y-%m-%dT%H:%MZ}"
+            answer = self._get(path, until=end, parse=_neso_slots)
+            points += self._points(answer.data, "Great Britain", answer.known_utc)
             start = end
         return points
-
-    def _half_hours(self, path: str, until: datetime) -> list[IntensityPoint]:
-        answer = self._get(path, until=until, parse=_neso_slots)
-        return self._points(answer, answer.data, "Great Britain")
 
 
 def _neso_slots(found: Any) -> list[Slot]:
@@ -210,6 +186,7 @@ class Eia(Service):
     own_url = "https://api.eia.gov/v2"
     scope = Scope.LIFECYCLE
     young_s = 2700.0
+    key_variable = "EIA_API_KEY"
 
     _ROWS = 5000  # the most that it gives at once
     _MOST_PAGES = 30
@@ -219,13 +196,11 @@ class Eia(Service):
         """Return whether its balancing authority is known."""
         return "eia" in place.codes
 
-    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
-        if what == "forecast":
-            raise IntensityUnavailable(self.name, "it publishes no forecast of generation by fuel")
+    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
         zone = place.codes["eia"]
 
         def parse(found: Any) -> list[Any]:
-            """Return the number of all rows, and those of this page: the hour's start in s, the code, MWh."""
+            """Return the number of all rows, and those of this page: the hour's start, the code, MWh."""
             response = found["response"]
             rows = []
             for row in response["data"]:
@@ -234,12 +209,11 @@ class Eia(Service):
                 mwh = None if row["value"] in (None, "") else float(row["value"])
                 if mwh is not None and not math.isfinite(mwh):
                     raise ValueError(f"no generation: {mwh!r}")
-                rows.append([(utc_time(row["period"]) - _HOUR).timestamp(), row["fueltype"], mwh])
+                rows.append((utc_time(row["period"]) - _HOUR, row["fueltype"], mwh))
             return [int(response["total"]), rows]
 
-        start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
-        if what == "latest":
-            start -= _DAY
+        # A day at least: what an hour misses shows beside the others.
+        start, end = floor_time(min(since, until - _DAY), _HOUR), floor_time(until, _HOUR) + _HOUR
         parameters = [
             ("frequency", "hourly"),
             ("data[0]", "value"),
@@ -259,24 +233,18 @@ class Eia(Service):
                 ("offset", str(page * self._ROWS)),
                 until=until,
                 parse=parse,
-                has_secrets=bool(self._key),
             )
             total, rows = answer.data
-            for start_s, code, mwh in rows:
-                _add(made.setdefault(datetime.fromtimestamp(start_s, UTC), {}), code, mwh)
+            for hour, code, mwh in rows:
+                if code not in _EIA_STORAGE:
+                    fuels, fuel = made.setdefault(hour, {}), _EIA_FUELS.get(code, "other")
+                    before = fuels.get(fuel)
+                    fuels[fuel] = before if mwh is None else mwh + (before or 0.0)
             if not rows or (page + 1) * self._ROWS >= total:
                 break
         factors = fuel_factors(self.scope, "USA")
         slots = [_slot(hour, _HOUR, value, PointKind.MEASURED) for hour, value in intensities(made, factors)]
-        return self._points(answer, slots, zone, how=f", {self.scope} factors")
-
-
-def _add(made: dict[str, float | None], code: str, mwh: float | None) -> None:
-    """Add a fuel's generation to an hour's; a fuel of no known code has no factor."""
-    if code not in _EIA_STORAGE:
-        fuel = _EIA_FUELS.get(code, "other")
-        before = made.get(fuel)
-        made[fuel] = before if mwh is None else mwh + (before or 0.0)
+        return self._points(slots, zone, answer.known_utc, how=f", {self.scope} factors")
 
 
 class EnergyCharts(Service):
@@ -290,7 +258,6 @@ class EnergyCharts(Service):
     title = "Energy-Charts (Fraunhofer ISE)"
     own_url = "https://api.energy-charts.info"
     scope = Scope.NOT_STATED
-    young_s = 900.0
 
     # The countries that its clients list, by their ISO 3166 alpha-3 codes.
     _COUNTRIES = "AUT BEL BGR CHE CZE DEU DNK EST ESP FIN FRA GRC HRV HUN ITA LTU LVA NLD NOR POL PRT ROU SWE SVN SVK"
@@ -299,14 +266,12 @@ class EnergyCharts(Service):
         """Return whether its country is one of those that it has."""
         return bool(place.iso3) and place.iso3 in self._COUNTRIES and not place.codes
 
-    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
+    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
         start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
-        if what == "latest":
-            start -= 6 * _HOUR
         zone = alpha2(place.iso3)
         span = ("start", f"{start:%Y-%m-%dT%H:%MZ}"), ("end", f"{end:%Y-%m-%dT%H:%MZ}")
         answer = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
-        return self._points(answer, answer.data, zone)
+        return self._points(answer.data, zone, answer.known_utc)
 
 
 def _charts_slots(found: Any) -> list[Slot]:
@@ -330,9 +295,8 @@ class ElectricityMaps(Service):
     title = "Electricity Maps"
     own_url = "https://api.electricitymaps.com"
     scope = Scope.NOT_STATED  # each answer says which
-    young_s = 900.0
-
-    _HORIZONS_H = (24, 48, 72)
+    key_variable = "ELECTRICITY_MAPS_API_KEY"
+    needs_key = True
 
     def covers(self, place: GridPlace) -> bool:
         """Return whether a zone of its is known for the place."""
@@ -343,37 +307,34 @@ class ElectricityMaps(Service):
             return place.codes[self.name]
         return alpha2(place.iso3) if place.place is not None and not place.place.region else ""
 
-    def _asked(self, place: GridPlace, what: Question, since: datetime, until: datetime) -> list[IntensityPoint]:
-        zone, hours = self._zone(place), (until - since) / _HOUR
+    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
+        zone = self._zone(place)
+        what = "latest" if until - since <= MOST_AGE else "history"
 
-        def parse(found: Any) -> list[Any]:
+        def parse(found: Any) -> tuple[str, list[Slot]]:
             if found["zone"] != zone:
                 raise ValueError(f"of another zone: {found['zone']!r}")
-            rows = [found] if what == "latest" else found.get(what) or found["data"]
+            rows = [found] if what == "latest" else found.get("history") or found["data"]
             said = [row.get("emissionFactorType") for row in (found, *rows[:1])]
-            return [next(filter(None, said), ""), _maps_slots(rows, what == "forecast")]
+            return next(filter(None, said), ""), _maps_slots(rows)
 
-        horizon_h = next((h for h in self._HORIZONS_H if h >= hours), self._HORIZONS_H[-1])
         answer = self._get(
             f"v3/carbon-intensity/{what}",
             ("zone", zone),
-            *([("horizonHours", str(horizon_h))] if what == "forecast" else []),
             ("shouldUseFallbackCallerLookup", "false"),  # else an unknown zone is that of the caller's own address
             until=self.client.now(),
             parse=parse,
             headers={"auth-token": self._key},
-            has_secrets=True,
         )
         scope, slots = answer.data
         is_said = scope in (Scope.DIRECT, Scope.LIFECYCLE)
-        return self._points(answer, slots, zone, Scope(scope) if is_said else Scope.NOT_STATED)
+        return self._points(slots, zone, answer.known_utc, Scope(scope) if is_said else Scope.NOT_STATED)
 
 
-def _maps_slots(rows: Iterable[Any], is_forecast: bool) -> list[Slot]:
+def _maps_slots(rows: Iterable[Any]) -> list[Slot]:
     slots = []
     for row in rows:
         if row["carbonIntensity"] is not None:
             kind = PointKind.ESTIMATED if row.get("isEstimated") is True else PointKind.MEASURED
-            kind = PointKind.FORECAST if is_forecast else kind
             slots.append(_slot(utc_time(row["datetime"]), _HOUR, row["carbonIntensity"], kind))
     return slots

@@ -23,5 +23,5 @@ def fake_time() -> FakeTime:
 
 
 @pytest.fixture
-def client(tmp_path, fake_time) -> HttpClient:
-    return HttpClient(cache_dir=tmp_path / "cache", timeout_s=60, **fake_time.options())
+def client(fake_time) -> HttpClient:
+    return HttpClient(timeout_s=60, **fake_time.options())

@@ -4,9 +4,9 @@ import pytest
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid import carbon_intensity, resolve_place
-from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind, Scope
+from greenlove_tracker.grid.live.intensity import PointKind, Scope
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity, mock_gco2e_per_kwh
-from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.place import grid_place
 
 NOW = datetime(2026, 11, 22, 12, 10, tzinfo=UTC)
 DE = grid_place("DE")
@@ -26,17 +26,15 @@ def csv(tmp_path, text):
     return CsvIntensity(path, now=clock)
 
 
-def hours(first, *cells, column="gco2e_per_kwh"):
+def hours(first, *cells):
     lines = [f"{at(first + n):%Y-%m-%dT%H:%M},{cell}" for n, cell in enumerate(cells)]
-    return "\n".join([f"utc,{column}", *lines]) + "\n"
+    return "\n".join(["utc,gco2e_per_kwh", *lines]) + "\n"
 
 
-def test_a_file_knows_what_is_past_and_expects_nothing(tmp_path):
+def test_a_file_knows_what_is_past(tmp_path):
     mine = csv(tmp_path, hours(10, 100, 110, 120, 130))
     assert mine.now(DE).gco2e_per_kwh == 120 and mine.now(DE).kind == PointKind.GIVEN
     assert [p.gco2e_per_kwh for p in mine.history(DE, at(0), at(24))] == [100, 110]  # 12:00 is not over
-    with pytest.raises(IntensityUnavailable, match=r"mine\.csv has no column forecast_gco2e_per_kwh"):
-        mine.forecast(DE, 24)
 
 
 def test_gaps_stay_gaps(tmp_path):
@@ -46,13 +44,6 @@ def test_gaps_stay_gaps(tmp_path):
     )
     points = mine.history(DE, at(0), at(12))
     assert [(p.start_utc, p.end_utc) for p in points] == [(at(h), at(h + 1)) for h in (6, 7, 10, 11)]
-
-
-def test_a_forecast_in_a_column(tmp_path):
-    rows = "".join(f"{at(11 + n):%Y-%m-%dT%H:%MZ},{100 + n},{200 + n}\n" for n in range(5))
-    mine = csv(tmp_path, "utc,gco2e_per_kwh,forecast_gco2e_per_kwh\n" + rows)
-    assert [p.gco2e_per_kwh for p in mine.forecast(DE, 2)] == [201, 202, 203]
-    assert {p.kind for p in mine.forecast(DE, 2)} == {PointKind.FORECAST}
 
 
 def test_times_with_another_offset(tmp_path):
@@ -67,8 +58,8 @@ def test_times_with_another_offset(tmp_path):
     [
         ("time,value\n1,2\n", "needs the columns utc,gco2e_per_kwh; it has time, value"),
         ("", "it has none"),
-        ("utc,gco2e_per_kwh\nyesterday,2\n", "line 2: 'yesterday' is no time"),
-        ("utc,gco2e_per_kwh\n2026-11-22,a\n", "line 2: gco2e_per_kwh is 'a'"),
+        ("utc,gco2e_per_kwh\nyesterday,2\n", "line 2: Invalid isoformat string: 'yesterday'"),
+        ("utc,gco2e_per_kwh\n2026-11-22,a\n", "line 2: could not convert string to float: 'a'"),
         ("utc,gco2e_per_kwh\n2026-11-22,-1\n", "'-1', which is no intensity"),
         ("utc,gco2e_per_kwh\n2026-11-22,nan\n", "'nan', which is no intensity"),
         ("utc,gco2e_per_kwh\n2026-11-22,1\n2026-11-22,2\n", "line 3: 2026-11-22 is there twice"),
@@ -91,8 +82,8 @@ def test_the_table_says_the_same_of_all_hours():
     factor = carbon_intensity(resolve_place("DE"))
     assert (now.gco2e_per_kwh, now.kind, now.scope) == (factor.value, PointKind.TABLE, Scope.LIFECYCLE)
     assert "Our World in Data" in now.source and factor.year in now.source and now.age_s(NOW) is None
-    (whole,) = table.forecast(DE, 48)
-    assert (whole.start_utc, whole.end_utc) == (NOW, NOW + timedelta(hours=48))
+    (whole,) = table.history(DE, NOW - timedelta(hours=48), NOW)
+    assert (whole.start_utc, whole.end_utc) == (NOW - timedelta(hours=48), NOW)
     assert table.now(grid_place("US-CA")).scope == Scope.DIRECT
 
 
@@ -111,7 +102,7 @@ def test_a_state_that_is_none_is_the_users_mistake():
 
 
 def test_the_mock_peaks_at_18_and_is_lowest_at_3_and_says_that_it_is_one():
-    points = MockIntensity(clock).forecast(DE, 24)
+    points = MockIntensity(clock).history(DE, at(0), at(24))
     day = {p.start_utc.hour: p.gco2e_per_kwh for p in points}
     assert max(day, key=day.get) == 18 and min(day, key=day.get) == 3
     assert (day[18], day[3]) == (400, 200) and 200 < mock_gco2e_per_kwh(at(10.5)) < 400

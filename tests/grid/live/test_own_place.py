@@ -25,10 +25,9 @@ VIRGINIA = {
 
 
 @pytest.fixture
-def warnings(server, tmp_path, monkeypatch):
+def warnings(server, monkeypatch):
     """What was warned of, while the service is the local server and nothing was asked before."""
     monkeypatch.setattr(own_place, "ADDRESS", f"{server.url}/v1/ip/geo.json")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(own_place, "ANSWER_S", 60.0)
     own_place._looked_up.cache_clear()
     yield []
@@ -59,8 +58,6 @@ def test_it_is_asked_once_and_sends_nothing_but_the_question(server, warnings):
     server.always(Reply(VIRGINIA))
     for text in ("auto", "AUTO", " auto "):
         assert found_country(text, warnings.append) == "US-VA"
-    own_place._looked_up.cache_clear()  # as in the next process: the disk answers
-    assert found_country("auto", warnings.append) == "US-VA"
     (asked,) = server.asked
     assert not asked.query and asked.headers["user-agent"] == "greenlove_tracker"
     assert set(asked.headers) <= {"host", "user-agent", "accept", "accept-encoding", "connection"}
@@ -98,7 +95,7 @@ def test_an_answer_that_trickles_is_not_waited_for(server, warnings, monkeypatch
     monkeypatch.setattr(own_place, "ANSWER_S", 0.2)
     server.always(Reply(VIRGINIA, headers={"X-Slow": "1"}, trickle_s=0.05))
     assert found_country("auto", warnings.append) == ""
-    assert "did not answer within 0.7 s" in warnings[0]
+    assert "did not answer in time" in warnings[0]
 
 
 def test_a_run_logs_the_place_that_was_found(server, warnings, tmp_path, caplog):

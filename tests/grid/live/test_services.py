@@ -7,8 +7,8 @@ from intensity_server import NOW, Reply
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind, Scope
-from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.grid.live.services import Eia, ElectricityMaps, EnergyCharts, Neso
+from greenlove_tracker.grid.place import grid_place
 
 GB, DE, CISO = map(grid_place, ("GB", "DE", "US-CA"))
 HOUR = timedelta(hours=1)
@@ -16,10 +16,6 @@ HOUR = timedelta(hours=1)
 
 def at(hour: float, day: int = 22) -> datetime:
     return datetime(2026, 11, day, tzinfo=UTC) + timedelta(hours=hour)
-
-
-def values(points):
-    return [(p.start_utc, p.gco2e_per_kwh, p.kind) for p in points]
 
 
 # NESO
@@ -46,19 +42,12 @@ def test_neso_now_is_what_was_measured_or_else_expected(client, server):
     assert (point.gco2e_per_kwh, point.start_utc, point.end_utc) == (263, at(12), at(12.5))
     assert (point.kind, point.scope) == (PointKind.MEASURED, Scope.DIRECT)
     assert point.source == "NESO Carbon Intensity API (CC BY 4.0), Great Britain" and point.age_s(NOW) == 0
-    assert server.asked[0].path == "/intensity"
+    assert server.asked[0].path == "/intensity/2026-11-22T06:00Z/2026-11-22T12:30Z"
 
 
 def test_neso_now_of_a_half_hour_that_is_not_measured_yet(client, server):
     server.always(Reply(half_hours(at(12), (266, None))))
     assert Neso(client, server.url).now(GB).kind == PointKind.FORECAST
-
-
-def test_neso_forecast_of_two_days_begins_now(client, server):
-    server.by_path({"/intensity/2026-11-22T12:00Z/fw48h": half_hours(at(11.5), *[(100 + n, None) for n in range(96)])})
-    points = Neso(client, server.url).forecast(GB, 30)
-    assert points[0].start_utc == at(12) and points[-1].end_utc == NOW.replace(minute=30) + 30 * HOUR
-    assert {p.kind for p in points} == {PointKind.FORECAST} and len(points) == 61
 
 
 def test_neso_history_is_asked_for_in_pieces_and_leaves_gaps(client, server):
@@ -149,12 +138,6 @@ def test_an_old_hour_is_not_now(client, server):
         Eia(client, server.url).now(CISO)
 
 
-def test_eia_forecasts_nothing(client, server):
-    with pytest.raises(IntensityUnavailable, match="no forecast"):
-        Eia(client, server.url).forecast(CISO, 24)
-    assert server.asked == []
-
-
 @pytest.mark.parametrize("spoil", [{"value": "much"}, {"value": "inf"}, {"period": "noon"}, {"respondent": "PJM"}])
 def test_eias_answer_of_another_shape(client, server, spoil):
     found = eia([("2026-11-22T11", fuel, value) for fuel, value in MIX])
@@ -164,11 +147,10 @@ def test_eias_answer_of_another_shape(client, server, spoil):
         Eia(client, server.url).now(CISO)
 
 
-def test_ones_own_eia_key_is_in_no_file(client, server):
+def test_ones_own_eia_key_is_sent(client, server):
     server.always(Reply(eia([("2026-11-22T11", fuel, value) for fuel, value in MIX])))
     Eia(client, server.url, key="my-own-eia-key").now(CISO)
     assert server.asked[0].query["api_key"] == ["my-own-eia-key"]
-    assert [f for f in client.cache_dir.glob("*") if "my-own-eia-key" in f.read_text()] == []
 
 
 # Energy-Charts
@@ -185,10 +167,6 @@ def test_energy_charts_own_figure(client, server):
     point = service.now(DE)
     assert (point.gco2e_per_kwh, point.start_utc, point.kind) == (502.6, at(12), PointKind.MEASURED)
     assert point.scope == Scope.NOT_STATED and point.end_utc == at(12.25)
-    assert values(service.forecast(DE, 1)) == [
-        (at(12), 502.6, PointKind.MEASURED),
-        (at(12.25), 505.0, PointKind.FORECAST),
-    ]
     assert [p.gco2e_per_kwh for p in service.history(DE, at(11.5), at(13))] == [491.5, 497.4, 502.6]
     assert (server.asked[0].path, server.asked[0].query["country"]) == ("/co2eq", ["de"])
 
@@ -245,21 +223,6 @@ def test_electricity_maps_history_leaves_gaps(client, server, key):
     assert [p.gco2e_per_kwh for p in points] == [300, 310] and points[0].scope == Scope.LIFECYCLE
 
 
-@pytest.mark.parametrize("key", ["forecast", "data"])
-def test_electricity_maps_forecast(client, server, key):
-    rows = [{"carbonIntensity": 200 + n, "datetime": f"{at(12 + n):%Y-%m-%dT%H:%M:%SZ}"} for n in range(49)]
-    server.by_path({"/v3/carbon-intensity/forecast": {"zone": "DE", key: rows, "updatedAt": "2026-11-22T12:05:00Z"}})
-    points = maps(client, server).forecast(DE, 30)
-    assert len(points) == 31 and points[0].gco2e_per_kwh == 200
-    assert server.asked[0].query["horizonHours"] == ["48"]
-
-
-def test_a_plan_without_a_forecast_is_told(client, server):
-    server.always(Reply({"message": "Request unauthorized for zoneKey=DE"}, status=403))
-    with pytest.raises(IntensityUnavailable, match="not allowed"):
-        maps(client, server).forecast(DE, 24)
-
-
 # all of them
 
 
@@ -282,7 +245,6 @@ def test_whatever_a_service_says_the_failure_is_named(client, server, number, re
     assert service.covers(place)
     for ask in (
         lambda: service.now(place),
-        lambda: service.forecast(place, 24),
         lambda: service.history(place, at(0), at(12)),
     ):
         with pytest.raises(IntensityUnavailable, match=f"^{service.name}: ") as caught:
