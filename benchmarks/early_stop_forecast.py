@@ -113,7 +113,6 @@ RULES = {
     "patience 5": StoppingRule("val_loss", patience=5),
     "patience 10": StoppingRule("val_loss", patience=10),
     "patience 5, min_delta 0.005": StoppingRule("val_loss", patience=5, min_delta=0.005),
-    "patience 5, smoothing 0.6": StoppingRule("val_loss", patience=5, smoothing=0.6),
 }
 
 

@@ -31,14 +31,12 @@ OF_DIGITS = {
     "patience 5": StoppingRule(LOSS, patience=5),
     "patience 10": StoppingRule(LOSS, patience=10),
     "patience 5, min_delta 0.005": StoppingRule(LOSS, patience=5, min_delta=0.005),
-    "patience 5, smoothing 0.7": StoppingRule(LOSS, patience=5, smoothing=0.7),
     "patience 10, by val_accuracy": StoppingRule(ACCURACY, patience=10, higher_is_better=True),
 }
 SIMULATED_EPOCHS = 400
 OF_CURVES = {
     "patience 5": StoppingRule(LOSS, patience=5),
     "patience 20": StoppingRule(LOSS, patience=20),
-    "patience 5, smoothing 0.9": StoppingRule(LOSS, patience=5, smoothing=0.9),
 }
 # Losses by epoch.
 CURVES: dict[str, Callable[[int], float]] = {

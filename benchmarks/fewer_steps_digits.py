@@ -22,17 +22,15 @@ from scipy.stats import t
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from compare_digits import EPOCHS, N_TRAINED_ON, task
 
+from greenlove_tracker.exploration.trials import copied_loader
 from greenlove_tracker.techniques.arm import build_arm, seed_all
 from greenlove_tracker.techniques.curriculum import Curriculum
-from greenlove_tracker.techniques.curriculum import technique as curriculum
 from greenlove_tracker.techniques.lr_schedule import technique as lr_schedule
-from greenlove_tracker.techniques.technique import Technique, combined
+from greenlove_tracker.techniques.technique import Parts, Stage, Technique, combined
 
 SCORING_EPOCHS = 2  # of the model whose losses are the difficulty
 FEWER_EPOCHS = round(sum(map(Curriculum(range(N_TRAINED_ON), EPOCHS).share, range(EPOCHS))))
-
 COSINE = lr_schedule("lr-schedule", "cosine")
-EASY_FIRST = curriculum("curriculum", "linear")
 ARMS: dict[str, tuple[Technique | None, int, str]] = {  # with the epochs and the kind of difficulty
     "baseline": (None, EPOCHS, ""),
     "cosine": (COSINE, EPOCHS, ""),
@@ -41,14 +39,18 @@ ARMS: dict[str, tuple[Technique | None, int, str]] = {  # with the epochs and th
     "step": (lr_schedule("lr-schedule", "step"), EPOCHS, ""),
     "fewer epochs": (None, FEWER_EPOCHS, ""),
     "fewer epochs + cosine": (COSINE, FEWER_EPOCHS, ""),
-    "curriculum": (EASY_FIRST, EPOCHS, "loss"),
-    "curriculum, random difficulty": (EASY_FIRST, EPOCHS, "random"),
-    "curriculum + cosine": (combined([EASY_FIRST, COSINE]), EPOCHS, "loss"),
+    "curriculum": (None, EPOCHS, "loss"),
+    "curriculum, random difficulty": (None, EPOCHS, "random"),
+    "curriculum + cosine": (COSINE, EPOCHS, "loss"),
 }
 
 
 def trained(
-    technique: Technique | None, epochs: int, seed: int, rate: float | None = None, **more: Any
+    technique: Technique | None,
+    epochs: int,
+    seed: int,
+    rate: float | None = None,
+    difficulty: torch.Tensor | None = None,
 ) -> tuple[dict[str, Any], int]:
     """Return the parts after a whole training, and the samples that it took."""
 
@@ -57,8 +59,15 @@ def trained(
         del parts["also_restore"]
         if rate is not None:
             parts["optimizer"] = torch.optim.Adam(parts["model"].parameters(), rate)
-        return {**parts, "total_epochs": epochs, **more}
+        return {**parts, "total_epochs": epochs}
 
+    def easy_first(parts: Parts) -> Parts:
+        curriculum = Curriculum(difficulty, epochs, seed=seed)
+        return {**parts, "train_dataset": copied_loader(parts["train_dataset"], sampler=curriculum)}
+
+    if difficulty is not None:
+        by_difficulty = Technique("curriculum", easy_first, Stage.DATA)
+        technique = by_difficulty if technique is None else combined([by_difficulty, technique])
     arm, samples = build_arm(plain_task, technique, seed=seed), 0
     seed_all(seed)
     for _ in range(epochs):
@@ -69,17 +78,17 @@ def trained(
     return arm.parts, samples
 
 
-def difficulties(seed: int) -> dict[str, dict[str, Any]]:
-    """Return what a task gives for each kind of difficulty: of a model of its own, or random."""
+def difficulties(seed: int) -> dict[str, torch.Tensor | None]:
+    """Return each kind of difficulty: none, of a model of its own, or random."""
     parts, _ = trained(None, SCORING_EPOCHS, seed + 1000)
     data = parts["train_dataset"].dataset
     images, labels = data.tensors
     with torch.no_grad():
         losses = torch.nn.functional.cross_entropy(parts["model"].eval()(images), labels, reduction="none")
     return {
-        "": {},
-        "loss": {"difficulty": losses},
-        "random": {"difficulty": torch.rand(len(data), generator=torch.Generator().manual_seed(seed))},
+        "": None,
+        "loss": losses,
+        "random": torch.rand(len(data), generator=torch.Generator().manual_seed(seed)),
     }
 
 
@@ -100,9 +109,9 @@ def main() -> None:
     arms = {name: arm for name, arm in ARMS.items() if given.rate is None or not arm[2]}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in arms}
     for seed in range(given.seeds):
-        of_kind = difficulties(seed) if given.rate is None else {"": {}}
+        of_kind = difficulties(seed) if given.rate is None else {"": None}
         for name, (technique, epochs, kind) in arms.items():
-            parts, samples = trained(technique, epochs, seed, given.rate, **of_kind[kind])
+            parts, samples = trained(technique, epochs, seed, given.rate, of_kind[kind])
             found[name].append({**parts["eval_fn"](parts["model"]), "samples": samples})
         print(f"seed {seed} of {given.seeds} done", file=sys.stderr)
     print(

@@ -69,15 +69,14 @@ RUN = {
     "plan_samples, plan_batch_size, plan_epochs, plan_steps, plan_eval_every, "
     "plan_batches_per_step": "what an exploration explored for",
     "torch_version": "of PyTorch, where the process had loaded it by the run's end",
-    "technique, comparison": "of `greenlove compare --full`: which way to train, and the id of the first run beside it",
+    "technique, comparison": "of an experiment: the way to train; of earlier versions: the first run beside it",
     "experiment, experiment_sha256, experiment_run, task_sha256, arm, "
     "group": "of a training of an experiment, beside `technique`: its name, the hash of its file, the key of the "
     "training, the hash of the task's file, the arm, and the arm with the values of the matrix",
     "technique_note": "what the technique changes in what is learnt, what it counted, schedules that were not followed",
     "batch_size, seed": "likewise: of the training's loader, and of all random states",
     "cold_start_s, eval_durations_s": "of an exploration: the first step beyond a warm one, and timed evaluations",
-    "peak_memory_gb": "of an exploration: memory, of one GPU or without one of the process; of `compare --full` "
-    "without a GPU: of the process, from the arm's start on",
+    "peak_memory_gb": "of an exploration: memory, of one GPU or without one of the process",
     "gpu_power_w": "of an exploration: mean draw",
     "gpu_memory_estimate_gb": "of an exploration on a CPU: the peak that it would have on a GPU, estimated",
     "used_gpus": "of an exploration: GPUs that the model was on; 0: it trained on the CPU",

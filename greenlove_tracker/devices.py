@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.units import BYTES_PER_GB
 
 
@@ -127,88 +127,28 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
-ROUNDING_W = 1.0  # by which a driver may set another power limit than it was told
-
-
-class PowerLimitError(GreenloveError, RuntimeError):
-    """The power limit of a GPU cannot be read or set; the message is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class PowerLimits:
-    """The power limit of a GPU in W: as it is, as it is by default, and between which it may be set."""
-
-    limit_w: float
-    default_w: float
-    least_w: float
-    most_w: float
-
-
-def power_limits(gpu_uuid: str) -> PowerLimits:
-    """Return the power limits of a GPU.
-
-    Raises:
-        PowerLimitError: where NVML does not tell them.
-    """
-
-    def asked(nvml: Any, handle: Any) -> PowerLimits:
-        least_mw, most_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
-        limit_mw = nvml.nvmlDeviceGetPowerManagementLimit(handle)
-        default_mw = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
-        return PowerLimits(limit_mw / 1000, default_mw / 1000, least_mw / 1000, most_mw / 1000)
-
-    found: PowerLimits = _with_gpu(gpu_uuid, asked)
-    return found
-
-
-def set_power_limit(gpu_uuid: str, limit_w: float) -> None:
-    """Set the power limit of a GPU, until it is set anew or the driver is loaded anew.
-
-    Raises:
-        PowerLimitError: where that is not permitted, or NVML refuses it.
-    """
-    _with_gpu(gpu_uuid, lambda nvml, gpu: nvml.nvmlDeviceSetPowerManagementLimit(gpu, round(limit_w * 1000)))
-
-
 @contextmanager
 def lowered_power_limit(gpu_uuid: str, limit_w: float) -> Iterator[None]:
     """Set the power limit of a GPU within the block. A process that is killed in it leaves the limit as it is.
 
     Raises:
-        PowerLimitError: where it cannot be set, or the driver sets another one.
+        UsageError: where NVML refuses it: most often, it is not permitted.
     """
-    before_w = power_limits(gpu_uuid).limit_w
-    set_power_limit(gpu_uuid, limit_w)
-    try:
-        set_w = power_limits(gpu_uuid).limit_w
-        if abs(set_w - limit_w) > ROUNDING_W:
-            raise PowerLimitError(f"the driver set {set_w:g} W where it was told {limit_w:g} W")
-        yield
-    finally:
-        set_power_limit(gpu_uuid, before_w)
+    import pynvml
 
-
-def _with_gpu(gpu_uuid: str, ask: Callable[[Any, Any], Any]) -> Any:
-    try:
-        import pynvml
-    except ImportError as error:
-        raise PowerLimitError("nvidia-ml-py is not installed: pip install nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
-        try:
-            return ask(pynvml, pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid))
-        finally:
-            pynvml.nvmlShutdown()
+        gpu = pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid)
+        before_mw = pynvml.nvmlDeviceGetPowerManagementLimit(gpu)
+        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, round(limit_w * 1000))
     except pynvml.NVMLError as error:
-        if getattr(error, "value", None) == pynvml.NVML_ERROR_NO_PERMISSION:
-            reason = (
-                "setting a power limit needs root: start the training with sudo, or have an administrator set it with "
-                "nvidia-smi -pl (a container also needs the capability SYS_ADMIN)"
-            )
-            raise PowerLimitError(reason) from error
-        if getattr(error, "value", None) == pynvml.NVML_ERROR_NOT_SUPPORTED:
-            raise PowerLimitError("this GPU, or the part of it that is ours, has no power limit to set") from error
-        raise PowerLimitError(f"NVML says of the power limit: {error}") from error
+        needs = "it needs root, in a container also SYS_ADMIN"
+        raise UsageError(f"NVML says of a power limit of {limit_w:g} W: {error} ({needs})") from error
+    try:
+        yield
+    finally:
+        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, before_mw)
+        pynvml.nvmlShutdown()
 
 
 def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:

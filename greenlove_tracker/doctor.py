@@ -18,12 +18,9 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import (
     RAPL_DIR,
-    ROUNDING_W,
     CounterState,
-    PowerLimitError,
     cpu_counter_state,
     nvml_gpus,
-    power_limits,
     select_gpus,
 )
 from greenlove_tracker.errors import GreenloveError
@@ -139,7 +136,6 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
         found = {name: field.value for name, field in run.fields.items()}
     findings = [
         *_gpu_findings(found),
-        *_power_limit_findings(),
         _cpu_finding(found),
         _ram_finding(found),
         _auto_finding(settings, run.carbon_intensity, bool(intensity))
@@ -215,21 +211,6 @@ def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
         memory = "memory unknown" if gpu.memory_gb is None else f"{gpu.memory_gb:.0f} GiB"
         note = f"{limit}, {memory}" + (f"; {selection.doubt}" if selection.doubt else "")
         findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, BAD if fix else GOOD, note, fix))
-    return findings
-
-
-def _power_limit_findings() -> list[Finding]:
-    """Return the GPUs whose power limit is below the default: set so, or left so by a process that was killed."""
-    findings = []
-    for gpu in nvml_gpus():
-        try:
-            limits = power_limits(gpu.uuid)
-        except PowerLimitError:  # this board has none
-            continue
-        if limits.limit_w < limits.default_w - ROUNDING_W:
-            mends = f"sudo nvidia-smi -i {gpu.index} -pl {limits.default_w:g}"
-            note = f"{limits.limit_w:g} of {limits.default_w:g} W; if not meant: {mends}"
-            findings.append(Finding("power", gpu.name, "below default", NEUTRAL, note))
     return findings
 
 

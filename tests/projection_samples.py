@@ -11,7 +11,7 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
-from greenlove_tracker.projection.comparison import MachineComparison, Training, compare_log, training_in
+from greenlove_tracker.projection.comparison import MachineComparison, compare_log
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import Projection, project
 
@@ -40,13 +40,8 @@ def projected_by_name(made: Forecast | None = None, **options: Any) -> dict[str,
     return {"here" if row.is_local else row.name: row for row in projected(made, **options)}
 
 
-def logged(logs: Path, **options: Any) -> Training:
-    """The training of a log directory, with these options."""
-    return training_in(str(logs), ProjectionOptions(**options))
-
-
 def compared(logs: Path, **options: Any) -> MachineComparison:
-    """The same on this machine and on others."""
+    """The training of a log directory on this machine and on others, with these options."""
     return compare_log(str(logs), ProjectionOptions(**options))
 
 

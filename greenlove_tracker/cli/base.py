@@ -82,7 +82,7 @@ _GONE = {
     "report --training-type": "it is gone: write the line training_type into the card",
     "report --all": "it is gone: runs that crashed without figures are left out by name",
     "compare --csv": "say --json",
-    "doctor --restore-power-limits": "it is gone: greenlove doctor names the command for a GPU below its default",
+    "doctor --restore-power-limits": "it is gone: sudo nvidia-smi -pl sets the limit of a GPU",
 }
 
 

@@ -1,10 +1,10 @@
-"""``compare``: what techniques save on a training, in short trials or to its end; or how logged runs compare."""
+"""``compare``: what techniques save on a training, in short trials; or how logged runs compare."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker.cli import base
-from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict
+from greenlove_tracker.comparisons import Comparison
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
@@ -29,21 +29,19 @@ _GPU = "an NVIDIA GPU"
 
 @base.cli.command(
     cls=base.CommandVerb,
-    options={"total_epochs": "--epochs", "repeats": "--repeats", "techniques": "--techniques"},
+    options={"total_epochs": "--epochs", "techniques": "--techniques"},
     short_help="Measure what saves time and energy, or compare logged runs.",
 )
 @click.argument("targets", metavar="FILE.py:FUNCTION | RUNS_A RUNS_B", nargs=-1)
 @click.option("--techniques", metavar="A,B+C", help="comma-separated; techniques joined by + are used together")
 @click.option("--list", "lists", is_flag=True, help="list all techniques and what each does")
 @click.option("--budget", "budget_s", type=float, help="seconds for all trials together; default 120")
-@click.option("--full", is_flag=True, help="train to the end with and without each, and compare accuracy too")
 @click.option("--epochs", type=int, help="epochs of the whole training; default: what the task says")
 @base.country_option
 @base.page_option
 @base.json_option
 @base.verbose_option
 @click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
-@click.option("--repeats", type=int, help="with --full: repeat all with the following seeds; default 1")
 @click.option("--seed", type=int, help="seed of all random states; default 0")
 @base.group_option
 @base.log_dir_option
@@ -60,12 +58,11 @@ def compare(
     \b
     greenlove compare train.py:task --techniques amp-bf16,grad-accumulation=4
     greenlove compare train.py:task --techniques amp-bf16,compile,amp-bf16+compile --budget 300 -o saves.pdf
-    greenlove compare train.py:task --techniques amp-bf16 --full --epochs 10
     greenlove compare greenlove_logs/before greenlove_logs/after        logged runs; the first is the baseline
 
     The function is that of greenlove explore. Each technique runs in short trials by turns with the training as it is,
-    and nothing is left changed. With --full each trains to its end instead, a run each. What stands after -- are the
-    file's own arguments.
+    and nothing is left changed. greenlove experiment trains to the end instead. What stands after -- are the file's own
+    arguments.
     """  # noqa: D301  # click wants the backspace itself
     if lists:
         click.echo(techniques_text())
@@ -75,7 +72,7 @@ def compare(
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
         with _training(keeps_stdout=as_json):
-            found = _compare_techniques(targets[0], arguments or (), has_file=page is not None, **options)
+            found = _compare_techniques(targets[0], arguments or (), **options)
         _show(*found)
         return
     for target in targets:
@@ -100,7 +97,7 @@ def _training(*, keeps_stdout: bool) -> Iterator[None]:
         raise SystemExit(base.BY_CTRL_C) from None
 
 
-def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None, is_stopped: bool = False) -> None:
+def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None) -> None:
     """Write the pages, and show the result; a page that cannot be written is no reason to lose it."""
     from greenlove_tracker.report.build import write_document
     from greenlove_tracker.report.comparison import comparison_document
@@ -112,19 +109,14 @@ def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None,
         except UsageError as error:
             console.say(f"greenlove  {error}")
     base.answer(content, comparison)
-    if is_stopped:
-        raise SystemExit(base.BY_CTRL_C)
 
 
 def _compare_techniques(
     target: str,
     script_arguments: Sequence[str],
     *,
-    has_file: bool,
     techniques: str | None,
     budget_s: float | None,
-    full: bool,
-    repeats: int | None,
     epochs: int | None,
     batch_size: int | None,
     seed: int | None,
@@ -138,10 +130,6 @@ def _compare_techniques(
             f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
             "(greenlove compare --list says what each does)"
         )
-    if full and budget_s is not None:
-        raise UsageError("--full trains to the end: leave --budget out")
-    if repeats is not None and not full:
-        raise UsageError("--repeats is of whole trainings: give --full too")
     base.needs_torch("comparing")
     from greenlove_tracker.exploration.task import load_task_function
 
@@ -149,8 +137,6 @@ def _compare_techniques(
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     given["log_dir"] = load_settings().log_dir if log_dir is None else log_dir
     given["seed"] = seed or 0
-    if full:
-        return _train_fully(task, names, has_file, given if repeats is None else given | {"repeats": repeats})
     from greenlove_tracker.techniques.compare import compare as compare_in_trials
 
     if budget_s is not None:
@@ -158,34 +144,6 @@ def _compare_techniques(
     comparison = compare_in_trials(task, names, **given)
     run_dir = comparison.run_dir
     return comparison, (), None if run_dir is None else run_dir / _PAGE
-
-
-def _train_fully(
-    task: Callable[[], Any], names: Sequence[str], has_file: bool, given: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """Train to the end without and with each technique, and compare the runs."""
-    from greenlove_tracker.extrapolation.run_comparison import compare_runs
-    from greenlove_tracker.report.comparison import learnt_differences
-    from greenlove_tracker.techniques.full_training import InterruptedReason, train_fully
-
-    reasons: dict[str, str] = {}
-
-    def on_failure(name: str, reason: str) -> None:
-        reasons[name] = reason
-        console.say(f"greenlove  {name} did not finish: {reason}")  # at once, as others may take hours
-
-    groups = train_fully(task, names, on_failure=on_failure, **given)
-    done = [(name, runs) for name, runs in groups if runs]
-    failed = [(name, reasons.get(name, "not begun")) for name, runs in groups if not runs]
-    if len(done) < 2 or done[0][0] != groups[0][0]:
-        raise UsageError("nothing to compare: " + "; ".join(f"{name}: {reason}" for name, reason in failed))
-    comparison = with_learning(compare_runs(done, of_whole=True), learnt_differences(done))
-    not_run = tuple(ComparisonRow(name, Verdict.NOT_RUN, reason=reason) for name, reason in failed)
-    comparison = replace(comparison, rows=(*comparison.rows, *not_run))
-    page = None if has_file else Path(str(done[-1][1][-1].path)) / _PAGE
-    begun = [(name, runs) for name, runs in groups if runs or name in reasons]
-    is_stopped = any(isinstance(reason, InterruptedReason) for reason in reasons.values())
-    return comparison, begun, page, is_stopped
 
 
 def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:

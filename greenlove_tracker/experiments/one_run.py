@@ -151,8 +151,6 @@ def _explored(
     if parts.get("eval_fn") is not None and parts.get("total_steps") and not parts.get("eval_every"):
         parts["eval_every"] = parts["total_steps"]  # as it is trained: evaluated at its end alone
     arm = arm_of(parts, technique_of(planned.techniques))
-    if (curriculum := arm.parts.get("curriculum")) is not None:
-        curriculum.set_epoch(curriculum.epochs)  # behind the last one all samples are there; its phases say the rest
     takes = {*signature(Estimator).parameters, *setting_names()}
     options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
     startup_s = max(0.0, time.time() - spawned_s)

@@ -12,14 +12,11 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import exploration_of, explored_plan, has_trials
-from greenlove_tracker.projection.catalogue import counted, recognise
+from greenlove_tracker.logs.trials import exploration_of, has_trials
+from greenlove_tracker.projection.catalogue import counted
 from greenlove_tracker.projection.options import ProjectionOptions
-from greenlove_tracker.projection.project import local_gpu, project_forecast
-from greenlove_tracker.projection.rows import gain_of_number
-from greenlove_tracker.projection.speedup import Speedup, measured_speedup
+from greenlove_tracker.projection.project import project_forecast
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.projection.uncertain import at_level
 from greenlove_tracker.records import MEASURED_METHODS
 from greenlove_tracker.units import BYTES_PER_GB, SECONDS_PER_HOUR
 from greenlove_tracker.workloads import GIVEN, PRECISIONS, WORKLOADS
@@ -28,27 +25,27 @@ _LEVEL = 0.95  # of a time that is known: its interval has no width
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """A training, and the machine that it was forecast on.
+class MachineComparison:
+    """The machines side by side, and the training in words.
 
     Attributes:
-        forecast: of the whole training.
         about: its name or empty, then how its time is known.
-        options: of a projection, with what the log tells where the user gave nothing.
-        exploration: the run of it, where it was one.
+        projections: this machine first.
+        options: that they were made with: the user's, and what the log tells.
+        forecast: of the whole training, here.
     """
 
-    forecast: Forecast
     about: tuple[str, ...]
+    projections: tuple[Projection, ...]
     options: ProjectionOptions
-    exploration: Run | None = None
+    forecast: Forecast
 
 
-def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
-    """Return a training of so many hours, without a log; the settings tell of its place.
+def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison:
+    """Return a training of so many hours here, without a log, on this machine and on others.
 
     Raises:
-        UsageError: where the hours or a setting cannot be.
+        UsageError: where the hours or a setting cannot be, or the options do not go together.
     """
     if not (math.isfinite(hours) and hours > 0):
         raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
@@ -70,24 +67,27 @@ def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
         precision=options.precision or settings.precision or None,
     )
     duration_s = replace(_exact(hours * SECONDS_PER_HOUR, "s"), kind=Kind.ASSUMPTION)
-    return Training(_forecast(duration_s, None), ("", "time as given"), options)
+    return _compared(("", "time as given"), _forecast(duration_s, None), options)
 
 
-def training_in(log_dir: str, options: ProjectionOptions, forecast: Forecast | None = None) -> Training:
-    """Return the latest exploration of a log directory, else its latest run.
+def compare_log(
+    log_dir: str | None, options: ProjectionOptions, *, forecast: Forecast | None = None
+) -> MachineComparison:
+    """Return the latest exploration of a log directory, else its latest run, on this machine and on others.
 
     Args:
-        log_dir: the directory.
-        options: that the user gives.
-        forecast: of the exploration, where it is at hand.
+        log_dir: the directory; None for that of the settings.
+        options: of the projection; the log tells what they leave open.
+        forecast: of the log's exploration, where it is at hand; by default it is made again from the log.
 
     Raises:
-        UsageError: where there is none, or it tells too little.
+        UsageError: where nothing is known to project from, or the options do not go together.
     """
+    log_dir = log_dir or load_settings().log_dir
     run = latest_run(log_dir)
     if run is None:
         raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
-    return training_of(run, options, forecast)
+    return compare_run(run, options, forecast=forecast)
 
 
 def latest_run(log_dir: str) -> Run | None:
@@ -113,21 +113,20 @@ def forecast_of(run: Run, forecast: Forecast | None = None) -> tuple[Forecast, s
     return _forecast_of_tracked(run)
 
 
-def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None = None) -> Training:
-    """Return the training of one run: as an exploration forecast it, or as a tracked one took.
+def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | None = None) -> MachineComparison:
+    """Return the training of a run on this machine and on others: as an exploration forecast it, or as it took.
 
     Args:
         run: that can be read.
-        options: that the user gives.
-        forecast: of the exploration, where it is at hand.
+        options: of the projection; the run tells what they leave open.
+        forecast: of the run's exploration, where it is at hand; by default it is made again from the log.
 
     Raises:
-        UsageError: where it tells too little.
+        UsageError: where nothing is known to project from, or the options do not go together.
     """
-    exploration = run if has_trials(run) else None
     options, problem = logged_gpus(run, options)
     forecast, basis = forecast_of(run, forecast)
-    knows_work = exploration is not None or forecast.plan is not None
+    knows_work = has_trials(run) or forecast.plan is not None
     if options.local_gpu is None and not knows_work and options.custom_speedup is None:
         # From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for work.
         raise UsageError(
@@ -139,9 +138,22 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
         forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
     if problem:  # nor is what was made of it
         forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
-    name = run.title() if exploration is None else f"{run.run_id}: {fmt.plan(forecast.plan)}"
+    name = f"{run.run_id}: {fmt.plan(forecast.plan)}" if has_trials(run) else run.title()
     options, kind = _with_kind_of(run, _with_place_of(run, options))
-    return Training(forecast, (name, *filter(None, (basis, problem, kind))), options, exploration)
+    return _compared((name, *filter(None, (basis, problem, kind))), forecast, options)
+
+
+def _compared(about: tuple[str, ...], forecast: Forecast, options: ProjectionOptions) -> MachineComparison:
+    rows = project_forecast(forecast, options)
+    return MachineComparison((*about, *_memory_text(options)), tuple(rows), options, forecast)
+
+
+def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
+    """Return the peak memory in words; nothing where none is known."""
+    if options.peak_memory_gb is not None:
+        return (f"peak {options.peak_memory_gb:.3g} GiB",)
+    estimate_gb = options.memory_estimate_gb
+    return () if estimate_gb is None else (f"estimated peak {fmt.memory(estimate_gb * BYTES_PER_GB)}",)
 
 
 def _with_place_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
@@ -217,9 +229,6 @@ def _exact(value: float, unit: str) -> Estimate:
     return Estimate(value, value, value, _LEVEL, unit, Kind.CONFIDENCE)
 
 
-_SIMULATED = "simulated"  # the meter whose GPUs are the user's word for those of the training
-
-
 def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions, str]:
     """Return the options with the GPUs that a run's model was on, of all that were metered beside it.
 
@@ -235,31 +244,27 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
     Raises:
         UsageError: where its log names no GPU, or several, or where one is given for a run that used none.
     """
-    given = options.local_gpu
-    n_metered, n_logged = run.summary.gpu_count, _used_gpus(run)
-    is_simulated = run.text("meter") == _SIMULATED
-    is_on_cpu = run.text("gpu_count") == "0" if n_logged is None else n_logged == 0 and not is_simulated
-    if given and is_on_cpu:
+    given, n_metered = options.local_gpu, run.summary.gpu_count
+    text = run.text("used_gpus")
+    n_logged = int(text) if text.isdecimal() else n_metered
+    # The GPUs of a simulated meter are the user's word for those of the training.
+    n_used = n_metered if n_logged == 0 and run.text("meter") == "simulated" else n_logged
+    if given and not n_used and (text or run.text("gpu_count")):
         raise UsageError(
             f"{run.path} was made on a CPU, and its time is not that of {given}: give --hours without a log, or leave "
             "--gpu out"
         )
-    n_used = n_metered if n_logged is None or (n_logged == 0 and is_simulated) else n_logged
-    logged_name = None if n_logged == 0 or given else _logged_name(run, n_used)
-    typed, name = counted(given) if given else (None, logged_name)
+    typed, name = counted(given) if given else (None, _logged_name(run, n_logged))
     n_gpus = typed or options.n_gpus or n_used or (n_metered if given else 0) or 1
-    limit_w = _number(run, "gpu_power_limit_w") if n_gpus == n_used and run.summary.n_nodes == 1 else None
-    is_as_logged = n_gpus == n_used == n_metered
     problem = ""
     if run.lacks_gpus:
         problem = "its GPUs could not be metered, so the energy is not compared"
-    elif n_metered > n_used:
-        problem = f"{fmt.plural(n_metered - n_used, 'metered GPU')} idle, so the energy is not compared"
-    elif n_metered < n_used or (name is not None and n_logged is not None and not n_metered):
-        problem = "not all its GPUs were metered, so the energy is not compared"
-    draw = _draw(run, limit_w) if is_as_logged and limit_w else None
+    elif n_metered != n_used:
+        problem = f"{fmt.plural(n_metered, 'GPU')} metered, {n_used} used, so the energy is not compared"
+    limit_w = _number(run, "gpu_power_limit_w") if n_gpus == n_used and run.summary.n_nodes == 1 else None
+    draw = _draw(run, limit_w) if limit_w and n_used == n_metered else None
     limit_of_one_w = limit_w / n_metered if limit_w and n_metered else None
-    peak_gb = None if n_logged == 0 else _peak_memory_gb(run, is_on_gpu=name is not None)
+    peak_gb = None if n_logged == 0 and text else _peak_memory_gb(run, is_on_gpu=name is not None)
     found = replace(
         options,
         local_gpu=name,
@@ -271,12 +276,6 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
         memory_estimate_gb=_first(options.memory_estimate_gb, _number(run, "gpu_memory_estimate_gb")),
     )
     return found, problem
-
-
-def _used_gpus(run: Run) -> int | None:
-    """Return the number of GPUs that the model was on; None where the log does not say."""
-    text = run.text("used_gpus")
-    return int(text) if text.isdecimal() else None
 
 
 def _logged_name(run: Run, n_used: int) -> str | None:
@@ -316,110 +315,3 @@ def _draw(run: Run, limit_w: float) -> float | None:
 def _peak_memory_gb(run: Run, *, is_on_gpu: bool) -> float | None:
     """Return the peak of one GPU; the peak of an exploration without one is that of the process."""
     return _number(run, "peak_gpu_memory_gb") or (_number(run, "peak_memory_gb") if is_on_gpu else None)
-
-
-# -- Side by side --
-
-
-@dataclass(frozen=True, slots=True)
-class MachineComparison:
-    """The machines side by side, and the training in words.
-
-    Attributes:
-        about: its name or empty, then how its time is known.
-        projections: this machine first.
-        options: that they were made with: the user's, and what the log tells.
-    """
-
-    about: tuple[str, ...]
-    projections: tuple[Projection, ...]
-    options: ProjectionOptions
-
-
-def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison:
-    """Return a training of so many hours here, without a log, on this machine and on others.
-
-    Raises:
-        UsageError: where the hours or a setting cannot be, or the options do not go together.
-    """
-    return _compare(training_of_hours(hours, options))
-
-
-def compare_log(
-    log_dir: str | None, options: ProjectionOptions, *, forecast: Forecast | None = None
-) -> MachineComparison:
-    """Return the training of a log directory on this machine and on others.
-
-    Args:
-        log_dir: the directory; None for that of the settings.
-        options: of the projection; the log tells what they leave open.
-        forecast: of the log's exploration, where it is at hand; by default it is made again from the log.
-
-    Raises:
-        UsageError: where nothing is known to project from, or the options do not go together.
-    """
-    return _compare(training_in(log_dir or load_settings().log_dir, options, forecast))
-
-
-def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | None = None) -> MachineComparison:
-    """Return the training of a run on this machine and on others.
-
-    Args:
-        run: that can be read.
-        options: of the projection; the run tells what they leave open.
-        forecast: of the run's exploration, where it is at hand; by default it is made again from the log.
-
-    Raises:
-        UsageError: where nothing is known to project from, or the options do not go together.
-    """
-    return _compare(training_of(run, options, forecast))
-
-
-def _compare(training: Training) -> MachineComparison:
-    options, measured = training.options, None
-    if options.measured_log_dir is not None:
-        name, speedup = _measured(training, options.measured_log_dir)
-        options, measured = replace(options, gpus=(*options.gpus, name)), {name: speedup}
-    rows = project_forecast(training.forecast, options, measured)
-    return MachineComparison((*training.about, *_memory_text(options)), tuple(rows), options)
-
-
-def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
-    """Return the peak memory in words; nothing where none is known."""
-    if options.peak_memory_gb is not None:
-        return (f"peak {options.peak_memory_gb:.3g} GiB",)
-    estimate_gb = options.memory_estimate_gb
-    return () if estimate_gb is None else (f"estimated peak {fmt.memory(estimate_gb * BYTES_PER_GB)}",)
-
-
-def _measured(training: Training, path: str) -> tuple[str, Speedup]:
-    """Return a GPU and the ratio of the forecasts of one training from explorations here and there.
-
-    The error of the time here is in both, so none of it is in the time there.
-
-    Raises:
-        UsageError: where either is no exploration, or they are of different trainings.
-    """
-    from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
-
-    other = read_logs(path).latest_exploration()
-    if other is None or training.exploration is None:
-        which = path if other is None else "the log here"
-        raise UsageError(f"--measured compares two explorations of one training, and {which} holds none")
-    there, _ = logged_gpus(other, ProjectionOptions())
-    if there.local_gpu is None:
-        raise UsageError(f"--measured {path}: no GPU is named in its log")
-    plan = explored_plan(training.exploration)
-    if not _is_same_training(plan, explored_plan(other)):
-        raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
-    gpu = recognise(there.local_gpu, there.local_memory_gb)
-    gain = gain_of_number(training.options, local_gpu(training.options), gpu, there.n_gpus or 1).point
-    here_s, there_s = training.forecast.duration_s, forecast_from_log(other, plan).duration_s
-    found = measured_speedup(at_level(here_s), at_level(there_s))
-    of_one = found.ratio.times(1 / gain)
-    return gpu.name, replace(found, ratio=of_one, sources=(f"the same exploration on it, run {other.run_id}",))
-
-
-def _is_same_training(a: TrainingPlan, b: TrainingPlan) -> bool:
-    """Return True where both are of one data set in one batch size; the number of epochs or steps may differ."""
-    return (a.samples, a.batch_size, a.steps is None) == (b.samples, b.batch_size, b.steps is None)

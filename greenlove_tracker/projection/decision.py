@@ -1,4 +1,4 @@
-"""Where to train, and the probability of each machine to be the cheapest, the fastest or the greenest.
+"""Where to train, and the probability of each machine to be the cheapest.
 
 The rule: train on the cheapest machine that keeps the limits with 90%, of those here or rented by the hour with as many
 GPUs as are wanted; of larger ones where none of these does; of reservations where no other has an even chance.
@@ -12,7 +12,6 @@ probabilities are counted in draws of their joint distribution, and not read off
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -34,8 +33,8 @@ _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine i
 LEAST_GAIN_S = 600.0
 _DEAREST_USD_PER_KWH = 1.0  # nobody pays as much: the dearest price in electricity_prices.csv is under half of it
 
-Criterion = Literal["cost", "time", "co2e"]
-QUANTITIES: dict[Criterion, str] = {"cost": "cost_usd", "time": "duration_s", "co2e": "emissions_kgco2e"}
+Criterion = Literal["cost", "time"]
+QUANTITIES: dict[Criterion, str] = {"cost": "cost_usd", "time": "duration_s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +43,6 @@ class Chance:
 
     machine: Projection
     probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The chances of each machine to be the best, the most probable first; empty where fewer than two are known.
-
-    Attributes:
-        cheapest_rented: of what keeps the limits and can be rented at once, as many GPUs as are wanted; without any, of
-            whole machines.
-        fastest: of all that is compared.
-        greenest: likewise, by location-based CO2e.
-    """
-
-    cheapest_rented: tuple[Chance, ...]
-    fastest: tuple[Chance, ...]
-    greenest: tuple[Chance, ...]
 
 
 class JointDraws:
@@ -143,31 +126,6 @@ class Limits:
         return float(kept.mean())
 
 
-def rank(projections: Sequence[Projection], limits: Limits = Limits(), drawn: JointDraws | None = None) -> Ranking:
-    """Return the verdicts on the rows of a projection, spot offers left out where there are others.
-
-    Args:
-        projections: the local one first.
-        limits: that the cheapest are to keep, with 90%.
-        drawn: their draws, where they are at hand.
-    """
-    compared = without_spot([row for row in projections if row.is_compared])
-    drawn = drawn or JointDraws(compared)
-    keeping = [row for row in compared if (limits.kept(row, drawn) or 0.0) >= WINNER]
-    whole = [row for row in keeping if row.is_without_term]
-    now = [row for row in whole if row.is_for_rent_now]
-
-    def chances(criterion: Criterion, rows: Sequence[Projection]) -> tuple[Chance, ...]:
-        found = drawn.best(rows, criterion)
-        return found if len(found) > 1 else ()
-
-    return Ranking(
-        chances("cost", now or whole),
-        chances("time", _one_offer_of_each(compared, drawn)),
-        chances("co2e", compared),
-    )
-
-
 def without_spot(rows: Sequence[Projection]) -> list[Projection]:
     """Return machines without the spot offers, which are no choice beside others: what their loss costs is not in.
 
@@ -180,18 +138,6 @@ def without_spot(rows: Sequence[Projection]) -> list[Projection]:
 def machine_here(rows: Sequence[Projection]) -> Projection | None:
     """Return the local machine of some; None where it is not among them."""
     return next((row for row in rows if row.is_local), None)
-
-
-def _one_offer_of_each(rows: Sequence[Projection], drawn: JointDraws) -> list[Projection]:
-    """Return the rows without those that are as fast as another in every draw: one GPU at several providers.
-
-    They would share its probability to be the fastest. The cheapest stays.
-    """
-    found: dict[object, Projection] = {}
-    for row in sorted(rows, key=lambda row: row.cost_usd.point if row.cost_usd else math.inf):
-        times = drawn.of(row, "time")
-        found.setdefault(id(row) if times is None or row.is_local else (row.name, times.tobytes()), row)
-    return [row for row in rows if any(row is kept for kept in found.values())]
 
 
 def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
@@ -255,7 +201,6 @@ class Decision:
         faster: the one that saves time; None where none is likely to save ten minutes within the limits.
         spot: a spot offer that is likely to cost less, or that alone may keep the limits.
         left_out: with limits, the machines that are not chosen.
-        ranking: the chances of all machines.
     """
 
     verdict: Literal["cheapest", "too short", "best chance", "nothing"]
@@ -267,7 +212,6 @@ class Decision:
     faster: Faster | None
     spot: Projection | None
     left_out: tuple[LeftOut, ...]
-    ranking: Ranking
 
 
 def decide(projections: Sequence[Projection], options: ProjectionOptions | None = None) -> Decision:
@@ -306,7 +250,6 @@ def decide(projections: Sequence[Projection], options: ProjectionOptions | None 
         _faster(chosen, sure, drawn) if chosen is not None and verdict == "cheapest" else None,
         _spot(known, compared, chosen, meets, drawn) if verdict != "too short" else None,
         tuple(row for row in left_out if row is not None),
-        rank(projections, limits, drawn),
     )
 
 

@@ -14,9 +14,6 @@ from greenlove_tracker.tables.offers import Offer, bundled_offers, read_offers
 
 DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME = "crusoe", "Crusoe Cloud"
 ALL_PROVIDERS = "all"
-# USD an hour for each GB of a GPU's memory, an assumption: the table's are 0.018 (MI300X) to 0.049 (H100), an old card
-# for spot is some ten times cheaper, one in a large machine ten times dearer. In cents, or by the minute, most are out.
-_PLAUSIBLE_USD_PER_GB_HOUR = (0.001, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,32 +117,16 @@ def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Listing]:
     Several instances come after one of as many GPUs, whatever they cost: they are machines on a network.
 
     Raises:
-        UsageError: for a name that is no GPU's, or for an implausible price.
+        UsageError: for a name that is no GPU's.
     """
     best: dict[tuple[str, str, str], Listing] = {}
     for offer in offers:
         gpu = recognise(offer.gpu, offer.memory_gb)
-        _check_plausible(gpu, offer)
         listing = Listing(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus))
         key = (offer.provider, gpu.name, offer.access)
         if key not in best or _price_order(listing) < _price_order(best[key]):
             best[key] = listing
     return list(best.values())
-
-
-def _check_plausible(gpu: GpuSpec, offer: Offer) -> None:
-    """Refuse a price that cannot be meant of such a GPU: probably it is in another unit.
-
-    Raises:
-        UsageError: for one.
-    """
-    memory_gb, price = gpu.memory_gb or offer.memory_gb, offer.usd_per_gpu_hour
-    least, most = _PLAUSIBLE_USD_PER_GB_HOUR
-    if memory_gb is not None and price is not None and not least <= price / memory_gb <= most:
-        instead = (
-            "in cents, or of a whole instance" if price > most * memory_gb else "by the minute, or of a part of one"
-        )
-        raise UsageError(f"{offer.row}: {price:.3g} USD an hour is implausible for one {gpu.name}: is it {instead}?")
 
 
 def _price_order(listing: Listing) -> tuple[int, int, float]:

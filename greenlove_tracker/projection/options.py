@@ -64,7 +64,6 @@ class ProjectionOptions:
         workload: language, vision, speech, recommendation, graph or other; None for that of the log, or any.
         precision: fp32 (strict), tf32, bf16 (fp16 and AMP too) or fp8; None for that of the log, or bf16.
         custom_speedup: what was measured elsewhere, or (figure, lower, upper): for all GPUs or by the name of each.
-        measured_log_dir: log directory of the same exploration, made on another GPU; only beside a log.
         country: of this machine: ISO 3166 code, English name, or US-CA.
         carbon_intensity: of the local grid in gCO2e/kWh; overrides the country's.
         pue: of the local site; a forecast's energy includes it, a modelled one is multiplied. None for that of the
@@ -89,7 +88,11 @@ class ProjectionOptions:
     )
     n_gpus: int | None = option(None, must_be="number")
     local_memory_gb: float | None = option(
-        None, flag="--gpu-memory", type=float, help="memory of one GPU here, GiB, if several cards share its name"
+        None,
+        flag="--gpu-memory",
+        must_be="positive",
+        type=float,
+        help="memory of one GPU here, GiB, if several cards share its name",
     )
     country: str | None = option(
         None, flag="--country", help="where this machine is: DE, Germany, US-CA, us-east-1; auto asks the network"
@@ -133,9 +136,6 @@ class ProjectionOptions:
         flag="--speedup",
         multiple=True,
         help="your own speedup: 1.8; 1.8,1.5,2.1 with its range; or GPU=1.8",
-    )
-    measured_log_dir: str | None = option(
-        None, flag="--measured", metavar="DIR", help="log directory of the same exploration on another GPU"
     )
     prices: Path | str | None = option(
         None, flag="--prices", metavar="FILE", help="CSV file of offers; columns in docs/guides/where-to-train.md"

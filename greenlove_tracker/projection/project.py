@@ -15,7 +15,7 @@ from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
 from greenlove_tracker.projection.options import ORDINARY_PRECISION, ProjectionOptions
 from greenlove_tracker.projection.rows import Target, local_row, target_row
-from greenlove_tracker.projection.speedup import Speedup, given_speedup, speedups
+from greenlove_tracker.projection.speedup import given_speedup, speedups
 from greenlove_tracker.projection.types import Caveat, Projection, Projections
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 
@@ -33,7 +33,7 @@ def project(forecast: Forecast, **options: Any) -> Projections:
     without one it is assumed. Cost: time × price × GPUs billed, which all take part; of the local machine, its
     electricity unless it has a price. CO2e: energy × carbon intensity of the site's grid; a provider's claim stands
     beside it. An interval holds the errors of all factors, in quadrature on the log scale; those that two rows share
-    move both alike (``uncertain.py``), so rows are compared by ``decision.rank`` and not by whether ranges overlap.
+    move both alike (``uncertain.py``), so rows are compared by ``decision.decide`` and not by whether ranges overlap.
 
     Args:
         forecast: of the training on this machine.
@@ -49,15 +49,12 @@ def project(forecast: Forecast, **options: Any) -> Projections:
     return project_forecast(forecast, ProjectionOptions(**options))
 
 
-def project_forecast(
-    forecast: Forecast, options: ProjectionOptions, measured: Mapping[str, Speedup] | None = None
-) -> Projections:
+def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projections:
     """Return the training on this machine and on others, as ``project`` does, which says how.
 
     Args:
         forecast: of the training on this machine.
-        options: all of them but ``measured_log_dir``, which a training's log goes with.
-        measured: speedups that were measured, by the name of the GPU.
+        options: of the projection.
 
     Raises:
         UsageError: for an unknown GPU, country, provider or region, or a fit without a GPU (``explore_callable``) and
@@ -78,7 +75,7 @@ def project_forecast(
         options = replace(options, country=found_country(options.country, console.say) or None)
     local = local_machine(forecast, local_gpu(options), options)
     targets = _targets(local, options)
-    rows, left_out = _target_rows(forecast, local, targets, options, measured or {})
+    rows, left_out = _target_rows(forecast, local, targets, options)
     price = price_caveat(local.electricity_price, options.country) if options.price_usd_per_gpu_hour is None else None
     caveats = (
         price,
@@ -150,7 +147,6 @@ def _target_rows(
     local: Machine,
     targets: Sequence[Target],
     options: ProjectionOptions,
-    measured: Mapping[str, Speedup],
 ) -> tuple[list[Projection], Caveat | None]:
     """Return the rows, and which are left out: those without a figure of the user's where nothing else leads to them.
 
@@ -159,7 +155,6 @@ def _target_rows(
     """
     names = dict.fromkeys(target.gpu.name for target in targets)
     known = {n: given_speedup(figure, n) for n in names if (figure := options.custom_speedup_of(n)) is not None}
-    known |= measured
     reason, unknown, caveat = _only_custom(forecast, local), [name for name in names if name not in known], None
     if reason and unknown:
         if not known:

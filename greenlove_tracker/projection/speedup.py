@@ -1,6 +1,6 @@
 """Speedups of a training on another GPU, each with its interval.
 
-In this order: what the user says or has measured; the model of measured speeds (``speedup_model``), in which a GPU that
+In this order: what the user says; the model of measured speeds (``speedup_model``), in which a GPU that
 nobody measured stands with its data sheet.
 """
 
@@ -40,10 +40,10 @@ class Speedup:
     Attributes:
         ratio: how many times faster, and its errors. Those of one call of ``speedups`` are shared by name; "speed 0"
             of another call is another error.
-        method: same, measured, custom, benchmarks (both GPUs were measured) or specifications (one or both are known
+        method: same, custom, benchmarks (both GPUs were measured) or specifications (one or both are known
             from their data sheets).
         known_from: the same for the cell of a table: "benchmarks", "half specs" (one of the two from its data sheet),
-            "specs only", "measured" and "given" (by the user), "rough: no GPU here", "same GPU".
+            "specs only", "given" (by the user), "rough: no GPU here", "same GPU".
         sources: tables and pages that it was read from.
         kind: an assumption, unless it was measured.
         notes: sentences on what was counted otherwise than asked for.
@@ -107,18 +107,6 @@ def speedups(
     by_name = {gpu.name: speedup for gpu, speedup in zip(others, found, strict=True)}
     by_name[here.name] = Speedup(Uncertain(1.0), "same", "same GPU", ())
     return tuple(by_name[gpu.name] for gpu in targets)
-
-
-def measured_speedup(local_s: Estimate, target_s: Estimate) -> Speedup:
-    """Return the ratio of the times of the same work on either GPU, whose errors are taken to be independent.
-
-    Raises:
-        UsageError: where a time is not positive.
-    """
-    if not (local_s.lower > 0 and target_s.lower > 0):
-        raise UsageError("a measured time must be positive, its interval's lower end too")
-    ratio = uncertain(local_s, "time here").over(uncertain(target_s, "time measured there"))
-    return Speedup(ratio, "measured", "measured", (), Kind.PREDICTION)
 
 
 def given_speedup(custom: object, gpu: str = "") -> Speedup:

@@ -29,7 +29,6 @@ from greenlove_tracker.projection.preemptions import (
     expected_running_s,
     least_interval_s,
     stretches,
-    time_per_work,
     young_interval_s,
 )
 from greenlove_tracker.projection.uncertain import at_level
@@ -183,7 +182,8 @@ def spot_advice(
         SpotVerdict.NOT_WORTH_IT, of, interval_s, young_interval_s(of), daly_interval_s(of), n_gpus, on_demand
     )
     rate = of.rate_per_hour
-    if not _gets_on(of.at_rate(rate.upper), duration.point, interval_s):
+    at_worst_s = expected_running_s(of.at_rate(rate.upper), duration.point, interval_s)
+    if at_worst_s > _MOST_TIMES * duration.point:
         return advice
     rng = np.random.default_rng(seed)
     expected = max(1.0, duration.point * rate.upper / SECONDS_PER_HOUR)
@@ -267,12 +267,7 @@ def simulate(
         The time that a machine ran, for ever where a training does not get on; and how often it was taken away.
     """
     left_s, running_s, preemptions = work_s.copy(), np.zeros(len(work_s)), np.zeros(len(work_s))
-    gets_on = [
-        _gets_on(terms.at_rate(rate * SECONDS_PER_HOUR), work, tau)
-        for rate, work, tau in zip(per_s.tolist(), work_s.tolist(), interval_s.tolist(), strict=True)
-    ]
-    running_s[~np.array(gets_on)] = math.inf
-    active = np.flatnonzero(gets_on)
+    active = np.arange(len(work_s))
     restart_s = 0.0  # the first start is the same on demand
     while len(active):
         gap_s = rng.exponential(1 / per_s[active])
@@ -293,14 +288,6 @@ def simulate(
         active = active[~is_done & ~is_lost]
         restart_s = terms.restart_s
     return running_s, preemptions
-
-
-def _gets_on(terms: SpotTerms, training_s: float, interval_s: float) -> bool:
-    """Return False where a training takes so many times as long that it hardly gets on."""
-    if time_per_work(terms, interval_s) < _MOST_TIMES:
-        return True
-    is_short = terms.per_s * training_s < 1  # most of those end in one piece, whatever the interval
-    return is_short and expected_running_s(terms, training_s, interval_s) < _MOST_TIMES * training_s
 
 
 def _interval(values: Draws, point: float, unit: str) -> Estimate:

@@ -278,9 +278,6 @@ def projection_record(
             "reasons": list(words.advice_reasons(made, projections)),
         },
         "projections": [{**projection_values(row), **more} for row, more in zip(projections, lists, strict=True)],
-        "chances": {
-            name: _chance_values(getattr(made.ranking, name)) for name in ("cheapest_rented", "fastest", "greenest")
-        },
     }
 
 

@@ -24,7 +24,7 @@ _KNOWN_FROM = {
     "same GPU": "it is the same GPU",
 }
 _OF_PRICES = "Prices as of the dates shown, from transcriptions of the providers' pages or from --prices: check them."
-_NOT_IN = "Not counted: data loading, larger batches, several GPUs. greenlove project --measured DIR takes yours."
+_NOT_IN = "Not counted: data loading, larger batches, several GPUs. --speedup takes what you measured."
 Compared = Sequence[tuple[GpuSpec, Speedup]]
 
 

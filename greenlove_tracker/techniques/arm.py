@@ -25,7 +25,7 @@ from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 
 Task = Callable[[], Any]  # returns (model, optimizer, criterion, train_dataset), or a mapping of them and of more
-FOR_TECHNIQUES = ("difficulty", "max_grad_norm")  # names that a task may give for them alone
+FOR_TECHNIQUES = ("max_grad_norm",)  # names that a task may give for them alone
 
 
 @dataclass(frozen=True, slots=True)

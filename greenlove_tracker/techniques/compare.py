@@ -49,7 +49,7 @@ _COOL_DOWN_S = 0.5  # between arms on a GPU: its clocks and its power answer wit
 _JITTER_S = 0.1  # NVML's power is sampled each 20 to 100 ms (Yang et al., "Part-time Power Measurements", SC24)
 _MOST_REASON = 300  # characters
 _NOT_FINITE = "its loss was not a finite number: look at the learning rate, or at a wider range of numbers"
-_OF_WHOLE = "it changes how long a training is, which only whole trainings show: --full"
+_OF_WHOLE = "it changes how long a training is, which only whole trainings show: greenlove experiment"
 
 
 def compare(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -27,8 +26,6 @@ from greenlove_tracker.techniques.technique import NotApplicableError, Parts, St
 _BF16_BITS = "most of the model computes in bf16, with 8 bits of precision; weights and optimizer keep 24"
 _FP16_BITS = "most of the model computes in fp16, with 11 bits of precision and a scaled loss; weights keep 24"
 _TF32_BITS = "products of matrices take 11 bits of precision of each number, and add up in 24"
-_FP8_BITS = "products of linear layers take 3 to 4 bits of precision of each number, scaled by the tensor"
-_MULTIPLE = 16  # of the features of a linear layer, which products in 8 bits need
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # of torch.compile
 _OF_BATCHES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _NEARLY_ALL = 0.9  # of the parameters that any kind of block holds: among such kinds the most blocks win
@@ -56,7 +53,6 @@ def technique(name: str, value: str | None) -> Technique:
         Technique("amp-bf16", lambda parts: _autocast(parts, torch.bfloat16), Stage.STEP, "precision", note=_BF16_BITS),
         Technique("amp-fp16", lambda parts: _autocast(parts, torch.float16), Stage.STEP, "precision", note=_FP16_BITS),
         Technique("channels-last", _with_channels_last, Stage.MODEL),
-        Technique("fp8", _with_fp8, Stage.MODEL, "precision", note=_FP8_BITS),
         Technique("tf32", _with_tf32, Stage.PROCESS, active=_tf32_switched_on, note=_TF32_BITS),
     )
     return next(technique for technique in made if technique.name == name)
@@ -95,26 +91,6 @@ def _compiled(parts: Parts, mode: str) -> Parts:
     if any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in parts["model"].modules()):
         raise NotApplicableError("the training compiles its model already")
     return with_step(parts, compile_mode=mode)
-
-
-def _with_fp8(parts: Parts) -> Parts:
-    """Let torchao compute the linear layers in 8 bits.
-
-    Raises:
-        NotApplicableError: where the step is the task's own, the model is on no GPU, or torchao is not there.
-    """
-    check_own_step(parts)
-    if device_of(parts["model"], parts.get("device")).type != "cuda":
-        raise NotApplicableError("only GPUs compute in 8 bits, and the model is on none")
-    if find_spec("torchao") is None:
-        raise NotApplicableError("torchao is not installed: pip install torchao")
-    from torchao.float8 import convert_to_float8_training
-
-    def is_wide(module: nn.Module, _: str) -> bool:
-        sizes = (module.in_features, module.out_features) if isinstance(module, nn.Linear) else (1,)
-        return all(size % _MULTIPLE == 0 for size in sizes)
-
-    return {**parts, "model": convert_to_float8_training(parts["model"], module_filter_fn=is_wide)}
 
 
 def _with_tf32(parts: Parts) -> Parts:

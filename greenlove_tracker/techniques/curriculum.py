@@ -1,23 +1,18 @@
-"""``curriculum=linear``: the first epochs have the easiest samples only, and the last ones have them all."""
+"""A curriculum: the first epochs have the easiest samples only, and the last ones have them all."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from itertools import groupby
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import Sampler
 
 from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.exploration.trials import copied_loader
-from greenlove_tracker.format import plural
 from greenlove_tracker.job import torch_group
 from greenlove_tracker.phases import Phase
-from greenlove_tracker.techniques.loading import loader_of
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _PACINGS = ("linear", "exponential", "step")
 _STAIRS = 10  # of the share: a forecast sees so many kinds of epochs at most
@@ -98,17 +93,6 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
         """Return the samples of an epoch, counted from 0."""
         return math.ceil(self.share(epoch) * len(self._order) - _ROUNDING)
 
-    def n_batches(self, epoch: int, batch_size: int, *, drop_last: bool = False) -> int:
-        """Return the batches of an epoch, which a schedule of the learning rate adds up.
-
-        Args:
-            epoch: counted from 0.
-            batch_size: of all ranks together.
-            drop_last: as of the ``DataLoader``.
-        """
-        whole, rest = divmod(self.n_samples(epoch), batch_size)
-        return whole if drop_last or not rest else whole + 1
-
     def phases(self) -> tuple[Phase, ...]:
         """Return the training as a forecast takes it: epochs of the same share, whose work is the share."""
         runs = groupby(self.share(epoch) for epoch in range(self.epochs))
@@ -145,96 +129,7 @@ def _numbers(difficulty: Any) -> torch.Tensor:
     Raises:
         UsageError: where it is no list of numbers, or holds NaN.
     """
-    try:
-        values = torch.as_tensor(difficulty if hasattr(difficulty, "dtype") else list(difficulty)).detach().cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{{argument}} must be numbers, one a sample: {error}", argument="difficulty") from error
-    if values.ndim != 1 or not len(values):
-        shape = tuple(values.shape)
-        raise UsageError(f"{{argument}} must be one number a sample, and its shape is {shape}", argument="difficulty")
-    if n_nan := int(values.isnan().sum()):
-        raise UsageError(f"{{argument}} is NaN for {plural(n_nan, 'sample')}", argument="difficulty")
+    values = torch.as_tensor(difficulty if hasattr(difficulty, "dtype") else list(difficulty)).detach().cpu()
+    if values.ndim != 1 or not len(values) or values.isnan().any():
+        raise UsageError("{argument} must be one number a sample, and none of them NaN", argument="difficulty")
     return values
-
-
-# ---- the technique
-
-
-def technique(
-    name: str,
-    value: str | None,
-    *,
-    pacing: str | None = None,
-    start: float = 0.25,
-    full_after: float = 0.8,
-    seed: int | None = None,
-) -> Technique:
-    """Return ``curriculum=PACING``.
-
-    The task gives ``difficulty``, a number a sample or a function of the data set that returns them.
-
-    Args:
-        name: of the technique.
-        value: the pacing; None: as ``pacing``, else ``linear``.
-        pacing: likewise, as an option.
-        start: as of ``Curriculum``.
-        full_after: as of ``Curriculum``.
-        seed: of the order; None: the training's own.
-
-    Raises:
-        UsageError: where a value cannot be.
-    """
-    if value is not None and pacing is not None and value != pacing:
-        raise UsageError(f"{name}={value} and pacing: {pacing} contradict each other: give one of them")
-    options: dict[str, Any] = {"pacing": value or pacing or "linear", "start": start, "full_after": full_after}
-    Curriculum([0.0], 1, seed=seed or 0, **options)  # refuses what cannot be before anything is built
-    return Technique(
-        name if value is None else f"{name}={value}",
-        partial(_with_curriculum, seed=seed, options=options),
-        Stage.DATA,
-        name,
-        note="its first epochs have the easiest samples only",
-        is_of_whole=True,
-    )
-
-
-def _with_curriculum(parts: Parts, *, seed: int | None, options: dict[str, Any]) -> Parts:
-    """Draw the samples as a curriculum has them.
-
-    Raises:
-        NotApplicableError: where the difficulty or the length of the training is not known, or something else of the
-            user's chooses the samples.
-    """
-    if parts.get("difficulty") is None:
-        raise NotApplicableError(
-            "nobody knows which samples are hard: let the task give difficulty, a number for each sample or a function "
-            "of the data set that returns them"
-        )
-    if parts.get("total_epochs") is None:
-        raise NotApplicableError("a curriculum goes by epochs: let the task say how many there are, with total_epochs")
-    if parts.get("phases"):
-        raise NotApplicableError("the task has phases, and a curriculum makes its own: leave one of the two out")
-    loader = loader_of(parts)
-    in_use = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
-    is_all = type(in_use) is SequentialSampler or (
-        type(in_use) is RandomSampler and not in_use.replacement and in_use.num_samples == len(loader.dataset)
-    )
-    if not is_all:
-        raise NotApplicableError(
-            f"the samples are chosen by a {type(in_use).__name__}, which a curriculum would replace: give the loader "
-            "shuffle=True instead"
-        )
-    difficulty = parts["difficulty"](loader.dataset) if callable(parts["difficulty"]) else parts["difficulty"]
-    seed = torch.initial_seed() if seed is None else seed
-    try:
-        curriculum = Curriculum(difficulty, parts["total_epochs"], seed=seed, **options)
-    except UsageError as error:
-        raise NotApplicableError(str(error)) from error
-    if (n_samples := curriculum.n_samples(curriculum.epochs)) != len(loader.dataset):
-        raise NotApplicableError(f"difficulty has {n_samples} numbers for {plural(len(loader.dataset), 'sample')}")
-    mean = sum(map(curriculum.share, range(curriculum.epochs))) / curriculum.epochs
-    epochs = plural(curriculum.epochs, "epoch")
-    said = f"its {epochs} have {mean:.0%} of the samples of a training without a curriculum"
-    changes = {"curriculum": curriculum, "phases": curriculum.phases()}
-    notes = [*parts.get("technique_notes", ()), lambda: said]
-    return {**parts, "train_dataset": copied_loader(loader, sampler=curriculum), **changes, "technique_notes": notes}

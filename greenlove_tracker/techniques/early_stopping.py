@@ -38,8 +38,8 @@ class EarlyStopping:
     ...         break
     >>> stopping.restore_best()
 
-    The weights are copied whenever a value is the best so far: by itself, whatever ``min_delta`` and ``smoothing`` make
-    of it. The copy lies in the host's memory, so that a GPU loses none; while one is made, there are two. As one of the
+    The weights are copied whenever a value is the best so far: by itself, whatever ``min_delta`` makes of it. The copy
+    lies in the host's memory, so that a GPU loses none; while one is made, there are two. As one of the
     ``others`` of a ``Checkpointer`` it is resumed exactly, with the weights that it keeps.
 
     Where torch's processes train together, each calls ``step()``: the value of rank 0 decides for all, and the others
@@ -50,8 +50,6 @@ class EarlyStopping:
         patience: values in a row without an improvement after which it ends.
         min_delta: an improvement is more than this, in the metric's own unit.
         higher_is_better: which of two values is the better one; without it the name tells, as with ``log_metric``.
-        smoothing: weight of the past in a moving average that the rule looks at instead of the values.
-        least_values: it never ends before so many.
         every: epochs (or steps, of a training in steps) from one value to the next, for forecasts and what it says.
         unit: that it says: ``epoch`` or ``step``.
         restore: what gets its best state back: an object with ``state_dict`` and ``load_state_dict``, such as a module
@@ -76,8 +74,6 @@ class EarlyStopping:
         patience: int = 5,
         min_delta: float = 0.0,
         higher_is_better: bool | None = None,
-        smoothing: float = 0.0,
-        least_values: int = 1,
         every: int = 1,
         unit: str = "epoch",
         restore: Any = None,
@@ -90,7 +86,7 @@ class EarlyStopping:
                 "False",
                 argument="higher_is_better",
             )
-        self.rule = StoppingRule(metric, patience, min_delta, is_larger_better, smoothing, least_values, every)
+        self.rule = StoppingRule(metric, patience, min_delta, is_larger_better, every)
         self._pair = None if restore is None else _pair(restore)
         self._best: Any = None  # the state of what is restored, as ``_copied`` made it
         self._ranks: Any = None  # made with the first value: all ranks are there then
@@ -269,11 +265,9 @@ def technique(
     value: str | None,
     *,
     metric: str | None = None,
-    patience: int | None = None,
+    patience: int = _DEFAULT_PATIENCE,
     min_delta: float = 0.0,
     higher_is_better: bool | None = None,
-    smoothing: float = 0.0,
-    least_values: int = 1,
 ) -> Technique:
     """Return ``early-stopping=N``; without a number, with a patience of 5.
 
@@ -281,28 +275,21 @@ def technique(
         name: of the technique.
         value: its patience, in evaluations.
         metric: ``train_loss`` or what the task's ``eval_fn`` returns; None: ``val_loss`` where it returns that, else
-            its first loss, else the first of which the name tells the better value.
-        patience: in the place of the value.
-        min_delta: as of ``EarlyStopping``, like all that follow.
+            the first of which the name tells the better value.
+        patience: where there is no value.
+        min_delta: as of ``EarlyStopping``.
         higher_is_better: likewise.
-        smoothing: likewise.
-        least_values: likewise.
 
     Raises:
         UsageError: where a rule cannot be meant.
     """
-    if value is not None and patience is not None:
-        raise UsageError(f"{name}={value} has its patience after the =: leave out the option patience")
     if value is not None and not value.isdecimal():
         raise UsageError(f"{name}={value}: the value is a number of evaluations without a better one, such as {name}=5")
-    given = _DEFAULT_PATIENCE if patience is None else patience
     rule = StoppingRule(
         "val_loss" if metric is None else metric,
-        given if value is None else int(value),
+        patience if value is None else int(value),
         min_delta,
         False if higher_is_better is None else higher_is_better,  # by the name of the metric, once it is known
-        smoothing,
-        least_values,
     )
     apply = partial(_with_early_stopping, rule=rule, metric=metric, higher_is_better=higher_is_better)
     full_name = name if value is None else f"{name}={value}"
@@ -326,8 +313,6 @@ def _with_early_stopping(
         patience=rule.patience,
         min_delta=rule.min_delta,
         higher_is_better=higher_is_better,
-        smoothing=rule.smoothing,
-        least_values=rule.least_values,
         every=parts.get("eval_every") or 1,
         unit="step" if is_in_steps else "epoch",
         restore=parts["model"],
@@ -343,22 +328,14 @@ def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
         NotApplicableError: where there is no evaluation, or it gives no such metric.
     """
     if parts.get("eval_fn") is None:
-        raise NotApplicableError(
-            "the task has no eval_fn, which says how good the model is: give one, or let an experiment's "
-            f"file say metric: {TRAIN_LOSS}"
-        )
+        raise NotApplicableError("the task has no eval_fn, which says how good the model is")
     found = evaluated(parts["eval_fn"], parts["model"])
-    names = [ACCURACY] if not isinstance(found, Mapping) and found is not None else list(map(str, found or ()))
-    if metric is not None and metric not in names:
-        raise NotApplicableError(f"eval_fn gives no {metric}: there is {', '.join([*names, TRAIN_LOSS])}")
-    losses = [name for name in names if name.endswith("loss")]
+    names = list(map(str, found)) if isinstance(found, Mapping) else [ACCURACY]
     known = [name for name in names if direction_of(name) is not None]
-    chosen = metric or ("val_loss" if "val_loss" in names else next(iter([*losses, *known]), None))
-    if chosen is None:
-        raise NotApplicableError(
-            f"eval_fn gives {', '.join(names) or 'nothing'}, and it is not known if more of that is better: say metric "
-            "and higher_is_better"
-        )
+    chosen = metric or ("val_loss" if "val_loss" in names else next(iter(known), None))
+    if chosen not in names:
+        there = ", ".join([*names, TRAIN_LOSS])
+        raise NotApplicableError(f"eval_fn gives no {metric or 'val_loss'}: say with metric which to follow of {there}")
     return chosen
 
 

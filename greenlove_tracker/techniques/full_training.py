@@ -1,15 +1,12 @@
-"""Training a task to its end: one training, or it as it is and with techniques, each a tracked run of its own."""
+"""Training a task to its end, as it is or with a technique, as a tracked run that a kill only interrupts."""
 
 from __future__ import annotations
 
-import gc
 import itertools
 import logging
 import os
 import shutil
-import sys
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -22,14 +19,9 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from greenlove_tracker import devices
-from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
-from greenlove_tracker.comparisons import BASELINE
-from greenlove_tracker.config import load_settings, setting_names
-from greenlove_tracker.console import say
+from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
-from greenlove_tracker.exploration.estimator import check_single_process
 from greenlove_tracker.exploration.random_state import saved_generator
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
@@ -44,20 +36,18 @@ from greenlove_tracker.techniques.arm import (
     Task,
     TrainingLength,
     arm_of,
-    check_is_new,
-    is_out_of_memory,
     length_of,
     parts_of,
     seed_all,
 )
-from greenlove_tracker.techniques.arm_training import process_states, samples_in
-from greenlove_tracker.techniques.compare import free_memory, reason_of, techniques_of
+from greenlove_tracker.techniques.arm_training import samples_in
+from greenlove_tracker.techniques.compare import reason_of
 from greenlove_tracker.techniques.early_stopping import ACCURACY, TRAIN_LOSS, evaluated
 from greenlove_tracker.techniques.loading import with_batch_size
 from greenlove_tracker.techniques.step import OwnStep, settings_of
 from greenlove_tracker.techniques.technique import Parts, Technique
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.session import open_run, outer_run_dir
+from greenlove_tracker.tracker.session import open_run
 
 _METER_S = 30.0  # that the meter is waited for, before the first epoch
 _SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the training all the same, and saves nothing
@@ -68,137 +58,45 @@ _log = logging.getLogger("greenlove_tracker")
 FieldsOf = Callable[[str], Sequence[Field]]  # of the id of a run
 
 
-class InterruptedReason(str):
-    """The reason of an arm that Ctrl-C ended, and with it the comparison: the arms behind it were not begun."""
-
-    __slots__ = ()
-
-
-def train_fully(
-    task: Task,
-    techniques: str | Sequence[str | Technique],
-    *,
-    log_dir: str | os.PathLike[str],
-    seed: int = 0,
-    epochs: int | None = None,
-    repeats: int = 1,
-    clock: Clock | None = None,
-    meter: Meter | None = None,
-    on_failure: Callable[[str, str], None] | None = None,
-    **settings: Any,
-) -> list[tuple[str, list[Run]]]:
-    """Train a task to its end, as it is and then with each technique, one after another.
-
-    Each arm is a run in the log directory, with the fields ``technique`` and ``comparison`` (the id of the first run),
-    the mean loss of each epoch as the metric ``train_loss``, and what the task's ``eval_fn`` returns: a number is
-    logged as ``accuracy``, a mapping by its names. It is called after every ``eval_every`` epochs (or steps, of a
-    training in steps) and at the end, outside the epochs' time.
-
-    A learning-rate scheduler of torch in ``also_restore`` that no step moved in an epoch is stepped behind it, as
-    PyTorch documents it; ``ReduceLROnPlateau`` is not.
-
-    Args:
-        task: called anew for each arm; ``total_epochs`` or ``total_steps`` says how long it trains.
-        techniques: names, or one's own.
-        log_dir: where the runs are written.
-        seed: of all random states, so that each arm begins with the same weights and the same order of the data.
-        epochs: instead of the task's own length.
-        repeats: of all arms in turns, with the seeds that follow: what one run learns may be chance. Each second one
-            takes the arms in the reverse order, so that what drifts falls on all alike.
-        clock: read for all times.
-        meter: measures the energy; default CodeCarbon.
-        on_failure: takes the name of an arm that did not finish, and the reason, an ``InterruptedReason``
-            after Ctrl-C; default: it is printed.
-        **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``project``, ``intensity``.
-
-    Returns:
-        The baseline and each arm by name, in order, with its runs: those that came to their end. After Ctrl-C, what was
-        done by then.
-
-    Raises:
-        UsageError: on a bad argument or setting, before anything trains.
-        KeyboardInterrupt: before the first run came to its end.
-    """
-    check_single_process()
-    arms = [None, *techniques_of(techniques)] if techniques else [None]
-    _check_outermost()
-    given = {name: value for name, value in settings.items() if value is not None} | {"log_dir": os.fspath(log_dir)}
-    is_silent = load_settings(given).verbose == 0
-    if epochs is not None:
-        epochs = whole_number("epochs", epochs)
-    with _as_before():
-        _check_task(task, seed, epochs)
-    tell = on_failure or (lambda name, reason: say(f"greenlove  {name} did not finish: {reason}"))
-    groups: dict[str, list[Run]] = {BASELINE if arm is None else arm.name: [] for arm in arms}
-    common: dict[str, Any] = {"log_dir": given["log_dir"], "epochs": epochs, "settings": given}
-    run_ids: list[str] = []
-
-    def comparison_field(run_id: str) -> list[Field]:
-        run_ids.append(run_id)
-        return [Field("comparison", run_ids[0])]
-
-    common |= {"clock": clock, "meter": meter, "fields": comparison_field}
-    reasons: dict[str, str] = {}
-    for number in range(whole_number("repeats", repeats)):
-        for technique in arms if number % 2 == 0 else arms[::-1]:
-            name = BASELINE if technique is None else technique.name
-            if name in reasons:
-                continue
-            try:
-                run = train_one(task, technique, seed=seed + number, **common)
-            except KeyboardInterrupt:
-                if not any(groups.values()):
-                    raise
-                kept = ", ".join(name for name, runs in groups.items() if runs)
-                tell(name, InterruptedReason(f"stopped by Ctrl-C; kept: {kept}"))
-                return list(groups.items())
-            except Exception as error:
-                if technique is None and not is_out_of_memory(error):  # the task's own: every arm would have it
-                    raise
-                _log.debug("greenlove_tracker", exc_info=error)
-                reasons[name] = reason_of(error)
-                tell(name, reasons[name])
-                continue
-            groups[name].append(run)
-            if not is_silent:
-                say(f"greenlove  {_line(name, run)}")
-    return list(groups.items())
-
-
 def train_one(
     task: Task,
     technique: Technique | None,
     *,
     log_dir: str | os.PathLike[str],
+    checkpoint_dir: str | os.PathLike[str],
     seed: int = 0,
     epochs: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
-    fields: Sequence[Field] | FieldsOf = (),
-    checkpoint_dir: str | os.PathLike[str] | None = None,
+    fields: Sequence[Field] = (),
     settings: Mapping[str, Any] = MappingProxyType({}),
     clock: Clock | None = None,
     meter: Meter | None = None,
 ) -> Run:
-    """Train a task to its end, as it is or with a technique, as a run of its own; metrics are as of ``train_fully``.
+    """Train a task to its end, as it is or with a technique, as a run of its own.
 
-    With ``checkpoint_dir`` a ``Checkpointer`` saves the training: the same call goes on with it after a kill, bit for
-    bit, in a run that ``continues`` the one before. What it puts back are models, optimizers, learning-rate schedulers,
-    and what the task and the technique name in ``also_restore``; else a task's own state is not known, such as a
-    counter of its ``train_step``. Where the position in the data cannot be gone to again, an epoch begins anew, and a
-    warning says so.
+    The mean loss of each epoch is logged as the metric ``train_loss``, and what the task's ``eval_fn`` returns: a
+    number as ``accuracy``, a mapping by its names. It is called after every ``eval_every`` epochs (or steps, of a
+    training in steps) and at the end, outside the epochs' time. A learning-rate scheduler of torch in ``also_restore``
+    that no step moved in an epoch is stepped behind it, as PyTorch documents it; ``ReduceLROnPlateau`` is not.
+
+    A ``Checkpointer`` saves the training: the same call goes on with it after a kill, bit for bit, in a run that
+    ``continues`` the one before. What it puts back are models, optimizers, learning-rate schedulers, and what the task
+    and the technique name in ``also_restore``; else a task's own state is not known, such as a counter of its
+    ``train_step``. Where the position in the data cannot be gone to again, an epoch begins anew, and a warning says so.
+
+    Random states and switches are the process's, and are left as the training leaves them.
 
     Args:
         task: called once; ``total_epochs`` or ``total_steps`` says how long it trains.
         technique: None: as it is.
         log_dir: where the run is written.
+        checkpoint_dir: of this training and no other; it is removed once the training has come to its end.
         seed: of all random states.
         epochs: instead of the task's own length.
         steps: likewise, optimizer steps.
         batch_size: instead of the task's own.
-        fields: written into ``run.csv``, beside ``technique``, ``seed`` and ``batch_size``; or a function of the run's
-            id that returns them.
-        checkpoint_dir: of this training and no other; it is removed once the training has come to its end.
+        fields: written into ``run.csv``, beside ``technique``, ``seed`` and ``batch_size``.
         settings: fields of ``greenlove_tracker.config.Settings``, before those of the task.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
@@ -209,50 +107,41 @@ def train_one(
         BudgetExceeded: a budget of the settings ends it; it is saved.
         Exception: the task's own error.
     """
-    check_single_process()
-    _check_outermost()
-    with _as_before():
-        _forget_memory()
-        arm = arm_of(with_length(parts_of(task, seed), epochs, steps, batch_size), technique)
-        seed_all(seed)  # what a technique drew while it was applied changes no order of the data
-        length = length_of(arm.parts)
-        if length.epochs is not None and arm.source.batches_per_epoch is None:
-            raise UsageError("the training data have no length, so there are no epochs: give total_steps")
-        own = {name: value for name, value in arm.parts.items() if name in setting_names()}
-        merged = {**own, **settings, "log_dir": os.fspath(log_dir)}
-        known = {name: value for name, value in merged.items() if value is not None}
-        with arm.active(), closing(arm.source):
-            training = ArmLoop(arm, length)
-            saved = None if checkpoint_dir is None else _checkpointer(Path(checkpoint_dir), arm, training, clock)
-            if saved is not None:
-                known |= saved.resumed
-            if length.steps is not None and "first_step" in known:
-                known["first_step"] = training.steps  # several steps a batch are one of the Checkpointer's
-            tracker = Tracker(length.epochs, total_steps=length.steps, clock=clock, meter=meter, **known)
-            session = open_run()
-            if session is None or tracker.run_dir is None:
-                raise UsageError(f"nothing can be logged in {merged['log_dir']}, as was warned")
-            session.shows_final_screen = False  # that of whoever asked for the training follows
-            with tracker:
-                more = fields(tracker.run_dir.name) if callable(fields) else fields
-                of_arm = {"technique": arm.name, "seed": cell(seed), "batch_size": cell(arm.source.batch_size)}
-                session.write_fields([*more, *(Field(name, text) for name, text in of_arm.items())])
-                try:
-                    if not training.is_over:
-                        tracker.wait_ready(_METER_S)
-                    training.run(tracker, saved)
-                except KeyboardInterrupt:  # in a notebook a tracker would stay open
-                    tracker.stop(status=RunStatus.INTERRUPTED)
-                    raise
-                except BudgetExceeded:
-                    raise
-                except Exception as error:
-                    session.write_fields([Field("failure", mask_secrets(reason_of(error)))])
-                    raise
-                if training.notes:
-                    session.write_fields([Field("technique_note", "; ".join(training.notes))])
+    arm = arm_of(with_length(parts_of(task, seed), epochs, steps, batch_size), technique)
+    seed_all(seed)  # what a technique drew while it was applied changes no order of the data
+    length = length_of(arm.parts)
+    if length.epochs is not None and arm.source.batches_per_epoch is None:
+        raise UsageError("the training data have no length, so there are no epochs: give total_steps")
+    own = {name: value for name, value in arm.parts.items() if name in setting_names()}
+    merged = {**own, **settings, "log_dir": os.fspath(log_dir)}
+    known = {name: value for name, value in merged.items() if value is not None}
+    with arm.active(), closing(arm.source):
+        training = ArmLoop(arm, length)
+        saved = _checkpointer(Path(checkpoint_dir), arm, training, clock)
+        known |= saved.resumed
+        if length.steps is not None and "first_step" in known:
+            known["first_step"] = training.steps  # several steps a batch are one of the Checkpointer's
+        tracker = Tracker(length.epochs, total_steps=length.steps, clock=clock, meter=meter, **known)
+        session = open_run()
+        if session is None or tracker.run_dir is None:
+            raise UsageError(f"nothing can be logged in {merged['log_dir']}, as was warned")
+        session.shows_final_screen = False  # that of whoever asked for the training follows
+        with tracker:
+            of_arm = {"technique": arm.name, "seed": cell(seed), "batch_size": cell(arm.source.batch_size)}
+            session.write_fields([*fields, *(Field(name, text) for name, text in of_arm.items())])
+            try:
+                if not training.is_over:
+                    tracker.wait_ready(_METER_S)
+                training.run(tracker, saved)
+            except BudgetExceeded:
+                raise
+            except Exception as error:
+                session.write_fields([Field("failure", mask_secrets(reason_of(error)))])
+                raise
+            if training.notes:
+                session.write_fields([Field("technique_note", "; ".join(training.notes))])
     run = Run(tracker.run_dir)
-    if checkpoint_dir is not None and run.summary.status == RunStatus.FINISHED:  # as the disk has it
+    if run.summary.status == RunStatus.FINISHED:  # as the disk has it
         shutil.rmtree(checkpoint_dir, ignore_errors=True)  # what cannot be removed only takes space
     return run
 
@@ -298,16 +187,6 @@ def _with_state(thing: Any) -> Any:
     return tuple(thing) if isinstance(thing, list) else thing
 
 
-def _check_outermost() -> None:
-    """Refuse to train inside of another run.
-
-    Raises:
-        UsageError: there.
-    """
-    if outer_run_dir() is not None:
-        raise UsageError("each arm is a run of its own, and greenlove run makes one of all: start it without")
-
-
 def with_length(parts: Parts, epochs: int | None, steps: int | None, batch_size: int | None = None) -> Parts:
     """Return the parts of a training with another length or batch size, where they are given.
 
@@ -324,50 +203,6 @@ def with_length(parts: Parts, epochs: int | None, steps: int | None, batch_size:
             parts = {name: value for name, value in parts.items() if name != "eval_every"}
         parts = {**parts, "total_epochs": epochs, "total_steps": steps, "phases": ()}
     return parts if batch_size is None else with_batch_size(parts, batch_size)
-
-
-def _check_task(task: Task, seed: int, epochs: int | None) -> None:
-    """Call a task before anything trains, and refuse one that gives the same model each time.
-
-    Raises:
-        UsageError: there, or where it does not say how long it trains.
-    """
-    parts = parts_of(task, seed)
-    length_of(with_length(parts, epochs, None))
-    held = [weakref.ref(thing) for name in ("model", "optimizer") for thing in each_of(parts[name])]
-    del parts
-    gc.collect()
-    if any(thing() is not None for thing in held):  # else it is another one: two at once may be too much for a GPU
-        first = parts_of(task, seed)
-        check_is_new(parts_of(task, seed), [first])
-
-
-@contextmanager
-def _as_before() -> Iterator[None]:
-    """Put random states and switches of torch back behind the block: those of an arm are not the next one's."""
-    states = process_states()
-    try:
-        yield
-    finally:
-        for state in states:
-            state.restore()
-
-
-def _forget_memory() -> None:
-    """Let go of what earlier arms left, and begin the peaks of GPU memory anew."""
-    free_memory()
-    if "torch._dynamo" in sys.modules:  # else the graphs of earlier arms count against this one's limit
-        torch.compiler.reset()
-    devices.reset_peak_gpu_memory()
-
-
-def _line(name: str, run: Run) -> str:
-    """Return one arm in a line, said as soon as it is trained."""
-    summary = run.summary
-    figures = [fmt.duration(summary.duration_s), fmt.energy(summary.energy_kwh)]
-    learnt = [metric for metric in summary.metrics if metric.name != LEARNING_RATE]
-    figures += [f"{metric.name} {fmt.significant(metric.last)}" for metric in learnt[:3]]
-    return f"{name}: {' · '.join(figures)}"
 
 
 # -- The loop over the batches of an arm --
@@ -399,9 +234,8 @@ class _Progress:
 class ArmLoop:
     """The loop over the batches of an arm, which a checkpoint holds the state of.
 
-    What techniques of whole trainings put into the parts is followed: ``curriculum`` is told each epoch, and
-    ``early_stopping`` each value of its metric, until it ends the training and puts the best weights back. These are
-    not evaluated again: the log has what they were worth when they were made.
+    ``early_stopping`` in the parts is told each value of its metric, until it ends the training and puts the best
+    weights back. These are not evaluated again: the log has what they were worth when they were made.
 
     Args:
         arm: to train.
@@ -412,7 +246,7 @@ class ArmLoop:
         parts = arm.parts
         self._arm, self._length = arm, length
         self._model, self._eval_fn = parts["model"], parts.get("eval_fn")
-        self._curriculum, self._stopping = parts.get("curriculum"), parts.get("early_stopping")
+        self._stopping = parts.get("early_stopping")
         every = parts.get("eval_every")
         self._eval_every = None if every is None else whole_number("eval_every", every)
         self._progress = _Progress()
@@ -420,7 +254,7 @@ class ArmLoop:
         self._n_without_step = 0
         self._n_steps: Callable[[], int]
         self._tracker: Tracker
-        self._saved: Checkpointer | None
+        self._saved: Checkpointer
         self._schedulers: _EpochSchedulers
 
     @property
@@ -447,7 +281,7 @@ class ArmLoop:
         self._progress = _Progress(**state["progress"])
         self._loss.sum, self._loss.n = state["loss"]
 
-    def run(self, tracker: Tracker, saved: Checkpointer | None = None) -> None:
+    def run(self, tracker: Tracker, saved: Checkpointer) -> None:
         """Train to the end.
 
         Args:
@@ -461,29 +295,14 @@ class ArmLoop:
         if not self.is_over:
             self._model.train()
             with _counted_steps(self._arm.parts["optimizer"]) as self._n_steps:
-                for epoch in self._epochs():
+                for epoch in saved.epochs(self._length.epochs, tracker=tracker):
                     if self._train_epoch(epoch):
-                        if saved is None:
-                            break
                         saved.stop()
         if self._stopping is not None and self._stopping.has_stopped:
             best_at = self._stopping.best_at
             if best_at:
                 self._stopping.restore_best()
             tracker.log_early_stop(self._progress.valued_epochs[best_at - 1] if best_at else None)
-
-    def _epochs(self) -> Iterator[int]:
-        """Yield the epochs that are left, counted from 0."""
-        if self._saved is not None:
-            yield from self._saved.epochs(self._length.epochs, tracker=self._tracker)
-            return
-        for epoch in itertools.count():
-            self._tracker.epoch_start()
-            yield epoch
-
-    def _end_epoch(self) -> None:
-        """End the epoch for the tracker: what follows is a gap after it."""
-        (self._tracker if self._saved is None else self._saved).epoch_end()
 
     def _train_epoch(self, epoch: int) -> bool:
         """Train on all batches, or until a training in steps is over; then log and evaluate.
@@ -494,10 +313,7 @@ class ArmLoop:
         Raises:
             UsageError: where there are none.
         """
-        if self._curriculum is not None:
-            self._curriculum.set_epoch(epoch)
-        source = self._arm.source
-        for batch in source if self._saved is None else self._saved.batches(source):
+        for batch in self._saved.batches(self._arm.source):
             self._step(batch)
             if self._length.steps is not None:
                 self._after_step(epoch)
@@ -507,7 +323,7 @@ class ArmLoop:
             raise UsageError("the training data gave no batch")
         self._progress.batches_of_epoch = 0
         if not self.is_over:  # else it ended before the last evaluation
-            self._end_epoch()
+            self._saved.epoch_end()
         if self._length.epochs is None:
             return self.is_over
         self._log_loss()
@@ -528,7 +344,7 @@ class ArmLoop:
         if is_last or (self._eval_every is not None and progress.steps >= progress.evaluated_at + self._eval_every):
             progress.evaluated_at = progress.steps
             if is_last:
-                self._end_epoch()
+                self._saved.epoch_end()
             else:
                 self._tracker.pause()
             progress.is_over = self._evaluate(epoch) or is_last

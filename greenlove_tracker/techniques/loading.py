@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from greenlove_tracker.devices import machine_share
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader, source_of
@@ -17,7 +15,7 @@ from greenlove_tracker.techniques.arm import batches_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
 
 _OTHER_SIZE = "another batch size is another training: other steps an epoch, and a learning rate that is to be set anew"
-_MOST_WORKERS = 4  # by default: more seldom load faster, and each holds a copy of what the data set has in memory
+_USUAL_WORKERS = 4  # more seldom load faster, and each holds a copy of what the data set has in memory
 
 
 def technique(name: str, value: str | None) -> Technique:
@@ -35,16 +33,10 @@ def technique(name: str, value: str | None) -> Technique:
         return Technique(name, _pinned, Stage.DATA)
     if value is not None and not value.isdecimal():
         raise UsageError(f"{name}={value}: workers are a whole number, such as {name}=4")
-    n_workers = _default_workers() if value is None else int(value)
+    n_workers = _USUAL_WORKERS if value is None else int(value)
     note = "augmentations by chance draw other random numbers in workers" if n_workers else ""
     full_name = name if value is None else f"{name}={value}"
     return Technique(full_name, partial(_with_workers, n_workers=n_workers), Stage.DATA, name, note=note)
-
-
-def _default_workers() -> int:
-    """Return as many as the CPUs that this job may use, four at most."""
-    cpus = (os.cpu_count() or 1) * machine_share(os.environ).cpu
-    return max(1, min(_MOST_WORKERS, int(cpus)))
 
 
 def _with_workers(parts: Parts, *, n_workers: int) -> Parts:

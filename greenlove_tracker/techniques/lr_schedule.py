@@ -163,7 +163,4 @@ def _planned_steps(parts: Parts) -> int:
         return length.steps or 0
     if source.batches_per_epoch is None:
         raise UsageError("the training data have no length: let the task give total_steps")
-    if (curriculum := parts.get("curriculum")) is None:
-        return length.epochs * source.batches_per_epoch
-    drop_last = bool(getattr(parts["train_dataset"], "drop_last", False))
-    return sum(curriculum.n_batches(epoch, source.batch_size, drop_last=drop_last) for epoch in range(length.epochs))
+    return length.epochs * source.batches_per_epoch

@@ -1,8 +1,7 @@
-"""Other optimizers: the same with fused kernels, Adafactor, Adam with states of 8 bits, SGD with momentum."""
+"""The same optimizer with fused kernels, or Adam with states of 8 bits."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
@@ -11,47 +10,30 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.techniques.step import check_own_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
 
-_OF_RATES = ("lr", "initial_lr", "max_lr", "min_lr")  # as schedulers keep them in the groups
-_OF_ADAM = ("betas", "eps", "weight_decay")
 _INSTALL_8_BIT = 'pip install "greenlove-tracker[adam-8bit]"'
-_TO_TUNE = "another optimizer asks for another learning rate, which must be tuned"
+_OF_ADAM = ("lr", "initial_lr", "betas", "eps", "weight_decay")
 
 
 def technique(name: str, value: str | None) -> Technique:
-    """Return ``fused-optimizer``, or another optimizer with a learning rate where one is given.
+    """Return ``fused-optimizer`` or ``adam-8bit``.
 
     Raises:
-        UsageError: where the value is no learning rate.
+        UsageError: where a value is given.
     """
+    check_no_value(name, value)
     if name == "fused-optimizer":
-        check_no_value(name, value)
         return Technique(name, partial(_replaced, rebuild=_fused), Stage.OPTIMIZER, "optimizer")
-    lr = None if value is None else _learning_rate(name, value)
-    rebuild = {"adafactor": _adafactor, "adam-8bit": _adam_8bit, "sgd-momentum": _sgd_momentum}[name]
-    full_name = name if value is None else f"{name}={value}"
-    note = "states of 8 bits make the optimizer's steps less exact" if name == "adam-8bit" else _TO_TUNE
-    apply = partial(_replaced, rebuild=partial(rebuild, lr=lr))
-    return Technique(full_name, apply, Stage.OPTIMIZER, "optimizer", note=note)
-
-
-def _learning_rate(name: str, value: str) -> float:
-    try:
-        lr = float(value)
-    except ValueError:
-        lr = math.nan
-    if not 0 < lr < math.inf:
-        raise UsageError(f"{name}={value}: the value is a learning rate above 0, such as {name}=0.01")
-    return lr
+    note = "states of 8 bits make the optimizer's steps less exact"
+    return Technique(name, partial(_replaced, rebuild=_adam_8bit), Stage.OPTIMIZER, "optimizer", note=note)
 
 
 def _replaced(parts: Parts, *, rebuild: Callable[[Optimizer], Optimizer]) -> Parts:
-    """Put another optimizer in the place of the training's.
+    """Put another optimizer in the place of the training's, at its learning rates.
 
     Raises:
         NotApplicableError: where the step is the task's own, or the optimizer is none of torch's kind.
@@ -61,31 +43,9 @@ def _replaced(parts: Parts, *, rebuild: Callable[[Optimizer], Optimizer]) -> Par
     if not isinstance(old, Optimizer):
         raise NotApplicableError(f"the optimizer is a {type(old).__name__}, not one of torch.optim's kind")
     new = rebuild(old)
-    factor = _rate_of(new) / _rate_of(old) if _rate_of(old) else 1.0
-    for scheduler in find_lr_schedulers(old, ()):  # goes on with the new one, from its learning rates
+    for scheduler in find_lr_schedulers(old, ()):  # goes on with the new one
         scheduler.optimizer = new
-        if hasattr(scheduler, "base_lrs"):
-            scheduler.base_lrs = [lr * factor for lr in scheduler.base_lrs]
-    said = f"{type(new).__name__} in the place of {type(old).__name__}, with a learning rate of {_rate_of(new):g}"
-    notes = [*parts.get("technique_notes", ()), *([] if type(new) is type(old) else [lambda: said])]
-    return {**parts, "optimizer": new, "technique_notes": notes}
-
-
-def _rate_of(optimizer: Optimizer) -> float:
-    return float(optimizer.param_groups[0]["lr"])
-
-
-def _groups(old: Optimizer, keeps: tuple[str, ...], lr: float | None) -> list[dict[str, Any]]:
-    """Return the groups of parameters with some of their hyperparameters; with a rate, theirs stay in proportion."""
-    first = _rate_of(old)
-    found = []
-    for group in old.param_groups:
-        made = {key: group[key] for key in ("params", *keeps) if key in group}
-        for key in _OF_RATES:
-            if key in group:
-                made[key] = float(group[key]) if lr is None else float(group[key]) * lr / first if first else lr
-        found.append(made)
-    return found
+    return {**parts, "optimizer": new}
 
 
 def _fused(old: Optimizer) -> Optimizer:
@@ -107,28 +67,18 @@ def _fused(old: Optimizer) -> Optimizer:
     return new
 
 
-def _sgd_momentum(old: Optimizer, *, lr: float | None) -> Optimizer:
-    """Return SGD with a momentum of 0.9, at the training's learning rate where none is given."""
-    return torch.optim.SGD(_groups(old, ("weight_decay",), lr), lr=1e-3, momentum=0.9)
+def _adam_8bit(old: Optimizer) -> Optimizer:
+    """Return Adam with states of 8 bits, of bitsandbytes or else of torchao.
 
-
-def _adafactor(old: Optimizer, *, lr: float | None) -> Optimizer:
-    """Return Adafactor, at torch's default learning rate where none is given: it is relative to the weights."""
-    kind = torch.optim.Adafactor
-    return kind(_groups(old, ("weight_decay",), _default_rate(kind) if lr is None else lr))
-
-
-def _adam_8bit(old: Optimizer, *, lr: float | None) -> Optimizer:
-    """Return Adam with states of 8 bits, of bitsandbytes or else of torchao."""
-    is_decoupled = not isinstance(old, torch.optim.Adam) or isinstance(old, torch.optim.AdamW)
-    kind = _eight_bit_class("AdamW8bit" if is_decoupled else "Adam8bit")
-    if lr is None and "betas" not in old.param_groups[0]:  # not of Adam's kin
-        lr = _default_rate(kind)
-    return kind(_groups(old, _OF_ADAM, lr))
-
-
-def _default_rate(kind: Any) -> float:
-    return float(signature(kind.__init__).parameters["lr"].default)
+    Raises:
+        NotApplicableError: where the optimizer is no Adam, whose learning rate would mean something else.
+    """
+    if not isinstance(old, torch.optim.Adam | torch.optim.AdamW):
+        raise NotApplicableError(f"the optimizer is {type(old).__name__}: only Adam and AdamW have one of 8 bits here")
+    kind = _eight_bit_class("AdamW8bit" if isinstance(old, torch.optim.AdamW) else "Adam8bit")
+    groups = [{key: group[key] for key in ("params", *_OF_ADAM) if key in group} for group in old.param_groups]
+    new: Optimizer = kind(groups)
+    return new
 
 
 def _eight_bit_class(name: str) -> Any:

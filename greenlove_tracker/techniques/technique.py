@@ -42,7 +42,7 @@ class Technique:
         apply: takes the parts of a training and returns them changed; ``NotApplicableError`` says why it cannot. The
             model is this arm's own, and may be changed in place.
         stage: of the order; one's own stands before the others.
-        kind: two of one kind exclude each other, such as two optimizers; empty: it excludes only itself.
+        kind: two of one kind exclude each other, such as two precisions; empty: it excludes only itself.
         active: a context in which everything of the arm runs, for what is a switch of the process.
         note: what it changes in what is learnt, as a sentence without a full stop; empty for nothing.
         is_of_whole: it changes how long a training is, or what comes when: only whole trainings show what it saves.
@@ -79,25 +79,18 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "activation-checkpointing": ListedTechnique(
         "computation", "keeps fewer activations, and computes them again: less memory, more time"
     ),
-    "adafactor": ListedTechnique(
-        "optimizers", "an optimizer that keeps a row and a column of each matrix instead of two copies"
-    ),
     "adam-8bit": ListedTechnique("optimizers", "Adam with its state in 8 bits"),
     "amp-bf16": ListedTechnique("computation", "matrix products in bfloat16"),
     "amp-fp16": ListedTechnique("computation", "matrix products in float16, with the loss scaled"),
     "batch-size": ListedTechnique("loading", "another batch size: it learns otherwise", value_hint="=128"),
     "channels-last": ListedTechnique("computation", "images with their channels last in memory"),
     "compile": ListedTechnique("computation", "torch.compile; its one-off compile time is shown apart"),
-    "curriculum": ListedTechnique(
-        "curriculum", "easy samples first, and a growing share of the data: cheaper epochs", value_hint="=linear"
-    ),
     "early-stopping": ListedTechnique(
         "early_stopping",
         "stops after this many evaluations without a better one, with the best weights",
         value_hint="=5",
     ),
     "fused-optimizer": ListedTechnique("optimizers", "the optimizer's step in one kernel"),
-    "fp8": ListedTechnique("computation", "matrix products of linear layers in 8 bits, by torchao", needs_gpu=True),
     "grad-accumulation": ListedTechnique(
         "computation",
         "splits each batch into this many parts, with one optimizer step for all: less memory",
@@ -111,7 +104,6 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "power-limit": ListedTechnique(
         "power_limit", "a lower power limit of the GPU, in W, put back at the end", value_hint="=200", needs_gpu=True
     ),
-    "sgd-momentum": ListedTechnique("optimizers", "SGD with momentum, which keeps one copy instead of Adam's two"),
     "tf32": ListedTechnique("computation", "matrix products in TF32 on the GPU", needs_gpu=True),
 }
 

@@ -97,12 +97,10 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
         (("train.py", "--techniques", "tf32"), "train.py must name a function in it too, such as train.py:task"),
         (("a", "b", "--techniques", "tf32"), "logged runs are compared as they are: leave --techniques out"),
         (("a", "b", "--budget", "5"), "leave --budget out"),
-        (("a", "b", "--full"), "leave --full out"),
         (("a", "b", "--batch-size", "5"), "leave --batch-size out"),
         (("a", "b", "--", "--lr", "3"), "leave what stands after -- out"),
         (("a", "b"), "a"),
         (("a", "a"), "a is named twice"),
-        (("train.py:task", "--techniques", "tf32", "--full", "--budget", "9"), "--full trains to the end"),
         (("train.py:task", "--techniques", "tf32", "-o", "x.txt"), ".pdf, .html and .md can be written"),
         (("train.py:task", "--techniques", "tf32", "-o", "no/x.pdf"), "no"),
         (("none.py:task", "--techniques", "tf32"), "no such file: none.py"),
@@ -212,60 +210,3 @@ def test_directories_of_runs_are_compared(folder: Path):
     assert "How the runs compare" in (folder / "runs.html").read_text()
     read = json.loads(call("before", "after", "--json").stdout)
     assert read["is_of_runs"] and read["rows"][0]["time_ratio"]["point"] == pytest.approx(0.8, rel=0.01)
-
-
-# -- To the end --
-
-
-def test_full_trains_compares_and_names_what_failed(monkeypatch, folder: Path):
-    full = pytest.importorskip("greenlove_tracker.techniques.full_training")
-    calls = []
-
-    def fake(task, techniques, *, on_failure, **settings):
-        calls.append((techniques, settings))
-        on_failure("tf32", "out of memory")
-        from greenlove_tracker.logs.run import Run
-
-        logs = logged(folder, "all", 10.0, 2)
-        return [("baseline", [Run(logs / "all-0")]), ("amp-bf16", [Run(logs / "all-1")]), ("tf32", [])]
-
-    monkeypatch.setattr(full, "train_fully", fake)
-    done = call("train.py:task", "--techniques", "amp-bf16,tf32", "--full", "--repeats", "2", "--country", "DE")
-    assert done.exit_code == 0, done.output
-    assert calls == [(["amp-bf16", "tf32"], {"seed": 0, "repeats": 2, "country": "DE", "log_dir": "greenlove_logs"})]
-    assert "tf32 not run: out of memory" in done.stdout and "all/all-1/comparison.html" in done.output
-    assert "tf32 not run: out of memory" in (folder / "all/all-1/comparison.html").read_text()
-
-
-def test_full_after_ctrl_c_shows_what_is_done(monkeypatch, folder: Path):
-    full = pytest.importorskip("greenlove_tracker.techniques.full_training")
-    from greenlove_tracker.logs.run import Run
-
-    def fake(task, techniques, *, on_failure, **settings):
-        logs = logged(folder, "all", 10.0, 2)
-        on_failure("tf32", full.InterruptedReason("stopped by Ctrl-C; kept: baseline, amp-bf16"))
-        done = [("baseline", [Run(logs / "all-0")]), ("amp-bf16", [Run(logs / "all-1")])]
-        return [*done, ("tf32", []), ("compile", [])]
-
-    monkeypatch.setattr(full, "train_fully", fake)
-    done = call("train.py:task", "--techniques", "amp-bf16,tf32,compile", "--full", "-o", "full.md")
-    assert done.exit_code == 130 and "amp-bf16" in done.stdout
-    assert "compile not run: not begun" in done.stdout and "tf32 not run: stopped by Ctrl-C" in done.stdout
-    assert "compile did not finish" not in done.output
-    assert "compile did not" not in (folder / "full.md").read_text()
-    assert (folder / "full.md").exists() and not (folder / "all/all-1/comparison.html").exists()
-
-
-def test_full_with_nothing_to_compare(monkeypatch):
-    full = pytest.importorskip("greenlove_tracker.techniques.full_training")
-
-    def fake(task, techniques, *, on_failure, **settings):
-        on_failure("amp-bf16", "out of memory")
-        return [("baseline", ["a run"]), ("amp-bf16", [])]
-
-    monkeypatch.setattr(full, "train_fully", fake)
-    done = call("train.py:task", "--techniques", "amp-bf16", "--full")
-    assert done.exit_code == 1
-    assert done.output == (
-        "greenlove  amp-bf16 did not finish: out of memory\nError: nothing to compare: amp-bf16: out of memory\n"
-    )

@@ -34,7 +34,7 @@ def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None
     explored(logs)
     assert LAPTOP.removeprefix("GeForce ") in call(str(logs)).stdout
     record = json.loads(call(str(logs), "--json").stdout)
-    assert list(record) == ["about", "decision", "projections", "chances"]
+    assert list(record) == ["about", "decision", "projections"]
     rows = list(csv.DictReader(call(str(logs), "--csv").stdout.splitlines()))
     assert [r["gpu"] for r in rows] == [p["gpu"] for p in record["projections"]]
     wanted = call(str(logs), "--gpus", "4", "--csv").stdout.splitlines()

@@ -28,7 +28,7 @@ from greenlove_tracker.experiments.definition import (
 )
 from greenlove_tracker.meter import NullMeter
 from greenlove_tracker.techniques import full_training, technique
-from tests.techniques.whole_samples import grows, stops_early
+from tests.techniques.whole_samples import stops_early
 
 KEY = "0123456789ab"
 TASK = "task.py:task"
@@ -112,7 +112,7 @@ def experiment(directory, **more):
         "seed": 3,
         "task": str(Path(directory, TASK)),
         "arguments": ("${ENDS}",),
-        "techniques": (TechniqueChoice("grows", {"n_first": 16}), TechniqueChoice("stops-early", {"patience": 2})),
+        "techniques": (TechniqueChoice("stops-early", {"patience": 2}),),
         "epochs": None,
         "steps": None,
         "batch_size": 8,
@@ -128,7 +128,7 @@ def prepare(command):
     """Set what stands in for a file, for the techniques of whole trainings, and for a meter."""
     directory, more = command["directory"], command.get("run", {})
     definition.read_experiment = lambda path: experiment(directory, **more)
-    makers = {"grows": grows, "stops-early": stops_early}
+    makers = {"stops-early": stops_early}
 
     def technique_with(name, options):
         return makers[name](**options) if name in makers else technique.technique_named(name)

@@ -211,9 +211,3 @@ def test_early_stopping_is_in_the_forecast(explored, monkeypatch, stops, middle)
     (plan,) = plans
     assert plan.stop.quantile(0.5) == middle  # where nothing is known, the middle of what is possible
     assert found["stop"].startswith(f"stops after about {middle} of 40 epochs (")
-
-
-@pytest.mark.slow
-def test_a_curriculum_is_explored_with_all_samples_and_its_phases(explored):
-    found = explored(TechniqueChoice("curriculum=linear", {}), epochs=20)
-    assert found["plan"].startswith("640 samples · batch 32 · 20 epochs in ")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection import catalogue
-from greenlove_tracker.projection.catalogue import counted, nearest_names, recognise, software_notes
+from greenlove_tracker.projection.catalogue import counted, recognise, software_notes
 from greenlove_tracker.tables.gpus import gpus
 
 with (Path(__file__).parents[1] / "recorded" / "device_names.csv").open(encoding="utf-8") as file:
@@ -103,19 +103,12 @@ def test_a_slice_is_said_to_be_one(name):
         recognise(name)
 
 
-@pytest.mark.parametrize("memory_gb", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_memory_that_cannot_be(memory_gb):
-    with pytest.raises(UsageError, match="memory_gb must be positive"):
-        recognise("NVIDIA L4", memory_gb)
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("A6000", "RTX A6000"),
         ("RTX3090", "GeForce RTX 3090"),
         ("4090", "GeForce RTX 4090"),
-        ("Titan RTX", "TITAN RTX"),
         ("RX 7900 XTX", "Radeon RX 7900 XTX"),
         ("H100 HGX 80GB", "H100 SXM5 80GB"),
         ("h100 pcie", "H100 PCIe 80GB"),
@@ -139,7 +132,7 @@ def test_names_as_people_write_them(name, expected):
     ("name", "said"),
     [
         ("RTX 6000", "RTX 6000 Ada or Quadro RTX 6000"),
-        ("M2 Max", "or the log of an exploration there with --measured"),
+        ("GeForce RTX 4095", "the nearest names are"),
         ("GTX 1660", "no GPU of the table is called 'GTX 1660'"),  # another card than the 1660 Ti
         ("NVIDIA H100", "no GPU of the table"),  # as a driver prints it: another card than those known
         ("80GB", "no GPU of the table"),
@@ -160,12 +153,6 @@ def test_spelling_never_makes_another_gpu_of_a_name(name, case, space):
     assert found.name == name
 
 
-def test_the_nearest_names_are_named():
-    assert set(nearest_names("H100")) == {"H100 SXM5 80GB", "H100 PCIe 80GB", "H100 NVL 94GB"}
-    with pytest.raises(UsageError, match=r"called 'GeForce RTX 4095'; the nearest names are .*RTX 4090"):
-        recognise("GeForce RTX 4095")
-
-
 @pytest.mark.parametrize("name", ["", "NVIDIA", "  ", "GPU"])
 def test_nothing_is_no_gpu(name):
     with pytest.raises(UsageError, match="no GPU of the table"):
@@ -179,8 +166,6 @@ def test_nothing_is_no_gpu(name):
         ("GB200 NVL72", "GB200"),
         ("NVIDIA GB300 NVL72", "GB300"),
         ("AMD MI300X OAM", "Instinct MI300X"),
-        ("NVIDIA L40S 48GB", "L40S"),
-        ("NVIDIA L40S 48 GB", "L40S"),
         ("NVIDIA GeForce RTX 5060 Ti 16GB", "GeForce RTX 5060 Ti 16GB"),
     ],
 )

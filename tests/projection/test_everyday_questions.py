@@ -14,6 +14,7 @@ from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import project_forecast
 from greenlove_tracker.projection.spot import spot_advice
+from greenlove_tracker.projection.types import Projection
 
 PRICES = """provider,gpu,access,price,unit,gpus_per_instance,country,date_read
 acme,L40S,on demand,1.00,USD/GPU-hour,1,DE,2026-11-01
@@ -33,13 +34,17 @@ def prices(tmp_path: Path) -> Path:
     return path
 
 
-def answered(prices: Path, hours: float = 20.0, **options) -> Decision:
+def rows_of(prices: Path, hours: float = 20.0, **options) -> tuple[list[Projection], ProjectionOptions]:
     """20 h on an RTX 4090 at 450 W and 0.40 USD/kWh: 9 kWh are $3.60 of electricity."""
     given = {"local_gpu": "RTX 4090", "provider": "all", "electricity_price": 0.4, "utilization": 0.8, "today": TODAY}
     chosen = ProjectionOptions(prices=prices, custom_speedup=SPEEDUPS, **{**given, **options})
     rows = project_forecast(forecast(hours, kwh=0.45 * hours, half_width=0.0), chosen)
     mine = [row for row in rows if row.is_local or row.offer is None or row.offer.provider in "acme bolt cove dune"]
-    return decide(mine, chosen)
+    return mine, chosen
+
+
+def answered(prices: Path, hours: float = 20.0, **options) -> Decision:
+    return decide(*rows_of(prices, hours, **options))
 
 
 @pytest.mark.parametrize(
@@ -78,14 +83,12 @@ def test_which_is_faster_and_at_which_price(prices: Path) -> None:
 def test_two_gpus_or_one(prices: Path) -> None:
     """Two of efficiency e take 1 / 2e of the time and cost 1 / e: never less money, here where eight are 85% so."""
     one, two = (
-        next(
-            c for c in answered(prices, gpus=[f"{n} × {A100}"], scaling=0.85).ranking.fastest if c.machine.name == A100
-        )
+        next(row for row in rows_of(prices, gpus=[f"{n} × {A100}"], scaling=0.85)[0] if row.name == A100)
         for n in (1, 2)
     )
     gain = 2 * 0.85 ** (1 / 3)  # eight are 2³
-    assert one.machine.duration_s.point / two.machine.duration_s.point == pytest.approx(gain)
-    assert two.machine.cost_usd.point / one.machine.cost_usd.point == pytest.approx(2 / gain)
+    assert one.duration_s.point / two.duration_s.point == pytest.approx(gain)
+    assert two.cost_usd.point / one.cost_usd.point == pytest.approx(2 / gain)
 
 
 def test_eight_h100_of_several_providers(prices: Path) -> None:
@@ -98,8 +101,8 @@ def test_eight_h100_of_several_providers(prices: Path) -> None:
 
 def test_a_card_that_nobody_rents_out_is_counted_as_if_it_stood_here(prices: Path) -> None:
     """An RTX 5090: 20 / 1.6 = 12.5 h, of electricity here; it is no machine to be had, so never recommended."""
-    made = answered(prices, gpus=["RTX 5090"], provider="acme", within_s=13 * 3600.0)
-    card = next(c.machine for c in made.ranking.fastest if c.machine.name == "GeForce RTX 5090")
+    rows, options = rows_of(prices, gpus=["RTX 5090"], provider="acme", within_s=13 * 3600.0)
+    made, card = decide(rows, options), next(row for row in rows if row.name == "GeForce RTX 5090")
     assert (card.duration_s.point / 3600, card.obtained, card.cost_basis) == (12.5, "no offer", "electricity")
     assert made.recommended.name == A100
 

@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from projection_samples import LAPTOP, compared, explored, logged, row_of
+from projection_samples import LAPTOP, compared, explored, row_of
 from report_samples import (
     GERMANY,
     GPU_FIELDS,
@@ -21,7 +21,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast
-from greenlove_tracker.projection.comparison import compare_hours, logged_gpus, training_of_hours
+from greenlove_tracker.projection.comparison import compare_hours, logged_gpus
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.power import power_table
 from greenlove_tracker.projection.uncertain import at_level
@@ -39,7 +39,7 @@ def screen_of(comparison) -> str:
 
 def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
     run = explored(logs)
-    training = logged(logs)
+    training = compared(logs)
     assert training.forecast == forecast_from_log(run)
     here = training.options
     assert (here.local_gpu, here.n_gpus, here.manual_tdp_watts) == ("NVIDIA GeForce RTX 3060 Laptop GPU", 1, 115.0)
@@ -53,7 +53,7 @@ def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
 
 def test_a_finished_run_is_what_it_took(logs: Path) -> None:
     run = gpu_run(logs)
-    training = logged(logs)
+    training = compared(logs)
     took = training.forecast.duration_s
     assert took.point == took.lower == took.upper == run.summary.duration_s
     assert training.forecast.energy_kwh.point == run.summary.energy_kwh  # PUE included
@@ -69,14 +69,14 @@ def test_the_draw_of_a_tracked_run_is_that_of_its_gpus(logs: Path) -> None:
     run = write_run(logs, gpu_rows(), fields={**GPU_FIELDS, "gpu_method": "counter"}, intensity=GERMANY)
     gpu_kwh = sum((r.energy.gpu_kwh or 0) + (r.gap_before.gpu_kwh or 0) for r in run.rows[0])
     mean_w = gpu_kwh * 3.6e6 / run.summary.duration_s
-    assert logged(logs).options.utilization == pytest.approx(mean_w / 115)
-    assert logged(logs, local_gpu="2 × RTX 3060").options.utilization is None  # of another number of GPUs
+    assert compared(logs).options.utilization == pytest.approx(mean_w / 115)
+    assert compared(logs, local_gpu="2 × RTX 3060").options.utilization is None  # of another number of GPUs
 
 
 def test_an_interrupted_run_is_what_it_forecast_last(logs: Path) -> None:
     run = write_run(logs, gpu_rows(3), fields={**GPU_FIELDS, "epochs_planned": "30"}, status="interrupted")
     with pytest.raises(UsageError, match="neither finished nor forecast anything"):
-        logged(logs)
+        compared(logs)
     with (run.path / "forecasts.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(FORECASTS.columns)
@@ -97,7 +97,7 @@ def test_an_interrupted_run_is_what_it_forecast_last(logs: Path) -> None:
             )
             issued = {"issued_at": "x", "elapsed_s": 1.0, "epochs_done": 1, "steps_done": 1, "planned": 30}
             writer.writerow(FORECASTS.cells(IssuedForecast.of(made, **issued)))
-    training = logged(logs)
+    training = compared(logs)
     assert training.forecast.duration_s == Estimate(10_800, 10_500, 11_100, 0.95, "s")
     assert "forecast last" in training.about[1]
 
@@ -105,22 +105,22 @@ def test_an_interrupted_run_is_what_it_forecast_last(logs: Path) -> None:
 def test_the_latest_exploration_goes_before_later_runs(logs: Path) -> None:
     explored(logs)
     gpu_run(logs, "20261122T000000-bbbb")
-    assert logged(logs).exploration.run_id == "20261121T120000-aaaa"
+    assert compared(logs).about[0].startswith("20261121T120000-aaaa")
 
 
 def test_a_run_without_a_gpu_has_none_and_no_peak_of_one(logs: Path) -> None:
     run = demo_run(logs)
-    training = logged(logs)
+    training = compared(logs)
     found, problem = logged_gpus(run, ProjectionOptions())
     assert found.local_gpu is training.options.local_gpu is None and problem == ""
     explored(logs, gpu_count="0", gpu_models="", peak_gpu_memory_gb="", peak_memory_gb="3.3")
-    assert logged(logs).options.peak_memory_gb is None  # that of the process is no GPU's
+    assert compared(logs).options.peak_memory_gb is None  # that of the process is no GPU's
 
 
 def test_a_peak_that_was_estimated_on_a_cpu_leaves_out_what_is_too_small(logs: Path) -> None:
     on_cpu = {"gpu_count": "0", "gpu_models": "", "peak_gpu_memory_gb": "", "peak_memory_gb": "3.3", "used_gpus": "0"}
     explored(logs, **on_cpu, gpu_memory_estimate_gb="50")
-    options = logged(logs).options
+    options = compared(logs).options
     assert (options.peak_memory_gb, options.memory_estimate_gb) == (None, 50.0)
     found = compared(logs)
     l40s, h100 = row_of(found, L40S), row_of(found, "H100 SXM5 80GB")
@@ -135,8 +135,8 @@ def test_a_peak_that_was_estimated_on_a_cpu_leaves_out_what_is_too_small(logs: P
 
 def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> None:
     run = explored(logs, used_gpus="0", gpu_models="1 × NVIDIA L40S", price_usd_per_gpu_hour="2.0", trials_kwh="0.001")
-    training = logged(logs)
-    problem = "1 metered GPU idle, so the energy is not compared"
+    training = compared(logs)
+    problem = "1 GPU metered, 0 used, so the energy is not compared"
     assert logged_gpus(run, ProjectionOptions())[1] == problem
     assert training.options.local_gpu is None and training.about[-1] == problem
     assert training.forecast.energy_kwh is None and training.options.price_usd_per_gpu_hour is None
@@ -146,38 +146,38 @@ def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> N
     assert all((row.energy_kwh is None, row.fits) == (row.is_local, None) for row in comparison.projections)
     assert "give --tdp" not in screen_of(comparison)
     head = " ".join(screen_of(comparison).split("\n\n")[0].split())
-    assert "here, without a GPU" in head and "L40S" not in head and "1 metered GPU idle" in head
+    assert "here, without a GPU" in head and "L40S" not in head and "1 GPU metered, 0 used" in head
 
 
 def test_the_time_of_a_cpu_is_not_that_of_a_gpu_by_name(logs: Path) -> None:
     demo_run(logs)
     with pytest.raises(UsageError, match=r"made on a CPU, and its time is not that of RTX 4090: give --hours"):
-        logged(logs, local_gpu="RTX 4090")
+        compared(logs, local_gpu="RTX 4090")
     explored(logs, used_gpus="0", gpu_models="1 × NVIDIA L40S")
     with pytest.raises(UsageError, match="made on a CPU"):
-        logged(logs, local_gpu="L40S")
+        compared(logs, local_gpu="L40S")
     explored(logs, run_id="20261123T000000-cccc", used_gpus="1", gpu_count="0", gpu_models="")  # no meter saw it
-    assert logged(logs, local_gpu="RTX 4090").options.local_gpu == "RTX 4090"
+    assert compared(logs, local_gpu="RTX 4090").options.local_gpu == "RTX 4090"
 
 
 def test_one_of_eight_gpus_is_one(logs: Path) -> None:
     eight = {"gpu_models": "8 × NVIDIA L40S", "gpu_count": "8", "gpu_power_limit_w": "2800", "gpu_power_w": "600"}
     explored(logs, used_gpus="1", **eight, trials_kwh="0.001", price_usd_per_gpu_hour="2.0")
-    training = logged(logs)
+    training = compared(logs)
     found = training.options
     assert (found.local_gpu, found.n_gpus, found.utilization, found.manual_tdp_watts) == ("NVIDIA L40S", 1, None, 350.0)
     assert found.peak_memory_gb == 4.1 and training.forecast.energy_kwh is None
     comparison = compared(logs)
     local = comparison.projections[0]
     assert local.n_gpus == 1 and local.cost_usd.point == pytest.approx(local.duration_s.point / 3600 * 2.0)
-    assert "7 metered GPUs idle" in screen_of(comparison) and "give --utilization" in " ".join(
+    assert "8 GPUs metered, 1 used" in screen_of(comparison) and "give --utilization" in " ".join(
         screen_of(comparison).split()
     )
     given = compared(logs, utilization=0.5).projections[0]
     hours = given.duration_s.point / 3600
     assert given.energy_kwh.point == pytest.approx(hours * 0.350 * (0.5 + power_table().rest.point) * 1.2)  # PUE
     explored(logs, run_id="20261122T000000-bbbb", used_gpus="8", **eight)
-    assert logged(logs).options.utilization == pytest.approx(600 / 2800)
+    assert compared(logs).options.utilization == pytest.approx(600 / 2800)
 
 
 def test_a_named_gpu_keeps_the_number_and_the_draw_of_the_log(logs: Path) -> None:
@@ -185,22 +185,22 @@ def test_a_named_gpu_keeps_the_number_and_the_draw_of_the_log(logs: Path) -> Non
     run = explored(logs, gpu_models="1 × NVIDIA L40S, 1 × NVIDIA A40", **two)
     advice = r"say which to go by, such as --gpu 'NVIDIA L40S'$"
     with pytest.raises(UsageError, match=advice):
-        logged(logs)
-    named = logged(logs, local_gpu="L40S").options
+        compared(logs)
+    named = compared(logs, local_gpu="L40S").options
     assert (named.n_gpus, named.utilization, named.manual_tdp_watts) == (2, pytest.approx(0.8), 350.0)
-    typed = logged(logs, local_gpu="1 × L40S").options
+    typed = compared(logs, local_gpu="1 × L40S").options
     assert (typed.n_gpus, typed.utilization, typed.manual_tdp_watts) == (1, None, None)
     (run.path / "run.csv").write_text((run.path / "run.csv").read_text().replace("gpu_models", "gpu_molds"))
     advice = r"does not name its GPU: give --gpu, such as --gpu 'RTX 4090'"
     with pytest.raises(UsageError, match=advice):
-        logged(logs)
+        compared(logs)
 
 
 def test_what_is_asked_goes_before_the_log(logs: Path) -> None:
     run = explored(logs)
-    france = logged(logs, country="FR").options
+    france = compared(logs, country="FR").options
     assert france.carbon_intensity is None and france.electricity_price is None
-    training = logged(logs, pue=1.5, price_usd_per_gpu_hour=2.0, carbon_intensity=50.0, electricity_price=0.1)
+    training = compared(logs, pue=1.5, price_usd_per_gpu_hour=2.0, carbon_intensity=50.0, electricity_price=0.1)
     assert (training.options.pue, training.options.price_usd_per_gpu_hour) == (1.5, 2.0)
     assert (training.options.carbon_intensity, training.options.electricity_price) == (50.0, 0.1)
     energy = forecast_from_log(run).energy_kwh
@@ -219,7 +219,7 @@ def test_gpus_that_were_not_metered_are_counted_with_an_assumed_draw(logs: Path)
     summary = run.added_up()
     assert summary.energy.cpu_kwh > 0 and (summary.cost_usd, summary.cost_basis) == (None, "")
     assert wording.why_no_cost(run) == "the energy of the GPUs is unknown"
-    training = logged(logs)
+    training = compared(logs)
     assert training.forecast.energy_kwh is training.forecast.cost_usd is None
     assert "its GPUs could not be metered" in training.about[2]
     comparison = compared(logs)
@@ -253,7 +253,7 @@ def test_gpus_that_were_not_metered_are_counted_with_an_assumed_draw(logs: Path)
 )
 def test_what_the_log_knows_of_the_training_is_counted_with_and_said(logs: Path, fields, kind, said) -> None:
     explored(logs, **fields)
-    known = logged(logs).options
+    known = compared(logs).options
     assert (known.workload, known.precision) == kind
     assert [text for text in compared(logs).about if text.startswith("counted")] == ([said] if said else [])
     given = compared(logs, workload="speech", precision="fp8").about
@@ -261,14 +261,14 @@ def test_what_the_log_knows_of_the_training_is_counted_with_and_said(logs: Path,
 
 
 def test_hours_without_a_log(monkeypatch) -> None:
-    training = training_of_hours(20.0, ProjectionOptions(local_gpu="4x RTX 4090"))
+    training = compare_hours(20.0, ProjectionOptions(local_gpu="4x RTX 4090"))
     assert (training.options.local_gpu, training.options.n_gpus) == ("RTX 4090", 4)
     assert training.forecast.duration_s.point == 72_000
     assert training.forecast.duration_s.kind == "assumption" and training.options.pue == 1.0
     monkeypatch.setenv("GREENLOVE_COUNTRY", "FR")
-    assert training_of_hours(1.0, ProjectionOptions()).options.country == "FR"
+    assert compare_hours(1.0, ProjectionOptions()).options.country == "FR"
     monkeypatch.setenv("GREENLOVE_WORKLOAD", "speech")
-    training = training_of_hours(1.0, ProjectionOptions(precision="tf32"))
+    training = compare_hours(1.0, ProjectionOptions(precision="tf32"))
     assert (training.options.workload, training.options.precision) == ("speech", "tf32")
     for hours in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="--hours must be positive"):

@@ -85,19 +85,6 @@ def test_other_columns_and_no_file_are_refused(file, tmp_path):
         in_region(offers_of(None, None), "mars")
 
 
-@pytest.mark.parametrize(
-    ("price", "unit", "asks"),
-    [
-        ("99", "USD/GPU-hour", "in cents, or of a whole instance"),  # 8 of them for a price of one
-        ("0.02", "USD/GPU-hour", "by the minute, or of a part of one"),
-    ],
-)
-def test_a_price_that_is_implausible_for_its_gpu_is_refused_with_its_line(file, price, unit, asks):
-    row = f"acme,L4,,0.80,{unit},1,DE,2026-11-01\nacme,L40S,,{price},{unit},1,DE,2026-11-01\n"
-    with pytest.raises(UsageError, match=f"row 3: {price} USD an hour is implausible for one L40S: is it {asks}"):
-        listings_of(offers_of("acme", file(OURS + row)), 1)
-
-
 def test_the_smallest_instance_comes_before_the_cheapest_gpu():
     base = next(o for o in bundled_offers() if o.gpu == "L40S")
     one = replace(base, gpus_per_instance=(1,), usd_per_gpu_hour=2.0)

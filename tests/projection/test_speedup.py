@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from dataclasses import replace
-from math import exp, log
 
 import numpy as np
 import pytest
@@ -10,8 +9,8 @@ from hypothesis import strategies as st
 
 import greenlove_tracker
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Kind
-from greenlove_tracker.projection.speedup import given_speedup, measured_speedup, speedup, speedups
+from greenlove_tracker.forecasting import Kind
+from greenlove_tracker.projection.speedup import given_speedup, speedup, speedups
 from greenlove_tracker.projection.speedup_model import log_speeds
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.tables.gpus import gpus
@@ -137,28 +136,6 @@ def test_a_figure_of_the_users():
 def test_a_figure_that_is_not_positive_is_refused(custom):
     with pytest.raises(UsageError, match="custom_speedup must be positive"):
         given_speedup(custom)
-
-
-def _time(point, lower, upper, level=0.95):
-    return Estimate(point, lower, upper, level, "s")
-
-
-def test_measured_errors_add_in_quadrature():
-    found = measured_speedup(_time(100, 100 / 1.1, 110, 0.90), _time(50, 50 / 1.1, 55, 0.90))
-    assert found.estimate.point == 2 and found.method == found.known_from == "measured"
-    assert found.estimate.upper == pytest.approx(2 * exp(log(1.1) * 2**0.5))
-    assert found.estimate.lower == pytest.approx(2 / exp(log(1.1) * 2**0.5))
-    assert (found.estimate.kind, found.estimate.level) == (Kind.PREDICTION, 0.90)
-
-
-def test_measured_intervals_of_another_level_come_out_at_90_percent():
-    found = measured_speedup(_time(100, 100 / 1.1, 110), _time(50, 50, 50))
-    assert found.estimate.upper == pytest.approx(2 * 1.1 ** (1.644854 / 1.959964))
-
-
-def test_measured_times_must_be_times():
-    with pytest.raises(UsageError, match="positive"):
-        measured_speedup(_time(1, -1, 3), _time(1, 1, 1))
 
 
 @pytest.mark.parametrize(

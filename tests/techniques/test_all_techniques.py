@@ -13,7 +13,6 @@ from greenlove_tracker.techniques.technique import TECHNIQUES, NotApplicableErro
 GIVEN = {"batch-size": "batch-size=16", "grad-accumulation": "grad-accumulation=4", "power-limit": "power-limit=200"}
 # Where this machine, without a GPU, cannot: on both trainings, or on the transformer alone.
 NOT_ON_A_CPU = {
-    "fp8": "only GPUs compute in 8 bits",
     "pin-memory": "only copies to a CUDA GPU",
     "tf32": "NVIDIA's GPUs",
     "power-limit": "GPU",
@@ -21,8 +20,6 @@ NOT_ON_A_CPU = {
 NOT_ON = {
     ("channels-last", transformer_task): "no 2-d convolution",
     ("activation-checkpointing", digits_task): "repeated blocks",
-    ("curriculum", digits_task): "let the task give difficulty",
-    ("curriculum", transformer_task): "let the task give difficulty",
 }
 
 
@@ -56,9 +53,8 @@ OF_A_STEP = [
     "activation-checkpointing",
     "compile",
     "fused-optimizer",
-    "sgd-momentum",
+    "adam-8bit",
     "lr-schedule",
-    "fp8",
 ]
 
 

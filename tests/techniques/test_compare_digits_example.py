@@ -7,7 +7,7 @@ from fakes import FakeClock
 
 from greenlove_tracker.exploration.task import load_task_function
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.techniques.full_training import train_fully
+from greenlove_tracker.techniques.full_training import train_one
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_digits.py"
 
@@ -23,7 +23,8 @@ def test_the_example_trains_an_epoch(tmp_path) -> None:
 
     clock = FakeClock()
     meter = SimulatedMeter(clock, cpu_tdp_w=10.0)
-    ((_, [run]),) = train_fully(watched, [], log_dir=tmp_path, epochs=1, clock=clock, meter=meter, verbose=0)
+    options = {"epochs": 1, "clock": clock, "meter": meter, "settings": {"verbose": 0}}
+    run = train_one(watched, None, log_dir=tmp_path, checkpoint_dir=tmp_path / "saved", **options)
     assert run.summary.counts.samples == 1440
     assert run.metrics["accuracy"].last > 0.6
     assert run.metrics["val_loss"].last < 1.5

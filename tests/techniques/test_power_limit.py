@@ -30,51 +30,30 @@ def gpu(tmp_path, monkeypatch):
     return fake
 
 
-@pytest.mark.parametrize(("value", "limit_w"), [("250", 250.0), ("250W", 250.0), ("80%", 560.0), ("30.5%", 213.5)])
-def test_the_limit_is_in_watts_or_a_share_of_the_default(gpu, value, limit_w):
-    technique = technique_named(f"power-limit={value}")
+def test_the_limit_is_put_back(gpu):
+    technique = technique_named("power-limit=250")
     technique.apply(digits_task())
     assert gpu.limit_w == 600.0
     with technique.active():
-        assert gpu.limit_w == limit_w
+        assert gpu.limit_w == 250.0
     assert gpu.limit_w == 600.0
     with pytest.raises(ValueError), technique.active():
         raise ValueError("training failed")
     assert gpu.limit_w == 600.0
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ("100", "100 W cannot be set: this GPU takes 200 to 700 W"),
-        ("10%", "70 W cannot be set"),
-        ("650", "650 W is no lower than its limit now, 600 W"),
-    ],
-)
-def test_a_limit_that_this_gpu_does_not_take_is_not_applicable(gpu, value, reason):
-    with pytest.raises(NotApplicableError, match=reason):
-        technique_named(f"power-limit={value}").apply(digits_task())
-    assert gpu.limit_w == 600.0
-
-
-def test_a_container_without_the_right_is_told_what_to_do_before_anything_runs(gpu):
-    gpu.refuse("no_set", "permission")
-    with pytest.raises(NotApplicableError, match=r"needs root: .* SYS_ADMIN"):
-        technique_named("power-limit=300").apply(digits_task())
-
-
-def test_what_is_refused_later_is_not_applicable_too(gpu):
+def test_what_nvml_refuses_is_said(gpu):
     technique = technique_named("power-limit=300")
     technique.apply(digits_task())
     gpu.refuse("no_set", "permission")
-    with pytest.raises(NotApplicableError, match="needs root"), technique.active():
+    with pytest.raises(UsageError, match="needs root"), technique.active():
         pytest.fail("the block ran")
 
 
 def test_others_on_the_gpu_are_not_slowed_down(gpu, monkeypatch):
     shared = [SimpleNamespace(uuid=UUID, index=0, name="NVIDIA H100", n_other_processes=1)]
     monkeypatch.setattr(power_limit, "nvml_gpus", lambda: shared)
-    with pytest.raises(NotApplicableError, match="others compute on GPU 0"):
+    with pytest.raises(NotApplicableError, match="others compute on the GPU"):
         technique_named("power-limit=300").apply(digits_task())
 
 
@@ -89,7 +68,7 @@ def test_a_cpu_has_none():
         build_arm(digits_task, technique_named("power-limit=250"))
 
 
-@pytest.mark.parametrize("text", ["power-limit", "power-limit=0", "power-limit=120%", "power-limit=low"])
+@pytest.mark.parametrize("text", ["power-limit", "power-limit=0", "power-limit=80%", "power-limit=low"])
 def test_a_value_that_cannot_be_is_refused_early(text):
-    with pytest.raises(UsageError, match="power-limit=80% of the GPU's default"):
+    with pytest.raises(UsageError, match="such as power-limit=250"):
         technique_named(text)

@@ -1,9 +1,6 @@
-"""Stand-ins for what techniques of whole trainings put into the parts: early stopping, a curriculum."""
+"""A stand-in for what early stopping puts into the parts of a training."""
 
 import copy
-
-import torch
-from torch.utils.data import DataLoader
 
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.techniques.technique import Stage, Technique
@@ -49,37 +46,3 @@ def stops_early(metric="val_loss", patience=2):
         return {**parts, "early_stopping": PatientStop(metric, patience, parts["model"])}
 
     return Technique("stops-early", apply, Stage.SCHEDULE, is_of_whole=True)
-
-
-class GrowingSampler:
-    """Draws from a part of the samples that grows by the epoch, in an order of the epoch's own."""
-
-    def __init__(self, n_samples, n_first):
-        self.n_samples, self.n_first, self.epoch = n_samples, n_first, 0
-        self.epochs_set = []
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-        self.epochs_set.append(epoch)
-
-    def __iter__(self):
-        n = min(self.n_samples, self.n_first * (self.epoch + 1))
-        return iter(torch.randperm(n, generator=torch.Generator().manual_seed(self.epoch)).tolist())
-
-    def __len__(self):
-        return self.n_samples
-
-
-def grows(n_first=8):
-    """A technique with which the first epochs have a part of the samples only."""
-
-    def apply(parts):
-        loader = parts["train_dataset"]
-        sampler = GrowingSampler(len(loader.dataset), n_first)
-        return {
-            **parts,
-            "train_dataset": DataLoader(loader.dataset, loader.batch_size, sampler=sampler),
-            "curriculum": sampler,
-        }
-
-    return Technique("grows", apply, Stage.DATA, is_of_whole=True)
