@@ -113,7 +113,6 @@ class Tally:
 
     held: list[bool]
     found: list[bool]
-    stalls: int = 0
 
     @property
     def power(self) -> str:
@@ -151,7 +150,6 @@ def tally(noise: Noise, n_techniques: int, n_blocks: int, n: int, seed: int = 17
         fit = compared(rng, noise, n_techniques, n_blocks, 0.0)
         if fit:
             result.held.append(fit.ratios["arm1"].lower <= 1.0 <= fit.ratios["arm1"].upper)
-            result.stalls += bool(fit.stalls)
         fit = compared(rng, noise, n_techniques, n_blocks, EFFECT)
         result.found.append(fit is not None and verdict_of(fit.ratios["arm1"]) is Verdict.SAVES)
     return result
@@ -211,8 +209,8 @@ def main() -> None:
                 continue
             t = tally(noise, n_techniques, n_blocks, a.n)
             size = f"{n_techniques}, in {n_blocks} blocks"
-            rows.append([name, size, coverage(t.held), t.power, f"{t.stalls / a.n * 100:.1f}%"])
-    heads = ["noise of 3% a trial", "techniques", "intervals that contain 1, %", "10% found", "a stall was said"]
+            rows.append([name, size, coverage(t.held), t.power])
+    heads = ["noise of 3% a trial", "techniques", "intervals that contain 1, %", "10% found"]
     told(markdown(heads, rows), a.into, BEGIN, END)
     rows = [busy_row(machine, n_blocks, a.n) for machine in BUSY for n_blocks in SHORT_BLOCKS]
     heads = ["others use the machine for", "blocks", "intervals that contain 1, %", "median half width"]

@@ -535,7 +535,6 @@ class Block:
         paused_s: time of evaluations and checkpoints in the middle of them.
         between_s: time of the gap that followed; None while that gap is still open.
         is_cold: known to be slower than what follows, as an epoch beside which we were still loading.
-        work: tokens that were trained on in them, or else samples, as the loop told; None where it did not.
     """
 
     units: float
@@ -543,7 +542,6 @@ class Block:
     paused_s: float
     between_s: float | None
     is_cold: bool = False
-    work: float | None = None
 
     @property
     def gap_units(self) -> float:

@@ -74,7 +74,7 @@ def _attempted(given: argparse.Namespace, answer: dict[str, Any]) -> int:
         if planned is None:
             raise UsageError(f"{given.file} has no run {given.key}: it was changed since, so begin again")
         if given.explore:
-            answer |= _explored(experiment, planned, given.explore, given.answer.parent, given.spawned)
+            answer |= _explored(planned, given.explore, given.answer.parent, given.spawned)
         else:
             _train(experiment, planned, given.outputs or experiment.outputs)
     except TrainingInterrupted as ended:
@@ -131,17 +131,13 @@ def _train(experiment: Experiment, planned: PlannedRun, outputs: Path) -> None:
     )
 
 
-def _explored(
-    experiment: Experiment, planned: PlannedRun, budget_s: float, log_dir: Path, spawned_s: float
-) -> dict[str, Any]:
+def _explored(planned: PlannedRun, budget_s: float, log_dir: Path, spawned_s: float) -> dict[str, Any]:
     """Explore a training with its techniques, and return its forecast as plain values.
 
     Raises:
         UsageError: where a technique cannot be used here, or the training cannot be explored.
     """
-    from greenlove_tracker.experiments.progress import ExperimentProgress
     from greenlove_tracker.exploration.estimator import Estimator
-    from greenlove_tracker.extrapolation.expected_stop import expected_stop_of_runs
     from greenlove_tracker.stopping import unknown_stop
     from greenlove_tracker.techniques.arm import arm_of, parts_of
     from greenlove_tracker.techniques.full_training import with_length
@@ -161,8 +157,7 @@ def _explored(
         estimation = estimator.estimate()
         forecast, stop, epochs = estimation.forecast, "", estimator.plan.epochs
         if (stopping := arm.parts.get("early_stopping")) is not None and epochs is not None:
-            stops = ExperimentProgress.of(experiment).stops_of(planned.group)
-            expected = expected_stop_of_runs(stops, epochs) if stops else unknown_stop(stopping.rule, epochs)
+            expected = unknown_stop(stopping.rule, epochs)
             forecast = estimation.forecast_for(replace(estimator.plan, stop=expected))
             stop = fmt.expected_stop(stop_estimate(expected, LEVEL), expected.most_epochs)
     estimates = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}

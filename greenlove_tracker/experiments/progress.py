@@ -172,12 +172,6 @@ class ExperimentProgress:
         """Return the time of each finished training of a group."""
         return [run.duration_s for run in self._finished(group)]
 
-    def stops_of(self, group: str) -> list[int]:
-        """Return the epochs after which the finished trainings of a group ended."""
-        last = [run.runs[-1] for run in self._finished(group)]
-        epochs = [int(run.text("stopped_early_after") or run.first_epoch + run.summary.epochs_done) for run in last]
-        return [n for n in epochs if n]
-
 
 def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> Iterator[str]:
     """Yield a note on finished trainings whose code was another than today's."""

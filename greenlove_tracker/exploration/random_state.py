@@ -17,10 +17,7 @@ from typing import Any
 import torch
 
 _MOST_OBJECTS = 200_000  # searched for generators
-_LONGEST = (
-    1000  # items of a container that is searched whatever they are: of a longer one, a few say whether it is data
-)
-_FEW = 16
+_LONGEST = 1000  # items of a container that is searched: a longer one is data
 _NUMPYS = "NumPy's random state"
 _ARRAY = "array of NumPy"  # marks one among plain values
 
@@ -87,32 +84,20 @@ def host_random_states() -> list[SavedState]:
 
 
 def random_states() -> list[SavedState]:
-    """Return the global random states of Python, NumPy (where it is loaded) and torch on every device."""
-    states = host_random_states()
-    for kind in ("cuda", "xpu"):
-        module = getattr(torch, kind, None)
-        if module is not None:
-            states.append(
-                SavedState(
-                    f"{kind} random states", partial(_device_states, module), partial(_set_device_states, module)
-                )
-            )
+    """Return the global random states of Python, NumPy (where it is loaded) and torch, of CUDA and Apple's GPU too."""
+    states = [*host_random_states(), SavedState("cuda random states", _cuda_states, _set_cuda_states)]
     if torch.backends.mps.is_available():
         states.append(SavedState("mps random state", torch.mps.get_rng_state, torch.mps.set_rng_state))
     return states
 
 
-def _device_states(module: Any) -> Any:
-    return module.get_rng_state_all() if module.is_initialized() else None
+def _cuda_states() -> Any:
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
 
 
-def _set_device_states(module: Any, states: Any) -> None:
+def _set_cuda_states(states: Any) -> None:
     if states is not None:
-        module.set_rng_state_all(states)
-    elif module.is_initialized():
-        # The exploration was the first to use the device: each generator goes back to the seed that it began with.
-        for generator in module.default_generators:
-            generator.manual_seed(generator.initial_seed())
+        torch.cuda.set_rng_state_all(states)
 
 
 def random_state_values() -> dict[str, Any]:
@@ -263,17 +248,9 @@ def generators_within(roots: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _may_hold_a_generator(item: Any) -> bool:
-    return saved_generator("", item) is not None or (
-        hasattr(item, "__dict__") and not isinstance(item, (type, ModuleType, torch.Tensor))
-    )
-
-
 def _parts(thing: Any) -> Iterable[Any]:
     if isinstance(thing, (dict, list, tuple, set, frozenset, deque)):
-        items = list(thing.values() if isinstance(thing, dict) else thing)
-        few = items[:: max(1, len(items) // _FEW)]
-        return items if len(items) <= _LONGEST or any(map(_may_hold_a_generator, few)) else ()
+        return list(thing.values() if isinstance(thing, dict) else thing) if len(thing) <= _LONGEST else ()
     if isinstance(thing, MethodType):
         return thing.__self__, thing.__func__
     if isinstance(thing, partial):

@@ -1,9 +1,9 @@
 """Leaving no trace: what training changes is copied before an exploration, and put back in place after it.
 
-Copied are the parameters, buffers, gradients, flags, hooks and plain attributes of models; optimizers, their
-learning-rate schedulers, gradient scalers and averaged models; a loader's generators, samplers and workers; random
-states and torch's switches; and ``also_restore``. Every tensor stays the same object in the same memory, so that
-whoever holds it still holds the right one. What else a step changes only the user knows: docs/guides/explore.md.
+Copied are models, optimizers, their learning-rate schedulers, gradient scalers and averaged models, with all that their
+attributes hold; a loader's generators, samplers and counters; random states and torch's switches; and
+``also_restore``. Every tensor stays the same object in the same memory, so that whoever holds it still holds the right
+one. What else a step changes only the user knows: docs/guides/explore.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import gc
 import os
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from operator import is_
 from typing import Any
@@ -39,10 +39,9 @@ from greenlove_tracker.format import significant
 from greenlove_tracker.units import BYTES_PER_GB
 
 _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
-_FROZEN_RATIO = 2.0  # of frozen weights to what trains, up to which they are copied: a teacher is, LoRA's base is not
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 _GradScaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
-_TRAINS = (torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, _GradScaler)
+_TRAINS = (nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, _GradScaler)
 _WRAPPERS = ("torch.distributed", "torch.nn.parallel.distributed")  # they set themselves up where nobody sees it
 
 
@@ -68,13 +67,7 @@ def preserved(
     try:
         yield
     finally:
-        try:
-            snapshot.restore()
-        except KeyboardInterrupt:  # half of a model put back would be worse than none
-            snapshot.restore()
-            raise
-        finally:
-            snapshot.release()  # a traceback may hold the snapshot for long
+        snapshot.restore()
 
 
 class Snapshot:
@@ -106,8 +99,6 @@ class Snapshot:
         for state in of_process:
             state.copy()
         self._storages: dict[int, torch.UntypedStorage] = {}  # memory of tensors to copy, by identity
-        self._frozen: dict[int, torch.UntypedStorage] = {}  # and that of weights that do not train
-        self._frozen_versions: list[tuple[torch.Tensor, int]] = []
         self._states: list[SavedState] = []
         self._undos: list[Callable[[], object]] = []
         self._seen: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
@@ -121,11 +112,7 @@ class Snapshot:
             self._add_named("optimizer", optimizer)
         for loader in each_of(loaders):
             self._add_loader(loader)
-        frozen_bytes, self.size_bytes = (sum(s.nbytes() for s in of.values()) for of in (self._frozen, self._storages))
-        if frozen_bytes <= _FROZEN_RATIO * self.size_bytes:
-            self._storages |= self._frozen
-            self._frozen_versions.clear()
-            self.size_bytes += frozen_bytes
+        self.size_bytes = sum(storage.nbytes() for storage in self._storages.values())
         _check_memory(self.size_bytes)
         for state in self._states:
             try:
@@ -144,7 +131,7 @@ class Snapshot:
         Raises:
             RestoreError: something could not be put back; all else was.
         """
-        failures: list[tuple[str, BaseException]] = []
+        failures: list[tuple[str, Exception]] = []
         undos: list[Callable[[], object]] = [
             *reversed(self._undos),
             *(partial(_put_values_back, storage, of_it) for storage, of_it in self._copies),
@@ -153,82 +140,62 @@ class Snapshot:
         for name, put_back in named:
             try:
                 put_back()
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # of the user's code too: whatever it raises, the rest is put back
+            except Exception as error:  # of the user's code too: whatever it raises, the rest is put back
                 failures.append((name, error))
         torch.clear_autocast_cache()  # it may hold casts of the exploration's weights
-        if any(tensor._version != version for tensor, version in self._frozen_versions):
-            failures.append(("a frozen weight", RuntimeError("it was not copied, and yet it changed")))
         if failures:
-            texts = "; ".join(f"{name}: {error!r}" for name, error in failures[:5])
+            texts = "; ".join(f"{name}: {error!r}" for name, error in failures)
             raise RestoreError(
                 f"the exploration could not put back {texts}. "
                 "Training on would differ from a run that never explored: build the model and what trains it anew"
             ) from failures[0][1]
 
-    def release(self) -> None:
-        """Let the copies go."""
-        self.__dict__.clear()
-
-    def _add(self, thing: Any, *, copies_frozen: bool = False) -> None:
+    def _add(self, thing: Any) -> None:
         """Note how to put a thing back, and what it holds."""
         queue = deque([thing])
         while queue:
             thing = queue.popleft()
             if id(thing) not in self._seen:
                 self._seen[id(thing)] = thing
-                queue.extend(self._noted(thing, copies_frozen))
+                queue.extend(self._noted(thing))
 
-    def _noted(self, thing: Any, copies_frozen: bool) -> Iterable[Any]:
+    def _noted(self, thing: Any) -> Iterable[Any]:
         """Note how to put a thing back, and return its parts."""
         generator = saved_generator(type(thing).__name__, thing)
         if generator is not None:
             self._states.append(generator)
         elif isinstance(thing, torch.Tensor):
-            return self._tensor(thing, copies_frozen)
+            if is_lazy(thing):
+                raise UsageError("the model has parameters without a shape: call it on one batch before you explore")
+            flatten = getattr(thing, "__tensor_flatten__", None)  # of quantized weights, which are made of others
+            for part in [thing] if flatten is None else [getattr(thing, name) for name in flatten()[0]]:
+                with suppress(NotImplementedError, RuntimeError):  # sparse ones have no memory of their own
+                    storage = part.untyped_storage()
+                    self._storages |= {} if storage.device.type == "meta" else {storage._cdata: storage}
+            grad = thing.grad if thing.is_leaf else None
+            if not thing.is_inference():
+                self._undos.append(partial(_put_back, thing, thing.is_leaf, thing.requires_grad, grad))
+            return (grad,)
         elif type(thing) in _CONTAINERS:
             keys, values = _content(thing)
             self._undos.append(partial(_refill, thing, keys, values))
             return values
         elif isinstance(thing, tuple):
             return thing
-        elif isinstance(thing, nn.Module):
-            self._undos.append(partial(setattr, thing, "training", thing.training))
-            parts = (*thing.parameters(recurse=False), *thing.buffers(recurse=False), *thing.children())
-            return parts if type(thing).__module__.startswith(_WRAPPERS) else (*parts, vars(thing))
         elif isinstance(thing, _TRAINS):
-            return (vars(thing),)
+            return thing.children() if type(thing).__module__.startswith(_WRAPPERS) else (vars(thing),)
         return ()
 
-    def _tensor(self, tensor: torch.Tensor, copies_frozen: bool) -> Iterable[Any]:
-        if is_lazy(tensor):
-            raise UsageError(
-                "the model has parameters without a shape, which cannot be put back: call it on one batch first, as "
-                "torch's documentation of lazy modules asks"
-            )
-        grad = tensor.grad if tensor.is_leaf else None
-        is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad and grad is None and not copies_frozen
-        found = [storage for part in plain_parts(tensor) if (storage := storage_of(part)) is not None]
-        copied = self._frozen if is_frozen else self._storages
-        copied |= {s._cdata: s for s in found if s.device.type != "meta" and s._cdata not in self._storages}
-        if not tensor.is_inference():
-            if is_frozen:
-                self._frozen_versions.append((tensor, tensor._version))
-            was = (tensor.is_leaf, tensor.requires_grad, grad)
-            self._undos.append(partial(_put_back, tensor, tensor.detach(), *was))
-        return (grad,)
-
     def _add_named(self, name: str, thing: Any) -> None:
-        """Add what the user names; of modules also what does not train.
+        """Add what the user names.
 
         Raises:
             UsageError: it can neither be put back by us nor restores itself.
         """
         if isinstance(thing, tuple | list) and len(thing) == 2 and all(map(_is_function, thing)):
             self._states.append(SavedState(name, *thing))
-        elif isinstance(thing, (nn.Module, torch.Tensor, *_TRAINS)) or saved_generator(name, thing) is not None:
-            self._add(thing, copies_frozen=isinstance(thing, nn.Module | torch.Tensor))
+        elif isinstance(thing, (torch.Tensor, *_TRAINS)) or saved_generator(name, thing) is not None:
+            self._add(thing)
         elif all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
             self._states.append(SavedState(name, partial(_state_dict, thing), partial(_load_state_dict, thing)))
         else:
@@ -239,9 +206,8 @@ class Snapshot:
             )
 
     def _add_loader(self, loader: Any) -> None:
-        """Add a loader's generators, the attributes of its samplers and its data set, and its workers; but no data."""
-        parts = {**getattr(loader, "__dict__", {})}
-        own = parts.pop("_iterator", None)
+        """Add a loader's generators, and the attributes of its samplers and its data set; but no data."""
+        parts = {name: part for name, part in getattr(loader, "__dict__", {}).items() if name != "_iterator"}
         for generator in generators_within([*parts.values()] or [loader]):
             self._add(generator)
         batch_sampler = parts.get("batch_sampler")
@@ -249,8 +215,6 @@ class Snapshot:
         for thing in (loader, parts.get("dataset"), *samplers):
             if hasattr(thing, "__dict__") and not isinstance(thing, type):
                 self._undos.append(partial(_refill, vars(thing), *_content(vars(thing))))
-        if hasattr(loader, "_iterator"):
-            self._undos.append(partial(_end_workers, loader, own))
 
 
 def _is_function(thing: Any) -> bool:
@@ -278,49 +242,13 @@ def _octets(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
-def _put_back(tensor: torch.Tensor, alias: torch.Tensor, was_leaf: bool, required_grad: bool, grad: Any) -> None:
-    """Let a tensor have the memory, the gradient and the flag that it had."""
-    if is_plain(tensor) and _memory(tensor) != _memory(alias):
-        tensor.data = alias
+def _put_back(tensor: torch.Tensor, was_leaf: bool, required_grad: bool, grad: Any) -> None:
+    """Let a tensor have the gradient and the flag that it had."""
     if was_leaf:
         if not tensor.is_leaf:
             tensor.detach_()  # a step wrote its result into a buffer
         tensor.requires_grad_(required_grad)
         tensor.grad = grad
-
-
-def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
-
-
-def plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that hold a tensor's data: those of a quantized or sparse one, else the tensor itself."""
-    flatten = getattr(tensor, "__tensor_flatten__", None)
-    if flatten is not None:
-        for name in flatten()[0]:
-            yield from plain_parts(getattr(tensor, name))
-    elif tensor.layout is torch.sparse_coo:
-        yield from (tensor._indices(), tensor._values())
-    else:
-        yield tensor
-
-
-def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Return a tensor's memory; None of one that says of none, such as one in oneDNN's own layout."""
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
-        return None
-
-
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a mere piece of memory: neither sparse, nor on the meta device, nor made of others."""
-    return (
-        tensor.layout is torch.strided
-        and not tensor.is_meta
-        and not tensor.is_quantized
-        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-    )
 
 
 def _content(container: Any) -> tuple[list[Any], list[Any]]:
@@ -340,13 +268,6 @@ def _refill(container: Any, keys: list[Any], values: list[Any]) -> None:
         container.update(values)
     else:
         container.extend(values)
-
-
-def _end_workers(loader: Any, own: Any) -> None:
-    """End the workers that the exploration started, and put the loader's own back."""
-    started, loader._iterator = loader._iterator, own
-    if started is not own and hasattr(started, "_shutdown_workers"):
-        started._shutdown_workers()
 
 
 def find_lr_schedulers(optimizers: Any, known: Sequence[Any]) -> tuple[Any, ...]:
@@ -386,6 +307,5 @@ def _check_memory(needed_bytes: int) -> None:
         needed, limit = (significant(size / BYTES_PER_GB) for size in (needed_bytes, limit_bytes))
         raise UsageError(
             f"exploring needs a copy of what training changes, to put it back: {needed} GB, and {limit} GB of the "
-            "host's memory may be used for it. Free memory, freeze what does not train (requires_grad_(False)), or use "
-            "greenlove explore, which puts nothing back and copies nothing"
+            "host's memory may be used for it. Free memory, or use greenlove explore, which copies nothing"
         )

@@ -1,4 +1,4 @@
-"""The expected end of a training with early stopping: its learning curve simulated on, or earlier trainings' stops.
+"""The expected end of a training with early stopping: its learning curve is simulated on.
 
 A running training loads it: NumPy, and of SciPy ``scipy.special`` alone.
 
@@ -20,7 +20,6 @@ from itertools import product
 import numpy as np
 from scipy import special
 
-from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array
 from greenlove_tracker.forecasting import P99, WIDE_RELATIVE_WIDTH, Estimate, Forecast, ForecastWarning, WarningCode
 from greenlove_tracker.phases import spans
@@ -88,41 +87,6 @@ def _simulated_stop(known: Sequence[float], rule: StoppingRule, most_epochs: int
         shares[epochs] = shares.get(epochs, 0.0) + (1 - _UNFORESEEN) / len(paths)
         none += (1 - _UNFORESEEN) / len(paths) if stop is None else 0.0
     return _of_counts(shares, most_epochs, none, basis)
-
-
-# An assumption: standard deviation of the logarithm of the stop between trainings of one kind, where one is known.
-_SINGLE_SPREAD = 0.5
-
-
-def expected_stop_of_runs(stops: Sequence[int], most_epochs: int) -> ExpectedStop:
-    """Return the distribution of the next training's stop, from those of earlier trainings of the same kind.
-
-    Logarithms are taken to be normal: the next one is within t · s · √(1 + 1/n) of the mean of n, with Student's t of
-    n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6). Of one, the spread is assumed.
-
-    Args:
-        stops: epochs after which each was ended; one that the rule did not end has all of its epochs.
-        most_epochs: of the next one.
-
-    Raises:
-        UsageError: without a stop, or where one is none.
-    """
-    for epochs in (*stops, most_epochs):
-        whole_number("epochs of a stop", epochs)
-    if not stops:
-        raise UsageError("no earlier training: where nothing is known, unknown_stop(rule, epochs) says so")
-    logs = np.log(np.asarray(stops, dtype=float))
-    n, mean = len(logs), float(logs.mean())
-    rounding = math.exp(-mean) / math.sqrt(12.0)  # of a whole number of epochs
-    spread = _SINGLE_SPREAD if n == 1 else max(float(logs.std(ddof=1)), rounding)
-    freedom = math.inf if n == 1 else n - 1.0
-    ends = np.arange(1, most_epochs + 1) + 0.5
-    passed = special.stdtr(freedom, (np.log(ends) - mean) / (spread * math.sqrt(1.0 + 1.0 / n)))
-    none = 1.0 - float(passed[-1])
-    passed[-1] = 1.0
-    shares = np.diff(passed, prepend=0.0)
-    basis = "1 earlier run" if n == 1 else f"{n} earlier runs"
-    return _of_counts({k: float(share) for k, share in enumerate(shares, 1) if share > 1e-9}, most_epochs, none, basis)
 
 
 def forecast_over_stops(

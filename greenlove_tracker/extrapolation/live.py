@@ -44,14 +44,11 @@ _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast 
 # Assumptions: that something comes at the ends of epochs, a validation or a checkpoint, where none was seen; its share
 # of an epoch, which is lognormal, with this median; and the standard deviation of the logarithm: 95% are 1% to 24%.
 _HAS_ENDS, _END_SHARE, _END_SPREAD = 0.3, 0.05, 0.8
-_ENDS_OF_EARLIER = 0.4  # likewise of an earlier run's epochs, which hold it: standard deviation
 # And that all steps of the first epoch are slower than those of the others, as where it reads its data for the first
 # time; by how much, likewise.
 _IS_COLD, _COLD_EXCESS, _COLD_SPREAD = 0.05, 0.05, 0.8
 _RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative;
 _RUN_TO_RUN_BY_PHASE, _PHASE_TO_PHASE = 0.03, 0.005  # of planned phases in common, and of each
-_SAME_WORK = 0.05  # works that differ by less are one level
-_STEADY_SPREAD = 0.25  # relative deviation of work that varies all the time, below which its mean needs no plan
 # An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
 # runs that differ in their settings is not known.
 _SINGLE_SPREAD = 0.25
@@ -191,12 +188,9 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
         begins_of, ends_of = np.array(spans(phases), dtype=float).T
         in_each = np.maximum(0.0, np.minimum.outer(ends, ends_of) - np.maximum.outer(ends - counts, begins_of))
         left = np.maximum(0.0, ends_of - np.maximum(begins_of, progress.done_units))
-    elif works := _works(progress):  # what the loop does now goes on, or the mean of what varies all the time
-        units, in_each = [(1.0, work) for work in works], np.diag(counts)
-        left = remaining * (np.eye(len(works))[-1] if _is_level(works) else counts / counts.sum())
     n_seen = len({unit for unit, seen in zip(units, in_each.sum(axis=0), strict=True) if seen and unit})
     expected, factors, deviations = costs_of(units)
-    if not phases:  # the share that does not grow with work is all that is learnt
+    if not phases:  # a unit has no effect of its own
         factors, deviations = factors[:, :1], tuple((w, s[:1]) for w, s in deviations)
     costs, to_come = in_each * expected, left * expected
     done_s = _done_s(progress, costs) if phases else np.zeros(0)
@@ -214,17 +208,6 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
         means = means / np.where(rng.random(N) < _IS_COLD, 1.0 + excess, 1.0)
     phase_s = [done + cost * mean for done, cost, mean in zip(done_s, to_come, means[1:], strict=False)]
     return to_come.sum() * means[0], phase_s, n_seen
-
-
-def _works(progress: Progress) -> list[float]:
-    """Return the work of a unit in each block, where the loop told of it, and it was not always the same; else none."""
-    works = [block.work / block.units for block in progress.blocks if block.work]
-    varies = len(works) == len(progress.blocks) > 1 and max(works) > min(works) * (1 + _SAME_WORK)
-    return works if varies else []
-
-
-def _is_level(works: Sequence[float]) -> bool:
-    return abs(works[-1] / works[-2] - 1.0) <= _SAME_WORK
 
 
 def _done_s(progress: Progress, costs: Array) -> Array:
@@ -260,7 +243,7 @@ def _with_earlier(
         variances = widths**2 + _PHASE_TO_PHASE**2
         return replace(plan, told=told, of_told=factors, variances=variances, shift=_RUN_TO_RUN_BY_PHASE)
     mean = prior.seconds_per_unit(progress.total_units)
-    if mean <= 0 or _works(progress):
+    if mean <= 0:
         return plan
     if prior.method == "live":
         known = prior.duration_s if phases or prior.per_epoch_s is None else prior.per_epoch_s
@@ -268,16 +251,7 @@ def _with_earlier(
     else:
         units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else progress.total_units
         shift = (prior.duration_s.upper - prior.duration_s.lower) / 2 / z / units / mean
-    plan = replace(plan, told=np.array([mean]), of_told=plan.ahead[:1], variances=np.array([1e-8]), shift=shift)
-    if progress.has_unseen_ends and prior.method == "live":  # whose epochs hold what comes at the end of one
-
-        def with_ends(of: Array, there: float) -> Array:
-            return np.column_stack([of, np.full(len(of), there)])
-
-        deviations = tuple((w, np.append(s, _ENDS_OF_EARLIER)) for w, s in plan.deviations)
-        past, ahead, of_told = with_ends(plan.past, 0.0), with_ends(plan.ahead, 1.0), with_ends(plan.of_told, 1.0)
-        plan = replace(plan, past=past, ahead=ahead, of_told=of_told, deviations=deviations)
-    return plan
+    return replace(plan, told=np.array([mean]), of_told=plan.ahead[:1], variances=np.array([1e-8]), shift=shift)
 
 
 def _unseen_ends(
@@ -332,17 +306,8 @@ def _energy(progress: Progress, total_s: Array, level: float) -> Estimate | None
 
 def _work_warnings(progress: Progress, n_seen: int) -> Iterator[ForecastWarning]:
     """Yield what is not known of the work of units to come, and the line of code that would tell it."""
-    phases, unit = progress.phases, "steps" if progress.is_in_steps else "epochs"
+    phases = progress.phases
     if not phases:
-        works = _works(progress)
-        if not works or (not _is_level(works) and np.std(works) < _STEADY_SPREAD * np.mean(works)):
-            return
-        message = (
-            f"the work of {unit} went from {min(works):,.0f} to {max(works):,.0f} samples or tokens, and no plan says "
-            f"how it goes on: {'as at last' if _is_level(works) else 'as on average'}, it is assumed"
-        )
-        advice = f"say it: Tracker(phases=[Phase({unit}=…, work_per_step={works[0]:.0f}), …])"
-        yield WarningCode.WORK.warning(message, advice)
         return
     now = phase_at(phases, progress.done_units)
     unknown = [phase for phase in phases[now + 1 :] if phase.work is None]

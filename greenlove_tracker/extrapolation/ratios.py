@@ -12,11 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import statsmodels.api as sm
-from scipy import special
 
 from greenlove_tracker.comparisons import BASELINE, ArmTrial, Verdict
 from greenlove_tracker.extrapolation.draws import Array, student_quantile
@@ -29,12 +27,6 @@ POWER = 0.90  # the probability with which a difference is to be found at the bu
 _CLOCK_S = 1e-6  # steps of the times that are compared: no trial is known better than this
 _LEAST_DRIFT_FREEDOM = 3  # degrees of freedom that a drift must leave: below, its one costs more than it removes
 _MOST_INFLATION = 1.5  # of an arm's variance by the drift: more, and arms that ran one after the other are the drift
-_STALL_PROBABILITY = 0.01  # that any trial of an undisturbed comparison is taken for a stall
-_LEAST_STALL = math.log(1.1)  # above what is fitted; less is noise, whatever its probability
-_MOST_STALLS = 0.1  # of the trials: where there are more, they belong to the training
-_LEAST_STALL_FREEDOM = 3  # below, no residual stands out
-_MORE = "took far more than the others beside it: the machine was busy with something else, and it is not counted"
-_LESS = "took far less than the others beside it, and is not counted"
 _ROUNDS = 40  # until the degrees of freedom and the trials that they need agree
 _MOST_FACTOR = 1e4  # of a budget: a longer one is no advice
 _LEAST_LONGER = 1.5  # times what was spent: it was too short, even where by the point it was long enough
@@ -52,9 +44,6 @@ class RatioFit:
         degrees_of_freedom: of that.
         n_trials: that had a value.
         n_blocks: of them.
-        stalls: positions of trials that lie far from what all others of their arm and block allow, as where the
-            machine was busy with something else. They count for no arm.
-        notes: on stalls: whole sentences without a full stop.
     """
 
     ratios: Mapping[str, Estimate]
@@ -63,8 +52,6 @@ class RatioFit:
     degrees_of_freedom: int
     n_trials: int
     n_blocks: int
-    stalls: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def fit_ratios(
@@ -73,7 +60,6 @@ def fit_ratios(
     *,
     baseline: str = BASELINE,
     level: float = LEVEL,
-    may_stall: bool = True,
 ) -> RatioFit | None:
     """Fit the ratio of each arm to the baseline.
 
@@ -82,8 +68,6 @@ def fit_ratios(
         value: of a trial, above zero, as its time a sample; one without a value (None) is left out.
         baseline: name of the arm that the others are divided by.
         level: of the intervals.
-        may_stall: a machine that is busy with something else changes the value, as it does a time or an energy but no
-            peak of memory.
 
     Returns:
         The fit; None without a value of the baseline or of any other arm, or where too few are left to show any noise.
@@ -92,20 +76,11 @@ def fit_ratios(
     known = [(trial, x) for trial in trials if (x := value(trial)) is not None and math.isfinite(x) and x > 0]
     compared = _connected([trial for trial, _ in known], baseline)
     known = [(trial, x) for trial, x in known if trial.arm in compared]
-    most_stalls, stalls, notes = max(1, int(_MOST_STALLS * len(known))), list[int](), list[str]()
-    while True:
-        timed, y = [trial for trial, _ in known], np.log([x for _, x in known])
-        design, columns = _design_of(timed, baseline)
-        if not columns or len(design) <= design.shape[1]:
-            return None
-        result = sm.OLS(y, design).fit()
-        stall = _stall(result) if may_stall and len(stalls) < most_stalls else None
-        if stall is None:
-            break
-        at, is_slower = stall
-        stalls.append(timed[at].position)
-        notes.append(f"Trial {timed[at].position + 1} ({timed[at].arm}) {_MORE if is_slower else _LESS}")
-        del known[at]
+    timed, y = [trial for trial, _ in known], np.log([x for _, x in known])
+    design, columns = _design_of(timed, baseline)
+    if not columns or len(design) <= design.shape[1]:
+        return None
+    result = sm.OLS(y, design).fit()
     residuals, freedom = np.asarray(result.resid), int(result.df_resid)
     # Identical values are identical within the steps of the clock only. Each end of a time is off by up to half a step.
     least_cv = _CLOCK_S / min(trial.duration_s for trial in timed) / math.sqrt(6)
@@ -119,7 +94,7 @@ def fit_ratios(
         ratios[arm] = Estimate(point, lower, upper, level, "1", Kind.CONFIDENCE)
         standard_errors[arm] = error
     n_blocks = len({trial.block for trial in timed})
-    return RatioFit(ratios, standard_errors, residual_cv, freedom, len(timed), n_blocks, tuple(stalls), tuple(notes))
+    return RatioFit(ratios, standard_errors, residual_cv, freedom, len(timed), n_blocks)
 
 
 def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Verdict:
@@ -223,21 +198,3 @@ def _connected(trials: Sequence[ArmTrial], baseline: str) -> set[str]:
         arms |= more
         more = set[str]().union(*(together for together in by_block.values() if together & arms))
     return arms
-
-
-def _stall(result: Any) -> tuple[int, bool] | None:
-    """Return the trial that lies far from what all others allow, and whether it is slower; None where none does.
-
-    By externally studentised residuals with Bonferroni's bound (Cook and Weisberg, Residuals and Influence in
-    Regression, 1982, §2.2.2). In a block of two both are of one size: it is the slower one that something has held up.
-    """
-    left = np.maximum(0.0, 1.0 - result.get_influence().hat_matrix_diag)
-    free = left > 1e-9  # a trial that the model can only repeat has no residual
-    freedom = result.df_resid - 1
-    if freedom < _LEAST_STALL_FREEDOM or not free.any():
-        return None
-    shifts = np.where(free, result.resid / np.where(free, left, 1.0), 0.0)
-    at = int(np.argmax(np.abs(shifts) * np.sqrt(left) * np.where(shifts > 0, 1 + 1e-6, 1.0)))
-    others = max((result.ssr - shifts[at] ** 2 * left[at]) / freedom, 1e-18)
-    p_value = 2 * special.stdtr(freedom, -abs(shifts[at]) * math.sqrt(left[at] / others)) * len(shifts)
-    return (at, bool(shifts[at] > 0)) if p_value < _STALL_PROBABILITY and abs(shifts[at]) > _LEAST_STALL else None

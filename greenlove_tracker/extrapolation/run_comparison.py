@@ -117,9 +117,7 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
 
         if not has_repeats:
             return _Fitted(dict(_assumed_ratios(kept, quantity, value)))
-        fit = fit_ratios(
-            trials, lambda trial: value(runs[trial.position]), baseline=kept[0].name, may_stall=quantity.grows
-        )
+        fit = fit_ratios(trials, lambda trial: value(runs[trial.position]), baseline=kept[0].name)
         return _Fitted({} if fit is None else fit.ratios, fit)
 
     time, energy = fitted(_TIME), fitted(_ENERGY)
@@ -139,7 +137,6 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
             *([] if has_repeats else [_ONE_RUN_EACH]),
             *length_note,
             *notes,
-            *_stall_notes((time, energy), runs),
             *([_OF_PROCESS] if of_process == {True} and memory.ratios else []),
             *_differences(kept),
         ),
@@ -359,13 +356,6 @@ def saving_order(row: ComparisonRow) -> tuple[bool, float]:
     """Order rows by what they save, those without a ratio last."""
     ratio = row.energy_ratio or row.time_ratio
     return (ratio is None, 0.0 if ratio is None else ratio.point)
-
-
-def _stall_notes(fitted: Sequence[_Fitted], runs: Sequence[Run]) -> list[str]:
-    """Name the runs that the fits took for stalls."""
-    stalls = dict.fromkeys(at for f in fitted if f.fit is not None for at in f.fit.stalls)
-    said = "took far more, or less, than the others, and is not counted: look into it"
-    return [f"The run {runs[at].run_id} {said}" for at in stalls]
 
 
 def _differences(groups: Sequence[_Group]) -> Iterator[str]:

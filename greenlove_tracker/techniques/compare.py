@@ -195,7 +195,7 @@ class _ComparisonRun(TrialSession):
         factors = state.factors.rates, state.energy_factor, state.gpu_count
         rows = Rows(self._trials, self._records, self._plan, *factors, needed_s)
         n_blocks = len({trial.block for trial in self._trials})
-        notes = list(rows.notes)
+        notes: list[str] = []
         if n_blocks < LEAST_BLOCKS and len(self._costs) > 1:
             notes.insert(0, f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
         if self._is_metered and advised_s is not None and all(t.energy_kwh is None for t in self._trials):
@@ -387,13 +387,11 @@ class Rows:
         self._rates, self._energy_factor, self._gpu_count = rates, energy_factor, gpu_count
         self._time = fit_ratios(trials, lambda t: t.duration_s / t.samples)
         self._energy = fit_ratios(trials, lambda t: None if t.energy_kwh is None else t.energy_kwh / t.samples)
-        self._memory = fit_ratios(trials, lambda t: t.peak_memory_bytes, may_stall=False)
+        self._memory = fit_ratios(trials, lambda t: t.peak_memory_bytes)
         self._has_counted_energy = not all(is_modelled(t.energy_method) for t in trials if t.energy_method)
         self.baseline = self._row(BASELINE)
         self.others = tuple(sorted((self._row(name) for name in records if name != BASELINE), key=_order))
         self.residual_cv = None if self._time is None else self._time.residual_cv
-        notes = [note for fit in (self._time, self._energy) if fit is not None for note in fit.notes]
-        self.notes = tuple(dict.fromkeys(notes))
 
     def _row(self, name: str) -> ComparisonRow:
         trials, record = self._trials[name], self._records[name]

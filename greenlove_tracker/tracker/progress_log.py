@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from greenlove_tracker.forecasting import Block, Progress
 from greenlove_tracker.records import Counts, Energy, Flag, Row, RowKind
-from greenlove_tracker.tracker.recorder import LOADING_SHARE, StepMark, work_in
+from greenlove_tracker.tracker.recorder import LOADING_SHARE, StepMark
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
 _FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
@@ -45,16 +45,14 @@ def _block_between(before: StepMark, mark: StepMark) -> Block | None:
     if mark.steps <= before.steps or taken_s <= 0:
         return None
     is_cold = mark.loading_s - before.loading_s > LOADING_SHARE * taken_s
-    work = None if mark.work is None or before.work is None else mark.work - before.work
-    return Block(mark.steps - before.steps, taken_s, mark.paused_s - before.paused_s, 0.0, is_cold, work)
+    return Block(mark.steps - before.steps, taken_s, mark.paused_s - before.paused_s, 0.0, is_cold)
 
 
 def _joined_blocks(a: Block, b: Block) -> Block | None:
     if a.is_cold != b.is_cold or a.between_s is None or b.between_s is None:
         return None
     paused_s, between_s = a.paused_s + b.paused_s, a.between_s + b.between_s
-    work = None if a.work is None or b.work is None else a.work + b.work
-    return Block(a.units + b.units, a.active_s + b.active_s, paused_s, between_s, a.is_cold, work)
+    return Block(a.units + b.units, a.active_s + b.active_s, paused_s, between_s, a.is_cold)
 
 
 class _PowerLog:
@@ -99,7 +97,7 @@ class _EpochTimes:
 
     def block(self, between_s: float | None) -> Block:
         is_cold = self.loading_s > LOADING_SHARE * self.active_s
-        return Block(1, self.active_s, self.paused_s, between_s, is_cold, work_in(self.counts))
+        return Block(1, self.active_s, self.paused_s, between_s, is_cold)
 
     @property
     def is_partly_metered(self) -> bool:
@@ -167,16 +165,13 @@ def _equal_parts(blocks: Sequence[Block], steps: float) -> list[Block]:
             missing -= taken[-1].units
             if share < 1.0:
                 rest.append(_share_of(block, 1.0 - share))
-        works = [block.work for block in taken]
-        work = None if None in works else math.fsum(work for work in works if work is not None)
         active_s = math.fsum(block.active_s for block in taken)
-        parts.append(Block(1 / _PARTS, active_s, 0.0, None, any(block.is_cold for block in taken), work))
+        parts.append(Block(1 / _PARTS, active_s, 0.0, None, any(block.is_cold for block in taken)))
     return parts
 
 
 def _share_of(block: Block, share: float) -> Block:
-    work = None if block.work is None else block.work * share
-    return replace(block, units=block.units * share, active_s=block.active_s * share, work=work)
+    return replace(block, units=block.units * share, active_s=block.active_s * share)
 
 
 class ProgressLog:

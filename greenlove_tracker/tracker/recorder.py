@@ -9,7 +9,6 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 from greenlove_tracker.errors import MeterError, TrackerStateError, is_from_handler, pass_on_from_handler
@@ -72,14 +71,12 @@ class StepMark:
         at_s: when that was, since the run began.
         paused_s: pauses until then.
         loading_s: for how long we have been loading beside them.
-        work: tokens or samples of all of them; None where that is not known.
     """
 
     steps: int
     at_s: float
     paused_s: float = 0.0
     loading_s: float = 0.0
-    work: float | None = None
 
     @property
     def active_s(self) -> float:
@@ -330,7 +327,7 @@ class Recorder:
         if self.first_step is None:
             loading_s = self._loading_until(self.stepped_at_s)
             since_start_s = self.stepped_at_s - self._started_s
-            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s, work_in(self.counts_done))
+            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s)
 
     @property
     def last_epoch(self) -> int | None:
@@ -343,18 +340,13 @@ class Recorder:
         return (self._counts_in_rows.steps or 0) + (self._counter.so_far.steps or 0)
 
     @property
-    def counts_done(self) -> Counts:
-        """All that the loop told of so far; None for what it counts on a device, which is known in rows alone."""
-        return self._counter.known(self._counts_in_rows + self._counter.so_far)
-
-    @property
     def step_marks(self) -> tuple[StepMark, StepMark] | None:
         """The marks behind the first call that counted steps, and the last one; None before any."""
         first, stepped_at_s = self.first_step, self.stepped_at_s
         if first is None or stepped_at_s is None:
             return None
-        since_start_s, work = stepped_at_s - self._started_s, work_in(self.counts_done)
-        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s, work)
+        since_start_s = stepped_at_s - self._started_s
+        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s)
 
     def write_segment(self, *, keeps_mark: bool = False) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own.
@@ -658,7 +650,6 @@ class WorkCounter:
         self._warn = warn
         self._on_host: dict[str, int] = {}
         self._on_device: dict[tuple[str, Any], Any] = {}
-        self._seen_on_device: set[str] = set()
 
     def add(self, done: Counts) -> None:
         """Add what a call of the loop tells of; what is no whole number from 0 up is left out."""
@@ -669,7 +660,6 @@ class WorkCounter:
             if _is_on_device(count):
                 before = self._on_device.get((name, count.device), 0)
                 self._on_device[name, count.device] = before + count.detach().long()
-                self._seen_on_device.add(name)
             else:
                 self._add(name, count)
 
@@ -677,11 +667,6 @@ class WorkCounter:
     def so_far(self) -> Counts:
         """What was added and not taken yet, without what lies on a device."""
         return Counts(**self._on_host)
-
-    def known(self, counts: Counts) -> Counts:
-        """Return the counts without those of which a part may lie on a device: what they are is known in rows alone."""
-        known = {name: getattr(counts, name) for name in _QUANTITIES if name not in self._seen_on_device}
-        return Counts(**known)
 
     def take(self, *, is_device_at_rest: bool) -> tuple[Counts, WorkCounter]:
         """Return what was added, and the counter of what comes behind it, which takes this one's place.
@@ -694,7 +679,7 @@ class WorkCounter:
             for (name, _), total in on_device.items():
                 self._add(name, total)
         rest = WorkCounter(self._warn)
-        rest._on_device, rest._seen_on_device = self._on_device, self._seen_on_device
+        rest._on_device = self._on_device
         return Counts(**self._on_host), rest
 
     def _add(self, name: str, count: Any) -> None:
@@ -706,17 +691,6 @@ class WorkCounter:
         except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
             pass_on_from_handler(error)
             self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
-
-
-def work_in(counts: Counts) -> float | None:
-    """Return the tokens that a loop told of, else its samples; None where it told of neither, or in a tensor.
-
-    To read a tensor would wait for the device.
-    """
-    for count in (counts.tokens, counts.samples):
-        if isinstance(count, int | float | Real) and 0 < count < math.inf:
-            return float(count)
-    return None
 
 
 def _is_on_device(count: object) -> bool:

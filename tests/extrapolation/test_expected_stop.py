@@ -1,4 +1,4 @@
-"""Where early stopping is expected to end a training: on simulated curves, and from earlier trainings."""
+"""Where early stopping is expected to end a training, on simulated curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import stats
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.expected_stop import expected_stop, expected_stop_of_runs
+from greenlove_tracker.extrapolation.expected_stop import expected_stop
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.forecasting import Block, Estimate, Progress, WarningCode, stop_estimate, stop_within
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
@@ -100,25 +100,6 @@ def test_nothing_is_expected_past_a_rule_that_has_ended_it_nor_before_what_is_do
     assert expected_stop(values, RULE, 50).probabilities == ((7, 1.0),)
     for ignored in (expected_stop([*values, 0.6], RULE, 50), expected_stop(values, RULE, 50, least_epochs=8)):
         assert ignored.probabilities == ((8, 1.0),) and ignored.probability_of_none == 0.0
-
-
-def test_earlier_trainings_give_students_distribution_of_the_logarithm():
-    stops = [12, 15, 20, 14]
-    logs = np.log(stops)
-    stop = expected_stop_of_runs(stops, 100)
-    spread = logs.std(ddof=1) * math.sqrt(1 + 1 / 4)
-    for p in (0.05, 0.5, 0.95):
-        expected = math.exp(stats.t.ppf(p, 3, logs.mean(), spread))
-        assert abs(stop.quantile(p) - expected) <= 1
-    assert stop.basis == "4 earlier runs" and stop.probability_of_none < 0.01
-    alone = expected_stop_of_runs([15], 100)
-    assert alone.quantile(0.05) < 9 and alone.quantile(0.95) > 24 and alone.basis == "1 earlier run"
-    alike = expected_stop_of_runs([15, 15, 15], 100)
-    assert (alike.quantile(0.05), alike.quantile(0.5), alike.quantile(0.95)) == (14, 15, 16)
-    short = expected_stop_of_runs([40, 50], 45)
-    assert short.probabilities[-1][0] == 45 and short.probability_of_none > 0.3
-    with pytest.raises(UsageError, match=r"no earlier training: .* unknown_stop"):
-        expected_stop_of_runs([], 100)
 
 
 def test_a_stop_of_a_longer_or_a_resumed_training():

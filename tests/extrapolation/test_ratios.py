@@ -131,18 +131,6 @@ def test_identical_values_are_not_known_better_than_the_clock() -> None:
     assert verdict_of(ratio) is Verdict.NO_DIFFERENCE
 
 
-def test_a_stall_of_the_machine_is_noted_and_counts_for_no_arm() -> None:
-    rng = np.random.default_rng(1)
-    trials = simulated(rng, 0.0, 0.01, 1, 8)
-    trials[6] = ArmTrial(trials[6].arm, 3, 6, 30.0, 5.0, 1, energy_kwh=3 * (trials[6].energy_kwh or 0.0))
-    fit = fitted(trials)
-    assert fit.stalls == (6,)
-    assert "Trial 7" in fit.notes[0]
-    ratio = fit.ratios["arm1"]
-    assert ratio.lower < 1 < ratio.upper
-    assert ratio.relative_width < 0.05
-
-
 @pytest.mark.slow_cases
 @pytest.mark.parametrize("n_arms", [1, 4])
 @pytest.mark.parametrize("drift", [0.0, 0.3])

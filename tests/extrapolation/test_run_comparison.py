@@ -235,15 +235,6 @@ def test_two_of_one_and_one_of_the_other_is_enough_for_an_interval(runs: Runs) -
     assert row.time_ratio.kind == "confidence"
 
 
-def test_a_run_that_stands_out_is_named_and_not_counted(runs: Runs) -> None:
-    a = runs.of([100.0, 100.1, 99.9, 100.05, 800.0])
-    b = runs.of([90.0, 90.1, 89.9, 90.05, 90.0])
-    comparison = compare_runs([("a", a), ("b", b)])
-    assert comparison.rows[0].time_ratio is not None
-    assert comparison.rows[0].time_ratio.point == pytest.approx(0.9, rel=1e-3)
-    assert any("The run run-0005 took far more, or less" in note for note in comparison.notes)
-
-
 def test_a_drift_is_fitted_where_the_runs_took_turns(runs: Runs) -> None:
     groups: dict[str, list[Run]] = {"a": [], "b": []}
     for n, name in enumerate("abbaabba"):

@@ -13,7 +13,7 @@ from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.forecasting import Block, Progress, WarningCode
-from greenlove_tracker.phases import phases_from, spans, total_length
+from greenlove_tracker.phases import phases_from, spans
 
 PHASES = phases_from("500x100 500x200 500x300")
 BLOCK = 25
@@ -33,13 +33,10 @@ def times_of(phases, *, share=0.2, noise=0.003, seed=0, effects=()):
     return each * rng.normal(1.0, noise, len(each))
 
 
-def progress_at(times, done, phases=PHASES, works=None, block=BLOCK):
+def progress_at(times, done, phases=PHASES, block=BLOCK):
     """The progress after so many steps, in blocks; the first step is start-up."""
     edges = [*range(1, done, block), done]
-    blocks = tuple(
-        Block(b - a, float(times[a:b].sum()), 0.0, 0.0, False, None if works is None else float(works[a:b].sum()))
-        for a, b in pairwise(edges)
-    )
+    blocks = tuple(Block(b - a, float(times[a:b].sum()), 0.0, 0.0) for a, b in pairwise(edges))
     elapsed_s = float(times[:done].sum())
     return Progress(len(times), done, blocks, float(times[0]), elapsed_s, phases=phases, is_in_steps=True)
 
@@ -138,28 +135,6 @@ def test_larger_batches_over_the_same_data_take_fewer_steps_and_less_time():
     forecast = forecast_run(Progress(20, 4, blocks, 0.0, 40.0, phases=phases))
     assert forecast.duration_s.point == pytest.approx(sum(epochs), rel=0.03)
     assert forecast.duration_s.lower < sum(epochs) < forecast.duration_s.upper
-
-
-def test_work_that_the_loop_tells_of_is_no_change_of_regime():
-    times = times_of(PHASES)
-    works = np.concatenate([np.full(p.length, p.work) for p in PHASES])
-    until = total_length(PHASES[:2])
-    forecast = forecast_run(progress_at(times[:until], 600, phases=(), works=works))
-    blind = forecast_run(progress_at(times[:until], 600, phases=()))
-    truth = times[:until].sum()
-    assert forecast.duration_s.point == pytest.approx(truth, rel=0.01)
-    assert forecast.duration_s.relative_width < blind.duration_s.relative_width / 2
-    (warning,) = [w for w in forecast.warnings if w.name is WarningCode.WORK]
-    assert "100 to 200" in warning.message and "Tracker(phases=[Phase(steps=…, work_per_step=100)" in warning.advice
-
-
-def test_epochs_of_other_sample_counts_are_judged_by_their_samples():
-    counts = [1000, 1000, 1000, 2000, 2000, 2000, 2000, 2000, 2000, 2000]
-    epochs = [2.0 + 0.008 * n for n in counts]
-    blocks = tuple(Block(1, s, 0.0, 0.0, False, n) for s, n in zip(epochs[:5], counts, strict=False))
-    forecast = forecast_run(Progress(10, 5, blocks, 0.0, sum(epochs[:5])))
-    assert forecast.duration_s.point == pytest.approx(sum(epochs), rel=0.01)
-    assert any("Phase(epochs=…" in w.advice for w in forecast.warnings)
 
 
 # -- before the run: trials of one batch size --

@@ -7,7 +7,6 @@ from fakes import make_tracker, session, tick
 
 from greenlove_tracker import Phase, read_logs
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import WarningCode
 from greenlove_tracker.logs.scoring import scored_forecasts
 
 PHASES = [Phase(300, tokens_per_step=100), Phase(300, tokens_per_step=200), Phase(300, tokens_per_step=300)]
@@ -103,31 +102,6 @@ def test_evaluations_in_pauses_between_steps_are_told_apart(clock, tmp_path):
                 tick()
                 clock.pass_s(3.0)
         assert tracker.forecast.duration_s.point == pytest.approx(100 + 50, rel=0.01)
-
-
-def test_tokens_that_the_loop_tells_of_are_the_measure_where_nobody_planned(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=None, total_steps=900) as tracker:
-        take_steps(tracker, clock, 500, tells=True)
-        forecast = tracker.forecast
-        truth_s = 300 * 0.1 + 600 * 0.18  # as at last
-        assert forecast.duration_s.point == pytest.approx(truth_s, rel=0.02)
-        (warning,) = [w for w in forecast.warnings if w.name is WarningCode.WORK]
-        assert "Tracker(phases=[Phase(steps=…, work_per_step=100), …])" in warning.advice
-    (run,) = read_logs(tmp_path).runs
-    assert "WORK" in run.forecasts[-1].warnings
-
-
-def test_epochs_of_more_samples_take_longer_and_are_no_change_of_regime(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=10) as tracker:
-        for n_samples in (1000, 1000, 1000, 2000, 2000):
-            tracker.epoch_start()
-            clock.pass_s(2.0 + 0.008 * n_samples)
-            tracker.step(n_samples=n_samples)
-            tracker.epoch_end()
-            tick()
-        forecast = tracker.forecast
-    assert forecast.duration_s.point == pytest.approx(3 * 10 + 7 * 18, rel=0.02)
-    assert WarningCode.WORK in {w.name for w in forecast.warnings}
 
 
 def test_work_in_a_tensor_is_not_waited_for(clock, tmp_path):
