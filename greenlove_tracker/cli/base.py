@@ -83,6 +83,7 @@ _GONE = {
     "report --all": "it is gone: runs that crashed without figures are left out by name",
     "compare --csv": "say --json",
     "doctor --restore-power-limits": "it is gone: sudo nvidia-smi -pl sets the limit of a GPU",
+    "experiment --json": "it is gone: each training is a run below the outputs, which greenlove report --json reads",
 }
 
 
@@ -233,15 +234,7 @@ country_option = click.option(
 )
 
 
-class _Hours(click.FloatRange):
-    """A positive number, of a thousand years at most."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        return self.fail(f"{value} is no number of hours", param, ctx) if math.isnan(number) else number
-
-
-HOURS = _Hours(min=0, min_open=True, max=1e7)
+HOURS = click.FloatRange(min=0, min_open=True, max=1e7)  # a thousand years at most
 
 
 def within_time(text: str, now: datetime | None = None) -> datetime:
@@ -253,12 +246,13 @@ def within_time(text: str, now: datetime | None = None) -> datetime:
     from greenlove_tracker.scheduling.times import SPAN_FORMS, WHEN_FORMS, parse_when
 
     now = now or datetime.now(UTC)
+    is_span = re.match(r"[\d.\s]+[a-z]", text.strip().lower()) is not None
     try:
-        is_span = re.match(r"[\d.\s]+[a-z]", text.strip().lower()) is not None
         when = parse_when(f"+{text.strip()}" if is_span else text, now)
     except UsageError as error:
-        forms = f"a length of time ({SPAN_FORMS}) or a time by which it is done ({WHEN_FORMS})"
-        raise UsageError(f"--within is {forms}, not {text!r}") from error
+        raise UsageError(
+            f"--within is a length of time ({SPAN_FORMS}) or a time ({WHEN_FORMS}), not {text!r}"
+        ) from error
     if when <= now:
         raise UsageError(f"--within {text!r} has passed")
     return when
@@ -290,13 +284,13 @@ def _check_output(given: Mapping[str, Any]) -> None:
             checked_suffix(path)
 
 
-def answer(document: Document, record: Any = None, rows: Sequence[Mapping[str, Any]] | str = ()) -> None:
+def answer(document: Document, record: Any = None, rows: Sequence[Mapping[str, Any]] = ()) -> None:
     """Give a result as the options ask: a page at ``-o``, and on stdout JSON, CSV or the screen.
 
     Args:
         document: the result in words.
         record: the same as data, for ``--json``.
-        rows: the same as rows, or as CSV, for ``--csv``.
+        rows: the same as rows, for ``--csv``.
     """
     from greenlove_tracker.logs.csvio import csv_text
     from greenlove_tracker.report.build import write_document
@@ -305,7 +299,9 @@ def answer(document: Document, record: Any = None, rows: Sequence[Mapping[str, A
     if asked.get("as_json"):
         show_json(record)
     elif asked.get("as_csv"):
-        click.echo(rows if isinstance(rows, str) else csv_text(list(rows[0]), rows), nl=False)
+        if not rows:
+            raise UsageError("--csv: this is no table; say --json")
+        click.echo(csv_text(list(rows[0]), rows), nl=False)
     else:
         show(document, is_verbose=asked.get("is_verbose", False))
     if asked.get("page"):
@@ -366,7 +362,8 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
     Raises:
         UsageError: where there is no such directory, or no run in it that can be read.
     """
-    from greenlove_tracker.logs.directory import Logs, read_logs
+    from greenlove_tracker.logs.directory import Logs, is_readable, read_logs
+    from greenlove_tracker.logs.run import Run
 
     directory = load_settings().log_dir
     if given not in (None, "last") or (given == "last" and Path(given).exists()):
@@ -375,21 +372,14 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
     else:
         logs = read_logs(directory)
         if is_latest or given == "last":
-            newest = next((logs.path / name for name in sorted(logs.names, reverse=True) if _is_run(logs, name)), None)
-            logs = Logs(newest) if newest is not None else logs
+            runs = (Run(logs.path / name) for name in sorted(logs.names, reverse=True))
+            newest = next((run for run in runs if run.is_run and is_readable(run)), None)
+            logs = logs if newest is None else Logs(newest.path)
     if may_be_empty or logs.has_runs:
         return logs
     if logs.problems:
         raise UsageError(f"{logs.path} holds no run that can be read: {'; '.join(map(str, logs.problems))}")
     raise UsageError(f"{logs.path} holds no run; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
-
-
-def _is_run(logs: Logs, name: str) -> bool:
-    from greenlove_tracker.logs.directory import is_readable
-    from greenlove_tracker.logs.run import Run
-
-    run = Run(logs.path / name)
-    return run.is_run and is_readable(run)
 
 
 def needs_torch(who: str) -> None:

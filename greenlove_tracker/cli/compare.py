@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
 
     Groups = Sequence[tuple[str, Sequence[Run]]]
-
-_PAGE = "comparison.html"  # in the run's directory
-_GPU = "an NVIDIA GPU"
 
 
 @base.cli.command(
@@ -48,9 +45,7 @@ _GPU = "an NVIDIA GPU"
 def compare(
     targets: tuple[str, ...],
     lists: bool,
-    page: str | None,
     as_json: bool,
-    is_verbose: bool,
     **options: Any,
 ) -> None:
     """Measure what techniques save in a training: time, energy, CO2e, cost and peak memory, with 95% intervals.
@@ -64,51 +59,33 @@ def compare(
     and nothing is left changed. greenlove experiment trains to the end instead. What stands after -- are the file's own
     arguments.
     """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.report.comparison import comparison_document
+
     if lists:
         click.echo(techniques_text())
         return
+    for name in ("page", "is_verbose"):
+        options.pop(name)
     arguments = click.get_current_context().meta["command"]
     if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
-        with _training(keeps_stdout=as_json):
-            found = _compare_techniques(targets[0], arguments or (), **options)
-        _show(*found)
+        try:
+            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+                found = _compare_techniques(targets[0], arguments or (), **options)
+        except KeyboardInterrupt:  # click would call it aborted, with code 1
+            console.say("greenlove compare: stopped by Ctrl-C, before anything could be told")
+            raise SystemExit(base.BY_CTRL_C) from None
+        base.answer(comparison_document(found), found)
         return
     for target in targets:
         if target.endswith(".py"):
             raise UsageError(f"{target} must name a function in it too, such as {target}:task")
     if given := [name for name, value in (options | {"": arguments}).items() if value not in (None, False)]:
-        option = f"--{given[0].removesuffix('_s').replace('_', '-')}".replace(
-            "--", "what stands after --", not given[0]
-        )
+        option = f"--{given[0].removesuffix('_s').replace('_', '-')}" if given[0] else "what stands after --"
         raise UsageError(f"logged runs are compared as they are: leave {option} out")
-    _show(*_compare_logs(targets))
-
-
-@contextlib.contextmanager
-def _training(*, keeps_stdout: bool) -> Iterator[None]:
-    """Keep stdout free of what the training prints, where other programs read it; Ctrl-C ends with its code."""
-    try:
-        with contextlib.redirect_stdout(sys.stderr) if keeps_stdout else contextlib.nullcontext():
-            yield
-    except KeyboardInterrupt:  # click would call it aborted, with code 1
-        console.say("greenlove compare: stopped by Ctrl-C, before anything could be told")
-        raise SystemExit(base.BY_CTRL_C) from None
-
-
-def _show(comparison: Comparison, groups: Groups = (), page: Path | None = None) -> None:
-    """Write the pages, and show the result; a page that cannot be written is no reason to lose it."""
-    from greenlove_tracker.report.build import write_document
-    from greenlove_tracker.report.comparison import comparison_document
-
-    content = comparison_document(comparison, groups)
-    if page is not None:
-        try:
-            base.wrote(write_document(content, page))
-        except UsageError as error:
-            console.say(f"greenlove  {error}")
-    base.answer(content, comparison)
+    found, groups = _compare_logs(targets)
+    base.answer(comparison_document(found, groups), found)
 
 
 def _compare_techniques(
@@ -122,8 +99,7 @@ def _compare_techniques(
     seed: int | None,
     log_dir: str | None,
     **settings: str | None,
-) -> tuple[Any, ...]:
-    """Return the comparison, its runs, and where its page goes."""
+) -> Comparison:
     names = base.technique_names(techniques)
     if not names:
         raise UsageError(
@@ -141,9 +117,7 @@ def _compare_techniques(
 
     if budget_s is not None:
         given["budget_s"] = budget_s
-    comparison = compare_in_trials(task, names, **given)
-    run_dir = comparison.run_dir
-    return comparison, (), None if run_dir is None else run_dir / _PAGE
+    return compare_in_trials(task, names, **given)
 
 
 def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:
@@ -191,20 +165,13 @@ def _runs_of(target: str) -> list[Run]:
 
 
 def techniques_text() -> str:
-    """Return all techniques with what each does, and whether what it needs is there."""
-    from importlib.util import find_spec
-
-    from greenlove_tracker import devices
+    """Return all techniques with what each does."""
     from greenlove_tracker.rendering.terminal import table
 
-    has_gpu, has_8bit = bool(devices.nvml_gpus()), any(map(find_spec, ("torchao", "bitsandbytes")))
-    rows = []
-    for name, listed in TECHNIQUES.items():
-        missing = f"needs {_GPU}, and none is here" if listed.needs_gpu and not has_gpu else ""
-        if name == "adam-8bit" and not has_8bit:
-            missing = "needs torchao or bitsandbytes, and neither is installed"
-        rows.append((f"{name}{listed.value_hint}", f"{listed.summary}{f' ({missing})' if missing else ''}"))
+    rows = [
+        (f"{name}{listed.value_hint}", f"{listed.summary}{' (an NVIDIA GPU)' if listed.needs_gpu else ''}")
+        for name, listed in TECHNIQUES.items()
+    ]
     lines = table(rows, "<<")
-    return "\n".join(
-        [*lines, "", "Several are joined by +, such as amp-bf16+compile. What a model or a GPU cannot do is said."]
-    )
+    said = "Several are joined by +, such as amp-bf16+compile. What a model or a GPU cannot do is said when it runs."
+    return "\n".join([*lines, "", said])

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from greenlove_tracker import console
 from greenlove_tracker import format as fmt
-from greenlove_tracker.cli.base import BY_CTRL_C, Verb, cli, json_option, show, show_json, wrote
+from greenlove_tracker.cli.base import BY_CTRL_C, Verb, cli, show, wrote
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
 
 if TYPE_CHECKING:
     from greenlove_tracker.experiments.definition import Experiment
     from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
-    from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunProgress
+    from greenlove_tracker.experiments.progress import ExperimentProgress
     from greenlove_tracker.experiments.runner import ExperimentOutcome
     from greenlove_tracker.forecasting import Estimate
     from greenlove_tracker.report.comparison import ExperimentRecord
 
 _REPORT = "report"  # the name of the files, without their suffix, in the outputs
-_STDERR = 2  # the file descriptor
 _LEFT_OUT = "left out: the budget is used"
 
 
@@ -62,11 +60,8 @@ def experiment() -> None:
 @click.option("--budget", "budget_s", type=float, help="with --dry-run: seconds to explore; default 60")
 @click.option("--fresh", is_flag=True, help="start over; the old outputs are moved aside, not deleted")
 @click.option("--quiet", is_flag=True, help="print only errors")
-@json_option
 @click.pass_context
-def run(
-    ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, fresh: bool, quiet: bool, as_json: bool
-) -> None:
+def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, fresh: bool, quiet: bool) -> None:
     """Run the trainings of an experiment one after another, and write the report of them all.
 
     \b
@@ -89,19 +84,18 @@ def run(
         raise UsageError("--dry-run changes nothing: leave --fresh out")
     described = read_experiment(file, makes_techniques=find_spec("torch") is not None)  # a lack of it is said below
     if dry_run:
-        _show_forecast(described, budget_s, as_json=as_json)
+        from greenlove_tracker.experiments.dry_run import DEFAULT_BUDGET_S, forecast_experiment
+
+        forecast = forecast_experiment(described, DEFAULT_BUDGET_S if budget_s is None else budget_s)
+        show(forecast_document(forecast), is_verbose=True)
         return
     from greenlove_tracker.experiments.runner import run_experiment
 
-    outcome = run_experiment(described, is_fresh=fresh, quiet=quiet, child_output=_STDERR if as_json else None)
-    written = list[Path]()
+    outcome = run_experiment(described, is_fresh=fresh, quiet=quiet)
     if outcome.signal is None:  # else the machine may be about to end
-        reasons = _reasons(outcome)
-        written = _report(described, outcome.progress, reasons, shows=not quiet and not as_json)
+        _report(described, outcome.progress, _reasons(outcome), shows=not quiet)
     elif not quiet:
         console.say(f"greenlove  greenlove experiment report {file} writes the report of what is done")
-    if as_json:
-        show_json(_outcome_record(described, outcome, written))
     ctx.exit(outcome.exit_code)
 
 
@@ -130,10 +124,8 @@ def report(file: str) -> None:
 # -- The report --
 
 
-def _report(
-    described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool
-) -> list[Path]:
-    """Write the reports that the file asks for, and show the result; return the files.
+def _report(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool) -> None:
+    """Write the reports that the file asks for, and show the result.
 
     Raises:
         UsageError: where one cannot be written; the others are.
@@ -142,22 +134,21 @@ def _report(
     from greenlove_tracker.report.comparison import experiment_document
 
     if not any(training.runs for training in progress.runs):
-        return []  # each training was told of by then
-    record = _record(described, progress, reasons)
-    content = experiment_document(record)
-    written, problems = list[Path](), list[UsageError]()
-    for suffix in described.reports:
-        try:
-            written.append(write_document(content, described.outputs / f"{_REPORT}.{suffix}"))
-        except UsageError as error:
-            problems.append(error)
+        return  # each training was told of by then
+    content = experiment_document(_record(described, progress, reasons))
     if shows:
         show(content)
-        for path in written:
+    problems = list[UsageError]()
+    for suffix in described.reports:
+        try:
+            path = write_document(content, described.outputs / f"{_REPORT}.{suffix}")
+        except UsageError as error:
+            problems.append(error)
+            continue
+        if shows:
             wrote(path)
     if problems:
         raise problems[0]
-    return written
 
 
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
@@ -193,111 +184,58 @@ def _reasons(outcome: ExperimentOutcome) -> dict[str, str]:
     return dict(outcome.not_run) | {name: _LEFT_OUT for name in outcome.left_out if name not in begun}
 
 
-def _outcome_record(described: Experiment, outcome: ExperimentOutcome, written: list[Path]) -> dict[str, Any]:
-    """Return what a call left as plain values; what is not known is null."""
-    reasons = _reasons(outcome)
-    return {
-        "experiment": described.name,
-        "outputs": str(described.outputs),
-        "reports": [str(path) for path in written],
-        "finished": outcome.progress.n_finished,
-        "limit": outcome.limit,
-        "signal": outcome.signal,
-        "notes": list(outcome.progress.notes),
-        "trainings": [_training_record(run, reasons) for run in outcome.progress.runs],
-    }
-
-
-def _training_record(run: PlannedRunProgress, reasons: Mapping[str, str]) -> dict[str, Any]:
-    from greenlove_tracker.experiments.progress import ExperimentUse
-
-    use = ExperimentUse.of(run.runs)
-    known = {name: None if use.n_unknown[name] or not run.runs else value for name, value in use.by_quantity.items()}
-    metrics = run.runs[-1].summary.metrics if run.runs else ()
-    return {
-        "key": run.planned.key,
-        "name": run.planned.name,
-        "group": run.planned.group,
-        "seed": run.planned.seed,
-        "state": str(run.state),
-        "reason": reasons.get(run.planned.name) or run.reason,
-        "runs": [one.run_id for one in run.runs],
-        **known,
-        "metrics": {metric.name: metric.last for metric in metrics},
-    }
-
-
 # -- The dry run --
-
-
-def _show_forecast(described: Experiment, budget_s: float | None, *, as_json: bool) -> None:
-    from greenlove_tracker.experiments.dry_run import DEFAULT_BUDGET_S, forecast_experiment
-
-    forecast = forecast_experiment(described, DEFAULT_BUDGET_S if budget_s is None else budget_s)
-    if as_json:
-        show_json(forecast.record())
-    else:
-        show(forecast_document(forecast), is_verbose=True)
 
 
 def forecast_document(forecast: ExperimentForecast) -> Document:
     """Return a dry run: what all that is left takes, then what a training of each group does."""
-    n_left = forecast.n_runs - forecast.n_finished
     totals = [
         f"{name} {fmt.UNKNOWN if total is None else fmt.interval(total, text)}"
         for quantity, (name, text) in fmt.QUANTITIES.items()
         if (total := forecast.totals[quantity]) is not None or quantity != "cost_usd"
     ]
     done = f", {forecast.n_finished} of them finished" if forecast.n_finished else ""
+    is_done = forecast.n_finished == forecast.n_runs
+    totals = [] if is_done else totals
     lines = [_limit_text(forecast, quantity, limit) for quantity, limit in forecast.limits.items()]
     lines += [f"start: {forecast.start}", *(f"* {note}" for note in forecast.notes)]
+    lines += [line for group in forecast.groups for line in _group_lines(group)]
+    columns = [Column("one training"), Column("left", is_number=True)]
+    columns += [Column(fmt.QUANTITIES[quantity][0], is_number=True) for quantity in _IN_TABLE]
+    table = Table(tuple(columns), tuple(map(_group_row, forecast.groups)))
     return Document(
         title=f"Experiment {fmt.shortened(forecast.name, 44)}, a dry run: nothing is trained",
         subtitle="",
         footer="",
-        verdict=f"{fmt.plural(forecast.n_runs, 'training')}{done}: {', '.join(totals)}."
-        if n_left
-        else f"{fmt.plural(forecast.n_runs, 'training')}{done}.",
-        blocks=(
-            *([_group_table(forecast.groups)] if n_left else []),
-            *(Paragraph(line) for line in (*lines, *(_group_lines(forecast.groups) if n_left else ()))),
-        ),
+        verdict=f"{fmt.plural(forecast.n_runs, 'training')}{done}{'' if is_done else ': '}{', '.join(totals)}.",
+        blocks=(*([] if is_done else [table]), *map(Paragraph, lines)),
     )
+
+
+_IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 
 
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:
     """Return how likely a limit holds, and what is used of it."""
     name, text = fmt.QUANTITIES[quantity]
-    used = forecast.use.by_quantity[quantity]
+    used, probability = forecast.use.by_quantity[quantity], forecast.over.get(quantity)
     spent = f", of which {text(used)} is used" if used else ""
-    if forecast.n_finished == forecast.n_runs:
-        return f"budget: {name} {text(limit)}{spent}"
-    probability = forecast.over.get(quantity)
     holds = "whether it holds is not known" if probability is None else f"holds with {fmt.chance(1 - probability)}"
     return f"budget: {name} {text(limit)}{spent}: {holds}"
 
 
-def _group_lines(groups: tuple[GroupForecast, ...]) -> list[str]:
-    """Return what else is known of each group: its plan, why it was not explored, and what to beware of."""
-    lines = []
-    for group in groups:
-        if facts := [fact for fact in (group.plan, group.stop) if fact]:
-            lines.append(f"{group.group}: {' · '.join(facts)}")
-        if group.reason:
-            lines.append(f"! {group.group} is in no sum: {group.reason}")
-        lines += [f"! {group.group}: {warning}" for warning in group.warnings]
-    return lines
+def _group_lines(group: GroupForecast) -> list[str]:
+    """Return what else is known of a group: its plan, why it was not explored, and what to beware of."""
+    facts = [fact for fact in (group.plan, group.stop) if fact]
+    lines = [f"{group.group}: {' · '.join(facts)}"] if facts else []
+    lines += [f"! {group.group} is in no sum: {group.reason}"] if group.reason else []
+    return [*lines, *(f"! {group.group}: {warning}" for warning in group.warnings)]
 
 
-def _group_table(groups: tuple[GroupForecast, ...]) -> Table:
-    """Return what one training of each group takes, each quantity in one unit."""
-    columns = [Column("one training"), Column("left", is_number=True)]
-    cells = [[group.group, f"{group.n_runs - group.n_finished} of {group.n_runs}"] for group in groups]
-    for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
-        estimates: list[Estimate | None] = [getattr(group, quantity) for group in groups]
-        name, known = fmt.QUANTITIES[quantity][0], [estimate.point for estimate in estimates if estimate is not None]
-        unit, text = fmt.in_one_unit(quantity, max(known, default=0.0))
-        columns.append(Column(f"{name}, {unit}" if known else name, is_number=True))
-        for row, estimate in zip(cells, estimates, strict=True):
-            row.append("–" if estimate is None else fmt.interval(estimate, text))
-    return Table(tuple(columns), tuple(map(tuple, cells)))
+def _group_row(group: GroupForecast) -> tuple[str, ...]:
+    """Return what one training of a group takes."""
+    cells = [group.group, f"{group.n_runs - group.n_finished} of {group.n_runs}"]
+    for quantity in _IN_TABLE:
+        estimate: Estimate | None = getattr(group, quantity)
+        cells.append("–" if estimate is None else fmt.interval(estimate, fmt.QUANTITIES[quantity][1]))
+    return tuple(cells)

@@ -9,7 +9,7 @@ import click
 
 from greenlove_tracker.cli.base import Verb, cli, country_option, json_option, log_dir_option, show_json, show_screen
 from greenlove_tracker.config import Settings, load_settings, setting_names, settings_with_origins
-from greenlove_tracker.errors import MissingExtraError, SettingError
+from greenlove_tracker.errors import MissingExtraError
 from greenlove_tracker.phases import phases_text
 from greenlove_tracker.rendering import terminal
 
@@ -51,16 +51,7 @@ def config() -> None:
 @json_option
 def show(as_json: bool) -> None:
     """Show each setting and where it comes from: a file, a variable or the default."""
-    from greenlove_tracker.config_check import setting_problems
-
-    try:
-        settings, origins = settings_with_origins()
-    except SettingError:
-        if as_json:
-            raise
-        problems = [*(f"! {problem}" for problem in setting_problems()), "Nothing is tracked with these settings."]
-        show_screen("\n".join(problems))
-        raise SystemExit(1) from None
+    settings, origins = settings_with_origins()
     values = {name: _text(getattr(settings, name)) for name in setting_names()}
     if as_json:
         found = {

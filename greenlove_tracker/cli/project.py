@@ -118,13 +118,13 @@ def _project(
     rows, about = found.projections, found.about
     if spot_terms is not None:
         from greenlove_tracker.projection.spot import MeasuredTimes, measured_in, row_for_spot, spot_advice_of
-        from greenlove_tracker.report.spot_report import spot_document, spot_record, spot_rows
+        from greenlove_tracker.report.spot_report import spot_document, spot_record
 
         row = row_for_spot(rows, chosen.gpus)
         measured = measured_in(log_dir or load_settings().log_dir) if hours is None else MeasuredTimes()
         advice = spot_advice_of(row, spot_terms, measured)
         text = " · ".join(part for part in (*about, f"on {row.billed_gpus} × {row.name}") if part)
-        answer(spot_document(advice, text, measured), spot_record(advice, text), spot_rows(advice))
+        answer(spot_document(advice, text, measured), spot_record(advice, text))
         return
     asked = click.get_current_context().params
     asked["is_verbose"] |= (is_list := chosen.include_all and not asked["is_verbose"] and asked["page"] is None)
@@ -167,14 +167,14 @@ def _show_memory(target: str, techniques: Sequence[str], batch_size: int | None)
     """Estimate a training's GPU memory by part and by technique; no GPU is needed."""
     needs_torch("--memory")
     from greenlove_tracker.exploration.task import load_task_function
-    from greenlove_tracker.report.memory_report import memory_document, memory_record, memory_values
+    from greenlove_tracker.report.memory_report import memory_document, memory_record
     from greenlove_tracker.techniques.memory import estimate_memory
 
     function = load_task_function(target, ())
     rows = estimate_memory(changed_task(function, target, batch_size=batch_size), techniques)
     sizes = {row.batch_size for row in rows if row.batch_size is not None}
     about = f"{target}, batches of {min(sizes):,}" if len(sizes) == 1 else target
-    answer(memory_document(rows, about), memory_record(rows, about), list(map(memory_values, rows)))
+    answer(memory_document(rows, about), memory_record(rows, about))
 
 
 def _spot_terms(is_spot: bool, options: dict[str, Any]) -> dict[str, Any]:

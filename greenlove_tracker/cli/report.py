@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
     from greenlove_tracker.logs.problems import Problem
 
-_MAX_PROBLEMS = 20
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
 _READING = ("verify", "processes", "scheduler")  # those that say how
 # By format: the options that are of it alone.
@@ -124,9 +123,9 @@ def report(
     if form == "page":
         _write_page(read, output or "report.pdf", chosen, **given)
     elif form == "runs":
-        _show_sweep(read, n_runs or 1, chosen["project"], as_json=as_json)
+        _show_sweep(read, n_runs or 1, chosen["project"])
     elif form == "forecasts":
-        _show_forecasts(read, as_json=as_json, as_csv=as_csv)
+        _show_forecasts(read)
     elif form in ("sums", "ledger", "metrics"):
         if form == "ledger" and chosen["simulated"] is None:
             chosen["simulated"] = False  # no auditor's line is simulated unless asked for
@@ -147,8 +146,7 @@ def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
 def _write_page(logs: Logs, output: str, chosen: dict[str, Any], **given: Any) -> None:
     from greenlove_tracker.report.build import checked_suffix, document, write_document
 
-    if checked_suffix(output) != ".pdf" and "page_size" in given:
-        raise UsageError(f"--page-size is of a PDF: leave it out, or name {output} .pdf")
+    checked_suffix(output)
     content = document(logs, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
     wrote(write_document(content, output, page_size=given.get("page_size", "A4")))
 
@@ -158,8 +156,6 @@ def _give_text(text: str, output: str | None) -> None:
 
     if output is None:
         click.echo(text)
-    elif output.lower().endswith((".pdf", ".html")):
-        raise UsageError(f"{output}: this format is text: name it .md or .txt")
     else:
         wrote(write_report(output, f"{text}\n"))
 
@@ -185,14 +181,14 @@ def _show_sums(
     problems = [str(problem) for problem in added_up.problems]
     if form == "ledger":
         click.echo(_ledger(added_up))
-        _print_left_out(added_up)
+        _print_problems(added_up.problems, added_up.n_left_out)
     elif form == "metrics":
         answer(metrics_document(added_up), {"metrics": _metrics(added_up), "problems": problems})
     elif as_json:
         show_json({"groups": added_up.rows(*keys), "simulated_left_out": added_up.n_left_out, "problems": problems})
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
-        _print_left_out(added_up)
+        _print_problems(added_up.problems, added_up.n_left_out)
     elif len(logs.runs) == 1 and logs.runs[0].path == logs.path and not reading["verify"]:
         from greenlove_tracker.report.run_report import run_document
 
@@ -204,15 +200,12 @@ def _show_sums(
 
 
 def _ledger(added_up: Aggregate) -> str:
-    """Return the ledger as CSV; say on stderr what was counted with a factor of other years."""
+    """Return the ledger as CSV."""
     from greenlove_tracker.report.audit import ledger_csv, ledger_row
 
     found = list(map(ledger_row, added_up.runs))
     if added_up.n_left_out and not found:
         raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
-    if n_differ := sum(row["factor_year_differs"] == "yes" for row in found):
-        text = f"! {plural(n_differ, 'run')} counted with a carbon intensity of another year: see factor_year_differs"
-        click.echo(text, err=True)
     return ledger_csv(found)
 
 
@@ -236,29 +229,24 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
     return rows
 
 
-def _show_forecasts(logs: Logs, *, as_json: bool, as_csv: bool) -> None:
+def _show_forecasts(logs: Logs) -> None:
     """Show each run's forecast of its time beside its outcome."""
-    from greenlove_tracker.logs.csvio import csv_text
     from greenlove_tracker.report.forecast_report import forecasts_document, outcome_of, time_limit_sentence
 
-    found, time_limits = [], []
-    for run in logs.readable():
-        if run.is_exploration:
+    outcomes, n_without, time_limits = [], 0, []
+    for run in (run for run in logs.readable() if not run.is_exploration):
+        if (outcome := outcome_of(run, "duration_s")) is None:
+            n_without += 1
             continue
-        found.append(outcome := outcome_of(run, "duration_s"))
-        if outcome is not None and outcome.time_fit is not None:
+        outcomes.append(outcome)
+        if outcome.time_fit is not None:
             time_limits.append(f"{run.run_id}: {time_limit_sentence(run)}.")
-    outcomes = [outcome for outcome in found if outcome is not None]
-    rows = [outcome.as_dict() for outcome in outcomes]
-    if as_json:
-        show_json({"forecasts": rows, "problems": [str(problem) for problem in logs.problems]})
-    elif as_csv:
-        click.echo(csv_text(list(rows[0]), rows) if rows else "", nl=False)
-    else:
-        show(forecasts_document(outcomes, "duration_s", len(found) - len(outcomes), time_limits))
+    rows, problems = [outcome.as_dict() for outcome in outcomes], [str(problem) for problem in logs.problems]
+    content = forecasts_document(outcomes, "duration_s", n_without, time_limits)
+    answer(content, {"forecasts": rows, "problems": problems})
 
 
-def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str], *, as_json: bool) -> None:
+def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str]) -> None:
     """Show what ``n_runs`` runs like the finished ones of a log directory will take."""
     from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
     from greenlove_tracker.logs.schema import unit_of
@@ -281,11 +269,9 @@ def _show_sweep(logs: Logs, n_runs: int, groups: Sequence[str], *, as_json: bool
         for quantity, values in outcomes.items()
     }
     warnings = [str(warning) for warning in sweep_warnings(len(done))]
-    if as_json:
-        found = {"runs": n_runs, "project": of_group, "seen": len(done), "totals": totals, "unknown": n_unknown}
-        show_json(found | {"warnings": warnings})
-    else:
-        show(sweep_document(n_runs, totals, n_unknown, len(done), warnings, of_group))
+    found = {"runs": n_runs, "project": of_group, "seen": len(done), "totals": totals, "unknown": n_unknown}
+    content = sweep_document(n_runs, totals, n_unknown, len(done), warnings, of_group)
+    answer(content, found | {"warnings": warnings})
 
 
 def _declaration(
@@ -303,19 +289,13 @@ def _declaration(
     return declarations.cite(added_up, latex=form == "latex")
 
 
-def _print_left_out(added_up: Aggregate) -> None:
-    """Print on stderr what is not in a table that has no room to say so."""
-    if n_left := added_up.n_left_out:
-        click.echo(f"! {plural(n_left, 'simulated run')} left out; --include-simulated counts them, marked", err=True)
-    _print_problems(added_up.problems)
-
-
-def _print_problems(problems: Sequence[Problem]) -> None:
-    """Print on stderr what could not be read, beside a table that has no room for it."""
-    for problem in problems[:_MAX_PROBLEMS]:
+def _print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
+    """Print on stderr what is not in a table, which has no room to say so."""
+    if n_left_out:
+        text = f"! {plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked"
+        click.echo(text, err=True)
+    for problem in problems:
         click.echo(f"! {problem}", err=True)
-    if len(problems) > _MAX_PROBLEMS:
-        click.echo(f"! and {len(problems) - _MAX_PROBLEMS:,} more", err=True)
 
 
 @cli.command("import", short_help="Read logs of carbontracker and CodeCarbon.")

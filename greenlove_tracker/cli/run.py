@@ -173,7 +173,8 @@ def run(
             raise
         every = " (greenlove config check names every mistake)" if isinstance(error, SettingError) else ""
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}{every}")
-        python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
+        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's
+        python = [sys.executable, *flags, *(["-m"] if module else [])]
         base.become(command if is_command else (*python, *command))
     _show(outcome)
     _leave(outcome)
@@ -221,24 +222,15 @@ def _hold_back(
     return True
 
 
-def _python_flags() -> list[str]:
-    """Return the options that this Python was started with, such as ``-O`` or ``-W ignore``, for another one."""
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's own
-    is_unbuffered = getattr(sys.stdout, "write_through", False)  # the one that sys.flags does not say
-    return [*flags, "-u"] if is_unbuffered else flags
-
-
 def _show(outcome: ScriptOutcome) -> None:
-    settings, summary = outcome.session.state.settings, outcome.session.summary
+    session, code = outcome.session, outcome.exit_code
+    settings, summary = session.state.settings, session.summary
     if settings.verbose == 0:
         return
-    code = outcome.exit_code
-    number = code if isinstance(code, int) else int(code is not None)
     is_done = summary is not None and summary.status == RunStatus.FINISHED
-    run_dir = outcome.session.run_dir
-    is_elsewhere = settings.log_dir != DEFAULT_LOG_DIR
-    next_step = f"greenlove report{f' {shlex.quote(str(run_dir))}' if is_elsewhere else ''}" if is_done else ""
-    outcome.session.show_final_screen(next_step, number)
+    where = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(str(session.run_dir))}"
+    number = code if isinstance(code, int) else int(code is not None)
+    session.show_final_screen(f"greenlove report{where}" if is_done else "", number)
 
 
 def _leave(outcome: ScriptOutcome) -> NoReturn:

@@ -10,10 +10,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
@@ -101,10 +100,6 @@ class ExperimentForecast:
     over: Mapping[str, float]
     start: str
     notes: tuple[str, ...]
-
-    def record(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON; what is not known is null."""
-        return {**asdict(self), "outputs": str(self.outputs)}
 
 
 def forecast_experiment(

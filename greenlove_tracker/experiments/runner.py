@@ -89,7 +89,6 @@ def run_experiment(
     is_fresh: bool = False,
     quiet: bool = False,
     command: Sequence[str] = one_run.COMMAND,
-    child_output: int | None = None,
 ) -> ExperimentOutcome:
     """Train what has not finished of an experiment, one training after another; from the main thread.
 
@@ -101,7 +100,6 @@ def run_experiment(
         is_fresh: begin anew: what is in the outputs is moved aside, and nothing is deleted.
         quiet: say nothing but errors.
         command: that trains one of them: its file, its key, a file for the answer and ``--outputs DIR`` follow.
-        child_output: a file descriptor for what trainings print; None: our stdout.
 
     Raises:
         UsageError: where it cannot be run, before anything is trained.
@@ -118,7 +116,7 @@ def run_experiment(
             write_atomically(experiment.outputs / COPY_NAME, experiment.text.encode("utf-8"))
         except OSError as error:
             raise LogDirError(f"{experiment.outputs} cannot be written: {error.strerror}") from error
-        call = _Call(experiment, lock, command, child_output, tell, quiet=quiet)
+        call = _Call(experiment, lock, command, tell, quiet=quiet)
         call.run(progress)
         return call.outcome()
 
@@ -151,7 +149,6 @@ class _Call:
         experiment: what is trained.
         lock: the right to train into its outputs, as an open file.
         command: that trains one of them.
-        child_output: for what trainings print.
         tell: takes sentences for the screen.
         quiet: waits are not shown.
     """
@@ -161,13 +158,12 @@ class _Call:
         experiment: Experiment,
         lock: int,
         command: Sequence[str],
-        child_output: int | None,
         tell: Callable[[str], None],
         *,
         quiet: bool,
     ) -> None:
         self._experiment, self._lock, self._tell, self._is_quiet = experiment, lock, tell, quiet
-        self._command, self._child_output = command, child_output
+        self._command = command
         self._not_run: dict[str, str] = {}
         self._left_out: tuple[str, ...] = ()
         self._limit = ""
@@ -271,7 +267,7 @@ class _Call:
             answer = Path(directory, "answer.json")
             words = [*self._command, str(self._experiment.path), planned.key, str(answer)]
             words += ["--outputs", str(self._experiment.outputs)]  # the file may name others by now
-            child = subprocess.Popen(words, env=environment, pass_fds=(self._lock,), stdout=self._child_output)
+            child = subprocess.Popen(words, env=environment, pass_fds=(self._lock,))
             forwarding.start(child.send_signal)
             found, ended_by = one_run.read_answer(answer, child.wait())
         ours = [int(n) for n in heard if signal.Signals(n).name in _ENDING_SIGNALS]

@@ -1,4 +1,4 @@
-"""The memory of a training by technique, as a document and as plain values for JSON and CSV."""
+"""The memory of a training by technique, as a document and as plain values for JSON."""
 
 from __future__ import annotations
 

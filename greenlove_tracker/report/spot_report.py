@@ -1,4 +1,4 @@
-"""Spot advice in words: a document, and plain values for JSON and CSV."""
+"""Spot advice in words: a document, and plain values for JSON."""
 
 from __future__ import annotations
 
@@ -152,12 +152,6 @@ def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
         "gpus_billed": advice.n_gpus,
         **{name: getattr(terms, name) for name in ("checkpoint_s", "written_s", "restart_s", "wait_s")},
     }
-
-
-def spot_rows(advice: SpotAdvice) -> list[dict[str, Any]]:
-    """Return one row for each way; what is not known is None, not zero."""
-    ways = {"on demand": advice.on_demand, "spot": advice.spot}
-    return [{"way": name, **_values(totals)} for name, totals in ways.items() if totals is not None]
 
 
 def _values(totals: SpotTotals) -> dict[str, float | None]:

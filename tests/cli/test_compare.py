@@ -153,16 +153,10 @@ def test_the_task_finds_the_arguments_behind_the_dashes(asked, capsys):
     assert capsys.readouterr().out == "the task says --lr 3\n"
 
 
-def test_a_page_that_cannot_be_written_loses_no_result(asked, folder: Path):
-    (folder / "greenlove_logs/one/comparison.html").mkdir()
-    done = call("train.py:task", "--techniques", "tf32")
-    assert done.exit_code == 0 and "amp-bf16 saves 31%" in done.stdout and "cannot write" in done.stderr
-
-
 def test_json_has_stdout_to_itself(asked):
     done = call("train.py:task", "--techniques", "tf32", "--json")
     assert json.loads(done.stdout)["rows"][0]["name"] == "amp-bf16"
-    assert "training" in done.stderr and "wrote greenlove_logs/one/comparison.html" in done.stderr
+    assert "training" in done.stderr
 
 
 @pytest.mark.slow
@@ -180,7 +174,7 @@ def test_a_tiny_training_end_to_end(folder: Path, monkeypatch):
     assert any(line.startswith("  same-work") for line in done.stdout.splitlines())
     (run_dir,) = (folder / "greenlove_logs").iterdir()
     names = {path.name for path in run_dir.iterdir()}
-    assert {"comparison.csv", "comparison_trials.csv", "comparison.html", "run.csv"} <= names
+    assert {"comparison.csv", "comparison_trials.csv", "run.csv"} <= names
     assert (folder / "saves.pdf").read_bytes().startswith(b"%PDF")
     report = CliRunner().invoke(cli, ["report", str(run_dir), "-o", "again.md"])
     text = (folder / "again.md").read_text()

@@ -134,12 +134,6 @@ def test_where_all_is_done_nothing_is_explored(tmp_path, forecast):
     assert not (tmp_path / "requests.txt").exists()
 
 
-def test_it_is_plain_values_for_json(tmp_path, forecast):
-    record = json.loads(json.dumps(forecast(make_experiment(tmp_path)).record()))
-    assert record["totals"]["duration_s"]["point"] == 400.0
-    assert record["groups"][0]["plan"] == "4 epochs"
-
-
 @pytest.mark.parametrize("budget_s", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_budget_that_is_none_is_refused(tmp_path, budget_s):
     with pytest.raises(UsageError, match="budget_s must be a positive number of seconds"):
