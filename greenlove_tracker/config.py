@@ -15,6 +15,7 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -314,17 +315,12 @@ def settings_with_origins(
 def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> bool:
     """Return whether ``strict`` is set anywhere, as far as that can be read: what is asked where settings are bad."""
     env = os.environ if env is None else env
-    given = (arguments or {}).get("strict")
-    if given is not None:
-        return bool(given)
-    for source in reversed(config_files.readable_sources(env, setting_names())):
-        if source.is_local:
-            continue
-        try:
-            return _to_bool(source.values["strict"])
-        except (KeyError, ValueError):
-            continue
-    return False
+    values = [(arguments or {}).get("strict"), env.get("GREENLOVE_STRICT")]
+    for file in reversed(config_files.files(env)):
+        with suppress(SettingError):
+            values.append(None if file.is_local else config_files.read(file).values.get("strict"))
+    first = next((value for value in values if value is not None), False)
+    return str(first).strip().lower() in _TRUE
 
 
 def checked_source(source: config_files.Source) -> dict[str, Any]:

@@ -22,9 +22,9 @@ def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
     """
     env = os.environ if env is None else env
     sources, problems = [], []
-    for read in config_files.readers(env):
+    for file in config_files.files(env):
         try:
-            sources.append(read())
+            sources.append(config_files.read(file))
         except SettingError as error:
             problems.append(f"{error}")
     for source in (*sources, *config_files.variables(env, setting_names())):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,27 +55,31 @@ def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
     Raises:
         SettingError: for a file that cannot be read.
     """
-    return [*(read() for read in readers(env)), *variables(env, names)]
+    return [*map(read, files(env)), *variables(env, names)]
 
 
-def readable_sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
-    """Return what ``sources`` does, without the files that cannot be read."""
-    found = []
-    for read in readers(env):
-        with contextlib.suppress(SettingError):
-            found.append(read())
-    return [*found, *variables(env, names)]
+def files(env: Mapping[str, str]) -> list[Source]:
+    """Return the files that there are, the weakest first, and the one that a site names; they are not read yet."""
+    named = [Source(env[SITE_VARIABLE], {}, is_site=True)] if env.get(SITE_VARIABLE) else []
+    own = (Source(str(user_file(env)), {}), Source(str(LOCAL_FILE), {}, is_local=True))
+    usual = [source for source in (Source(str(SITE_FILE), {}, is_site=True), *own) if is_file(Path(source.where))]
+    usual = [source for source in usual if not (source.is_local and _is_of_another_user(LOCAL_FILE))]
+    n_site = sum(source.is_site for source in usual)
+    return [*usual[:n_site], *named, *usual[n_site:]]
 
 
-def readers(env: Mapping[str, str]) -> list[Callable[[], Source]]:
-    """Return what reads each file that is there, the weakest first; a SettingError where it cannot be read."""
-    found: list[Callable[[], Source]] = [partial(_site_source, SITE_FILE)] if is_file(SITE_FILE) else []
-    if named := env.get(SITE_VARIABLE):
-        found.append(partial(_named_source, Path(named)))
-    for path, is_local in ((user_file(env), False), (LOCAL_FILE, True)):
-        if is_file(path) and not (is_local and _is_of_another_user(path)):
-            found.append(partial(_user_source, path, is_local))
-    return found
+def read(source: Source) -> Source:
+    """Return a file with what stands in it.
+
+    Raises:
+        SettingError: where it cannot be read.
+    """
+    import tomllib  # only where a file is there: 5 ms
+
+    try:
+        return replace(source, values=tomllib.loads(Path(source.where).read_text(encoding="utf-8-sig")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"{source.where}: not a readable TOML file: {error}") from error
 
 
 def user_file(env: Mapping[str, str]) -> Path:
@@ -105,33 +107,10 @@ def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[st
     return found
 
 
-def _named_source(path: Path) -> Source:
-    if not is_file(path):
-        raise SettingError(f"{SITE_VARIABLE} names {path}, which is not a file")
-    return _site_source(path)
-
-
-def _site_source(path: Path) -> Source:
-    return Source(str(path), _read_toml(path), is_site=True)
-
-
-def _user_source(path: Path, is_local: bool) -> Source:
-    return Source(str(path), _read_toml(path), is_local=is_local)
-
-
 def _is_of_another_user(path: Path) -> bool:
     """Return True where a file, or the link to it, belongs neither to this process's user nor to root."""
     owners = {path.lstat().st_uid, path.stat().st_uid}
     return hasattr(os, "geteuid") and not owners <= {0, os.geteuid()}
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    import tomllib  # only where a file is there: 5 ms
-
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"{path}: not a readable TOML file: {error}") from error
 
 
 def is_file(path: Path) -> bool:

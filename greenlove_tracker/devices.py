@@ -50,8 +50,7 @@ class Share:
         cpu: of its CPUs.
         ram: of its memory.
         source: what limits the job.
-        busy_s: returns the CPU seconds that were spent on our share so far; None where nothing limits us, or where
-            that cannot be read.
+        busy_s: returns the CPU seconds that were spent on our share so far; None where nothing limits us.
         n_cpus: the CPUs that ``busy_s`` counts.
     """
 
@@ -111,15 +110,10 @@ def _n_of_other_jobs(pids: Sequence[int]) -> int:
 
     Numbers that no process here has are left out: in a container NVML may give those of the host, ours among them.
     """
-    if not pids:
-        return 0
     import psutil
 
-    try:
-        launcher = psutil.Process(os.getppid())
-        ours = {os.getpid(), launcher.pid, *(child.pid for child in launcher.children(recursive=True))}
-    except psutil.Error:  # it has ended: we are on our own
-        ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    launcher = psutil.Process().parent() or psutil.Process()
+    ours = {os.getpid(), launcher.pid, *(child.pid for child in launcher.children(recursive=True))}
     return sum(pid not in ours and psutil.pid_exists(pid) for pid in pids)
 
 
@@ -169,9 +163,6 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
 def _select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int) -> GpuSelection:
     visible, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
     if len(visible) >= local_world_size or not visible:
-        is_mixed = len({g.name for g in gpus}) > 1 and env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
-        if is_mixed and "CUDA_VISIBLE_DEVICES" in env and not doubt:
-            doubt = "different GPUs without CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA may number them otherwise than NVML"
         return GpuSelection(tuple(visible), doubt)
     of_job, _ = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "")
     if len(of_job) >= local_world_size:
@@ -203,7 +194,7 @@ def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
 
 
 def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
-    """Return the share of CPUs and memory that cgroup limits, CPU affinity or Slurm leave to this job.
+    """Return the share of CPUs and memory that cgroup limits (v2), CPU affinity or Slurm leave to this job.
 
     Args:
         env: the environment, for ``SLURM_*``.
@@ -227,18 +218,12 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     source = " and ".join(sorted(sources)) or "whole machine"
     if cpu == 1.0 or not cpus:
         return Share(cpu, ram, source)
-    counted: float = cpus
-    busy_s = partial(_busy_s, root, None)  # of all CPUs, where no account of ours is kept: an upper bound
+    if cpu_source == "cgroup" and cgroup is not None:
+        return Share(cpu, ram, source, partial(_cgroup_busy_s, cgroup), cpus)
     if cpu_source == "affinity":
-        ours = frozenset(os.sched_getaffinity(0))  # of this rank; the others have as many, and as much to do
-        busy_s, counted = partial(_busy_s, root, ours), len(ours)
-    elif (directory := cgroup if cpu_source == "cgroup" else _slurm_cgroup(root, env)) and _cgroup_busy_s(directory):
-        return Share(cpu, ram, source, partial(_cgroup_busy_s, directory), counted)
-    try:
-        busy_s()
-    except (OSError, ValueError):
-        return Share(cpu, ram, source)
-    return Share(cpu, ram, source, busy_s, counted)
+        ours = os.sched_getaffinity(0)  # of this rank; the others have as many, and as much to do
+        return Share(cpu, ram, source, partial(_busy_s, frozenset(ours)), len(ours))
+    return Share(cpu, ram, source, partial(_busy_s, None), cpus)  # of all CPUs: an upper bound
 
 
 def _least(*candidates: tuple[str, float | None]) -> tuple[float | None, str]:
@@ -264,67 +249,40 @@ def _affinity_cpus(local_world_size: int) -> float | None:
     return float(len(os.sched_getaffinity(0)) * local_world_size) if hasattr(os, "sched_getaffinity") else None
 
 
-def _cgroup_dirs(root: Path) -> list[tuple[Path, str]]:
-    """Return the cgroup directories that limit this process, innermost first, each with its controllers (v2: empty)."""
-    found = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        base = root / "sys/fs/cgroup" / controllers if controllers else root / "sys/fs/cgroup"
-        inner = base / path.lstrip("/")
-        found += [(d, controllers) for d in (inner, *inner.parents) if d == base or base in d.parents]
-    return found
+def _cgroup_dirs(root: Path) -> list[Path]:
+    """Return the cgroup directories that limit this process, innermost first."""
+    base = root / "sys/fs/cgroup"
+    found = [line for line in _read(root / "proc/self/cgroup").splitlines() if line.startswith("0::")]
+    inner = base / found[0].removeprefix("0::").lstrip("/") if found else base
+    return [directory for directory in (inner, *inner.parents) if directory == base or base in directory.parents]
 
 
 def _cgroup_cpus(root: Path) -> tuple[float | None, Path | None]:
     """Return the tightest limit in CPUs, and the directory that sets it."""
     limits = []
-    for directory, controllers in _cgroup_dirs(root):
-        if not controllers:
-            quota, period = [*_read(directory / "cpu.max").split(), "", ""][:2]
-        elif "cpu" in controllers.split(","):
-            quota, period = _read(directory / "cpu.cfs_quota_us"), _read(directory / "cpu.cfs_period_us")
-        else:
-            continue
+    for directory in _cgroup_dirs(root):
+        quota, period = [*_read(directory / "cpu.max").split(), "", ""][:2]
         if quota.isdigit() and period.isdigit() and int(period) > 0:
             limits.append((int(quota) / int(period), directory))
     return min(limits, default=(None, None))
 
 
 def _cgroup_busy_s(directory: Path) -> float:
-    """Return the CPU seconds that all processes of a cgroup have spent; 0 where it does not say."""
-    for line in _read(directory / "cpu.stat").splitlines():
-        name, _, value = line.partition(" ")
-        if name == "usage_usec" and value.isdigit():
-            return int(value) / 1e6
-    nanoseconds = _read(directory / "cpuacct.usage")
-    return int(nanoseconds) / 1e9 if nanoseconds.isdigit() else 0.0
+    """Return the CPU seconds that all processes of a cgroup have spent."""
+    fields = dict(line.split() for line in _read(directory / "cpu.stat").splitlines())
+    return int(fields["usage_usec"]) / 1e6
 
 
-def _slurm_cgroup(root: Path, env: Mapping[str, str]) -> Path | None:
-    """Return the cgroup that Slurm keeps its account of this job in, whether or not it limits the job."""
-    job = f"job_{env.get('SLURM_JOB_ID', '')}"
-    return next((d for d, controllers in _cgroup_dirs(root) if d.name == job and controllers != "memory"), None)
+def _busy_s(cpus: frozenset[int] | None) -> float:
+    """Return the CPU seconds that these CPUs, by number, or all of them were not idle since the machine started."""
+    import psutil
+
+    each = psutil.cpu_times(percpu=True)
+    chosen = [times._asdict() for number, times in enumerate(each) if cpus is None or number in cpus]
+    return float(sum(value for times in chosen for name, value in times.items() if name not in _NOT_BUSY))
 
 
-def _busy_s(root: Path, cpus: frozenset[int] | None) -> float:
-    """Return the CPU seconds that these CPUs, by number, or all of them were not idle since the machine started.
-
-    Raises:
-        OSError: where the system does not say, as it does on Linux only.
-    """
-    ticks = 0
-    with (root / "proc/stat").open(encoding="ascii", errors="replace") as lines:
-        for line in lines:
-            if not line.startswith("cpu"):
-                break
-            name, *times = line.split()
-            is_wanted = name == "cpu" if cpus is None else name[3:].isdigit() and int(name[3:]) in cpus
-            if is_wanted:
-                ticks += sum(int(t) for i, t in enumerate(times[:8]) if i not in _IDLE_TIMES)
-    return ticks / float(os.sysconf("SC_CLK_TCK"))
-
-
-_IDLE_TIMES = (3, 4)  # idle and waiting for a disk, of proc_stat(5): user nice system idle iowait irq softirq steal
+_NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # guests are in user and nice already
 
 
 class ShareLoad:
@@ -357,18 +315,13 @@ class ShareLoad:
     def _busy_s(self) -> float | None:
         try:
             return None if self._share.busy_s is None else self._share.busy_s()
-        except (OSError, ValueError):  # the cgroup went, as at the end of a job: the last load stays
+        except (OSError, KeyError):  # the cgroup went, as at the end of a job: the last load stays
             return None
 
 
 def _cgroup_bytes(root: Path) -> float | None:
-    limits = []
-    for directory, controllers in _cgroup_dirs(root):
-        name = "memory.limit_in_bytes" if "memory" in controllers.split(",") else "memory.max"
-        text = _read(directory / name)
-        if text.isdigit() and 0 < int(text) < 2**60:  # v1 writes a huge number for "no limit"
-            limits.append(float(text))
-    return min(limits, default=None)
+    limits = (_read(directory / "memory.max") for directory in _cgroup_dirs(root))
+    return min((float(text) for text in limits if text.isdigit()), default=None)
 
 
 def _read(path: Path) -> str:

@@ -123,8 +123,8 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
     if is_auto:
         settings = replace(settings, country=found_country(AUTO, failures.append) if intensity else "")
     place = grid_place(settings.country)
-    live, said = _asked(place, intensity, settings) if intensity else _not_asked(place, settings.intensity, is_auto)
-    said = (*failures, *_place_said(place), *said)
+    live, said = _asked(place, intensity, settings) if intensity else _not_asked(place)
+    said = (*failures, *said)
     with tempfile.TemporaryDirectory() as directory:
         # no intensity and no tariff by the hour: the trial asks nobody
         trial = replace(settings, log_dir=directory, verbose=0, continues="", intensity="", electricity_tariff="")
@@ -265,40 +265,14 @@ def _auto_finding(settings: Settings, intensity: Factor, was_asked: bool) -> Fin
 _ASK = f"greenlove doctor --intensity {LIVE}"
 
 
-def _place_said(place: GridPlace) -> tuple[str, ...]:
-    """Return what a place is for tables and services, where its name does not say it."""
-    if place.place is None or not (place.codes or place.note):
-        return ()
-    zones = [f"{service} {code}" for service, code in place.codes.items()]
-    of = f"; its grid: {', '.join(zones)}" if zones else ""
-    return (f"{place.name} is in {place.place.name}{of}.",)
-
-
-def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Finding], tuple[str, ...]]:
-    """Return the services that know a place, and what would ask them."""
+def _not_asked(place: GridPlace) -> tuple[list[Finding], tuple[str, ...]]:
+    """Return the services that know a place, and how to ask them."""
     findings = []
     for service in services_for(place):
-        name, variable = service.name, service.key_variable
-        is_missing = variable and not os.environ.get(variable)
-        if is_missing and service.needs_key:
-            finding = Finding("live", name, "no key", NEUTRAL, f"set {variable}")
-        elif is_missing:
-            finding = Finding("live", name, "not asked", NEUTRAL, f"{variable} not set: its demonstration key")
-        else:
-            finding = Finding("live", name, "not asked", NEUTRAL, f"{variable} set" if variable else "needs no key")
-        findings.append(finding)
-    if is_auto:
-        return [], (f"The network was not used. To look up the place and its carbon intensity now: {_ASK}.",)
-    if not findings:
-        if not place.name:
-            return [], ("No country is set, so no hourly carbon intensity can be looked up: the world average counts.",)
-        return [], (f"No service has hourly carbon intensities of {place.name}: the table's yearly figure counts.",)
-    order = open_intensity(chosen or LIVE, place).order
-    runs = f"Runs use the table; with --intensity {LIVE} they ask {order}."
-    if chosen:
-        runs = f"Runs ask {order}, by the setting intensity."
-    asks = _ASK.replace(LIVE, chosen or LIVE)
-    return findings, (f"No service was asked for the carbon intensity now. To ask: {asks}.", runs)
+        variable = service.key_variable
+        note = f"set {variable}" if variable and not os.environ.get(variable) else "ready"
+        findings.append(Finding("live", service.name, "not asked", NEUTRAL, note))
+    return findings, (f"No service was asked for the place or its carbon intensity now. To ask: {_ASK}.",)
 
 
 def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:

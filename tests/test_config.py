@@ -126,11 +126,10 @@ def test_strict_is_found_beside_what_cannot_be_read(env):
     Path("greenlove.toml").write_text("pue = = 1")
     assert is_strict(env=env) and not is_strict({"strict": False}, env)
     assert not is_strict(env={**env, "GREENLOVE_STRICT": "no"})
-    assert is_strict(env={**env, "GREENLOVE_STRICT": "perhaps"})  # which says nothing
 
 
 def test_a_named_file_must_be_there(env):
-    with pytest.raises(UsageError, match=r"GREENLOVE_CONFIG names gone\.toml"):
+    with pytest.raises(UsageError, match=r"gone\.toml: not a readable TOML file"):
         load_settings(env={**env, "GREENLOVE_CONFIG": "gone.toml"})
 
 

@@ -29,7 +29,7 @@ def test_every_mistake_is_named_with_its_place(env):
     found = setting_problems(env)
     expected = (
         "not a readable TOML file",
-        "GREENLOVE_CONFIG names gone.toml",
+        "gone.toml: not a readable TOML file",
         "greenlove.toml: pue must be a number",
         "greenlove.toml: no such setting: contry; did you mean country?",
         "GREENLOVE_MAX_HOURS: max_hours must be a positive number",

@@ -21,7 +21,6 @@ from greenlove_tracker.cli.base import (
     verbose_option,
     within_s,
 )
-from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.options import (
     ORDINARY_PRECISION,
@@ -117,14 +116,13 @@ def _project(
     found = comparison.compare_log(log_dir, chosen) if hours is None else comparison.compare_hours(hours, chosen)
     rows, about = found.projections, found.about
     if spot_terms is not None:
-        from greenlove_tracker.projection.spot import MeasuredTimes, measured_in, row_for_spot, spot_advice_of
+        from greenlove_tracker.projection.spot import row_for_spot, spot_advice_of
         from greenlove_tracker.report.spot_report import spot_document, spot_record
 
         row = row_for_spot(rows, chosen.gpus)
-        measured = measured_in(log_dir or load_settings().log_dir) if hours is None else MeasuredTimes()
-        advice = spot_advice_of(row, spot_terms, measured)
+        advice = spot_advice_of(row, spot_terms)
         text = " · ".join(part for part in (*about, f"on {row.billed_gpus} × {row.name}") if part)
-        answer(spot_document(advice, text, measured), spot_record(advice, text))
+        answer(spot_document(advice, text), spot_record(advice, text))
         return
     asked = click.get_current_context().params
     asked["is_verbose"] |= (is_list := chosen.include_all and not asked["is_verbose"] and asked["page"] is None)

@@ -56,14 +56,10 @@ class SpotTerms:
         help="with --spot: preemptions per hour; 0.05, or 0.05,0.02,0.12 with its range",
         metavar="RATE",
     )
-    checkpoint_s: float = option(
-        flag="--checkpoint-s", type=float, help="with --spot: pause for a checkpoint; default: the log's"
-    )
-    restart_s: float = option(
-        flag="--restart-s", type=float, help="with --spot: time to resume on another machine; default: the log's"
-    )
+    checkpoint_s: float = option(flag="--checkpoint-s", type=float, help="with --spot: pause for a checkpoint")
+    restart_s: float = option(flag="--restart-s", type=float, help="with --spot: time to resume on another machine")
     written_s: float = option(
-        0.0, flag="--written-s", type=float, help="with --spot: further time until it is whole; default: the log's"
+        0.0, flag="--written-s", type=float, help="with --spot: further time until it is whole; default 0"
     )
     wait_s: float = option(0.0, flag="--wait-s", type=float, help="with --spot: wait for another machine; default 0")
     spot_price: float | None = option(None, flag="--spot-price", type=float, help="with --spot: USD per GPU and hour")

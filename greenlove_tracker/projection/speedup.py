@@ -25,7 +25,6 @@ UNIT = "×"
 # Eight cores at 3.5 GHz with two 256-bit fused multiply-adds each: 0.9 TFLOPS; two channels of DDR4-3200: 51 GB/s.
 CPU_FP32_TFLOPS = 1.0
 CPU_BANDWIDTH_GB_S = 50.0
-_MEASURED_IN_FP8 = "Hopper"  # the architecture of all rows in FP8 (llm-foundry)
 _CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
 # An assumption: forward, backward and optimizer of a small model are some tens to hundreds of kernels, each of which
 # PyTorch takes a few µs to launch, however fast the GPU is.
@@ -172,8 +171,6 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
             notes.append(f"{name} counts by its data sheet only")
         if computes_in != precision:
             notes.append(f"{name} has no {precision.upper()}: it is counted in {computes_in}")
-        if computes_in == "fp8" and not compared[k].architecture.startswith(_MEASURED_IN_FP8):
-            notes.append(f"{name} was not measured in FP8: what FP8 gains on {_MEASURED_IN_FP8} stands in")
         if computes_in == "bf16" and not speedup_model.has_native_bf16(compared[k]):
             instead = "fp16" if compared[k].fp16_tflops else "fp32"
             notes.append(f"{name} has no native bf16: it is counted in {instead}")

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointKind
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Forecast, Kind
-from greenlove_tracker.logs.continued_runs import training_interruptions
-from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.preemptions import (
@@ -337,57 +334,16 @@ def _known(training: Forecast | Projection | float) -> tuple[Estimate, Estimate 
     return Estimate(training, training, training, PROJECTION_LEVEL, "s", Kind.ASSUMPTION), None
 
 
-# -- What a log and a projection know of the terms --
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredTimes:
-    """The times of checkpoints and restarts in a run; None where its log does not tell.
-
-    Attributes:
-        checkpoint_s: mean time that the training stood still for one.
-        written_s: mean time until one was whole after that; 0 where the training waited for all of it.
-        n_saved: checkpoints that both are of.
-        restart_s: mean time from the start of a run until it was where its checkpoint had been.
-        n_restarts: restarts that this is of.
-        run_id: of the run.
-    """
-
-    checkpoint_s: float | None = None
-    written_s: float = 0.0
-    n_saved: int = 0
-    restart_s: float | None = None
-    n_restarts: int = 0
-    run_id: str = ""
-
-
-def measured_in(log_dir: str) -> MeasuredTimes:
-    """Return what checkpoints and restarts took in the latest run of a log directory that logged any."""
-    run = next((run for run in reversed(list(read_logs(log_dir).readable())) if run.checkpoints), None)
-    if run is None:
-        return MeasuredTimes()
-    every = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED and e.blocked_s is not None]
-    # The training waits for all of an emergency's and of the final one: they tell of regular ones only without any.
-    saved = [e for e in every if e.kind not in (CheckpointKind.EMERGENCY, CheckpointKind.FINAL)] or every
-    restarts = [one.restart_s for one in training_interruptions(run) if one.restart_s is not None]
-    n = max(1, len(saved))
-    return MeasuredTimes(
-        checkpoint_s=math.fsum(event.blocked_s or 0.0 for event in saved) / n or None,
-        written_s=math.fsum(event.written_s or 0.0 for event in saved) / n,
-        n_saved=len(saved),
-        restart_s=math.fsum(restarts) / len(restarts) if restarts else None,
-        n_restarts=len(restarts),
-        run_id=run.run_id,
-    )
-
+# -- The terms, by a projection --
 
 _NEEDED = {
     "preemptions_per_hour": "how often such a machine is taken away in an hour of running, 0.05 or 0.05,0.02,0.12 with "
     "its range; no public list of these rates is kept here",
     "spot_price": "USD per GPU and hour; it changes by the hour, and no public list is kept here",
-    "checkpoint_s": "how many seconds the training stands still for a checkpoint; a Checkpointer logs it",
+    "checkpoint_s": "how many seconds the training stands still for a checkpoint; greenlove checkpoints tells those of "
+    "a log",
     "restart_s": "how many seconds it takes from the start of another machine until the training goes on (booting, "
-    "starting, reading the checkpoint, fetching its batches again); the log has no restart",
+    "starting, reading the checkpoint, fetching its batches again)",
 }
 
 
@@ -412,22 +368,17 @@ def row_for_spot(rows: Sequence[Projection], targets: Sequence[str]) -> Projecti
     return row
 
 
-def spot_advice_of(row: Projection, given: Mapping[str, Any], measured: MeasuredTimes) -> SpotAdvice:
+def spot_advice_of(row: Projection, given: Mapping[str, Any]) -> SpotAdvice:
     """Return the advice for the machine of a row.
 
     Args:
         row: with a time.
-        given: the terms that the user gives; None where one is left open.
-        measured: what they leave open.
+        given: the terms; None where one is left open.
 
     Raises:
         UsageError: where a figure is missing or cannot be meant.
     """
     terms = {name: value for name, value in given.items() if value is not None}
-    if "checkpoint_s" not in terms and measured.checkpoint_s is not None:
-        terms = {"written_s": measured.written_s, **terms, "checkpoint_s": measured.checkpoint_s}
-    if measured.restart_s is not None:
-        terms.setdefault("restart_s", measured.restart_s)
     terms.setdefault("on_demand_price", _price_of(row))
     for name, why in _NEEDED.items():
         if name not in terms:

@@ -11,7 +11,7 @@ from greenlove_tracker.report.projection_report import interval_fields
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.projection.spot import MeasuredTimes, SpotAdvice, SpotTotals
+    from greenlove_tracker.projection.spot import SpotAdvice, SpotTotals
 
 _PARTS = {"lost_s": "lost work", "saving_s": "saving", "restarting_s": "restarting", "waiting_s": "waiting"}
 _RESTS_ON = (
@@ -21,13 +21,12 @@ _RESTS_ON = (
 )
 
 
-def spot_document(advice: SpotAdvice, about: str, measured: MeasuredTimes) -> doc.Document:
+def spot_document(advice: SpotAdvice, about: str) -> doc.Document:
     """Return whether to train on a machine that may be taken away.
 
     Args:
         advice: of ``spot_advice``.
         about: the training and the machine in words.
-        measured: checkpoints and restarts of the log.
     """
     columns = (doc.Column("", 1), doc.Column("on demand", 2, is_number=True), doc.Column("spot", 2, is_number=True))
     blocks: list[doc.Block] = [
@@ -36,7 +35,7 @@ def spot_document(advice: SpotAdvice, about: str, measured: MeasuredTimes) -> do
     ]
     if advice.parts is not None:
         blocks += [doc.Heading("Where the time goes"), _added(advice)]
-    blocks += [doc.Heading("How we know"), *map(doc.Paragraph, _given(advice, measured))]
+    blocks += [doc.Heading("How we know"), *map(doc.Paragraph, _given(advice))]
     return doc.Document(
         title="This training on a spot machine",
         subtitle=about,
@@ -85,20 +84,14 @@ def _break_even(advice: SpotAdvice) -> str:
     return f"Nothing is saved at a spot price of {price} per GPU and hour{also}."
 
 
-def _given(advice: SpotAdvice, measured: MeasuredTimes) -> list[str]:
-    """Return the terms that it was reckoned with, and which of them the log measured."""
+def _given(advice: SpotAdvice) -> list[str]:
+    """Return the terms that it was reckoned with."""
     terms, rate, found = advice.terms, advice.terms.rate_per_hour, []
     is_bare = isinstance(terms.preemptions_per_hour, int | float)
     how = "its range, from half of it to twice, is an assumption" if is_bare else "as given"
     found.append(f"Preemptions in an hour: {rate.point:.3g} [{rate.lower:.3g} – {rate.upper:.3g}], {how}.")
     if advice.preemptions is not None:
         found.append(f"{advice.preemptions.point:.3g} are expected in all, at most {advice.preemptions.upper:.3g}.")
-    if measured.checkpoint_s == terms.checkpoint_s:
-        mean = f"the mean of {measured.n_saved} in {measured.run_id}; they are in its time already, and count twice"
-        found.append(f"A checkpoint takes {fmt.duration(terms.checkpoint_s)}: {mean}.")
-    if measured.restart_s == terms.restart_s:
-        mean = f"the mean of {measured.n_restarts} in {measured.run_id}, without booting: give --restart-s"
-        found.append(f"A restart takes {fmt.duration(terms.restart_s)}: {mean}.")
     if not terms.wait_s:
         found.append("Another machine is there at once: no waiting for one is counted.")
     if terms.on_demand_price is None:

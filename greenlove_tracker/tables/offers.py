@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tables.reading import rows
@@ -86,14 +86,22 @@ def read_offers(path: Path | str) -> tuple[Offer, ...]:
 
 
 def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
-    sizes = tuple(sorted(_whole(size, where) for size in _split(row.get("gpus_per_instance") or "1")))
+    def read(column: str, reads: Callable[[str], Any], must: str) -> Any:
+        """Return what a cell says."""
+        text = (row.get(column) or "").strip()
+        try:
+            return reads(text)
+        except ValueError:
+            raise UsageError(f"{where}: {column} must be {must}, not {text!r}") from None
+
+    sizes = read("gpus_per_instance", _sizes, "numbers of GPUs, such as 1;2;4")
     price = _usd_per_gpu_hour(row["price"], row["unit"], min(sizes, default=1), where)
     if not row["gpu"]:
         raise UsageError(f"{where}: the column gpu is empty: write the name of the GPU")
     return Offer(
         provider=(row.get("provider") or provider).lower(),
         gpu=row["gpu"],
-        memory_gb=_memory_gb(row.get("memory_gb") or "", where),
+        memory_gb=read("memory_gb", _memory_gb, "that of one GPU in GB"),
         access=row.get("access") or "on demand",
         usd_per_gpu_hour=price,
         status=row.get("status") or ("list" if price is not None else "contact sales"),
@@ -101,7 +109,7 @@ def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
         gpus_per_instance=sizes,
         regions=tuple(_split(row.get("regions") or "")),
         country=row.get("country") or "",
-        price_date=_day(row["date_read"], where),
+        price_date=read("date_read", date.fromisoformat, "a date such as 2026-09-28").isoformat(),
         note=row.get("note") or "",
         source=row.get("source") or where,
         row=where,
@@ -113,51 +121,31 @@ def _usd_per_gpu_hour(price: str, unit: str, gpus: int, where: str) -> float | N
         raise UsageError(f"{where}: the unit of the price is {unit or 'missing'}: write {GPU_HOUR} or {INSTANCE_HOUR}")
     if not price.strip():
         return None
-    per_gpu = _number(price, "price", where) / (gpus if unit == INSTANCE_HOUR else 1)
-    if per_gpu >= _MOST_USD_PER_GPU_HOUR:
-        of = "an instance" if unit == INSTANCE_HOUR else "a GPU"
-        raise UsageError(
-            f"{where}: {per_gpu:g} USD per GPU and hour cannot be meant: write what {of} costs for an hour, in USD, "
-            "not in cents and not for a month"
-        )
-    return per_gpu
+    of = gpus if unit == INSTANCE_HOUR else 1
+    try:
+        return _positive(price, _MOST_USD_PER_GPU_HOUR * of) / of
+    except ValueError:
+        must = "a positive number, empty where it is not known, in USD for an hour: not in cents and not for a month"
+        raise UsageError(f"{where}: price must be {must}, not {price!r}") from None
 
 
-def _memory_gb(text: str, where: str) -> float | None:
-    if not text.strip():
-        return None
-    memory_gb = _number(text, "memory_gb", where)
-    if memory_gb > _MOST_MEMORY_GB:
-        raise UsageError(f"{where}: memory_gb is that of one GPU in GB, and {text} cannot be meant: is it in MB?")
-    return memory_gb
+def _positive(text: str, most: float) -> float:
+    value = float(text)
+    if not 0 < value < most:
+        raise ValueError(text)
+    return value
+
+
+def _memory_gb(text: str) -> float | None:
+    return _positive(text, _MOST_MEMORY_GB) if text else None
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = tuple(sorted(map(int, _split(text or "1"))))
+    if sizes[0] < 1:
+        raise ValueError(text)
+    return sizes
 
 
 def _split(text: str) -> Sequence[str]:
     return [part.strip() for part in re.split("[;|]", text) if part.strip()]
-
-
-def _number(text: str, column: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{where}: {column} must be a positive number, or empty where it is not known, not {text!r}")
-    return value
-
-
-def _whole(text: str, where: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise UsageError(f"{where}: a number of GPUs must be at least 1, not {text!r}")
-    return value
-
-
-def _day(text: str, where: str) -> str:
-    try:
-        return date.fromisoformat(text.strip()).isoformat()
-    except ValueError:
-        raise UsageError(f"{where}: date_read must be a date such as 2026-09-28, not {text!r}") from None

@@ -23,7 +23,6 @@ from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.exploration.random_state import saved_generator
-from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import loss_of
 from greenlove_tracker.logs.run import Run
@@ -81,8 +80,8 @@ def train_one(
     that no step moved in an epoch is stepped behind it, as PyTorch documents it; ``ReduceLROnPlateau`` is not.
 
     A ``Checkpointer`` saves the training: the same call goes on with it after a kill, bit for bit, in a run that
-    ``continues`` the one before. What it puts back are models, optimizers, learning-rate schedulers, and what the task
-    and the technique name in ``also_restore``; else a task's own state is not known, such as a counter of its
+    ``continues`` the one before. What it puts back are models, optimizers, and what the task and the technique name in
+    ``also_restore``, such as learning-rate schedulers; else a task's own state is not known, such as a counter of its
     ``train_step``. Where the position in the data cannot be gone to again, an epoch begins anew, and a warning says so.
 
     Random states and switches are the process's, and are left as the training leaves them.
@@ -158,13 +157,7 @@ def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | N
     if isinstance(criterion, nn.Module) and criterion.state_dict():
         models["criterion"] = criterion
     named = list(parts.get("also_restore", ()))
-    found = find_lr_schedulers(optimizers, named)
-    within = {id(inner) for s in (*named, *found) for inner in getattr(s, "_schedulers", ())}  # saved with the outer
-    order = {id(optimizer): number for number, optimizer in enumerate(optimizers)}
-    unnamed = [s for s in found if id(s) not in within]
-    unnamed.sort(key=lambda s: (order[id(s.optimizer)], type(s).__name__))  # alike in each process
     others = {f"also-{n}": _with_state(thing) for n, thing in enumerate(named, 1)}
-    others |= {f"scheduler-{n}": scheduler for n, scheduler in enumerate(unnamed, 1)}
     if "early_stopping" in parts:
         others["early-stopping"] = parts["early_stopping"]
     if isinstance(arm.step, OwnStep):

@@ -5,7 +5,7 @@ import json
 import pytest
 from projection_samples import forecast
 
-from greenlove_tracker.projection.spot import MeasuredTimes, SpotAdvice, spot_advice
+from greenlove_tracker.projection.spot import SpotAdvice, spot_advice
 from greenlove_tracker.rendering.markdown import render
 from greenlove_tracker.report.spot_report import spot_document, spot_record, spot_rows
 
@@ -29,7 +29,7 @@ def advised(**more) -> SpotAdvice:
 )
 def test_every_verdict_is_said_on_all_pages(changed, says: str) -> None:
     advice = advised(**changed)
-    document = spot_document(advice, "", MeasuredTimes())
+    document = spot_document(advice, "")
     assert document.verdict.startswith(says) and says in render(document)
     record = json.loads(json.dumps(spot_record(advice, ""), allow_nan=False))
     assert record["verdict"] == advice.verdict
