@@ -7,7 +7,7 @@ from projection_samples import forecast
 
 from greenlove_tracker.projection.spot import SpotAdvice, spot_advice
 from greenlove_tracker.rendering.markdown import render
-from greenlove_tracker.report.spot_report import spot_document, spot_record, spot_rows
+from greenlove_tracker.report.spot_report import spot_document, spot_record
 
 GIVEN = {"preemptions_per_hour": 0.1, "checkpoint_s": 30.0, "restart_s": 300.0}
 PRICES = {"spot_price": 1.0, "on_demand_price": 3.0}
@@ -34,9 +34,3 @@ def test_every_verdict_is_said_on_all_pages(changed, says: str) -> None:
     record = json.loads(json.dumps(spot_record(advice, ""), allow_nan=False))
     assert record["verdict"] == advice.verdict
     assert (record["spot"] is None) == (advice.spot is None)
-
-
-def test_there_is_a_row_for_each_way() -> None:
-    here, spot = spot_rows(advised())
-    assert (here["way"], spot["way"]) == ("on demand", "spot") and spot["cost_usd"] < here["cost_usd"]
-    assert spot_rows(advised(on_demand_price=None))[0]["cost_usd"] is None
