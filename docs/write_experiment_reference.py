@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from greenlove_tracker.experiments.definition import OWN_PLACES, SECTIONS, MatrixSection
+from greenlove_tracker.experiments.definition import SECTIONS, MatrixSection
 
 EXAMPLE = """\
 name: digits
@@ -30,8 +30,7 @@ schedule: {start: best, deadline: tomorrow 08:00}
 carbon: {intensity: live}
 budget: {hours: 2, energy_kwh: 1}
 country: NO
-exporters: [tensorboard]
-settings: {price_usd_per_gpu_hour: 2.5, pue: 1.2}
+settings: {price_usd_per_gpu_hour: 2.5, export: tensorboard}
 outputs: {directory: results/digits, reports: [html, pdf]}
 """
 
@@ -55,15 +54,15 @@ value. Within `[ ]` it needs quotes: `"${TOKEN}"`.
 `early-stopping: {patience: 5}`. `greenlove compare --list` names them all.
 
 **Matrix.** A named argument is handed on as `--lr=1e-3`, one with a single dash as `-l 1e-3`, after those of
-`arguments`. What stands in the matrix cannot stand above it too.
+`arguments`. What stands in the matrix counts before what stands above it.
 
 **Order.** Seed by seed, and in each combination by combination, all arms follow one another; who is first takes turns,
 so that what drifts, such as the temperature of a GPU, favours none.
 
 **What has been trained** is known again by a hash of what defines a training: file name and function of the task,
 arguments as they are written, techniques with their options and their order, epochs, steps, batch size and seed. To
-add a seed or an arm, to rename an arm, to reorder keys, or to change schedule, budget, settings, exporters or outputs
-trains nothing anew. The code of the task is no part of it: who changes it says `--fresh`.
+add a seed or an arm, to rename an arm, to reorder keys, or to change schedule, budget, settings or outputs trains
+nothing anew. The code of the task is no part of it: who changes it names another `outputs: {directory: …}`.
 """
 
 
@@ -88,8 +87,6 @@ def experiment_reference() -> str:
             parts.append(f"| `{key}` | `{(field.examples or [''])[0]}` | {field.description} |")
         if model is MatrixSection:
             parts.append("| `--NAME` | `[1e-3, 3e-3]` | an argument of the task's file, each value as it is written |")
-    parts += ["", "## settings that are refused", "", "| setting | instead |", "|---|---|"]
-    parts += [f"| `{name}` | {instead} |" for name, instead in OWN_PLACES.items()]
     return "\n".join(parts) + "\n"
 
 

@@ -10,27 +10,32 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import json
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from greenlove_tracker.checkpoints import MANIFEST, CheckpointFile, CheckpointKind, Manifest, TrainingPosition
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.logs.storage import LogPath, entries, forget_listings, place, read_bytes
 
+try:
+    import fcntl
+except ImportError:  # on Windows, where nobody is refused
+    fcntl = None  # type: ignore[assignment]
+
+MARK = ".training"
 _FORMAT = 1  # of the manifest
 _NAME = re.compile(rf"step-(\d{{10,}})(?:-(?:{'|'.join(CheckpointKind)}))?(?:-(\d+))?")
 _DRAFT = ".draft-"  # hidden: no listing takes it for a checkpoint
 _DELETED = ".deleted-"
-_BUFFER_BYTES = 1024**2  # fewer calls for the many small records of a pickled state
 
 
 def checkpoint_name(position: TrainingPosition, kind: CheckpointKind) -> str:
@@ -96,7 +101,7 @@ class Checkpoint:
         except FileNotFoundError:
             return f"{file.name} is missing"
         except Exception as error:  # the packages of stores raise errors of their own
-            return f"{file.name} cannot be read: {getattr(error, 'strerror', None) or error}"
+            return f"{file.name} cannot be read: {error}"
         return "" if found == file.sha256 else f"{file.name} does not hold what was written (its SHA-256 differs)"
 
 
@@ -112,17 +117,16 @@ class Draft:
         is_shared: all ranks write into it, as on a disk.
     """
 
-    def __init__(self, name: str, store: LogPath, known_whole: set[str]) -> None:
-        self.name = name
-        self._store, self._known_whole = store, known_whole
+    def __init__(self, name: str, store: LogPath) -> None:
+        self.name, self._store = name, store
         self.is_shared = isinstance(store, Path)
-        self.directory = (
-            store / f"{_DRAFT}{name}"
-            if isinstance(store, Path)
-            else Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
-        )
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._target: LogPath = self.directory if isinstance(store, Path) else store / _free_name(store, name)
+        if isinstance(store, Path):
+            self.directory = store / f"{_DRAFT}{name}"
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._target: LogPath = self.directory
+        else:
+            self.directory = Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
+            self._target = store / _free_name(store, name)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> CheckpointFile:
         """Write a file, and wait until the disk or the store has it.
@@ -135,7 +139,7 @@ class Draft:
             OSError: where it cannot be written, as on a full disk.
         """
         path = self.directory / name
-        with path.open("wb", buffering=_BUFFER_BYTES) as file:
+        with path.open("wb") as file:
             write(file)
         return self.add(path)
 
@@ -165,7 +169,7 @@ class Draft:
         """
         forget_listings(self._target)
         if missing := Checkpoint(self.name, manifest, self._target).problem(by_size=True):
-            raise OSError(errno.ENOENT, f"{missing}: do all ranks write to the same directory?", str(self._target))
+            raise OSError(f"{missing}: do all ranks write to the same directory?")
         known = {file.name for file in manifest.files}
         for path in self.directory.iterdir():
             if path.name not in known:  # of a dead process whose draft had the same name
@@ -177,14 +181,12 @@ class Draft:
             final = self._store / _free_name(self._store, self.name)
             self.directory.rename(final)
             _sync_directory(self._store)
-        self._known_whole.add(final.name)
         return Checkpoint(final.name, manifest, final)
 
     def close(self) -> None:
         """Remove what was not committed; on a disk rank 0 does so, for all ranks."""
         shutil.rmtree(self.directory, ignore_errors=True)
         if not isinstance(self._target, Path):
-            forget_listings(self._target)
             with contextlib.suppress(Exception):  # the store may be what failed
                 if not (self._target / MANIFEST).exists():
                     self._target.fs.rm(self._target.path, recursive=True)
@@ -210,7 +212,6 @@ class CheckpointStore:
         if isinstance(self.path, Path) and self.path.exists() and not self.path.is_dir():
             raise UsageError(f"checkpoints are written to a directory, and {self.path} is none")
         self._keep_last = whole_number("keep_last", keep_last)
-        self._known_whole: set[str] = set()  # written by this process, or verified by it
 
     def draft(self, name: str) -> Draft:
         """Begin a checkpoint; what dead processes left half written is cleared away.
@@ -218,11 +219,24 @@ class CheckpointStore:
         Raises:
             OSError: where the directory cannot be written.
         """
-        if isinstance(self.path, Path) and self.path.exists():
-            for left in self.path.iterdir():
-                if left.name.startswith((_DRAFT, _DELETED)) and left.name != f"{_DRAFT}{name}":
+        if isinstance(self.path, Path):
+            for left in (*self.path.glob(f"{_DRAFT}*"), *self.path.glob(f"{_DELETED}*")):
+                if left.name != f"{_DRAFT}{name}":
                     shutil.rmtree(left, ignore_errors=True)
-        return Draft(name, self.path, self._known_whole)
+        return Draft(name, self.path)
+
+    def listing(self) -> list[Checkpoint]:
+        """Return all, the furthest first; one whose manifest does not hold stands where its name puts it.
+
+        Raises:
+            OSError: where the directory cannot be read; one that is not there holds none.
+        """
+        forget_listings(self.path)
+        try:
+            names = [entry.name for entry in entries(self.path) if entry.is_dir and _NAME.fullmatch(entry.name)]
+        except FileNotFoundError:
+            return []
+        return sorted((_read_checkpoint(self.path / name) for name in names), key=_order, reverse=True)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return those whose manifest holds, the furthest first; their files are not looked at.
@@ -244,7 +258,6 @@ class CheckpointStore:
         damaged = list[str]()
         for found in self.listing():
             if not (problem := found.problem()):
-                self._known_whole.add(found.name)
                 return found, tuple(damaged)
             damaged.append(f"{found.name} is damaged: {problem}.")
         return None, tuple(damaged)
@@ -252,9 +265,8 @@ class CheckpointStore:
     def prune(self) -> None:
         """Delete what is older than the last few, but for the newest best and the newest final one.
 
-        A damaged one counts as none of them, so the last whole one stays until as many newer ones are whole. On a disk
-        those that this process has neither written nor verified are verified before anything is deleted; in a store
-        only their lengths are compared, since reading them costs money.
+        One that is damaged, as far as the lengths of its files say, counts as none of them: the last whole one stays
+        until as many newer ones are whole.
 
         Raises:
             OSError: where the directory cannot be read or written.
@@ -265,45 +277,21 @@ class CheckpointStore:
             is_beside = kind in (CheckpointKind.BEST, CheckpointKind.FINAL) and kind not in kept_kinds
             if not is_beside and kept_last >= self._keep_last:
                 self._delete(found.name)
-            elif not self._is_whole(found):
+            elif found.problem(by_size=True):
                 continue  # it stays as long as what is around it: somebody may want to look at it
             elif is_beside:
                 kept_kinds.add(kind)
             else:
                 kept_last += 1
 
-    def listing(self) -> list[Checkpoint]:
-        """Return all, the furthest first; one whose manifest does not hold stands where its name puts it.
-
-        Raises:
-            OSError: where the directory cannot be read; one that is not there holds none.
-        """
-        forget_listings(self.path)
-        try:
-            names = [entry.name for entry in entries(self.path) if entry.is_dir and _NAME.fullmatch(entry.name)]
-        except FileNotFoundError:
-            return []
-        return sorted((_read_checkpoint(self.path / name) for name in names), key=_order, reverse=True)
-
-    def _is_whole(self, checkpoint: Checkpoint) -> bool:
-        by_size = checkpoint.name in self._known_whole or not isinstance(self.path, Path)
-        if checkpoint.problem(by_size=by_size):
-            return False
-        self._known_whole.add(checkpoint.name)
-        return True
-
     def _delete(self, name: str) -> None:
         """Delete a checkpoint so that it is gone at once: half of one would look damaged."""
-        self._known_whole.discard(name)
         path = self.path / name
-        if not isinstance(path, Path):
-            with contextlib.suppress(FileNotFoundError):
-                path.fs.rm_file((path / MANIFEST).path)
+        if isinstance(path, Path):
+            hidden = path.rename(path.with_name(f"{_DELETED}{name}-{os.urandom(4).hex()}"))
+            shutil.rmtree(hidden, ignore_errors=True)
+        else:
             path.fs.rm(path.path, recursive=True)
-            return
-        hidden = path.with_name(f"{_DELETED}{name}-{os.urandom(4).hex()}")
-        path.rename(hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _manifest_bytes(manifest: Manifest) -> bytes:
@@ -319,7 +307,7 @@ def _content_sha256(content: object) -> str:
 
 
 def _read_checkpoint(path: LogPath) -> Checkpoint:
-    manifest = Manifest(CheckpointKind.REGULAR, TrainingPosition(steps=_numbers(path.name)[0]), "")
+    manifest = Manifest(CheckpointKind.REGULAR, TrainingPosition(steps=int(path.name.split("-")[1])), "")
     try:
         record = json.loads(read_bytes(path / MANIFEST))
         if record["format"] != _FORMAT:
@@ -330,10 +318,8 @@ def _read_checkpoint(path: LogPath) -> Checkpoint:
             return Checkpoint(path.name, _manifest_of(record["checkpoint"]), path)
     except FileNotFoundError:
         damage = f"it has no {MANIFEST}, so it was never finished"
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        damage = f"{MANIFEST} is no manifest of a checkpoint"
     except Exception as error:  # the packages of stores raise errors of their own
-        damage = f"{MANIFEST} cannot be read: {getattr(error, 'strerror', None) or error}"
+        damage = f"{MANIFEST} is no manifest of a checkpoint: {error}"
     return Checkpoint(path.name, manifest, path, damage)
 
 
@@ -346,7 +332,7 @@ def _manifest_of(content: dict[str, Any]) -> Manifest:
     known = {field.name for field in dataclasses.fields(Manifest)}
     fields = {name: value for name, value in content.items() if name in known}
     files = tuple(CheckpointFile(**file) for file in fields["files"])
-    if any(file.name in ("", ".", "..") or re.search(r"[/\\]", file.name) for file in files):
+    if any(re.fullmatch(r"\.{0,2}|.*[/\\].*", file.name) for file in files):
         raise ValueError("no name of a file in a checkpoint")
     fields |= {
         "kind": CheckpointKind(fields["kind"]),
@@ -357,16 +343,10 @@ def _manifest_of(content: dict[str, Any]) -> Manifest:
     return Manifest(**fields)
 
 
-def _numbers(name: str) -> tuple[int, int]:
-    """Return the steps that a name tells, and which one of that name it is."""
-    match = _NAME.fullmatch(name)
-    return (0, 0) if match is None else (int(match[1]), int(match[2] or 1))
-
-
-def _order(found: Checkpoint) -> tuple[int, TrainingPosition, str, int, str]:
+def _order(found: Checkpoint) -> tuple[int, TrainingPosition, str, str]:
     """Return what checkpoints are sorted by: steps first."""
     position = found.manifest.position
-    return position.steps, position, found.manifest.saved_at, _numbers(found.name)[1], found.name
+    return position.steps, position, found.manifest.saved_at, found.name
 
 
 def _free_name(directory: LogPath, name: str) -> str:
@@ -386,3 +366,44 @@ def _sync_directory(directory: Path) -> None:
     with contextlib.suppress(OSError):  # of a directory, some file systems have none
         os.fsync(handle)
     os.close(handle)
+
+
+class LiveMark:
+    """Says while a process writes in a directory that it does: two trainings there would delete each other's files.
+
+    It is a file that the process holds a lock of, which the system gives back however the process ends; on a shared
+    directory too, where its file system has locks, as NFS does.
+
+    Args:
+        directory: that one process alone may write in; one in a store, or None, is not marked.
+    """
+
+    def __init__(self, directory: LogPath | None) -> None:
+        self._path = directory / MARK if isinstance(directory, Path) else None
+        self._file: IO[str] | None = None
+
+    def begin(self) -> str:
+        """Mark the directory; return the process that marked it before and lives, in words, else nothing."""
+        if self._path is None or fcntl is None:
+            return ""
+        with contextlib.suppress(OSError):  # a directory without locks, or that cannot be written: the saves say so
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = self._path.open("a+", encoding="utf-8")
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: no worker inherits it
+            except (BlockingIOError, PermissionError):
+                with file:
+                    file.seek(0)
+                    return file.read() or "a process that has just begun"
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+            self._file = file
+        return ""
+
+    def end(self) -> None:
+        """Take the mark away."""
+        if self._file is not None and self._path is not None:
+            with contextlib.suppress(OSError), self._file:
+                self._path.unlink()
+        self._file = None

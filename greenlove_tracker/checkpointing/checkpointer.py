@@ -6,32 +6,39 @@ import contextlib
 import gc
 import math
 import os
+import platform
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import torch
+
+import greenlove_tracker
 from greenlove_tracker import console
-from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, CheckpointStore
-from greenlove_tracker.checkpointing.checkpoint_writer import MODEL_FILE, RANK_FILE, CheckpointWriter, versions
+from greenlove_tracker.checkpointing.checkpoint_files import (
+    Checkpoint,
+    CheckpointStore,
+    Draft,
+    LiveMark,
+    checkpoint_name,
+)
 from greenlove_tracker.checkpointing.data_position import PositionedBatches, drawn_since
-from greenlove_tracker.checkpointing.distributed import RankAgreement, RanksLostError
-from greenlove_tracker.checkpointing.live_mark import LiveMark
+from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line, write_together
 from greenlove_tracker.checkpointing.sharded_states import (
     has_shards,
     load_sharded,
-    put_back_rank_buffers,
-    rank_buffers,
     sharded_state,
     why_not_identical,
+    write_sharded,
 )
 from greenlove_tracker.checkpointing.termination import Notice, TerminationNotices
 from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named, read_plain
 from greenlove_tracker.checkpoints import (
     CheckpointAction,
     CheckpointEvent,
+    CheckpointFile,
     CheckpointKind,
     Manifest,
     NotIdentical,
@@ -47,8 +54,10 @@ from greenlove_tracker.tracker.shutdown import TerminatedExit
 from greenlove_tracker.tracker.state import WarnOnce
 
 NOTICE_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
+_MODEL_FILE = "model.pt"
+_RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data
 # What ranks ask for: the greatest number of all counts. A stop is _STOP and the exit code.
-_NOTHING, _REGULAR, _BEST, _GO_ON, _STOP = 0, 1, 2, 3, 1000
+_NOTHING, _REGULAR, _BEST, _STOP = 0, 1, 2, 1000
 
 
 class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes on in another job
@@ -67,29 +76,6 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
     def __str__(self) -> str:
         saved = f"saved as {self.checkpoint}" if self.checkpoint else "its last state could not be saved"
         return f"the training was interrupted by {self.reason}; {saved}"
-
-
-@dataclass
-class _Resumed:
-    """A checkpoint that a training goes on from.
-
-    Attributes:
-        checkpoint: that was read.
-        state: content of ``model.pt``.
-        of_rank: content of the file of this rank; of the first rank's, where this one has none.
-        not_identical: why going on from it is not bit-identical; empty where it is.
-        is_of_this_rank: random states and the position in the data are those of this rank.
-        passed_over: newer ones that are damaged, in sentences; on the first rank.
-        read_s: that reading it took.
-    """
-
-    checkpoint: Checkpoint
-    state: dict[str, Any]
-    of_rank: dict[str, Any]
-    not_identical: tuple[str, ...]
-    is_of_this_rank: bool
-    passed_over: tuple[str, ...]
-    read_s: float = 0.0
 
 
 class Checkpointer:
@@ -123,17 +109,13 @@ class Checkpointer:
         best: the metric that the best checkpoint is kept by, as it is named in ``log_metric()``; None for none.
         higher_is_better: which of its values is the better one; without it the name tells, as in ``Tracker``.
         keep_last: how many checkpoints are kept, beside the best and the final one.
-        in_background: checkpoints are written on a thread of their own, where there is memory for a copy.
         signals: that save and end the training, by name.
         notices: clouds whose notices of preemption are asked for: ``"aws"``, ``"gcp"``, ``"azure"``.
-        grace_s: time between a notice and the end; without it each cloud's own, and Slurm's 30 s for a signal.
-        after_notice: ``"stop"`` ends the training once its state is saved; ``"go-on"`` trains until the machine ends.
-        trust_pickles: load checkpoints that hold more than plain values: only those of your own, for a pickle can run
-            any code.
         clock: read for all times.
 
     Attributes:
         values: plain values of your own, such as a running loss: saved, and put back.
+        position: the progress of the training.
         tracker: that tracks the training, while it runs; None without one.
         directory: of the checkpoints.
 
@@ -157,16 +139,10 @@ class Checkpointer:
         best: str | None = None,
         higher_is_better: bool | None = None,
         keep_last: int = 3,
-        in_background: bool = True,
         signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
         notices: Sequence[str] = (),
-        grace_s: float | None = None,
-        after_notice: Literal["stop", "go-on"] = "stop",
-        trust_pickles: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        if after_notice not in ("stop", "go-on"):
-            raise UsageError(f'after_notice must be "stop" or "go-on", not {after_notice!r}')
         if every_s is not None and not (number_of(every_s) or 0.0) > 0:
             raise UsageError(f"every_s must be a number of seconds above 0, or None, not {every_s!r}")
         for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs)):
@@ -174,33 +150,21 @@ class Checkpointer:
                 whole_number(name, value)
         self._every_s, self._every_steps, self._every_epochs = every_s, every_steps, every_epochs
         self._best = None if best is None else _Best(best, higher_is_better)
-        self._stops = after_notice == "stop"
         self._clock = SystemClock() if clock is None else clock
         clouds, names = ((text,) if isinstance(text, str) else tuple(text) for text in (notices, signals))
-        self._make_notices = partial(TerminationNotices, clouds=clouds, signals=names, grace_s=grace_s)
-        self._notices = self._make_notices()  # which checks what it is given
-        self._trust_pickles = trust_pickles
+        self._notices = TerminationNotices(clouds=clouds, signals=names)
         self._warn_once = WarnOnce()
         self._models, self._optimizers = named("model", model), named("optimizer", optimizer)
         of_user = named("other", others)
         beside = {**named("scheduler", scheduler), **named("scaler", scaler), **of_user}
         self._state = TrainingState(self._models, self._optimizers, beside, has_others=bool(of_user))
         self._ranks = RankAgreement()
-        store = CheckpointStore(directory, keep_last=keep_last)
-        self.directory = store.path
-        is_marked = self._ranks.rank == 0 and isinstance(store.path, Path)
-        self._mark = LiveMark(Path(str(store.path))) if is_marked else None
-        self._writer = CheckpointWriter(
-            store,
-            RankAgreement(),
-            in_background=in_background,
-            clock=self._clock,
-            log=self._log,
-            warn_once=self._warn_once,
-        )
+        self._store = CheckpointStore(directory, keep_last=keep_last)
+        self.directory = self._store.path
+        self._mark = LiveMark(self.directory if self._ranks.rank == 0 else None)
         self.values: dict[str, Any] = {}
         self.tracker: Tracker | None = None
-        self._position = TrainingPosition()
+        self.position = TrainingPosition()
         self._n_epochs: int | None = None
         self._is_looping = False  # or the loop was left before its end
         self._is_in_epoch = self._is_pass_begun = self._is_stopped = self._is_asked = False
@@ -209,21 +173,16 @@ class Checkpointer:
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._batches: weakref.ref[Generator[Any]] | None = None  # what the loop takes of it
         self._n_beside = 0  # further batches() that are open
-        self._has_beside = False  # an iterator beside them was open at a save
+        self._reasons: dict[str, None] = {}  # why the training is not identical any more, whatever comes
         self._has_missed_step = False  # a batch of this epoch
         self._n_steps_before = 0  # this batch
-        self._loop_draws = False  # outside of its batches
-        self._after_pass: dict[str, Any] | None = None  # random states
+        self._at_epoch_start = self._after_pass = dict[str, Any]()  # random states
         self._optimizer_steps = self._batches_of_step = 0
         self._counts_steps = False  # a tracker of the user's own is told by their loop
-        self._seen_notice: Notice | None = None
-        self._at_epoch_start: dict[str, Any] = {}  # random states
-        self._note_saved()
-        self._resumed_from: Manifest | None = None
-        self._first_step = 0  # of the optimizer's, after those that were done before
         self._left: _Resumed | None = None  # what is still to be put back in the loop
-        self._resume_reasons: tuple[str, ...] = ()  # why the training is not identical any more, whatever comes
-        self._read(store)
+        self._resumed_from: Manifest | None = None
+        self._note_saved()
+        self._read()
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -235,11 +194,6 @@ class Checkpointer:
             return {}
         told: dict[str, Any] = {"first_epoch": manifest.position.epoch, "first_step": self._first_step}
         return told | ({"continues": manifest.run_id} if manifest.run_id else {})
-
-    @property
-    def position(self) -> TrainingPosition:
-        """The progress of the training."""
-        return self._position
 
     def epochs(self, n: int | None, *, tracker: Tracker | Mapping[str, Any] | bool = True) -> Iterator[int]:
         """Yield the epochs that are left, counted from 0; the one that was interrupted is yielded again.
@@ -316,41 +270,36 @@ class Checkpointer:
         """End the training after this epoch, as with early stopping: its checkpoint is the final one."""
         self._is_stopped = True
 
-    def wait(self) -> None:
-        """Wait until the checkpoint that is being written is whole, or has failed."""
-        self._writer.wait()
-
     # -- within the loop -----------------------------------------------------------------------------------------
 
     def _epochs(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Generator[int]:
         manifest = self._resumed_from
         is_final = manifest is not None and manifest.kind is CheckpointKind.FINAL and manifest.epochs == n
-        if is_final or (n is not None and self._position.epoch >= n):
+        if is_final or (n is not None and self.position.epoch >= n):
             if self._ranks.rank == 0:
                 console.say(f"greenlove: the training in {self.directory} has finished: nothing is left to do")
             if self._left is not None:  # what follows the loop may draw
                 self._put_back_random(self._left, "random")
                 self._left = None
             return
-        problem = self._ranks.gathered("" if self._mark is None else self._mark.begin())[0]
-        if problem:
-            raise UsageError(problem)
+        if who := self._ranks.gathered(self._mark.begin())[0]:
+            raise UsageError(
+                f"another training ({who}) writes its checkpoints to {self.directory}, and each would delete the "
+                "other's: give this one another directory, or end that one first"
+            )
         self._is_looping, self._n_epochs = True, n
-        self._notices = self._make_notices()
         with self._notices, self._tracking(n, tracker):
             self._note_saved()
             try:
-                while (n is None or self._position.epoch < n) and not self._is_stopped:
+                while (n is None or self.position.epoch < n) and not self._is_stopped:
                     self._begin_epoch()
-                    yield self._position.epoch
+                    yield self.position.epoch
                     self._end_epoch()
-                self._save(CheckpointKind.FINAL, is_waited_for=True)
+                self._save(CheckpointKind.FINAL)
                 self._is_looping = False
             finally:
                 self._is_in_epoch = False
-                self._writer.wait()
-                if self._mark is not None:
-                    self._mark.end()
+                self._mark.end()
 
     @contextlib.contextmanager
     def _tracking(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Iterator[None]:
@@ -372,8 +321,8 @@ class Checkpointer:
 
     def _begin_epoch(self) -> None:
         self._is_pass_begun = self._has_missed_step = False
-        self._after_pass = None
-        left, is_within = self._left, self._position.batches > 0
+        self._after_pass = {}
+        left, is_within = self._left, self.position.batches > 0
         if left is not None:
             if not is_within:
                 self._put_back(left)  # as it was between two epochs, whatever the script did since it was loaded
@@ -391,34 +340,22 @@ class Checkpointer:
             self._batch_done()
         self._is_in_epoch, self._left = False, None
         self._note_draws()
-        position = self._position
-        self._position = TrainingPosition(position.epoch + 1, 0, position.steps)
+        position = self.position
+        self.position = TrainingPosition(position.epoch + 1, 0, position.steps)
         with self._saved_if_it_ends():
             self.epoch_end()
         self._act(self._ranks.decide(self._code(is_epoch_end=True), position.steps))
-        is_stopped_elsewhere = bool(self._ranks.decide(int(self._is_stopped), position.steps))
-        self._is_stopped = self._is_stopped or is_stopped_elsewhere  # also where the ranks agree on nothing any more
+        self._is_stopped = bool(self._ranks.decide(int(self._is_stopped), position.steps)) or self._is_stopped
 
     @contextlib.contextmanager
     def _saved_if_it_ends(self) -> Iterator[None]:
-        """Save the training where a budget, or an answer, ends it between two epochs; on one rank is on all of them.
-
-        Ranks without a tracker go through it too: the save is one of all ranks.
-        """
-        ended: BaseException | None = None
+        """Save the training where a budget, or an answer, ends it between two epochs; in a single process."""
         try:
             yield
-        except (BudgetExceeded, SystemExit) as error:
-            ended = error
-        is_ended = ended is not None
-        with contextlib.suppress(RanksLostError):  # then each rank is for itself
-            is_ended = any(self._ranks.gathered(is_ended))
-        if is_ended and self._position.batches == 0:
-            self._save(CheckpointKind.REGULAR, is_waited_for=True)
-        if ended is not None:
-            raise ended
-        if is_ended:
-            self._end(NOTICE_EXIT_CODE)
+        except (BudgetExceeded, SystemExit):
+            if self._ranks.world_size == 1 and self.position.batches == 0:
+                self._save(CheckpointKind.REGULAR)
+            raise
 
     def _pass_over(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
@@ -430,7 +367,7 @@ class Checkpointer:
                 self._n_beside -= 1
             return
         self._is_pass_begun = True
-        iterator, epoch = self._begin_pass(loader), self._position.epoch
+        iterator, epoch = self._begin_pass(loader), self.position.epoch
         try:
             while True:
                 try:
@@ -440,37 +377,35 @@ class Checkpointer:
                 except Exception:
                     # A notice's signal has ended the workers too. With more ranks others may be a step ahead; and a
                     # pass that has only begun is no position of its own.
-                    if self._ranks.world_size == 1 and self._position.batches and self._is_noticed:
+                    if self._ranks.world_size == 1 and self.position.batches:
                         self._act(self._code())
                     raise
                 self._is_batch_open, self._n_steps_before = True, self._state.n_steps
                 yield batch
-                if not self._is_in_epoch or self._position.epoch != epoch:
-                    raise UsageError("these batches() are of an epoch that is over: call batches() in each epoch")
                 self._batch_done()
-                self._act(self._ranks.exchange(self._code(), self._position.steps))
+                self._act(self._ranks.decide(self._code(), self.position.steps))
         finally:
-            self._after_pass = random_state_values() if self._position.epoch == epoch else None
+            self._after_pass = random_state_values() if self.position.epoch == epoch else {}
 
     def _begin_pass(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
         left, self._left = self._left, None
-        self._loop_draws = self._loop_draws or drawn_since(self._at_epoch_start)
-        resume = left.of_rank["data"] if left is not None and left.is_of_this_rank else None
+        if drawn_since(self._at_epoch_start):
+            self._reasons[NotIdentical.LOOP_DRAWS] = None
+        resume = None if left is None else left.of_rank["data"]
+        if (
+            left is not None and resume is not None and not left.is_of_this_rank
+        ):  # another's would make ranks draw alike
+            resume = resume | {"random_states": {}, "generators": [], "own": None}
 
         def after_replay() -> None:  # what the loop did before its batches, and the replay, have changed it
             if left is not None:
                 self._put_back(left)
                 self._put_back_random(left, "random")
 
-        positioned = PositionedBatches(
-            loader, resume=resume, before=self._pass, after_replay=after_replay, perf_s=self._clock.perf_s
-        )
-        with self._gap(is_one=left is not None and self._position.batches > 0):
+        positioned = PositionedBatches(loader, resume=resume, after_replay=after_replay, perf_s=self._clock.perf_s)
+        with self._gap(is_one=left is not None and self.position.batches > 0):
             iterator = iter(positioned)
-            if left is not None and self._position.batches and (resume is None or positioned.starts_epoch_anew):
-                self._put_back(left)
-                self._position = replace(self._position, batches=0)
         if left is not None:
             self._tell_restored(left, positioned)
         left = resume = None  # a copy of the training's state, which is needed no more, and the function above holds
@@ -480,19 +415,18 @@ class Checkpointer:
     @contextlib.contextmanager
     def _gap(self, *, is_one: bool) -> Iterator[None]:
         """Have the time of the block counted as none of the epoch's."""
-        if is_one and self.tracker is not None:
-            self.tracker.pause()
-        try:
-            yield
-        finally:
-            if is_one and self.tracker is not None:
-                self.tracker.resume()
+        tracker = self.tracker if is_one else None
+        if tracker is not None:
+            tracker.pause()
+        yield
+        if tracker is not None:
+            tracker.resume()
 
     def _batch_done(self) -> None:
         """Count a batch; and the optimizer's steps, with the batches each was accumulated over, for our tracker."""
         self._is_batch_open = False
-        position = self._position
-        self._position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
+        position = self.position
+        self.position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
         self._has_missed_step = self._has_missed_step or self._state.n_steps == self._n_steps_before
         if self._state.batch_done():
@@ -501,31 +435,21 @@ class Checkpointer:
             if self._counts_steps and self.tracker is not None:
                 self.tracker.step(n_batches=n_batches)
 
-    @property
-    def _is_noticed(self) -> bool:
-        notice = self._notices.notice
-        return notice is not None and notice is not self._seen_notice
-
     def _code(self, *, is_epoch_end: bool = False) -> int:
         """Return what this rank asks for at a saving point."""
-        if self._is_noticed and (notice := self._notices.notice) is not None:
-            self._seen_notice = notice
-            self._log(
-                CheckpointEvent(CheckpointAction.NOTICED, self._now(), position=self._position, note=notice.source)
-            )
-            if not self._stops:
-                return _GO_ON
+        if (notice := self._notices.notice) is not None:
+            event = CheckpointEvent(CheckpointAction.NOTICED, self._now(), position=self.position, note=notice.source)
+            self._log(event)
             return _STOP + (NOTICE_EXIT_CODE if notice.signal is None else 128 + notice.signal)
         if self._ranks.rank != 0:
             return _NOTHING  # the first rank's clock counts
         if is_epoch_end and self._best is not None and self._best.is_pending:
             return _BEST
-        is_last = is_epoch_end and self._position.epoch == self._n_epochs  # the final one follows
-        may_save = not (is_last or self._writer.is_busy)
-        return _REGULAR if may_save and self._is_due(is_epoch_end=is_epoch_end) else _NOTHING
+        is_last = is_epoch_end and self.position.epoch == self._n_epochs  # the final one follows
+        return _REGULAR if not is_last and self._is_due(is_epoch_end=is_epoch_end) else _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
-        position, saved = self._position, self._saved_at
+        position, saved = self.position, self._saved_at
         by_time = self._every_s is not None and self._clock.perf_s() - self._saved_s >= self._every_s
         by_steps = self._every_steps is not None and position.steps - saved.steps >= self._every_steps
         by_epochs = self._every_epochs is not None and position.epoch - saved.epoch >= self._every_epochs
@@ -541,97 +465,118 @@ class Checkpointer:
             self._warn_once.warn("checkpoint ranks", self._ranks.problem)
         if code in (_REGULAR, _BEST):
             self._save(CheckpointKind.REGULAR if code == _REGULAR else CheckpointKind.BEST)
-        elif code >= _GO_ON:
-            self._save(CheckpointKind.EMERGENCY, is_waited_for=True)
+        elif code >= _STOP:
+            saved = self._save(CheckpointKind.EMERGENCY)
             self._notices.saved()
-            if code >= _STOP:
-                self._end(code - _STOP)
-
-    def _end(self, exit_code: int) -> None:
-        """End the training, which is saved.
-
-        Raises:
-            TrainingInterrupted: always.
-        """
-        if self.tracker is not None:
-            self.tracker.stop(status=RunStatus.TERMINATED)
-        saved = "" if self._writer.problem else self._writer.last_name
-        reason = "another rank" if self._seen_notice is None else self._seen_notice.source
-        error = TrainingInterrupted(exit_code, saved, reason)
-        if self._ranks.rank == 0:
-            console.say(f"greenlove: {error}. Start the same command again to go on")
-        raise error
+            if self.tracker is not None:
+                self.tracker.stop(status=RunStatus.TERMINATED)
+            reason = (self._notices.notice or Notice("another rank")).source
+            error = TrainingInterrupted(code - _STOP, saved, reason)
+            if self._ranks.rank == 0:
+                console.say(f"greenlove: {error}. Start the same command again to go on")
+            raise error
 
     # -- saving --------------------------------------------------------------------------------------------------
 
-    def _save(self, kind: CheckpointKind, *, is_waited_for: bool = False) -> None:
-        """Write a checkpoint of the training as it is now."""
+    def _save(self, kind: CheckpointKind) -> str:
+        """Write a checkpoint of the training as it is now, and delete old ones; return its name, empty for none."""
+        begun_s = self._clock.perf_s()
         manifest = Manifest(
             kind,
-            self._position,
+            self.position,
             self._now(),
             self._ranks.world_size,
             run_id="" if self.tracker is None or self.tracker.run_dir is None else self.tracker.run_dir.name,
             epochs=self._n_epochs,
             not_identical=self._not_identical(),
+            versions=_versions(),
         )
         if kind is CheckpointKind.BEST and self._best is not None:
             self._best.is_pending = False
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
-        take_shards = partial(sharded_state, self._models, self._optimizers) if self._state.is_sharded else None
+        saved, problem, size_bytes = checkpoint_name(self.position, kind), "", None
         with self._gap(is_one=self._is_in_epoch):
-            self._writer.save(manifest, self._files, take_shards, is_waited_for=is_waited_for)
+            try:
+                written = self._written(saved, manifest)
+                if written is not None:  # on the first rank, with what the other ranks say
+                    saved, manifest, size_bytes = written.name, written.manifest, written.size_bytes
+                    self._store.prune()
+            except Exception as error:  # a full disk, a store that does not answer: the one before stays
+                problem = str(error) if isinstance(error, OSError) else first_line(error)
+                text = f"checkpoint {saved} could not be written: {problem}. The training goes on"
+                self._warn_once.warn(f"checkpoint {problem}", text)
         self._note_saved()
+        if self._ranks.rank == 0:
+            self._log(
+                CheckpointEvent(
+                    CheckpointAction.FAILED if problem else CheckpointAction.SAVED,
+                    manifest.saved_at,
+                    kind,
+                    manifest.position,
+                    saved,
+                    size_bytes=size_bytes,
+                    blocked_s=self._clock.perf_s() - begun_s,
+                    is_bit_identical=manifest.is_bit_identical,
+                    note=problem or "; ".join(manifest.not_identical),
+                )
+            )
+        return "" if problem else saved
+
+    def _written(self, name: str, manifest: Manifest) -> Checkpoint | None:
+        """Write a checkpoint with all ranks; return it on the first."""
+        is_sharded = self._state.is_sharded
+        shards = sharded_state(self._models, self._optimizers) if is_sharded else {}  # all ranks take part
+
+        def write(draft: Draft) -> list[CheckpointFile]:
+            return [draft.write(file, partial(torch.save, content)) for file, content in self._files().items()]
+
+        def write_shards(draft: Draft) -> list[CheckpointFile]:
+            return write_sharded(draft, shards, self._ranks) if is_sharded else []
+
+        return write_together(self._ranks, partial(self._store.draft, name), (write, write_shards), manifest)
 
     def _files(self) -> dict[str, Any]:
         """Return what this rank writes, by the name of the file."""
-        is_epoch_end = self._position.batches == 0
-        left = self._left
-        data = left.of_rank["data"] if left is not None and left.is_of_this_rank else None  # no pass has begun since
+        data = None if self._left is None else self._left.of_rank["data"]  # no pass has begun since
         of_rank = {
             "random": random_state_values(),
             "at_epoch_start": self._at_epoch_start,
-            "data": data if self._pass is None else self._pass.state(is_epoch_end=is_epoch_end),
+            "data": data if self._pass is None else self._pass.state(is_epoch_end=self.position.batches == 0),
             "values": self.values,
-            "gradients": self._state.gradients(),
             "steps": (self._optimizer_steps, self._batches_of_step),
-            "buffers": rank_buffers(self._models),
+            **self._state.capture_of_rank(),
         }
-        files = {RANK_FILE.format(self._ranks.rank): of_rank}
+        files = {_RANK_FILE.format(self._ranks.rank): of_rank}
         if self._ranks.rank == 0:
             best = None if self._best is None else (self._best.metric, self._best.value)
-            files[MODEL_FILE] = self._state.capture() | {"best": best}
+            files[_MODEL_FILE] = self._state.capture() | {"best": best}
         return files
 
     def _not_identical(self) -> tuple[str, ...]:
         """Return why the training may not go on bit for bit from now; claimed is only what is known."""
-        reasons = [*self._resume_reasons, *self._state.why_not_identical]
-        reasons += why_not_identical(self._models, self._ranks.world_size)
         current, own = self._pass, None if self._batches is None else self._batches()
-        if current is not None:
-            reasons += current.why_not_identical(is_epoch_end=self._position.batches == 0)
-            if not self._has_beside and (self._n_beside or current.is_another_open(own)):
-                gc.collect()  # what an error has left may hold some
-                self._has_beside = bool(self._n_beside) or current.is_another_open(own)
+        if current is not None and (self._n_beside or current.is_another_open(own)):
+            gc.collect()  # what an error has left may hold some
+            if self._n_beside or current.is_another_open(own):
+                self._reasons[NotIdentical.ANOTHER_ITERATOR] = None
         self._note_draws()
-        told = {
-            NotIdentical.ANOTHER_ITERATOR: self._has_beside,
-            NotIdentical.LOOP_DRAWS: self._loop_draws,
-            NotIdentical.NO_STEP: self._has_missed_step,
-        }
-        reasons += [reason for reason, is_so in told.items() if is_so]
+        reasons = [*self._reasons, *self._state.why_not_identical]
+        reasons += why_not_identical(self._models, self._ranks.world_size)
+        if current is not None:
+            reasons += current.why_not_identical(is_epoch_end=self.position.batches == 0)
+        if self._has_missed_step:
+            reasons.append(NotIdentical.NO_STEP)
         return tuple(dict.fromkeys(reasons))
 
     def _note_draws(self) -> None:
         """Note whether the loop has drawn behind its batches; not from torch's state: evaluations begin loaders."""
-        if self._after_pass is not None:
-            self._loop_draws = self._loop_draws or drawn_since(self._after_pass, with_torch=False)
+        if drawn_since(self._after_pass, with_torch=False):
+            self._reasons[NotIdentical.LOOP_DRAWS] = None
 
     def _note_saved(self) -> None:
-        self._saved_s, self._saved_at, self._is_asked = self._clock.perf_s(), self._position, False
+        self._saved_s, self._saved_at, self._is_asked = self._clock.perf_s(), self.position, False
 
     def _log(self, event: CheckpointEvent) -> None:
-        """Tell the tracker, from any thread."""
         if self.tracker is not None:
             self.tracker.log_checkpoint(event)
 
@@ -640,33 +585,32 @@ class Checkpointer:
 
     # -- resuming ------------------------------------------------------------------------------------------------
 
-    def _read(self, store: CheckpointStore) -> None:
+    def _read(self) -> None:
         """Load the newest whole checkpoint, where there is one; damaged ones are said and passed over."""
         began_s = self._clock.perf_s()
-        found, damaged = store.newest_whole() if self._ranks.rank == 0 else (None, ())
+        found, damaged = self._store.newest_whole() if self._ranks.rank == 0 else (None, ())
         for sentence in damaged:
             self._warn_once.warn(sentence, f"{sentence} The newest whole checkpoint before it is used")
         name = self._ranks.gathered("" if found is None else found.name)[0]
+        self._first_step = 0  # of the optimizer's, after those that were done before
         if not name:
             return
-        found = found or next((one for one in store.checkpoints() if one.name == name), None)
+        found = found or next((one for one in self._store.checkpoints() if one.name == name), None)
         if found is None:
             raise OSError(f"rank {self._ranks.rank} does not see {name}: do all ranks share the directory?")
-        manifest, here = found.manifest, versions()["torch"]
-        reasons = list(manifest.not_identical)
+        manifest, here = found.manifest, _versions()["torch"]
         is_of_this_rank = manifest.world_size == self._ranks.world_size
+        self._reasons = dict.fromkeys(manifest.not_identical)
         if not is_of_this_rank:
-            detail = f"{manifest.world_size} wrote it, and {self._ranks.world_size} go on"
-            reasons.append(NotIdentical.OTHER_RANKS.with_detail(detail))
-        if (wrote := manifest.versions.get("torch")) != here:
-            reasons.append(NotIdentical.OTHER_VERSION.with_detail(f"{wrote} wrote it, and {here} goes on"))
+            self._reasons[NotIdentical.OTHER_RANKS] = None
+        if manifest.versions.get("torch") != here:
+            self._reasons[NotIdentical.OTHER_VERSION.with_detail(f"{here} goes on")] = None
         rank = self._ranks.rank if self._ranks.rank < manifest.world_size else 0
         with found.local_directory() as directory:
-            state = read_plain(directory / MODEL_FILE, trust_pickles=self._trust_pickles)
-            of_rank = read_plain(directory / RANK_FILE.format(rank), trust_pickles=self._trust_pickles)
-        left = _Resumed(found, state, of_rank, tuple(dict.fromkeys(reasons)), is_of_this_rank, damaged)
+            state, of_rank = read_plain(directory / _MODEL_FILE), read_plain(directory / _RANK_FILE.format(rank))
+        self._left = left = _Resumed(found, state, of_rank, is_of_this_rank)
         self._put_back(left, with_shards=True)
-        self._left, self._resumed_from, self._position = left, manifest, manifest.position
+        self._resumed_from, self.position = manifest, manifest.position
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self._first_step = self._optimizer_steps
         if self._best is not None and state["best"] is not None and state["best"][0] == self._best.metric:
@@ -689,33 +633,27 @@ class Checkpointer:
                 "begin anew in another directory"
             )
         if is_sharded and with_shards:
-            ranks, trust = self._ranks, self._trust_pickles
-            load_sharded(left.checkpoint, self._models, self._optimizers, ranks, trust_pickles=trust)
+            load_sharded(left.checkpoint, self._models, self._optimizers, self._ranks)
         self._state.load(left.state, has_shards=is_sharded)
-        self._state.put_back_gradients(left.of_rank["gradients"])
-        if left.is_of_this_rank:
-            put_back_rank_buffers(self._models, left.of_rank["buffers"])
+        self._state.load_of_rank(left.of_rank, with_buffers=left.is_of_this_rank)
         self.values.clear()
         self.values.update(copied(left.of_rank["values"]))
 
     def _put_back_random(self, left: _Resumed, key: str) -> None:
         """Put back the random states of this rank; another's would make the ranks draw alike."""
         if left.is_of_this_rank and (missing := put_back_random_state_values(left.of_rank[key])):
-            reason = NotIdentical.RANDOM_STATES.with_detail(", ".join(missing))
-            left.not_identical = tuple(dict.fromkeys((*left.not_identical, reason)))
+            self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(missing))] = None
 
     def _tell_restored(self, left: _Resumed, replayed: PositionedBatches | None = None) -> None:
         """Tell the log of the resume, once the training is where it was."""
-        of_replay = () if replayed is None else replayed.why_not_identical(is_epoch_end=False)
-        self._resume_reasons = tuple(dict.fromkeys((*left.not_identical, *of_replay)))
+        if replayed is not None:
+            self._reasons |= dict.fromkeys(replayed.why_not_identical(is_epoch_end=False))
         if self._ranks.rank != 0:
             return
-        manifest, note = left.checkpoint.manifest, "; ".join(self._resume_reasons)
+        manifest, note = left.checkpoint.manifest, "; ".join(self._reasons)
         if note:
             message = f"the result is not bit-identical to a training without an interruption: {note}"
             self._warn_once.warn("checkpoint not identical", message)
-        for sentence in left.passed_over:
-            self._log(CheckpointEvent(CheckpointAction.DAMAGED, self._now(), note=sentence))
         self._log(
             CheckpointEvent(
                 CheckpointAction.RESTORED,
@@ -733,6 +671,34 @@ class Checkpointer:
                 note=note,
             )
         )
+
+
+@dataclass
+class _Resumed:
+    """A checkpoint that a training goes on from.
+
+    Attributes:
+        checkpoint: that was read.
+        state: content of ``model.pt``.
+        of_rank: content of the file of this rank; of the first rank's, where this one has none.
+        is_of_this_rank: random states and the position in the data are those of this rank.
+        read_s: that reading it took.
+    """
+
+    checkpoint: Checkpoint
+    state: dict[str, Any]
+    of_rank: dict[str, Any]
+    is_of_this_rank: bool
+    read_s: float = 0.0
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what writes and reads checkpoints."""
+    return {
+        "greenlove_tracker": greenlove_tracker.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
 
 
 class _Best:

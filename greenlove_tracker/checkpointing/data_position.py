@@ -3,19 +3,16 @@
 A loader's order follows from the random states just before ``iter(loader)``, and so do the seeds of its workers. They
 are kept, so that a resume begins the same pass, fetches as many batches as were done and drops them, and then puts back
 the random states of the checkpoint. That this is the same, bit for bit, is claimed only of what is known to be: a
-DataLoader with torch's own samplers, or torchdata's StatefulDataLoader without workers, over data that does not change.
+DataLoader with torch's own samplers, or torchdata's StatefulDataLoader without workers. The data must not change.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
-import random
 import re
-import sys
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import GeneratorType
 from typing import Any
@@ -42,10 +39,6 @@ _KNOWN_SAMPLERS = {
     "torch.utils.data.distributed",
     "torchdata.stateful_dataloader.sampler",
 }
-_PLAIN = (bool, int, float, str, bytes, complex, type(None))
-_LONGEST = 20_000  # items of a list that are compared; of a longer one every so many
-_FEW = 64  # values of an array
-_DEEPEST = 4  # attributes of attributes that are compared
 
 
 class PositionedBatches:
@@ -56,14 +49,12 @@ class PositionedBatches:
     Args:
         loader: a DataLoader, or any iterable of batches.
         resume: what ``state`` returned, in this process or another; None: a new pass.
-        before: the pass of the epoch before; None where this process had none.
         after_replay: called once the batches that were done are dropped, to put back the random states of the
             checkpoint.
         perf_s: a clock.
 
     Attributes:
         n_done: batches that were handed out in this pass, those of the replay with them.
-        starts_epoch_anew: True where the pass begins from its first batch again.
         replay_s: time that going to the position took.
         replayed_batches: batches that were done before.
     """
@@ -73,22 +64,19 @@ class PositionedBatches:
         loader: Any,
         *,
         resume: Mapping[str, Any] | None = None,
-        before: PositionedBatches | None = None,
-        after_replay: Callable[[], None] | None = None,
+        after_replay: Callable[[], None] = lambda: None,
         perf_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._loader, self._resume, self._after_replay, self._perf_s = loader, resume, after_replay, perf_s
         self._reasons: dict[str, None] = {} if _is_known(loader) else {NotIdentical.OWN_ORDER: None}
         self._iterator: Iterator[Any] | None = None
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        self._sources = _generators_of(loader)
+        parts = vars(loader) if hasattr(loader, "__dict__") and not isinstance(loader, GeneratorType) else {}
+        self._sources = generators_within(part for name, part in parts.items() if name != "_iterator")
         self._generators = [state for source in self._sources if (state := saved_generator("", source)) is not None]
-        has_seen = before is not None and before._loader is loader
-        self._contents: dict[str, Any] = before._contents if before is not None and has_seen else _contents(loader)
         self._first: int | None = None  # digest of the first batch
         self._after_fetch: list[Any] | None = None
         self.n_done = self.replayed_batches = 0
-        self.starts_epoch_anew = False
         self.replay_s = 0.0
 
     def why_not_identical(self, *, is_epoch_end: bool) -> tuple[str, ...]:
@@ -97,12 +85,7 @@ class PositionedBatches:
         Args:
             is_epoch_end: of a resume at the beginning of the next epoch.
         """
-        reasons = dict(self._reasons)
-        if changed := [name for name, now in _contents(self._loader).items() if self._contents.get(name) != now]:
-            reasons[NotIdentical.DATA_CHANGES.with_detail(", ".join(changed[:3]))] = None
-        if is_epoch_end and self._generators:
-            reasons[NotIdentical.GENERATOR] = None
-        return tuple(reasons)
+        return (*self._reasons, *([NotIdentical.GENERATOR] if is_epoch_end and self._generators else []))
 
     def state(self, *, is_epoch_end: bool) -> dict[str, Any]:
         """Return the position between two batches, in plain values.
@@ -116,13 +99,15 @@ class PositionedBatches:
             "random_states": self._random_before,
             "generators": [{"before": b, "now": n, "seed": _seed(source)} for source, b, n in of_generators],
             "first": self._first,
-            "loader": _signature(self._loader),
+            "loader": self._signature(),
             "own": self._loader.state_dict() if self._has_state and not is_epoch_end else None,
         }
 
     def __iter__(self) -> Iterator[Any]:
-        resume, self._resume = self._resume, None
-        self._iterator = self._started() if resume is None else self._gone_to(resume)
+        if self._resume is None:
+            self._start()
+        else:
+            self._go_to(self._resume)
         return self
 
     def __next__(self) -> Any:
@@ -148,61 +133,69 @@ class PositionedBatches:
             own: what hands out the batches of this pass.
         """
         ours = [id(self._iterator), id(getattr(self._iterator, "_worker_queue_idx_cycle", None))]
-        beside = (_BaseDataLoaderIter, itertools.cycle)
-        if any(issubclass(type(thing), beside) and id(thing) not in ours for thing in gc.get_objects()):
-            return True
-        zipped = [gc.get_referents(thing) for thing in gc.get_objects() if type(thing) is zip]
-        parts = [part for held in itertools.chain(*zipped) if isinstance(held, tuple) for part in held]
-        return own is not None and any(part is own for part in parts)
+        for thing in gc.get_objects():
+            if issubclass(type(thing), _BaseDataLoaderIter | itertools.cycle) and id(thing) not in ours:
+                return True
+            if type(thing) is zip and own is not None:
+                parts = [part for held in gc.get_referents(thing) if isinstance(held, tuple) for part in held]
+                if any(part is own for part in parts):
+                    return True
+        return False
 
     # -- beginning, and going to a position --
 
-    def _started(self) -> Iterator[Any]:
+    def _start(self) -> None:
         self._random_before, self._before = random_state_values(), self._generator_states()
-        return iter(self._loader)
+        self._iterator = iter(self._loader)
 
-    def _gone_to(self, resume: Mapping[str, Any]) -> Iterator[Any]:
+    def _go_to(self, resume: Mapping[str, Any]) -> None:
         """Begin the pass that is resumed, and go to where it was."""
         n_before = int(resume["batches"])
-        if n_before == 0:  # but for generators that the loop has seeded for this epoch
-            self._put_back_generators(resume, "now", [_seed(source) for source in self._sources])
-            return self._started()
-        was, now = resume["loader"], _signature(self._loader) | {"random generators": len(self._generators)}
-        was = was | {"random generators": len(resume["generators"])}
-        if differences := [
-            f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)
-        ]:
-            self._reasons[NotIdentical.OTHER_LOADER.with_detail(", ".join(differences))] = None
-            self.starts_epoch_anew = True
+        if n_before == 0:
+            self._put_back_generators(resume, "now", between_epochs=True)
+            self._start()
+            return
+        was, now = resume["loader"], self._signature()
+        if differs := [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]:
+            self._reasons[NotIdentical.OTHER_LOADER.with_detail(", ".join(differs))] = None
         if left := put_back_random_state_values(resume["random_states"]):
             self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
         self._put_back_generators(resume, "before")
         began_s = self._perf_s()
-        if self.starts_epoch_anew:
-            return self._started()
         if self._has_state and resume["own"] is not None:
             self._loader.load_state_dict(resume["own"])
-            self._iterator, self.n_done, self._first = self._started(), n_before, resume["first"]
+            self._start()
+            self.n_done, self._first = n_before, resume["first"]
         else:
-            self._iterator = self._started()
+            self._start()
             for _ in range(n_before):
                 next(self, None)
-            if self.n_done < n_before or self._first != resume["first"]:
-                self._reasons[NotIdentical.OTHER_LOADER.with_detail("its batches are others")] = None
+        if self.n_done < n_before or self._first != resume["first"]:
+            self._reasons[NotIdentical.OTHER_LOADER.with_detail("its batches are others")] = None
         self.replay_s, self.replayed_batches = self._perf_s() - began_s, n_before
         self._put_back_generators(resume, "now")
-        if self._after_replay is not None:
-            self._after_replay()
-        return iter(()) if self._iterator is None else self._iterator
+        self._after_replay()
 
     def _generator_states(self) -> list[Any]:
         return [plain_value(generator.save()) for generator in self._generators]
 
-    def _put_back_generators(self, resume: Mapping[str, Any], when: str, seeds: list[Any] | None = None) -> None:
-        for number, (generator, saved) in enumerate(zip(self._generators, resume["generators"], strict=False)):
-            if seeds is None or seeds[number] == saved["seed"]:
+    def _put_back_generators(self, resume: Mapping[str, Any], when: str, *, between_epochs: bool = False) -> None:
+        """Put back the generators; between two epochs but for those that the loop has seeded for this epoch."""
+        for source, generator, saved in zip(self._sources, self._generators, resume["generators"], strict=False):
+            if not between_epochs or _seed(source) == saved["seed"]:
                 generator.put_back(original_value(saved[when]))
         self._after_fetch = None
+
+    def _signature(self) -> dict[str, Any]:
+        """Return what has to be the same for a replay, in plain types."""
+        loader, n_generators = self._loader, len(self._generators)
+        if not isinstance(loader, data.DataLoader):
+            return {"batches": len(loader) if isinstance(loader, list | tuple) else None}
+        has_length = hasattr(type(loader.dataset), "__len__") and not isinstance(loader.dataset, data.IterableDataset)
+        batch_size = loader.batch_size if isinstance(loader.batch_size, int) else None
+        samples = len(loader.dataset) if has_length else None
+        of_loader = {"workers": loader.num_workers, "batch size": batch_size, "samples": samples}
+        return of_loader | {"random generators": n_generators}
 
 
 def drawn_since(before: Mapping[str, Any], *, with_torch: bool = True) -> bool:
@@ -233,55 +226,5 @@ def _is_known(loader: Any) -> bool:
     return is_ordered and all(type(sampler).__module__ in _KNOWN_SAMPLERS for sampler in samplers)
 
 
-def _signature(loader: Any) -> dict[str, Any]:
-    """Return what has to be the same for a replay, in plain types."""
-    if not isinstance(loader, data.DataLoader):
-        return {"batches": len(loader) if isinstance(loader, list | tuple) else None}
-    has_length = hasattr(type(loader.dataset), "__len__") and not isinstance(loader.dataset, data.IterableDataset)
-    batch_size = loader.batch_size if isinstance(loader.batch_size, int) else None
-    samples = len(loader.dataset) if has_length else None
-    return {"workers": loader.num_workers, "batch size": batch_size, "samples": samples}
-
-
-def _generators_of(loader: Any) -> list[Any]:
-    """Return the generators that hang on a loader; those that are global are put back with the global states."""
-    parts = vars(loader) if hasattr(loader, "__dict__") and not isinstance(loader, GeneratorType) else {}
-    everywhere = {id(torch.default_generator), id(getattr(random, "_inst", None))}
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        everywhere |= {id(numpy.random.mtrand._rand), id(numpy.random.mtrand._rand._bit_generator)}
-    roots = [part for name, part in parts.items() if name != "_iterator"]
-    return [source for source in generators_within(roots) if id(source) not in everywhere]
-
-
 def _seed(source: Any) -> int | None:
     return source.initial_seed() if isinstance(source, torch.Generator) else None
-
-
-def _contents(loader: Any) -> dict[str, Any]:
-    """Return what shows a change of a loader's data, by the name of its part."""
-    dataset = getattr(loader, "dataset", None)
-    attributes = {f"dataset.{name}": part for name, part in getattr(dataset, "__dict__", {"data": dataset}).items()}
-    parts = {**attributes, "collate_fn": getattr(loader, "collate_fn", None)}
-    return {name: _content(part, _DEEPEST) for name, part in parts.items()}
-
-
-def _content(value: Any, deepest: int) -> Any:
-    """Return what shows a change of a value: itself, its parts, a few numbers, or else its identity."""
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, torch.Tensor):
-        is_read = value.device.type == "cpu" and value.layout is torch.strided  # an address alone may be used again
-        few = value.detach().flatten()[:: 1 + value.numel() // _FEW].tolist() if is_read else []
-        return id(value), 0 if value.is_inference() else value._version, few
-    if type(value).__module__ == "numpy" and hasattr(value, "flat") and value.dtype != object:
-        return value.shape, value.flat[:: 1 + value.size // _FEW].tobytes()
-    if isinstance(value, list | tuple | set | deque | dict):
-        parts = [*value.values()] if isinstance(value, dict) else [*value]
-    else:  # generators are put back themselves
-        is_searched = not isinstance(value, type | torch.nn.Module) and saved_generator("", value) is None
-        parts = [*getattr(value, "__dict__", {}).values()] if is_searched else []
-    deepest = deepest - 1 if len(parts) <= _FEW else 0
-    few = parts[:: 1 + len(parts) // _LONGEST]
-    inner = [_content(part, deepest) if deepest or isinstance(part, _PLAIN) else id(part) for part in few]
-    return type(value).__name__, len(parts), inner or id(value)

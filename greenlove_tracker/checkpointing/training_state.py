@@ -10,7 +10,7 @@ import _codecs
 import contextlib
 import copy
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,16 +18,14 @@ from typing import Any, cast
 import numpy
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from greenlove_tracker.checkpointing.distributed import first_line
-from greenlove_tracker.checkpointing.sharded_states import is_sharded, unwrapped
+from greenlove_tracker.checkpointing.sharded_states import is_dtensor, is_sharded, unwrapped
 from greenlove_tracker.checkpoints import NotIdentical
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.snapshot import free_host_bytes
 
-_FORMAT = 3  # of the state of a training
-_HOST_SHARE = 0.5  # of the host's free memory that a copy may take: the workers and the page cache need the rest
+_FORMAT = 4  # of the state of a training
 # What arrays and numbers of NumPy's, which hold no objects, are made of.
 _MULTIARRAY = getattr(numpy, "_core", None) or numpy.core
 _OF_NUMPY = [
@@ -52,7 +50,7 @@ class TrainingState:
 
     Attributes:
         is_sharded: models and optimizers are not in it.
-        n_steps: that optimizers have taken here, as far as they are seen.
+        n_steps: that optimizers have taken here.
 
     Raises:
         UsageError: where something cannot be saved.
@@ -66,25 +64,23 @@ class TrainingState:
         *,
         has_others: bool = False,
     ) -> None:
-        for name, model in models.items():
-            if not isinstance(model, nn.Module):
-                raise UsageError(f"{name} must be a torch.nn.Module, not {type(model).__name__}")
+        for kind, things in ((nn.Module, models), (torch.optim.Optimizer, optimizers)):
+            for name, thing in things.items():
+                if not isinstance(thing, kind):
+                    raise UsageError(f"{name} must be a torch.{kind.__name__}, not {type(thing).__name__}")
         self.is_sharded = any(map(is_sharded, models.values()))
         if not self.is_sharded and not has_others:
             _check_parameters(models, optimizers)
-        self._models = {} if self.is_sharded else {name: _inner(model) for name, model in models.items()}
-        self._parameters = [parameter for model in self._models.values() for parameter in model.parameters()]
-        self._all_optimizers = optimizers
-        stepping = {} if self.is_sharded else optimizers
-        self._pairs = {name: _pair(name, thing) for name, thing in {**stepping, **beside}.items()}
+        self._inner = {name: _inner(model) for name, model in models.items()}
+        self._models = {} if self.is_sharded else self._inner
+        self._parameters = [parameter for model in self._inner.values() for parameter in model.parameters()]
+        self._optimizers = {} if self.is_sharded else optimizers
+        self._pairs = {name: _pair(name, thing) for name, thing in {**self._optimizers, **beside}.items()}
         self.n_steps = 0
+        self._all = set(optimizers)
         self._now, self._stepped = set[str](), set(optimizers)  # in this batch, in the one before
-        self._is_seen = bool(optimizers)
         for name, optimizer in optimizers.items():
-            if hasattr(optimizer, "register_step_post_hook"):
-                optimizer.register_step_post_hook(partial(self._on_step, name))
-            else:
-                self._is_seen = False
+            optimizer.register_step_post_hook(partial(self._on_step, name))
 
     def _on_step(self, name: str, *_: object) -> None:
         self._now.add(name)
@@ -97,7 +93,7 @@ class TrainingState:
             True where an optimizer took a step in it, or nobody can see that.
         """
         self._stepped, self._now = self._now, set()
-        return bool(self._stepped) or not self._is_seen
+        return bool(self._stepped) or not self._all
 
     def capture(self) -> dict[str, Any]:
         """Return the state in plain values, with the training's own tensors in it."""
@@ -123,10 +119,10 @@ class TrainingState:
                 "that version, or give another directory to begin anew"
             )
         whole = {} if has_shards else self._models
-        pairs = {n: pair for n, pair in self._pairs.items() if not (has_shards and n in self._all_optimizers)}
+        pairs = {name: pair for name, pair in self._pairs.items() if not (has_shards and name in self._all)}
         if (there := {*state["models"], *state["pairs"]}) != (here := {*whole, *pairs}):
             raise UsageError(
-                f"the checkpoint has {_names(there)}, and this training {_names(here)}: give the Checkpointer what it "
+                f"the checkpoint has {sorted(there)}, and this training {sorted(here)}: give the Checkpointer what it "
                 "was given when it wrote that, or another directory to begin anew"
             )
         restored: dict[str, tuple[Callable[[Any], object], Any]]
@@ -143,85 +139,78 @@ class TrainingState:
                     "changed? Give another directory to begin anew"
                 ) from error
 
-    # -- gradients that an optimizer has not used yet, as with gradient accumulation --
+    # -- what is a rank's own: gradients that no optimizer has used yet, and buffers --
 
-    def gradients(self) -> dict[str, Any]:
-        """Return the gradients by the number of the parameter; None for those that a step has used up.
+    def capture_of_rank(self) -> dict[str, Any]:
+        """Return what each rank saves of its own: gradients, and buffers, also those that ``state_dict`` leaves out.
 
-        The training sets those to zero or None before they grow again. They come back as zeros: an optimizer skips a
-        parameter without a gradient, and does not skip one whose gradient is zero. Each rank's are its own.
+        Gradients that a step has used up are None: the training sets them to zero or None before they grow again. They
+        come back as zeros: an optimizer skips a parameter without a gradient, and does not skip one whose gradient is
+        zero.
         """
-        used = {id(p) for name in self._stepped for p in self._held(name)} if self._is_seen else ()
-        return {
-            str(number): None if id(parameter) in used else parameter.grad
+        is_used = bool(self._all) and self._stepped == self._all
+        gradients = {
+            number: None if is_used else parameter.grad
             for number, parameter in enumerate(self._parameters)
-            if parameter.grad is not None
+            if parameter.grad is not None and not self.is_sharded
         }
+        return {"gradients": gradients, "buffers": dict(self._buffers())}
 
-    def put_back_gradients(self, gradients: Mapping[str, Any]) -> None:
-        """Put back what ``gradients`` returned."""
-        growing = {id(p) for n, p in enumerate(self._parameters) if gradients.get(str(n)) is not None}
-        self._stepped = {name for name in self._all_optimizers if not any(id(p) in growing for p in self._held(name))}
+    def load_of_rank(self, saved: Mapping[str, Any], *, with_buffers: bool) -> None:
+        """Put back what ``capture_of_rank`` returned."""
+        gradients = saved["gradients"]
+        is_growing = any(gradient is not None for gradient in gradients.values())
+        self._stepped = set() if is_growing else set(self._all)
         for number, parameter in enumerate(self._parameters):
-            saved = gradients.get(str(number), ())
-            zeros = torch.zeros_like(parameter) if saved is None else None
-            parameter.grad = saved.to(parameter.device, copy=True) if isinstance(saved, torch.Tensor) else zeros
+            grown = gradients.get(number)
+            zeros = torch.zeros_like(parameter) if number in gradients else None
+            parameter.grad = zeros if grown is None else grown.to(parameter.device, copy=True)
+        for name, buffer in self._buffers() if with_buffers else ():
+            if name in saved["buffers"]:
+                buffer.copy_(saved["buffers"][name])
+
+    def _buffers(self) -> list[tuple[str, torch.Tensor]]:
+        return [
+            (f"{name}.{path}", buffer.detach())
+            for name, model in self._inner.items()
+            for path, buffer in model.named_buffers()
+            if not is_dtensor(buffer)
+        ]
 
     @property
     def why_not_identical(self) -> tuple[str, ...]:
         """Why a resume from now may not be bit-identical; empty where it is."""
-        if not self._is_seen:
-            return (NotIdentical.STEPS_UNSEEN,)
-        waiting = [p for name in self._all_optimizers if name not in self._stepped for p in self._held(name)]
-        return (NotIdentical.GRADIENTS,) if any(p.grad is not None for p in waiting) else ()
-
-    def _held(self, name: str) -> Iterator[nn.Parameter]:
-        for group in getattr(self._all_optimizers[name], "param_groups", ()):
-            yield from group["params"]
+        is_lost = self.is_sharded and self._stepped != self._all and any(p.grad is not None for p in self._parameters)
+        return (NotIdentical.GRADIENTS,) if is_lost else ()
 
 
 # -- values, and their files --
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a value, its tensors on the CPU; what several names have is copied once."""
-    copies = dict[tuple[Any, ...], torch.Tensor]()
+    """Return a copy of a value, its tensors on the CPU."""
 
     def copy_of(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return copy.deepcopy(leaf)
-        if type(leaf) not in (torch.Tensor, nn.Parameter) or leaf.layout is not torch.strided or not leaf.numel():
-            return leaf.detach().to("cpu", copy=True)
-        key = (leaf.data_ptr(), leaf.shape, leaf.stride(), leaf.dtype, leaf.device)
-        if key not in copies:
-            copies[key] = leaf.detach().to("cpu", copy=True)
-        return copies[key]
+        return leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
 
     return tree_map(copy_of, value)
 
 
-def has_memory_for_copy(value: Any) -> bool:
-    """Return True where the host has memory for a copy of a value, and enough for all else."""
-    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    n_bytes: int = sum(t.numel() * t.element_size() for t in tensors)
-    return n_bytes <= _HOST_SHARE * free_host_bytes()
-
-
-def read_plain(path: Path, *, trust_pickles: bool = False) -> dict[str, Any]:
+def read_plain(path: Path) -> dict[str, Any]:
     """Read a file of plain values: tensors, arrays and numbers of NumPy's, and what Python has of its own.
 
     Raises:
-        UsageError: where it holds more, unless that is trusted.
+        UsageError: where it holds more than these and what ``torch.serialization.add_safe_globals`` was given.
     """
     safe_globals = getattr(torch.serialization, "safe_globals", lambda _: contextlib.nullcontext())  # since torch 2.5
     with safe_globals(_OF_NUMPY):
         try:
-            return cast("dict[str, Any]", torch.load(path, map_location="cpu", weights_only=not trust_pickles))
+            return cast("dict[str, Any]", torch.load(path, map_location="cpu", weights_only=True))
         except pickle.UnpicklingError as error:
             found = str(error).partition("Unsupported global: GLOBAL ")[2].split(" ")[0] or "more than plain values"
             raise UsageError(
-                f"{path.name} of a checkpoint holds pickles ({found}), which can run any code: pass trust_pickles=True "
-                "if it is your own"
+                f"{path.name} of a checkpoint holds pickles ({found}), which can run any code: give their types to "
+                "torch.serialization.add_safe_globals() before, if they are your own"
             ) from error
 
 
@@ -231,11 +220,9 @@ def named(kind: str, things: Any) -> dict[str, Any]:
         return {}
     if isinstance(things, Mapping):
         return {f"{kind}-{name}": thing for name, thing in things.items()}
-    if not isinstance(things, (list, tuple, nn.ModuleList)):
-        return {kind: things}
-    if len(things) == 1:
-        return {kind: things[0]}
-    return {f"{kind}-{number}": thing for number, thing in enumerate(things, 1)}
+    if isinstance(things, list | tuple):
+        return {f"{kind}-{number}": thing for number, thing in enumerate(things, 1)}
+    return {kind: things}
 
 
 # -- models --
@@ -250,11 +237,9 @@ def _inner(model: nn.Module) -> nn.Module:
 
 
 def _state_of(model: nn.Module) -> dict[str, Any]:
-    """Return the state of a model with what ``state_dict`` leaves out: buffers that are not persistent, and flags."""
-    own = model.state_dict()
+    """Return the state of a model with its flags, which ``state_dict`` leaves out."""
     return {
-        "own": own,
-        "buffers": {name: buffer for name, buffer in model.named_buffers() if name not in own},
+        "own": model.state_dict(),
         "is_training": [module.training for module in model.modules()],
         "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
     }
@@ -262,10 +247,6 @@ def _state_of(model: nn.Module) -> dict[str, Any]:
 
 def _put_back(model: nn.Module, saved: Mapping[str, Any]) -> None:
     model.load_state_dict(saved["own"])
-    device = next((parameter.device for parameter in model.parameters()), "cpu")
-    for name, buffer in saved["buffers"].items():
-        path, _, last = name.rpartition(".")
-        setattr(model.get_submodule(path), last, buffer.to(device))
     for module, is_training in zip(model.modules(), saved["is_training"], strict=True):
         module.training = is_training
     for parameter, is_trained in zip(model.parameters(), saved["requires_grad"], strict=True):
@@ -298,7 +279,3 @@ def _pair(name: str, thing: Any) -> Pair:
         f"{name} is a {type(thing).__name__}: it must have state_dict() and load_state_dict(), or be a pair of "
         "functions (save, restore)"
     )
-
-
-def _names(names: set[str]) -> str:
-    return ", ".join(sorted(names)) or "nothing"

@@ -58,16 +58,14 @@ def experiment() -> None:
 @click.argument("file", metavar="FILE")
 @click.option("--dry-run", is_flag=True, help="forecast everything, and train nothing")
 @click.option("--budget", "budget_s", type=float, help="with --dry-run: seconds to explore; default 60")
-@click.option("--fresh", is_flag=True, help="start over; the old outputs are moved aside, not deleted")
 @click.option("--quiet", is_flag=True, help="print only errors")
 @click.pass_context
-def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, fresh: bool, quiet: bool) -> None:
+def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, quiet: bool) -> None:
     """Run the trainings of an experiment one after another, and write the report of them all.
 
     \b
     greenlove experiment run experiment.yaml --dry-run
     greenlove experiment run experiment.yaml
-    greenlove experiment run experiment.yaml --fresh        begin anew
 
     Each training is a process of its own, so a crash ends only one of them. Finished ones are read from the logs and
     not run again: after Ctrl-C, a crash or a power cut the same command resumes from the checkpoint of the
@@ -80,8 +78,6 @@ def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, fr
 
     if budget_s is not None and not dry_run:
         raise UsageError("--budget is the time that --dry-run explores for: give that too; the file has the budget")
-    if dry_run and fresh:
-        raise UsageError("--dry-run changes nothing: leave --fresh out")
     described = read_experiment(file, makes_techniques=find_spec("torch") is not None)  # a lack of it is said below
     if dry_run:
         from greenlove_tracker.experiments.dry_run import DEFAULT_BUDGET_S, forecast_experiment
@@ -91,7 +87,7 @@ def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, fr
         return
     from greenlove_tracker.experiments.runner import run_experiment
 
-    outcome = run_experiment(described, is_fresh=fresh, quiet=quiet)
+    outcome = run_experiment(described, quiet=quiet)
     if outcome.signal is None:  # else the machine may be about to end
         _report(described, outcome.progress, _reasons(outcome), shows=not quiet)
     elif not quiet:
@@ -198,7 +194,7 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
     is_done = forecast.n_finished == forecast.n_runs
     totals = [] if is_done else totals
     lines = [_limit_text(forecast, quantity, limit) for quantity, limit in forecast.limits.items()]
-    lines += [f"start: {forecast.start}", *(f"* {note}" for note in forecast.notes)]
+    lines += [f"* {note}" for note in forecast.notes]
     lines += [line for group in forecast.groups for line in _group_lines(group)]
     columns = [Column("one training"), Column("left", is_number=True)]
     columns += [Column(fmt.QUANTITIES[quantity][0], is_number=True) for quantity in _IN_TABLE]

@@ -34,27 +34,8 @@ from greenlove_tracker.techniques.technique import TECHNIQUES, Technique, combin
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 EXPERIMENTS_DIR = "greenlove_experiments"  # beside the file, where it names no other
-EXPORTERS = ("mlflow", "wandb", "tensorboard", "prometheus")
 _MOST_SEEDS, _MOST_SEED = 1000, 2**32 - 1  # the latter is the largest that numpy.random.seed takes
 _LENGTHS = ("epochs", "steps", "batch_size")  # of a training: above the matrix or in it
-_BUDGET = "which is of all trainings together"
-
-OWN_PLACES = {
-    "continues": "the same command goes on where an experiment stopped",
-    "country": "write country:",
-    "deadline_utc": "write schedule: {deadline: …}",
-    "export": "write exporters:",
-    "intensity": "write carbon: {intensity: …}",
-    "intensity_urls": "set GREENLOVE_INTENSITY_URLS where it runs",
-    "log_dir": "write outputs: {directory: …}",
-    "max_cost_usd": f"write budget: {{cost_usd: …}}, {_BUDGET}",
-    "max_energy_kwh": f"write budget: {{energy_kwh: …}}, {_BUDGET}",
-    "max_hours": f"write budget: {{hours: …}}, {_BUDGET}",
-    "max_kgco2e": f"write budget: {{kgco2e: …}}, {_BUDGET}",
-    "project": "write name:",
-    "stop_and_confirm": "nobody is there to answer",
-}
-"""Settings that the file has another place for, or none, and what to write instead."""
 
 Location = tuple[str | int, ...]  # of a value: ("arms", "optimised", 2)
 
@@ -246,11 +227,6 @@ def _check_name(text: str) -> None:
         raise UsageError(f"becomes a directory: up to 80 letters, digits, dots, - and _, not {text!r}")
 
 
-def _check_exporter(text: str) -> None:
-    if (name := text.partition("=")[0]) not in EXPORTERS or "," in text:
-        raise UsageError(f"no exporter is called {name!r}: {_nearest(name, EXPORTERS)}")
-
-
 def _check_label(text: str) -> None:
     if not text.isprintable() or not 0 < len(text) <= 100:
         raise UsageError("becomes part of a name: 1 to 100 characters, in one line")
@@ -297,7 +273,7 @@ def _said(description: str, such_as: str, default: Any = None, **more: Any) -> A
 
 
 class StartPolicy(_FileSection):
-    """When the trainings begin."""
+    """When each training begins; a time is waited for once."""
 
     start: Annotated[str, _checked_by(_check_start)] = _said(
         "`now`; `best`, the start that is expected to emit least before the deadline; `below`, as soon as the carbon "
@@ -314,20 +290,13 @@ class StartPolicy(_FileSection):
     )
     max_wait: Annotated[str, _checked_by(parse_span_s)] = _said("begin after so long anyway", "6h", "")
     below_gco2e_per_kwh: _Positive | None = _said("with `start: below`: the carbon intensity to wait for", "250")
-    each: Literal["run", "experiment"] = _said(
-        "`run`: wait before each training; `experiment`: before the first alone. Default: `run`; with a time "
-        "`experiment`",
-        "run",
-    )
 
     @model_validator(mode="before")
     @classmethod
-    def _with_defaults(cls, given: Any) -> Any:
-        """Return what was given with the start that it implies, and what that implies."""
-        if not isinstance(given, dict):
-            return given
-        start = given.get("start") or ("below" if "below_gco2e_per_kwh" in given else "now")
-        return {"each": "run" if start in ("now", "best", "below") else "experiment", **given, "start": start}
+    def _with_default(cls, given: Any) -> Any:
+        """Return what was given with the start that it implies."""
+        is_below = isinstance(given, dict) and "below_gco2e_per_kwh" in given
+        return {"start": "below" if is_below else "now", **given} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _check(self) -> StartPolicy:
@@ -460,15 +429,9 @@ class ExperimentFile(_FileSection):
     country: Annotated[str, _checked_by(resolve_place)] | None = _said(
         "where it runs: `NO`, `US-CA`, `us-east-1`; default: the setting, else the world", "NO"
     )
-    exporters: list[Annotated[str, _checked_by(_check_exporter)]] = _said(
-        "services that hear of each run beside the log: `mlflow`, `wandb`, `tensorboard`, `prometheus=/a/file.prom`; "
-        "what stands after `=` is as on the command line",
-        "[tensorboard]",
-        [],
-    )
     settings: dict[str, Any] = _said(
-        "further settings, as in `greenlove.toml`; those that have a place of their own in this file are refused here",
-        "{price_usd_per_gpu_hour: 2.5, pue: 1.2}",
+        "further settings, as in `greenlove.toml`; they count before the keys above",
+        "{price_usd_per_gpu_hour: 2.5, export: tensorboard}",
         {},
     )
     outputs: OutputsSection = _said("what is written, and where", "{directory: results/digits}", OutputsSection())
@@ -557,9 +520,8 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
         where = f", line {mark.line + 1}" if mark else ""
         raise UsageError(f"{file}{where}: not YAML: {' '.join(str(problem).split())}") from error
-    reading = _Reading(file, content, list(values.get("matrix", ())), makes_techniques)
-    found = list(reading.mistakes())
-    if found:
+    reading = _Reading(file, content, list(values.get("matrix", ())))
+    if found := list(reading.mistakes(makes_techniques=makes_techniques)):
         raise _refused(file, values, found)
     return reading.experiment(text, hashlib.sha256(data).hexdigest())
 
@@ -575,9 +537,6 @@ def _message(details: Any) -> str:
         given = details["input"]
         return f"{details['msg'].removeprefix('Input ')}{f', not {given!r}'[:60] if isinstance(given, str) else ''}"
     key, known = str(location[-1]), SECTIONS[str(location[0]) if len(location) > 1 else ""].model_fields
-    elsewhere = [section for section, model in SECTIONS.items() if key in model.model_fields]
-    if elsewhere and not difflib.get_close_matches(key, known, n=1):
-        return f"no such key here: it stands {f'under {elsewhere[0]}:' if elsewhere[0] else 'under no other'}"
     return f"no such key: {_nearest(key, known)}"
 
 
@@ -623,33 +582,26 @@ class _Reading:
         file: as the user named it.
         content: its sections.
         names: of the matrix, in the file's order.
-        makes_techniques: as of ``read_experiment``.
     """
 
-    def __init__(self, file: Path, content: ExperimentFile, names: list[str], makes_techniques: bool) -> None:
-        self._content, self._makes_techniques, self._file = content, makes_techniques, file.absolute()
+    def __init__(self, file: Path, content: ExperimentFile, names: list[str]) -> None:
+        self._content, self._file = content, file.absolute()
         values = {**dict(content.matrix), **(content.matrix.model_extra or {})}
         self._matrix: dict[str, list[Any]] = {name: values[name] for name in names}
+        self._arms = {name: tuple(techniques) for name, techniques in content.arms.items()}
         task, _, self._function = content.task.rpartition(":")
         self._task = self._beside(task)
-        own = {"project": content.name, "country": content.country, "export": ",".join(content.exporters) or None}
-        own |= {"intensity": content.carbon.intensity} | content.settings
+        try:
+            self._source = self._task.read_text("utf-8") if self._task.suffix == ".py" else ""
+        except (OSError, ValueError):
+            self._source = ""
+        own = {"project": content.name, "country": content.country, "intensity": content.carbon.intensity}
+        own |= content.settings
         self._settings = {name: value for name, value in own.items() if value is not None}
         for name in ("intensity", "electricity_tariff"):
             if os.path.isfile(path := self._beside(str(self._settings.get(name, "")))):  # noqa: PTH113  # too long a name
                 self._settings[name] = str(path)
-        arms = content.arms.items()
-        self._arms: dict[str, tuple[TechniqueChoice, ...]] = {name: tuple(techniques) for name, techniques in arms}
-        self._runs = planned_runs(self._common(), self._arms, self._matrix, content.seeds)
-
-    def _beside(self, text: str) -> Path:
-        """Return the path that a text of the file names: it starts at the file's own directory."""
-        return self._file.parent / os.path.expanduser(text)  # noqa: PTH111  # that of Path raises where no home is known
-
-    def _common(self) -> PlannedRun:
-        """Return what all trainings have."""
-        content = self._content
-        return PlannedRun(
+        common = PlannedRun(
             key="",
             arm="",
             group="",
@@ -663,15 +615,13 @@ class _Reading:
             steps=content.steps,
             batch_size=content.batch_size,
             settings=self._settings,
-            task_sha256=hashlib.sha256(self._source().encode()).hexdigest(),
+            task_sha256=hashlib.sha256(self._source.encode()).hexdigest(),
         )
+        self._runs = planned_runs(common, self._arms, self._matrix, content.seeds)
 
-    def _source(self) -> str:
-        """Return the text of the task's file; empty where it cannot be read."""
-        try:
-            return self._task.read_text("utf-8") if self._task.suffix == ".py" else ""
-        except (OSError, ValueError):
-            return ""
+    def _beside(self, text: str) -> Path:
+        """Return the path that a text of the file names: it starts at the file's own directory."""
+        return self._file.parent / os.path.expanduser(text)  # noqa: PTH111  # that of Path raises where no home is known
 
     def experiment(self, text: str, sha256: str) -> Experiment:
         """Return the experiment."""
@@ -689,61 +639,26 @@ class _Reading:
             reports=tuple(dict.fromkeys(content.outputs.reports)),
         )
 
-    def mistakes(self) -> Iterator[tuple[Location, str]]:
+    def mistakes(self, *, makes_techniques: bool) -> Iterator[tuple[Location, str]]:
         """Yield what does not fit together, each with its place."""
         content = self._content
-        if not re.search(rf"\b{re.escape(self._function or ':')}\b", self._source()):
+        if not re.search(rf"\b{re.escape(self._function or ':')}\b", self._source):
             yield ("task",), f"must name a file and a function in it, such as train.py:task: see {self._task}"
         if content.baseline is not None and content.baseline not in self._arms:
             yield ("baseline",), f"no arm is called {content.baseline!r}: {_nearest(content.baseline, self._arms)}"
-        yield from self._mistakes_of_matrix()
-        if self._makes_techniques:
-            yield from self._mistakes_of_techniques()
-        for key, n in Counter(run.key for run in self._runs).items():
-            if n > 1:
-                same = [run.name for run in self._runs if run.key == key]
-                yield (), f"{' and '.join(same[:2])} are the same training: leave one out"
-        if content.carbon.intensity:
-            from greenlove_tracker.grid.live.fallback import NAMES  # HTTP, where an intensity is asked for alone
-
-            known = content.carbon.intensity in NAMES or Path(self._settings["intensity"]).is_absolute()
-            if not known:
-                hint = _nearest(content.carbon.intensity, NAMES)
-                yield (
-                    ("carbon", "intensity"),
-                    f"no such source of carbon intensity: {hint}, or a CSV file",
-                )
-        yield from self._mistakes_of_settings()
-
-    def _mistakes_of_matrix(self) -> Iterator[tuple[Location, str]]:
-        given = [name for name in _LENGTHS if getattr(self._content, name) is not None]
-        if {"epochs", "steps"} <= {*given, *self._matrix}:
+        given = {name for name in ("epochs", "steps") if getattr(content, name) is not None or name in self._matrix}
+        if len(given) == 2:
             yield ("steps",), "epochs and steps exclude each other: leave one out"
-        words = {word.partition("=")[0] for word in self._content.arguments}
-        for name in self._matrix:
-            if name in given or name in words:
-                yield ("matrix", name), "stands outside the matrix too: leave one out"
-
-    def _mistakes_of_techniques(self) -> Iterator[tuple[Location, str]]:
-        for arm, choices in self._arms.items():
-            made = []
-            for n, choice in enumerate(choices):
-                try:
-                    made.append(technique_with(choice.name, choice.options))
-                except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
-                    yield ("arms", arm, n), str(error)
+        for arm, choices in self._arms.items() if makes_techniques else ():
             try:
-                if len(made) == len(choices) > 0:
-                    combined(made)
-            except UsageError as error:
+                technique_of(choices)
+            except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
                 yield ("arms", arm), str(error)
-
-    def _mistakes_of_settings(self) -> Iterator[tuple[Location, str]]:
-        refused = [name for name in self._content.settings if name in OWN_PLACES]
-        for name in refused:
-            yield ("settings", name), f"is not set here: {OWN_PLACES[name]}"
+        counts = Counter(run.key for run in self._runs)
+        if same := [run.name for run in self._runs if counts[run.key] > 1]:
+            yield (), f"{' and '.join(same[:2])} are the same training: leave one out"
         try:
-            load_settings({name: value for name, value in self._settings.items() if name not in refused})
+            load_settings(self._settings)
         except SettingError:
             raise
         except UsageError as error:

@@ -8,26 +8,22 @@ from __future__ import annotations
 import math
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.experiments import one_run
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun
 from greenlove_tracker.experiments.progress import ExperimentProgress, ExperimentUse, PlannedRunState
-from greenlove_tracker.experiments.runner import DEFAULT_MAX_WAIT, check_runnable, length_left, planned_start
+from greenlove_tracker.experiments.runner import check_runnable
 from greenlove_tracker.forecasting import Estimate
 
 DEFAULT_BUDGET_S = 60.0
 _LEAST_GROUP_S = 5.0  # under it no meter is up, and a mean power is noise
 _LOADING_S = 120.0  # for torch, the data and the end of the last trial, before a group is given up
-_LEAST_STARTUP_S = 1.0  # that is worth a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ class GroupForecast:
         group: its name.
         n_runs: trainings that it has.
         n_finished: of them, finished.
-        n_left: trainings that are left; of one that was interrupted, the share that is left of it.
+        n_left: trainings that are left; one that was interrupted counts as a whole one.
         reason: why it could not be explored; empty where it was, or where nothing is left of it.
         plan: of one training, in words.
         duration_s: of one training; None where it was not explored.
@@ -46,14 +42,13 @@ class GroupForecast:
         emissions_kgco2e: likewise.
         cost_usd: likewise, and where no price is known.
         stop: where early stopping is expected to end it, in words; empty without a rule that may.
-        startup_s: until a process is ready to train: Python, its libraries and the data; in no total.
         warnings: of the forecast, in sentences.
     """
 
     group: str
     n_runs: int
     n_finished: int
-    n_left: float
+    n_left: int
     reason: str = ""
     plan: str = ""
     duration_s: Estimate | None = None
@@ -61,7 +56,6 @@ class GroupForecast:
     emissions_kgco2e: Estimate | None = None
     cost_usd: Estimate | None = None
     stop: str = ""
-    startup_s: float | None = None
     warnings: tuple[str, ...] = ()
 
     def left(self, quantity: str) -> Estimate | None:
@@ -85,7 +79,6 @@ class ExperimentForecast:
         use: what its trainings took so far.
         limits: of the budget, by quantity.
         over: probability that a limit is exceeded in the end, by its quantity.
-        start: when it would begin, as lines.
         notes: on the logs, as sentences.
     """
 
@@ -98,7 +91,6 @@ class ExperimentForecast:
     use: ExperimentUse
     limits: Mapping[str, float]
     over: Mapping[str, float]
-    start: str
     notes: tuple[str, ...]
 
 
@@ -133,8 +125,7 @@ def forecast_experiment(
         use=progress.use,
         limits=limits,
         over={q: t.probability_above(limits[q] - used[q]) for q in limits if (t := totals[q]) is not None},
-        start=_start_text(experiment, progress, groups),
-        notes=(*progress.notes, *_not_counted(experiment, progress, explored)),
+        notes=progress.notes,
     )
 
 
@@ -145,46 +136,6 @@ def _total(parts: Sequence[Estimate | None]) -> Estimate | None:
         return None
     point, lower, upper = (math.fsum(getattr(part, end) for part in known) for end in ("point", "lower", "upper"))
     return replace(known[0], point=point, lower=lower, upper=upper)
-
-
-def _not_counted(
-    experiment: Experiment, progress: ExperimentProgress, explored: Sequence[GroupForecast]
-) -> Iterator[str]:
-    """Yield what the totals leave out, as sentences."""
-    if not explored:
-        return
-    if intensity := load_settings(progress.left[0].planned.settings).intensity:
-        yield (
-            f"CO2e uses the table's mean carbon intensity, not {intensity}: nobody can know yet what "
-            "the grid will be at the time."
-        )
-    if intensity == "mock":
-        yield "MOCK: the carbon intensity that decides the starts is invented."
-    if experiment.start.start in ("best", "below"):
-        yield "No total includes waits for a cleaner grid."
-    if (longest_s := max(group.startup_s or 0.0 for group in explored)) >= _LEAST_STARTUP_S:
-        yield (
-            f"Each training first loads Python, its libraries and its data: up to {fmt.duration(longest_s)} here, "
-            "which no total holds."
-        )
-
-
-def _start_text(experiment: Experiment, progress: ExperimentProgress, groups: Sequence[GroupForecast]) -> str:
-    """Return when it would begin."""
-    policy, left = experiment.start, progress.left
-    if not left:
-        return "nothing is left to do"
-    if policy.start == "below":
-        each = "each training" if policy.each == "run" else "the first training"
-        latest = f", after {policy.max_wait or DEFAULT_MAX_WAIT} anyway"
-        return f"{each} begins when the grid is at or below {policy.below_gco2e_per_kwh:g} gCO2e/kWh{latest}"
-    explored_s = {group.group: group.duration_s.point for group in groups if group.duration_s is not None}
-    length = length_left(progress, left[0].planned, explored_s)
-    start = planned_start(experiment, left[0].planned, length, datetime.now(UTC))
-    if start is None:
-        return "now"
-    again = "\nEach further training is planned again before it begins." if policy.each == "run" else ""
-    return start.plan_text().replace("greenlove run  ", "") + again
 
 
 def explore_groups(
@@ -209,8 +160,7 @@ def explore_groups(
     try:
         for group, runs in by_group:
             left = [run for run in runs if run.state is not PlannedRunState.FINISHED]
-            n_left = math.fsum(1 - run.done_share for run in left)
-            forecast = GroupForecast(group, len(runs), len(runs) - len(left), n_left)
+            forecast = GroupForecast(group, len(runs), len(runs) - len(left), len(left))
             if left:
                 status.draw(f"greenlove  exploring {group}, {each_s:.0f} s ({len(found) + 1} of {len(by_group)})")
                 forecast = _explored(forecast, experiment, left[0].planned, each_s, command)
@@ -227,7 +177,6 @@ def _explored(
     with tempfile.TemporaryDirectory(prefix="greenlove-dry-run-") as directory:
         answer, timeout_s = Path(directory, "answer.json"), budget_s + _LOADING_S
         words = [*command, str(experiment.path), planned.key, str(answer), "--explore", str(budget_s)]
-        words += ["--spawned", str(time.time())]
         try:
             quiet = subprocess.DEVNULL
             done = subprocess.run(words, stdin=quiet, stdout=quiet, stderr=quiet, timeout=timeout_s, check=False)

@@ -11,7 +11,6 @@ import argparse
 import json
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -51,8 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("key", help="of the training in it")
     parser.add_argument("answer", type=Path, help="the file that says what became of it")
     parser.add_argument("--outputs", type=Path, help="where it is written; default: as the file says")
-    parser.add_argument("--explore", type=float, help="for so many seconds, instead of training; from --spawned on")
-    parser.add_argument("--spawned", type=float, default=time.time(), help="when the process was started, Unix time")
+    parser.add_argument("--explore", type=float, help="for so many seconds, instead of training")
     given = parser.parse_args(words)
     answer: dict[str, Any] = {"outcome": "failed", "reason": ""}
     try:
@@ -74,7 +72,7 @@ def _attempted(given: argparse.Namespace, answer: dict[str, Any]) -> int:
         if planned is None:
             raise UsageError(f"{given.file} has no run {given.key}: it was changed since, so begin again")
         if given.explore:
-            answer |= _explored(planned, given.explore, given.answer.parent, given.spawned)
+            answer |= _explored(planned, given.explore, given.answer.parent)
         else:
             _train(experiment, planned, given.outputs or experiment.outputs)
     except TrainingInterrupted as ended:
@@ -131,7 +129,7 @@ def _train(experiment: Experiment, planned: PlannedRun, outputs: Path) -> None:
     )
 
 
-def _explored(planned: PlannedRun, budget_s: float, log_dir: Path, spawned_s: float) -> dict[str, Any]:
+def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, Any]:
     """Explore a training with its techniques, and return its forecast as plain values.
 
     Raises:
@@ -149,7 +147,6 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path, spawned_s: fl
     arm = arm_of(parts, technique_of(planned.techniques))
     takes = {*signature(Estimator).parameters, *setting_names()}
     options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
-    startup_s = max(0.0, time.time() - spawned_s)
     own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
     own |= {"train_step": lambda model, batch, *_: arm.step(batch)}  # with what techniques make of it
     with arm.active():
@@ -165,7 +162,6 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path, spawned_s: fl
         **{quantity: None if estimate is None else asdict(estimate) for quantity, estimate in estimates.items()},
         "plan": fmt.plan(estimator.plan),
         "stop": stop,
-        "startup_s": startup_s,
         # Without their advice, which names a budget for this group alone.
         "warnings": [f"{warning.name}: {warning.message}" for warning in forecast.warnings],
     }

@@ -5,21 +5,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.checkpointing.checkpoint_files import LiveMark
 from greenlove_tracker.errors import LogDirError, UsageError
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RunStatus
-
-if os.name != "nt":  # where no experiment runs
-    import fcntl
 
 
 class PlannedRunState(StrEnum):
@@ -40,14 +37,12 @@ class PlannedRunProgress:
         state: of it.
         runs: in its logs, the oldest first: several where it was interrupted.
         reason: of a failure or an interruption, as far as the log says; else empty.
-        done_share: of its epochs or steps that the last run came to, in 0..1; 0 where that is not known.
     """
 
     planned: PlannedRun
     state: PlannedRunState
     runs: tuple[Run, ...] = ()
     reason: str = ""
-    done_share: float = 0.0
 
     @classmethod
     def of(cls, planned: PlannedRun, runs: Sequence[Run]) -> PlannedRunProgress:
@@ -56,7 +51,7 @@ class PlannedRunProgress:
             return cls(planned, PlannedRunState.NOT_BEGUN)
         ends = [number for number, run in enumerate(runs, 1) if run.summary.status == RunStatus.FINISHED]
         if ends:
-            return cls(planned, PlannedRunState.FINISHED, tuple(runs[: ends[-1]]), done_share=1.0)
+            return cls(planned, PlannedRunState.FINISHED, tuple(runs[: ends[-1]]))
         last = runs[-1]
         status, code, reason = last.summary.status, last.summary.exit_code, last.text("failure")
         if status == RunStatus.FAILED and code is not None:
@@ -64,21 +59,12 @@ class PlannedRunProgress:
         if status == RunStatus.STOPPED:
             reason = reason or "stopped by a budget"
         state = PlannedRunState.FAILED if status == RunStatus.FAILED else PlannedRunState.INTERRUPTED
-        return cls(planned, state, tuple(runs), reason, _done_share(last))
+        return cls(planned, state, tuple(runs), reason)
 
     @property
     def duration_s(self) -> float:
         """The time of all its runs."""
         return math.fsum(run.summary.duration_s for run in self.runs)
-
-
-def _done_share(run: Run) -> float:
-    """Return the share of the whole training that a run came to; 0 where its log does not say."""
-    summary, steps = run.summary, run.total_steps_planned
-    done, total = run.first_epoch + summary.epochs_done, run.first_epoch + (summary.epochs_planned or 0)
-    if steps is not None:
-        done, total = run.first_step + (summary.counts.steps or 0), run.first_step + steps
-    return min(1.0, done / total) if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +151,9 @@ class ExperimentProgress:
         names = dict.fromkeys((baseline, *(run.planned.group for run in self.runs)))
         return tuple((name, tuple(run for run in self.runs if run.planned.group == name)) for name in names)
 
-    def _finished(self, group: str) -> list[PlannedRunProgress]:
+    def finished(self, group: str) -> list[PlannedRunProgress]:
+        """Return the finished trainings of a group."""
         return [run for run in self.runs if run.planned.group == group and run.state is PlannedRunState.FINISHED]
-
-    def durations_s(self, group: str) -> list[float]:
-        """Return the time of each finished training of a group."""
-        return [run.duration_s for run in self._finished(group)]
 
 
 def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> Iterator[str]:
@@ -181,35 +164,31 @@ def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> Iterator[str]:
         today = hashlib.sha256(file.read_bytes()).hexdigest()
         if n_other := sum(run.runs[-1].text("task_sha256") not in ("", today) for run in finished):
             kept = f"{n_other} of the {fmt.plural(len(finished), 'training')} that finished"
-            yield f"{file.name} has changed since {kept}: nothing of it is trained again; --fresh begins anew"
+            yield (
+                f"{file.name} has changed since {kept}: nothing of it is trained again; another outputs directory "
+                "begins anew"
+            )
 
 
 @contextlib.contextmanager
-def outputs_lock(outputs: Path) -> Iterator[int]:
-    """Give the only right to train into the outputs of an experiment, as a file that is open.
-
-    A training's process is handed the file, so that it holds the right too where who started it is killed: two
-    trainings in one directory of checkpoints would spoil it. The system takes the right from the dead.
+def outputs_lock(outputs: Path) -> Iterator[None]:
+    """Hold the only right to train into the outputs of an experiment.
 
     Raises:
         UsageError: where another process has the right.
         LogDirError: where the directory cannot be written.
     """
+    mark = LiveMark(outputs)
     try:
         outputs.mkdir(parents=True, exist_ok=True)
-        handle = os.open(outputs / ".experiment.lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise LogDirError(f"{outputs} cannot be written: {error.strerror}") from error
+    if who := mark.begin():
+        raise UsageError(
+            f"another process runs this experiment in {outputs} ({who}): wait for it, or give the experiment another "
+            "outputs directory"
+        )
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"another process runs this experiment in {outputs} ({os.pread(handle, 100, 0).decode()}, or a "
-                "training that it left behind): wait for it, or give the experiment another outputs directory"
-            ) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
-        yield handle
+        yield
     finally:
-        os.close(handle)
+        mark.end()

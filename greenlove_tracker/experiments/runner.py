@@ -42,10 +42,9 @@ from greenlove_tracker.tracker.session import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 COPY_NAME = "experiment.yaml"  # of the file, as it was written, in the outputs
-_TRAINED_METRICS = ("learning_rate", "train_loss")  # that every training logs; an evaluation's tell more
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LIVE = "live"  # who is asked for the intensity where no setting says it: a start that goes by it needs a network
-DEFAULT_MAX_WAIT = "6h"  # as of ``greenlove plan --threshold``
+_DEFAULT_MAX_WAIT = "6h"  # as of ``greenlove plan --threshold``
 # The settings by which a training stops itself, by what is limited.
 _LIMITS = {
     "duration_s": "max_hours",
@@ -86,7 +85,6 @@ class ExperimentOutcome:
 def run_experiment(
     experiment: Experiment,
     *,
-    is_fresh: bool = False,
     quiet: bool = False,
     command: Sequence[str] = one_run.COMMAND,
 ) -> ExperimentOutcome:
@@ -97,7 +95,6 @@ def run_experiment(
 
     Args:
         experiment: what is trained.
-        is_fresh: begin anew: what is in the outputs is moved aside, and nothing is deleted.
         quiet: say nothing but errors.
         command: that trains one of them: its file, its key, a file for the answer and ``--outputs DIR`` follow.
 
@@ -107,16 +104,13 @@ def run_experiment(
     check_runnable(experiment)
     tell: Callable[[str], None] = (lambda text: None) if quiet else say
     experiment = with_fixed_deadline(experiment, datetime.now(UTC))
-    if is_fresh and experiment.outputs.exists():
-        with outputs_lock(experiment.outputs):
-            tell(f"greenlove  what was in {experiment.outputs} is in {_move_aside(experiment).name} now")
-    with outputs_lock(experiment.outputs) as lock:
+    with outputs_lock(experiment.outputs):
         progress = ExperimentProgress.of(experiment)
         try:
             write_atomically(experiment.outputs / COPY_NAME, experiment.text.encode("utf-8"))
         except OSError as error:
             raise LogDirError(f"{experiment.outputs} cannot be written: {error.strerror}") from error
-        call = _Call(experiment, lock, command, tell, quiet=quiet)
+        call = _Call(experiment, command, tell, quiet=quiet)
         call.run(progress)
         return call.outcome()
 
@@ -129,7 +123,7 @@ def check_runnable(experiment: Experiment) -> None:
         MissingExtraError: without torch.
     """
     if os.name == "nt":
-        raise UsageError("experiments run on Linux and macOS: Windows hands no open files to another process")
+        raise UsageError("experiments run on Linux and macOS: Windows has not the signals that save a training")
     if outer_run_dir() is not None:
         raise UsageError("each training is a run of its own, and greenlove run makes one of all: start it without")
     if find_spec("torch") is None:
@@ -138,7 +132,7 @@ def check_runnable(experiment: Experiment) -> None:
         for argument in run.arguments:
             expanded(argument)
         settings = load_settings(run.settings)
-        if experiment.start.start in ("best", "below"):  # a source that cannot be asked is refused now
+        if settings.intensity or experiment.start.start in ("best", "below"):  # what cannot be asked is refused now
             opened_intensity(settings.intensity or _LIVE, settings.country or None)
 
 
@@ -147,7 +141,6 @@ class _Call:
 
     Args:
         experiment: what is trained.
-        lock: the right to train into its outputs, as an open file.
         command: that trains one of them.
         tell: takes sentences for the screen.
         quiet: waits are not shown.
@@ -156,18 +149,16 @@ class _Call:
     def __init__(
         self,
         experiment: Experiment,
-        lock: int,
         command: Sequence[str],
         tell: Callable[[str], None],
         *,
         quiet: bool,
     ) -> None:
-        self._experiment, self._lock, self._tell, self._is_quiet = experiment, lock, tell, quiet
+        self._experiment, self._tell, self._is_quiet = experiment, tell, quiet
         self._command = command
         self._not_run: dict[str, str] = {}
         self._left_out: tuple[str, ...] = ()
         self._limit = ""
-        self._explored_s: dict[str, float] | None = None
         self._signal: int | None = None
 
     def run(self, progress: ExperimentProgress) -> None:
@@ -176,7 +167,6 @@ class _Call:
         self._tell(f"greenlove  {self._experiment.name}: {fmt.plural(len(progress.runs), 'training')}{before}")
         for note in progress.notes:
             self._tell(f"greenlove  {note}")
-        begun = any(run.state is not PlannedRunState.NOT_BEGUN for run in progress.runs)
         for number, run in enumerate(progress.runs, 1):
             planned = run.planned
             if run.state is PlannedRunState.FINISHED:
@@ -185,9 +175,7 @@ class _Call:
             if self._limit:
                 self._left_out = self._names_from(number, progress)
                 return
-            if self._experiment.start.each == "run" or not begun:
-                wait_to_start(self._experiment, planned, self._length(progress, planned), quiet=self._is_quiet)
-            begun = True
+            wait_to_start(self._experiment, progress, planned, quiet=self._is_quiet)
             answer = self._train(planned, rest)
             progress = ExperimentProgress.of(self._experiment)
             self._note(number, progress, answer, is_limited=bool(rest))
@@ -208,17 +196,6 @@ class _Call:
             self._tell(f"greenlove  {done}. The same command tries the others again")
         return ExperimentOutcome(progress, tuple(self._not_run.items()), self._left_out, self._limit, self._signal)
 
-    def _length(self, progress: ExperimentProgress, planned: PlannedRun) -> LengthLeft | None:
-        """Return what the best start is planned by: groups of which none has finished are explored, once."""
-        if self._experiment.start.start != "best":
-            return None
-        if self._explored_s is None and not all(progress.durations_s(run.planned.group) for run in progress.left):
-            from greenlove_tracker.experiments.dry_run import explore_groups
-
-            found = explore_groups(self._experiment, progress)
-            self._explored_s = {group.group: group.duration_s.point for group in found if group.duration_s is not None}
-        return length_left(progress, planned, self._explored_s or {})
-
     def _budget_rest(self, use: ExperimentUse) -> tuple[dict[str, float], str]:
         """Return what is left of each limit by its quantity, and the limit that is reached, as a clause."""
         rest = {}
@@ -226,9 +203,6 @@ class _Call:
             used = use.by_quantity[quantity]
             rest[quantity] = limit - used
             name, text = fmt.QUANTITIES[quantity]
-            if n_unknown := use.n_unknown[quantity]:
-                counted = f"{name} of {fmt.plural(n_unknown, 'run')} is not known"
-                self._tell(f"greenlove  {counted}: the budget counts the others alone")
             if used >= limit:
                 return {}, f"the budget is used: {name} is at {text(used)} of {text(limit)}"
         return rest, ""
@@ -267,7 +241,7 @@ class _Call:
             answer = Path(directory, "answer.json")
             words = [*self._command, str(self._experiment.path), planned.key, str(answer)]
             words += ["--outputs", str(self._experiment.outputs)]  # the file may name others by now
-            child = subprocess.Popen(words, env=environment, pass_fds=(self._lock,))
+            child = subprocess.Popen(words, env=environment)
             forwarding.start(child.send_signal)
             found, ended_by = one_run.read_answer(answer, child.wait())
         ours = [int(n) for n in heard if signal.Signals(n).name in _ENDING_SIGNALS]
@@ -290,68 +264,27 @@ def _line(run: PlannedRunProgress) -> str:
     """Return one training in a line, said as soon as it has finished."""
     use = ExperimentUse.of(run.runs)
     energy_kwh = None if use.n_unknown["energy_kwh"] else use.by_quantity["energy_kwh"]
-    figures = [fmt.duration(use.by_quantity["duration_s"]), fmt.energy(energy_kwh)]
-    metrics = run.runs[-1].summary.metrics
-    evaluated = [m for m in metrics if m.name not in _TRAINED_METRICS] or metrics[:1]
-    figures += [f"{m.name} {fmt.significant(m.last)}" for m in evaluated[:2]]
-    return f"{run.planned.name}: {' · '.join(figures)}"
-
-
-def _move_aside(experiment: Experiment) -> Path:
-    """Move the outputs aside, and return where they are now.
-
-    Raises:
-        UsageError: where that would move more than outputs, or cannot be done.
-    """
-    outputs = experiment.outputs.resolve()
-    if experiment.path.resolve().is_relative_to(outputs):
-        raise UsageError(
-            f"--fresh moves {outputs} aside, and {experiment.path} is in it: name another outputs directory"
-        )
-    moved = outputs.with_name(f"{outputs.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S}")
-    try:
-        outputs.rename(moved)
-    except OSError as error:
-        raise UsageError(f"{outputs} cannot be moved to {moved}: {error.strerror}") from error
-    return moved
+    return f"{run.planned.name}: {fmt.duration(use.by_quantity['duration_s'])} · {fmt.energy(energy_kwh)}"
 
 
 # -- When a training begins --
 
 
-@dataclass(frozen=True, slots=True)
-class LengthLeft:
-    """The length in h that a start is planned by: of the training that begins next, and of all that are left."""
-
-    own_h: float
-    all_h: float
-    basis: str  # what it is known from
-
-
-def length_left(
-    progress: ExperimentProgress, planned: PlannedRun, explored_s: Mapping[str, float]
-) -> LengthLeft | None:
-    """Return how long the trainings take that are left: as others of their group took, else as explored.
-
-    Args:
-        progress: of the experiment.
-        planned: the training that begins next.
-        explored_s: the length of one training, in s, by its group.
+def hours_left(progress: ExperimentProgress, planned: PlannedRun) -> tuple[float, float] | None:
+    """Return how long a training takes, and all that are left, in h: as others of their group took, else as all did.
 
     Returns:
-        None where nothing tells.
+        None where none has finished.
     """
-    groups = {run.planned.group for run in progress.left}
-    finished = {group: progress.durations_s(group) for group in groups}
-    known_s = {group: math.fsum(d) / len(d) if d else explored_s.get(group) for group, d in finished.items()}
-    of_others_s = [length_s for length_s in known_s.values() if length_s]
-    if not of_others_s:
+    took_s = {
+        run.planned.group: [one.duration_s for one in progress.finished(run.planned.group)] for run in progress.runs
+    }
+    known_s = {group: math.fsum(durations) / len(durations) for group, durations in took_s.items() if durations}
+    if not known_s:
         return None
-    mean_s = math.fsum(of_others_s) / len(of_others_s)  # of a group that could not be explored
-    left_s = {run.planned.key: (1 - run.done_share) * (known_s[run.planned.group] or mean_s) for run in progress.left}
-    own_s, all_s = max(left_s[planned.key], 1.0), max(math.fsum(left_s.values()), 1.0)
-    basis = "as others of its kind took" if all(finished.values()) else "as an exploration says"
-    return LengthLeft(own_s / SECONDS_PER_HOUR, all_s / SECONDS_PER_HOUR, basis)
+    mean_s = math.fsum(known_s.values()) / len(known_s)
+    all_s = math.fsum(known_s.get(run.planned.group, mean_s) for run in progress.left)
+    return known_s.get(planned.group, mean_s) / SECONDS_PER_HOUR, all_s / SECONDS_PER_HOUR
 
 
 def with_fixed_deadline(experiment: Experiment, now: datetime) -> Experiment:
@@ -364,14 +297,14 @@ def with_fixed_deadline(experiment: Experiment, now: datetime) -> Experiment:
 
 
 def planned_start(
-    experiment: Experiment, planned: PlannedRun, length: LengthLeft | None, now: datetime
+    experiment: Experiment, progress: ExperimentProgress, planned: PlannedRun, now: datetime
 ) -> BestStart | TimedStart | None:
     """Return the start that is waited for: the best one, or a time; None where a training begins at once.
 
     Args:
         experiment: with its policy.
+        progress: of it: the best start is planned by the time that finished trainings took.
         planned: the training that begins next.
-        length: what the best start is planned by; None where it is not known.
         now: the moment, from which the policy's times count.
     """
     policy, settings = experiment.start, load_settings(planned.settings)
@@ -382,31 +315,30 @@ def planned_start(
         start = parse_when(policy.start, now)
         timed = TimedStart(start, settings.intensity, settings.country, deadline_utc, max_wait_s)
         return timed if start > now else None
-    if policy.start != "best" or deadline is None or length is None:
+    length_h = hours_left(progress, planned)
+    if policy.start != "best" or deadline is None or length_h is None:
         return None
-    own_h, what = (length.own_h, planned.name) if policy.each == "run" else (length.all_h, experiment.name)
-    latest = deadline - timedelta(hours=length.all_h)
+    own_h, all_h = length_h
+    latest = deadline - timedelta(hours=all_h)
     if max_wait_s is not None:
         latest = min(latest, now + timedelta(seconds=max_wait_s))
-    about = f"{what}: {fmt.duration(own_h * SECONDS_PER_HOUR)}, {length.basis}"
+    about = f"{planned.name}: {fmt.duration(own_h * SECONDS_PER_HOUR)}, as others took"
     intensity = settings.intensity or _LIVE
     return BestStart(own_h, about, intensity, settings.country, latest, deadline, deadline_utc, max_wait_s)
 
 
-def wait_to_start(experiment: Experiment, planned: PlannedRun, length: LengthLeft | None, *, quiet: bool) -> None:
+def wait_to_start(experiment: Experiment, progress: ExperimentProgress, planned: PlannedRun, *, quiet: bool) -> None:
     """Wait until a training is to begin, as the policy says, and hand the wait over to its run."""
     policy, settings = experiment.start, load_settings(planned.settings)
     if policy.start == "below":
         wait_for_low_carbon(
             policy.below_gco2e_per_kwh or 0.0,
-            policy.max_wait or DEFAULT_MAX_WAIT,
+            policy.max_wait or _DEFAULT_MAX_WAIT,
             intensity=settings.intensity or _LIVE,
             country=settings.country or None,
             quiet=quiet,
         )
-        return
-    start = planned_start(experiment, planned, length, datetime.now(UTC))
-    if start is not None:
+    elif (start := planned_start(experiment, progress, planned, datetime.now(UTC))) is not None:
         start.wait(quiet=quiet)
     elif policy.start == "best" and not quiet:
-        say("greenlove  how long the trainings take is not known, so no best start can be planned: it begins now")
+        say("greenlove  no training has finished yet by whose time a best start could be planned: it begins now")

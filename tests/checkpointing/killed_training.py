@@ -54,7 +54,6 @@ class Command:
             ends an epoch early.
         ranks: processes, in a gloo group where there are two.
         is_saved: with a Checkpointer; else it is a plain loop.
-        in_background: checkpoints are written on a thread of their own.
         kill_after_s: after the fork; None: never.
         signal: by whose number it is killed.
         between_ranks_s: until the other rank is killed too.
@@ -66,7 +65,6 @@ class Command:
     loader: str
     ranks: int = 1
     is_saved: bool = True
-    in_background: bool = True
     kill_after_s: float | None = None
     signal: int = signal.SIGKILL
     between_ranks_s: float = 0.0
@@ -177,9 +175,7 @@ def train(command, rank):
     loop = PlainLoop()
     if command.is_saved:
         kept = {"model": model, "optimizer": optimizers, "scheduler": schedulers, "scaler": scaler}
-        loop = Checkpointer(
-            directory / "checkpoints", **kept, every_steps=2, every_s=None, in_background=command.in_background
-        )
+        loop = Checkpointer(directory / "checkpoints", **kept, every_steps=2, every_s=None)
     with open(directory / LOSSES.format(rank=rank), "ab", buffering=0) as losses:  # noqa: PTH123  # a kill loses no line
         for epoch in loop.epochs(EPOCHS, tracker=False):
             if isinstance(getattr(loader, "sampler", None), DistributedSampler):

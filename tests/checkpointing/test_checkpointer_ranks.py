@@ -20,11 +20,9 @@ from rank_processes import run_ranks
 from torch import nn
 
 import greenlove_tracker
-from greenlove_tracker import Tracker
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
 from greenlove_tracker.checkpoints import NotIdentical
-from greenlove_tracker.errors import BudgetExceeded
 
 SCRIPT = """
 import json, os, sys
@@ -180,37 +178,8 @@ def test_torchrun_goes_on_bit_for_bit(tmp_path: Path) -> None:
         assert after["steps"].items() <= whole["steps"].items()
 
 
-class EndsAtEpoch(Tracker):
-    """A tracker whose budget ends the training at the end of an epoch."""
-
-    def epoch_end(self) -> None:
-        super().epoch_end()
-        raise BudgetExceeded("the budget is used up")
-
-
-def ended_on_one_rank(rank: int, directory: str) -> tuple[str, int]:
-    """Train with a tracker on rank 1 only, whose budget ends it there; return how it ended here."""
-    model = nn.Linear(2, 1)
-    checkpointer = Checkpointer(f"{directory}/c", model=model, every_s=None)
-    tracker = EndsAtEpoch(5, log_dir=f"{directory}/logs", verbose=0) if rank == 1 else False
-    try:
-        for _ in checkpointer.epochs(5, tracker=tracker):
-            for _ in checkpointer.batches([1, 2, 3]):
-                pass
-    except (BudgetExceeded, TrainingInterrupted) as error:
-        return type(error).__name__, checkpointer.position.steps
-    return "", checkpointer.position.steps
-
-
-@pytest.mark.slow
-def test_a_budget_that_ends_one_rank_ends_all_and_is_saved(tmp_path: Path) -> None:
-    results = run_ranks(ended_on_one_rank, 2, tmp_path / "place", str(tmp_path))
-    assert results == [("TrainingInterrupted", 3), ("BudgetExceeded", 3)]
-    assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-0000000003"]
-
-
-def failed_before_shards(rank: int, directory: str) -> tuple[int, str]:
-    """Train with shards where rank 1 cannot write its own file; return the epochs done, and why nothing was saved."""
+def failed_before_shards(rank: int, directory: str) -> int:
+    """Train with shards where rank 1 cannot write its own file; return the epochs done."""
     model = wrapped("fsdp2", nn.Sequential(nn.Linear(6, 16), nn.Linear(16, 3)))
     write = Draft.write
     if rank == 1:
@@ -226,21 +195,20 @@ def failed_before_shards(rank: int, directory: str) -> tuple[int, str]:
                 pass
     finally:
         Draft.write = write  # type: ignore[method-assign]
-    return checkpointer.position.epoch, checkpointer._writer.problem
+    return checkpointer.position.epoch
 
 
 @pytest.mark.slow
 def test_a_rank_that_cannot_write_leaves_no_other_waiting_for_its_shards(tmp_path: Path) -> None:
     results = run_ranks(failed_before_shards, 2, tmp_path / "place", str(tmp_path / "c"))
-    said = "rank 1: OSError: [Errno 28] No space left on device"
-    assert results == [(2, said)] * 2
+    assert results == [2, 2]
     assert not list((tmp_path / "c").glob("step-*"))
 
 
 def trained_from_an_iterator_on_one_rank(rank: int, directory: str) -> None:
     """Train where nothing is known of the order of rank 1's data."""
     loader = torch.utils.data.DataLoader(range(5))
-    checkpointer = Checkpointer(directory, model=nn.Linear(2, 1), every_s=None, every_steps=3, in_background=False)
+    checkpointer = Checkpointer(directory, model=nn.Linear(2, 1), every_s=None, every_steps=3)
     for _ in checkpointer.epochs(1, tracker=False):
         for _ in checkpointer.batches(range(5) if rank else loader):
             pass
@@ -258,7 +226,7 @@ def accumulated(rank: int, kind: str, directory: str, steps: int) -> tuple[list[
     torch.manual_seed(1)
     model = wrapped(kind, nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    checkpointer = Checkpointer(directory, model=model, optimizer=optimizer, every_s=None, in_background=False)
+    checkpointer = Checkpointer(directory, model=model, optimizer=optimizer, every_s=None)
     data = [torch.full((1, 2), float(rank + n)) for n in range(4)]
     for _ in checkpointer.epochs(1, tracker=False):
         for x in checkpointer.batches(data):

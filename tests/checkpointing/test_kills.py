@@ -138,7 +138,7 @@ def test_a_kill_within_a_save_changes_nothing(nursery, unbroken, tmp_path, call)
     directory = tmp_path / "training"
     directory.mkdir()
     for number in range(1, 11 if call == "os.fsync" else 5):
-        assert nursery.run(directory, "plain", dies_at=call, call=number, in_background=False) == [KILLED]
+        assert nursery.run(directory, "plain", dies_at=call, call=number) == [KILLED]
         assert CheckpointStore(directory / "checkpoints").newest_whole()[1] == ()
     assert nursery.run(directory, "plain") == [0]
     assert_same(directory, whole, 1)
@@ -150,7 +150,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_training_goes_on_from_the_o
     directory = tmp_path / "training"
     directory.mkdir()
     store = CheckpointStore(directory / "checkpoints")
-    assert nursery.run(directory, "weighted", dies_at="rename", call=6, in_background=False) == [KILLED]
+    assert nursery.run(directory, "weighted", dies_at="rename", call=6) == [KILLED]
     newest, before = store.checkpoints()[:2]
     file = store.path / newest.name / newest.manifest.files[0].name
     data = bytearray(file.read_bytes())

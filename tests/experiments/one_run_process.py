@@ -136,7 +136,7 @@ def prepare(command):
     definition.technique_with = technique_with
     Tracker.expect_stop = lambda tracker, rule: None
     Tracker.log_early_stop = lambda tracker, best: Path(directory, "best-epoch.txt").write_text(str(best))
-    full_training.Checkpointer = partial(Checkpointer, every_s=None, every_steps=4, in_background=False)
+    full_training.Checkpointer = partial(Checkpointer, every_s=None, every_steps=4)
     full_training.train_one = partial(full_training.train_one, meter=NullMeter())
     Path(directory, "task.py").write_text(TASK_TEXT)
     os.environ["ENDS"] = json.dumps(command.get("ends", {}))

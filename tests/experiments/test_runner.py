@@ -22,7 +22,7 @@ from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
 from greenlove_tracker.experiments import runner
 from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy
 from greenlove_tracker.experiments.one_run import read_answer
-from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState, outputs_lock
+from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState
 from greenlove_tracker.experiments.runner import (
     run_experiment,
 )
@@ -69,23 +69,6 @@ def test_all_trainings_run_in_order_and_none_of_them_again(tmp_path, capfd):
     assert run(experiment).exit_code == 0
     assert len(begun(experiment)) == 4
     assert "4 trainings, 4 of them finished before" in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_fresh_moves_what_was_there_aside(tmp_path):
-    experiment = make_experiment(tmp_path, seeds=(0,))
-    run(experiment)
-    run(experiment, is_fresh=True)
-    (moved,) = tmp_path.glob("outputs.before-*")
-    assert (moved / "begun.txt").read_text() == (experiment.outputs / "begun.txt").read_text()
-    assert len(begun(experiment)) == 2
-
-
-def test_fresh_moves_no_file_of_the_users(tmp_path):
-    experiment = make_experiment(tmp_path)
-    with pytest.raises(UsageError, match=r"--fresh moves .* aside, and .*experiment.json is in it"):
-        run_experiment(fake_trainings.replace_outputs(experiment, tmp_path), is_fresh=True, quiet=True)
-    assert experiment.path.parent.exists()
 
 
 # -- what ends one training ends no other --
@@ -302,31 +285,6 @@ def test_sigterm_to_us_alone_is_passed_on(tmp_path, started):
 
 
 @pytest.mark.slow
-def test_a_training_whose_command_was_killed_holds_the_outputs_until_it_has_ended(tmp_path, started):
-    experiment = make_experiment(tmp_path)
-    killed = started(experiment, how={"optimised-0": "until-told"})
-    training = killed.wait_for()
-    killed.process.kill()
-    killed.process.wait()
-    os.kill(training, 0)  # it lives on
-    code, said = started(experiment).end()
-    assert code != 0 and f"process {killed.process.pid}, or a training that it left behind" in said
-    (experiment.outputs / "go").write_text("")
-    while _is_held(experiment):
-        time.sleep(0.05)
-    assert started(experiment).end()[0] == 0
-    assert sorted(begun(experiment)) == ["baseline-0", "baseline-1", "optimised-0", "optimised-1"]
-
-
-def _is_held(experiment):
-    try:
-        with outputs_lock(experiment.outputs):
-            return False
-    except UsageError:
-        return True
-
-
-@pytest.mark.slow
 def test_two_commands_at_once_are_one_too_many(tmp_path, started):
     experiment = make_experiment(tmp_path)
     first = started(experiment, how={"optimised-0": "until-told"})
@@ -345,7 +303,7 @@ def waits(monkeypatch):
     """Have each wait take no time; return those that there were, with the training that they were for."""
     found = []
 
-    def wait(experiment, planned, length, *, quiet):
+    def wait(experiment, progress, planned, *, quiet):
         found.append(planned.key)
         WaitFacts(float(len(found)), "below the threshold", 300.0, 200.0).hand_over(time.time())
 
@@ -361,12 +319,3 @@ def test_each_run_has_the_wait_before_it_in_its_log(tmp_path, waits):
     assert seen(experiment, "wait_s") == ["1.0", "2.0"]
     assert seen(experiment, "intensity_at_start_gco2e_per_kwh") == ["200.0", "200.0"]
     assert WAIT_VARIABLE not in os.environ
-
-
-def test_a_wait_before_all_is_of_the_first_run_alone_and_not_waited_again(tmp_path, waits):
-    experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy(below_gco2e_per_kwh=250.0, each="experiment"))
-    run(experiment, how={"optimised-0": "fail:ValueError"})
-    assert waits == ["baseline-0"]
-    assert seen(experiment, "wait_s") == ["1.0", ""]
-    run(experiment)
-    assert waits == ["baseline-0"]

@@ -163,7 +163,7 @@ def trained(directory: Path, *, leave_after: int | None = None) -> tuple[list[An
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-    checkpointer = greenlove.Checkpointer(directory, **parts, every_s=None, every_steps=2, in_background=False)
+    checkpointer = greenlove.Checkpointer(directory, **parts, every_s=None, every_steps=2)
     losses: list[float] = []
     for _ in checkpointer.epochs(3, tracker=False):
         for inputs, targets in checkpointer.batches(loader):

@@ -148,7 +148,7 @@ def test_a_resume_takes_the_samples_of_an_unbroken_training(tmp_path, stop_at):
     def train(directory, until=None):
         model, curriculum = nn.Linear(1, 1), hundred(4, full_after=0.5)
         loader = loader_of(curriculum, batch_size=10)
-        often = {"every_steps": 1, "in_background": False, "signals": ()}
+        often = {"every_steps": 1, "signals": ()}
         checkpointer = Checkpointer(directory, model=model, **often)
         seen = {}
         for epoch in checkpointer.epochs(4, tracker=False):

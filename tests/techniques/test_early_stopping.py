@@ -255,7 +255,7 @@ def test_a_checkpointer_resumes_it_with_the_weights_it_keeps(tmp_path):
         torch.manual_seed(0)
         model = AwkwardModel()
         best, stopping = bits_of(model), EarlyStopping(patience=2, restore=model)
-        checkpointer = Checkpointer(tmp_path, model=model, others=stopping, every_epochs=1, in_background=False)
+        checkpointer = Checkpointer(tmp_path, model=model, others=stopping, every_epochs=1)
         seen = []
         for epoch in checkpointer.epochs(6, tracker=False):
             if epoch == killed_in:

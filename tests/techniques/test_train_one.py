@@ -107,7 +107,7 @@ def stops(monkeypatch) -> list[Any]:
 @pytest.fixture
 def often(monkeypatch) -> None:
     """Save every two batches."""
-    monkeypatch.setattr(full_training, "Checkpointer", partial(Checkpointer, every_steps=2, in_background=False))
+    monkeypatch.setattr(full_training, "Checkpointer", partial(Checkpointer, every_steps=2))
 
 
 def broken(training: Training, tmp_path: Path, technique: Technique | None = None, **more: Any) -> list[Run]:
