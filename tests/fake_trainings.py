@@ -57,9 +57,8 @@ def make_experiment(
     runs = tuple(
         planned_run(arm, seed, f"{task}:task", settings=settings or {"country": "DE"}) for seed in seeds for arm in arms
     )
-    text = "name: digits  # as it was written\n"
     path, outputs = directory / "experiment.json", directory / "outputs"
-    return Experiment(name, path, text, "0" * 64, runs, arms[0], start, budget, outputs, ("html",))
+    return Experiment(name, path, "0" * 64, runs, arms[0], start, budget, outputs, ("html",))
 
 
 def write_experiment(experiment: Experiment, **how: Any) -> None:

@@ -180,8 +180,8 @@ class TrainingState:
     @property
     def why_not_identical(self) -> tuple[str, ...]:
         """Why a resume from now may not be bit-identical; empty where it is."""
-        is_lost = self.is_sharded and self._stepped != self._all and any(p.grad is not None for p in self._parameters)
-        return (NotIdentical.GRADIENTS,) if is_lost else ()
+        is_waiting = self._stepped != self._all and any(p.grad is not None for p in self._parameters)
+        return (NotIdentical.GRADIENTS,) if is_waiting else ()  # saved, and yet the loop may count its batches anew
 
 
 # -- values, and their files --

@@ -29,7 +29,6 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.grid.place import resolve_place
 from greenlove_tracker.scheduling.times import parse_span_s, parse_when
-from greenlove_tracker.secret_masking import MASK, mask_arguments, mask_secrets
 from greenlove_tracker.techniques.technique import TECHNIQUES, Technique, combined, technique_with
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
@@ -458,7 +457,6 @@ class Experiment:
     Attributes:
         name: of the experiment, and the project of its runs.
         path: of the file.
-        text: of the file, as it was written, for a report: nothing in it is expanded, and secrets are masked.
         sha256: of the file's bytes.
         runs: in the order in which they are trained; all arms of one combination and seed follow one another.
         baseline: the group that the others are compared with.
@@ -470,7 +468,6 @@ class Experiment:
 
     name: str
     path: Path
-    text: str
     sha256: str
     runs: tuple[PlannedRun, ...]
     baseline: str
@@ -523,7 +520,7 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
     reading = _Reading(file, content, list(values.get("matrix", ())))
     if found := list(reading.mistakes(makes_techniques=makes_techniques)):
         raise _refused(file, values, found)
-    return reading.experiment(text, hashlib.sha256(data).hexdigest())
+    return reading.experiment(hashlib.sha256(data).hexdigest())
 
 
 def _message(details: Any) -> str:
@@ -623,13 +620,12 @@ class _Reading:
         """Return the path that a text of the file names: it starts at the file's own directory."""
         return self._file.parent / os.path.expanduser(text)  # noqa: PTH111  # that of Path raises where no home is known
 
-    def experiment(self, text: str, sha256: str) -> Experiment:
+    def experiment(self, sha256: str) -> Experiment:
         """Return the experiment."""
         content, first = self._content, {name: values[0] for name, values in self._matrix.items()}
         return Experiment(
             name=content.name,
             path=self._file,
-            text=_without_secrets(text, self._runs),
             sha256=sha256,
             runs=self._runs,
             baseline=group_name(content.baseline or next(iter(self._arms)), first),
@@ -663,13 +659,3 @@ class _Reading:
             raise
         except UsageError as error:
             yield ("settings", *error.arguments[:1]), str(error)
-
-
-def _without_secrets(text: str, runs: Iterable[PlannedRun]) -> str:
-    """Return a file's text with its secrets masked; those of arguments are told by the argument before them."""
-    for run in runs:
-        for given, masked in zip(run.arguments, mask_arguments(run.arguments), strict=True):
-            if given != masked and masked.endswith(MASK):
-                secret = given.removeprefix(masked.removesuffix(MASK))
-                text = re.sub(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", MASK, text)
-    return mask_secrets(text)

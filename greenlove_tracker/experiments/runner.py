@@ -20,7 +20,7 @@ from pathlib import Path
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
-from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
+from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.experiments import one_run
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded
 from greenlove_tracker.experiments.progress import (
@@ -30,7 +30,6 @@ from greenlove_tracker.experiments.progress import (
     PlannedRunState,
     outputs_lock,
 )
-from greenlove_tracker.files import write_atomically
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
@@ -41,7 +40,6 @@ from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 from greenlove_tracker.tracker.session import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
-COPY_NAME = "experiment.yaml"  # of the file, as it was written, in the outputs
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LIVE = "live"  # who is asked for the intensity where no setting says it: a start that goes by it needs a network
 _DEFAULT_MAX_WAIT = "6h"  # as of ``greenlove plan --threshold``
@@ -106,10 +104,6 @@ def run_experiment(
     experiment = with_fixed_deadline(experiment, datetime.now(UTC))
     with outputs_lock(experiment.outputs):
         progress = ExperimentProgress.of(experiment)
-        try:
-            write_atomically(experiment.outputs / COPY_NAME, experiment.text.encode("utf-8"))
-        except OSError as error:
-            raise LogDirError(f"{experiment.outputs} cannot be written: {error.strerror}") from error
         call = _Call(experiment, command, tell, quiet=quiet)
         call.run(progress)
         return call.outcome()

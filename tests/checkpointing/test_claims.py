@@ -160,6 +160,7 @@ def workers(loop: Loop) -> None:
 
 
 DIFFERING = [
+    one_of_two_accumulates,
     zip_of_two_batches,
     zip_with_a_plain_loader,
     zip_with_a_list,
@@ -169,7 +170,7 @@ DIFFERING = [
     list_shuffled_by_the_loop,
     data_shuffled_by_the_loop,
 ]
-IDENTICAL = [plain, generator, workers, one_of_two_accumulates]
+IDENTICAL = [plain, generator, workers]
 
 
 @pytest.mark.slow_cases
