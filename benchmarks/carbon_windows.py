@@ -218,11 +218,11 @@ class Series:
             run, starts = RunLength.of(length), STARTS[: slack + 1]
             promises = run.expected_sum(expected, starts)
             best = promises.argmin(axis=1)
-            open_choice = past_choices([past], [came], fit.weights, run, starts)
+            open_choice = past_choices(past, came, fit.weights, run, starts)
             for o, b, promise in zip(asked, best, promises, strict=True):
                 choices = open_choice
                 if b and len(choices.promised) < _LEAST_CHOICES:
-                    choices = past_choices([past], [came], fit.weights, run, starts, int(b))
+                    choices = past_choices(past, came, fit.weights, run, starts, int(b))
                 saving, probability = choices.saving(1.0 - promise[b] / max(promise[0], 1e-9))
                 self.answers[length, slack].append((o, b, saving.point, saving.lower, saving.upper, probability))
 

@@ -138,7 +138,6 @@ def _start_below(
     """
     from greenlove_tracker.grid.live.intensity import IntensityUnavailable
     from greenlove_tracker.scheduling.intensity_source import opened_intensity
-    from greenlove_tracker.scheduling.wait_loop import KnownIntensity
     from greenlove_tracker.scheduling.waiting import (
         UNKNOWN_INTENSITY,
         below_threshold,
@@ -156,7 +155,7 @@ def _start_below(
         now = datetime.now(UTC)
         try:
             point = source.now().point
-            found = f"{KnownIntensity.of(point, now)}, {point.basis}"
+            found = f"{point.told(now)}, {point.basis}"
             why = below_threshold(threshold, lambda: source)(now, None).explanation
         except IntensityUnavailable as error:
             found = why = f"{UNKNOWN_INTENSITY}: {error}"

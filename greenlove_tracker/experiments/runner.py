@@ -307,7 +307,7 @@ def planned_start(
     deadline_utc = "" if deadline is None else deadline.isoformat()
     if policy.start not in ("now", "below", "best"):
         start = parse_when(policy.start, now)
-        timed = TimedStart(start, settings.intensity, settings.country, deadline_utc, max_wait_s)
+        timed = TimedStart(start, deadline_utc, max_wait_s)
         return timed if start > now else None
     length_h = hours_left(progress, planned)
     if policy.start != "best" or deadline is None or length_h is None:

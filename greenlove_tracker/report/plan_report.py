@@ -13,7 +13,7 @@ from greenlove_tracker.rendering import terminal
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
+    from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
 
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
@@ -172,13 +172,13 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     return f"{text}."
 
 
-def region_cells(row: RegionAdvice, advice: StartAdvice, zone: tzinfo | None = None) -> tuple[str, ...]:
+def region_cells(row: StartAdvice, advice: StartAdvice, zone: tzinfo | None = None) -> tuple[str, ...]:
     """Return a region's row: its name, start, intensity, CO2e, cost and saving."""
     start = fmt.UNKNOWN
-    if row.start_utc is not None:
+    if not row.problem:
         is_now = row.start_utc <= _now(advice)
         start = "now" if is_now else when_text(row.start_utc, _now(advice), zone)
-    saving = "" if row.problem or advice.by == "cost" else fmt.UNKNOWN
+    saving = ""
     if row.saving is not None:
         saving = f"{row.saving.point:z.0%} ({row.saving.lower:z.0%} to {row.saving.upper:z.0%})"
     return (
@@ -302,7 +302,7 @@ def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
         "regions": [
             {
                 "region": row.region or None,
-                "start_utc": _time(row.start_utc),
+                "start_utc": None if row.problem else _time(row.start_utc),
                 "intensity_gco2e_per_kwh": row.intensity_gco2e_per_kwh,
                 "emissions_kgco2e": row.emissions_kgco2e,
                 "cost_usd": row.cost_usd,

@@ -20,31 +20,6 @@ class IntensityHour(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RegionAdvice:
-    """The best start in one of several regions.
-
-    Attributes:
-        region: its name.
-        start_utc: None where nothing can be advised there.
-        intensity_gco2e_per_kwh: mean over the run, expected; of a table that of a year.
-        emissions_kgco2e: None where the energy is not known.
-        cost_usd: of the electricity; None where the energy or the price is not known.
-        saving: of the CO2e of running now in the first region; None where the cheapest start is looked for.
-        hours: what is expected there.
-        problem: why the region is left out; empty where it is not.
-    """
-
-    region: str | None
-    start_utc: datetime | None = None
-    intensity_gco2e_per_kwh: float | None = None
-    emissions_kgco2e: float | None = None
-    cost_usd: float | None = None
-    saving: Estimate | None = None
-    hours: tuple[IntensityHour, ...] = ()
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class StartAdvice:
     """The advice on when and where to start, and what that saves.
 
@@ -69,7 +44,7 @@ class StartAdvice:
         cost_now_usd: of the electricity when started now.
         intensity_now_gco2e_per_kwh: mean over the run when started now.
         hours: the intensity in the region of the advice, from now to the deadline.
-        alternatives: the best start in each region, where there are several.
+        alternatives: the best start in each region, where there are several; savings are of running now in the first.
         sources: what is known of each region, and from where.
         notes: what limits the comparison.
     """
@@ -93,9 +68,14 @@ class StartAdvice:
     cost_now_usd: float | None = None
     intensity_now_gco2e_per_kwh: float | None = None
     hours: tuple[IntensityHour, ...] = ()
-    alternatives: tuple[RegionAdvice, ...] = ()
+    alternatives: tuple[StartAdvice, ...] = ()
     sources: tuple[IntensityBasis, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be advised in this region; empty where it can."""
+        return self.sources[0].problem if self.sources else ""
 
     @property
     def is_mock(self) -> bool:

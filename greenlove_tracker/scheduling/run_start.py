@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, time_limit
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
+from greenlove_tracker.grid.live.fallback import IntensityAnswer
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable
 from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_when
@@ -75,10 +76,12 @@ class BestStart:
         """Return the best start as it stands at a moment, and the intensity then; a network may be asked."""
         from greenlove_tracker.scheduling.windows import RunLength, best_start
 
-        source = opened_intensity(self.intensity, self.country)
+        source, answer = opened_intensity(self.intensity, self.country), None
         latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
         advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
-        return replace(advice, deadline_utc=self.deadline), _in_force(source)
+        with suppress(IntensityUnavailable):
+            answer = source.now()
+        return replace(advice, deadline_utc=self.deadline), answer
 
     def plan_text(self) -> str:
         """Return when it would begin."""
@@ -135,15 +138,11 @@ class TimedStart:
 
     Attributes:
         start: the time.
-        intensity: who is asked for the log; empty: nobody.
-        country: where this is.
         deadline_utc: as the run's settings have it.
         max_wait_s: by the clock that is never set; None: no limit but the time.
     """
 
     start: datetime
-    intensity: str
-    country: str
     deadline_utc: str
     max_wait_s: float | None
 
@@ -164,9 +163,7 @@ class TimedStart:
         deadline = _deadline(settings)
         if deadline is not None and start >= deadline:
             raise UsageError(f"--start {text!r} is not before the deadline, {deadline.astimezone():%Y-%m-%d %H:%M %Z}")
-        if settings.intensity:
-            opened_intensity(settings.intensity, settings.country)
-        return cls(start, settings.intensity, settings.country, settings.deadline_utc, max_wait_s)
+        return cls(start, settings.deadline_utc, max_wait_s)
 
     def plan_text(self) -> str:
         """Return when it would begin."""
@@ -179,27 +176,14 @@ class TimedStart:
     def wait(self, *, quiet: bool) -> None:
         """Wait for it."""
         start_utc_s = self.start.timestamp()
-
-        def next_start(now: datetime, before: Outlook | None) -> Outlook:
-            source = opened_intensity(self.intensity, self.country) if self.intensity else None
-            return Outlook(latest_point(before, _in_force(source)), start_utc_s)
-
         Wait(
-            next_start,
+            lambda now, before: Outlook(start_utc_s=start_utc_s),
             "for the time that was asked for",
             (WaitReason.START_TIME, "this is the time that was asked for"),
             start_utc_s=start_utc_s,
             max_wait_s=self.max_wait_s,
             quiet=quiet,
         ).hold(deadline_utc=self.deadline_utc)
-
-
-def _in_force(source: IntensityFallbacks | None) -> IntensityAnswer | None:
-    """Return the intensity in force; None where nobody is asked, or answers."""
-    try:
-        return None if source is None else source.now()
-    except IntensityUnavailable:
-        return None
 
 
 def _deadline(settings: Settings) -> datetime | None:

@@ -1,8 +1,7 @@
 """Times and lengths of time as people write them: ``tomorrow 08:00``, ``monday 06:00``, ``+6h``, ``1h30m``.
 
-A time without a zone is local. Where the clocks go forward, a local time that does not exist is what the clock would
-have shown had it not been changed: 02:30 becomes 03:30. Where they go back, a local time is there twice: of a day, the
-first of the two is meant, so that no deadline is passed; of a bare ``02:30``, the next one from now, as always.
+A time without a zone is local. In the hour that the clocks skip in spring, it may be an hour off; where they go back,
+the first of two such times is meant.
 """
 
 from __future__ import annotations
@@ -55,10 +54,8 @@ def parse_when(text: str, now: datetime, zone: tzinfo | None = None) -> datetime
         zone: of local times; default: the machine's.
 
     Raises:
-        UsageError: where it is no time, or ``now`` has no zone.
+        UsageError: where it is no time.
     """
-    if now.utcoffset() is None:
-        raise UsageError(f"now must be a time with its zone, such as datetime.now(UTC), not {now!r}")
     words = text.strip().lower()
     if words == "now":
         return now.astimezone(UTC)
@@ -73,7 +70,7 @@ def parse_when(text: str, now: datetime, zone: tzinfo | None = None) -> datetime
     if not re.search(r"[T ]\d", text.strip(), re.IGNORECASE):  # a day alone: its beginning or its end?
         raise UsageError(f"{text!r} names no hour: give {text.strip()}T08:00")
     try:
-        return _local_to_utc(when, zone) if when.tzinfo is None else when.astimezone(UTC)
+        return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
     except (OverflowError, ValueError, OSError):  # of the years 1 and 9999
         raise _no_time(text) from None
 
@@ -84,33 +81,17 @@ def _by_clock(text: str, clock: re.Match[str], now: datetime, zone: tzinfo | Non
     if hour > 23 or minute > 59:
         raise UsageError(f"{text!r} is no time of day: 00:00 to 23:59")
     today = now.astimezone(zone).replace(tzinfo=None, hour=hour, minute=minute, second=0, microsecond=0, fold=0)
-    if day is None:
-        return _next_of((today, today + timedelta(days=1)), now, zone)
+    n_days, every = 0, 1  # until the first such day, and until the next
     if day in ("today", "tomorrow"):
-        return _local_to_utc(today + timedelta(days=day == "tomorrow"), zone)
-    weekdays = [n for n, name in enumerate(_DAYS) if day in (name, name[:3])]
-    if not weekdays:
-        raise _no_time(text)
-    until = timedelta(days=(weekdays[0] - today.weekday()) % 7)
-    return _next_of((today + until, today + until + timedelta(days=7)), now, zone)
-
-
-def _next_of(candidates: tuple[datetime, datetime], now: datetime, zone: tzinfo | None) -> datetime:
-    """Return the first local time after ``now``, a time that is there twice being two."""
-    both = [_local_to_utc(when.replace(fold=fold), zone) for when in candidates for fold in (0, 1)]
-    return next(when for when in sorted(both) if when > now)
-
-
-def _local_to_utc(when: datetime, zone: tzinfo | None) -> datetime:
-    """Return a local time in UTC: its ``fold`` (PEP 495) says which, where it is there twice.
-
-    In a gap the two of ``fold`` are as of before and after the change, but the C library and ``zoneinfo`` disagree
-    which is which; the later one is what the clock would have shown had it not been changed.
-    """
-    local = [when.replace(fold=fold, tzinfo=zone) for fold in (0, 1)]
-    both = [moment.astimezone(UTC) for moment in local]
-    exists = any(moment.astimezone(zone).replace(tzinfo=None, fold=0) == when.replace(fold=0) for moment in both)
-    return both[when.fold] if exists else max(both)
+        n_days, every = int(day == "tomorrow"), 0
+    elif day is not None:
+        weekdays = [n for n, name in enumerate(_DAYS) if day in (name, name[:3])]
+        if not weekdays:
+            raise _no_time(text)
+        n_days, every = (weekdays[0] - today.weekday()) % 7, 7
+    first, later = (today + timedelta(days=n) for n in (n_days, n_days + every))
+    found = first.replace(tzinfo=zone).astimezone(UTC)
+    return found if found > now else later.replace(tzinfo=zone).astimezone(UTC)
 
 
 def _no_time(text: str) -> UsageError:

@@ -73,32 +73,6 @@ class WaitReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KnownIntensity:
-    """A carbon intensity at some moment of a wait.
-
-    Attributes:
-        gco2e_per_kwh: in gCO2e/kWh.
-        source: the service and what it was asked for.
-        age_s: how old the figure was at that moment; None of a table, whose age is its year, and of a mock.
-        kind: how it is known.
-    """
-
-    gco2e_per_kwh: float
-    source: str
-    age_s: float | None
-    kind: PointKind
-
-    @classmethod
-    def of(cls, point: IntensityPoint, now: datetime) -> KnownIntensity:
-        """Return what a service's figure is at a moment."""
-        return cls(point.gco2e_per_kwh, point.source, point.age_s(now), point.kind)
-
-    def __str__(self) -> str:
-        age = "" if self.age_s is None or self.age_s < 60 else f", {self.age_s / 60:.0f} min old"
-        return f"{self.gco2e_per_kwh:.0f} gCO2e/kWh ({self.source}{age})"
-
-
-@dataclass(frozen=True, slots=True)
 class WaitResult:
     """The end of a wait; the training is to start now.
 
@@ -107,14 +81,14 @@ class WaitResult:
         explanation: of that, in a sentence.
         waited_s: how long it took, with the time that the machine was suspended.
         at_request: the intensity when the wait began; None where none was known.
-        at_start: the latest that is known when it ended, with its age.
+        at_start: the latest that is known when it ended.
     """
 
     reason: WaitReason
     explanation: str
     waited_s: float
-    at_request: KnownIntensity | None
-    at_start: KnownIntensity | None
+    at_request: IntensityPoint | None
+    at_start: IntensityPoint | None
 
     @property
     def facts(self) -> WaitFacts:
@@ -158,7 +132,7 @@ class Wait:
     """One wait, until its start has come or its maximum is over.
 
     Args:
-        next_start: says when to begin; asked each five minutes and when the hour of a figure is over, on a thread.
+        next_start: says when to begin; asked each five minutes, on a thread.
         goal: what is waited for, in a few words.
         arrival: the reason and its explanation once the start has come.
         unanswered: what is not known where nobody answers at first, so that it begins; empty: it waits all the same.
@@ -184,7 +158,7 @@ class Wait:
         self._start_utc_s, self._max_wait_s = start_utc_s, max_wait_s
         self._clocks, self._is_quiet = clocks or WaitClocks(), quiet
         self._begun_s, self._begun_utc_s = self._clocks.steady_s(), self._clocks.utc_s()
-        self._asked, self._asked_s = datetime.fromtimestamp(0, UTC), -math.inf
+        self._asked_s = -math.inf
         self._is_answered: threading.Event | None = None  # None: nothing is asked
         self._answers: list[Outlook | Exception] = []
         self._outlook: Outlook | None = None
@@ -206,20 +180,21 @@ class Wait:
         Raises:
             UsageError: where the first answer is that something cannot be meant.
         """
-        at_request: KnownIntensity | None = None
+        at_request: IntensityPoint | None = None
         while True:
             is_first = self._outlook is None
             self._take_answer()
-            now_utc_s, known = self._utc_s, self._known
+            now_utc_s = self._utc_s
+            now, point = datetime.fromtimestamp(now_utc_s, UTC), None if self._outlook is None else self._outlook.point
             if is_first:
-                at_request = known
+                at_request = point
             if (ending := self._ending()) is not None:
-                result = WaitResult(*ending, self._waited_s, at_request, known)
-                self._say(_end_text(result))
+                result = WaitResult(*ending, self._waited_s, at_request, point)
+                self._say(_end_text(result, now))
                 return result
-            self._ask(datetime.fromtimestamp(now_utc_s, UTC))
+            self._ask(now)
             if self._outlook is not None:
-                self._say_change(self._outlook, known, now_utc_s)
+                self._say_change(self._outlook, now)
             self._sleep(now_utc_s)
 
     @property
@@ -236,18 +211,11 @@ class Wait:
     def _since_asked_s(self) -> float:
         return self._clocks.steady_s() - self._asked_s
 
-    @property
-    def _known(self) -> KnownIntensity | None:
-        point = None if self._outlook is None else self._outlook.point
-        return None if point is None else KnownIntensity.of(point, datetime.fromtimestamp(self._utc_s, UTC))
-
     def _ask(self, now: datetime) -> None:
-        """Ask on a thread, each five minutes, and once the stretch of time of the latest figure is over."""
-        point = None if self._outlook is None else self._outlook.point
-        is_over = point is not None and self._asked < point.end_utc <= now
-        if self._is_answered is not None or not (is_over or self._since_asked_s >= _ASKED_EVERY_S):
+        """Ask on a thread, each five minutes."""
+        if self._is_answered is not None or self._since_asked_s < _ASKED_EVERY_S:
             return
-        self._asked, self._asked_s = now, self._clocks.steady_s()
+        self._asked_s = self._clocks.steady_s()
         before, is_answered, answers = self._outlook, threading.Event(), list[Outlook | Exception]()
         self._is_answered, self._answers = is_answered, answers
 
@@ -314,19 +282,20 @@ class Wait:
         if not self._is_quiet:
             say(f"greenlove: {text}")
 
-    def _say_change(self, outlook: Outlook, known: KnownIntensity | None, now_utc_s: float) -> None:
+    def _say_change(self, outlook: Outlook, now: datetime) -> None:
         """Say where the wait stands, at the beginning and where that changed."""
+        point, start_utc_s, now_utc_s = outlook.point, outlook.start_utc_s, now.timestamp()
         # To the minute: the latest possible start, reckoned from two clocks, trembles.
-        start_min = None if outlook.start_utc_s is None else round(outlook.start_utc_s / 60)
-        now = (None if known is None else round(known.gco2e_per_kwh), start_min, outlook.problem)
-        if now == self._said:
+        start_min = None if start_utc_s is None else round(start_utc_s / 60)
+        state = (None if point is None else round(point.gco2e_per_kwh), start_min, outlook.problem)
+        if state == self._said:
             return
-        is_first, self._said = not self._said, now
-        parts = [f"waiting {self._goal}"] if is_first or outlook.start_utc_s is not None else []
-        if outlook.start_utc_s is not None:
-            parts.append(f"starting {fmt.clock_time(outlook.start_utc_s, now_utc_s)}")
-        if known is not None:
-            parts.append(f"now {known}")
+        is_first, self._said = not self._said, state
+        parts = [f"waiting {self._goal}"] if is_first or start_utc_s is not None else []
+        if start_utc_s is not None:
+            parts.append(f"starting {fmt.clock_time(start_utc_s, now_utc_s)}")
+        if point is not None:
+            parts.append(f"now {point.told(now)}")
         if is_first and self._max_wait_s is not None:
             latest_utc_s = now_utc_s + self._max_wait_s - self._waited_s
             parts.append(f"at most until {fmt.clock_time(latest_utc_s, now_utc_s)}")
@@ -337,8 +306,8 @@ class Wait:
         self._say("; ".join(parts))
 
 
-def _end_text(result: WaitResult) -> str:
+def _end_text(result: WaitResult, now: datetime) -> str:
     after = f" after {fmt.duration(round(result.waited_s))}" if result.waited_s >= 1 else ""
     is_said = result.reason in (WaitReason.BELOW_THRESHOLD, WaitReason.NO_PROVIDER)
-    at_start = "" if is_said or result.at_start is None else f"; now {result.at_start}"
+    at_start = "" if is_said or result.at_start is None else f"; now {result.at_start.told(now)}"
     return f"starting{after}: {result.explanation}{at_start}"

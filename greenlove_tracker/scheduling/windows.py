@@ -20,11 +20,11 @@ import numpy as np
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import FITS, PROJECTION_LEVEL, Estimate, Forecast
 from greenlove_tracker.grid.tariff import Tariff
-from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
+from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import (
     MOST_AHEAD_H,
     Array,
-    Hours,
+    HourlyIntensity,
     IntensityForecast,
     WindowMeans,
     forecast_intensity,
@@ -35,7 +35,6 @@ from greenlove_tracker.scheduling.intensity_forecast import (
 from greenlove_tracker.scheduling.intensity_series import (
     IntensityBasis,
     IntensitySource,
-    RegionSeries,
     region_series,
     why_nothing_is_known,
 )
@@ -51,7 +50,6 @@ _LEAST_CHOICES = 40  # of the past that waited; with fewer, each is made to wait
 _MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
 
 Price = float | Tariff
-Forecasts = dict[str | None, IntensityForecast]
 
 
 def share_saved(then: Array | float, now: Array | float, usual: Array | float) -> Array:
@@ -86,26 +84,30 @@ class PastChoices:
     saved: Array
     weights: Array
 
-    def saving(self, promised: float, level: float = PROJECTION_LEVEL) -> tuple[Estimate, float]:
+    def saving(self, promised: float, scale: float = 1.0, level: float = PROJECTION_LEVEL) -> tuple[Estimate, float]:
         """Return what a promise of today is worth, and the probability that anything is saved.
 
         Choices count the more the nearer their promise was to today's: large promises err more than small ones.
+
+        Args:
+            promised: share that the forecast saves.
+            scale: intensity now, in parts of that which the saving is told against: of a region that is not here.
+            level: of the interval.
         """
-        if promised == 0.0 or not self.promised.size:
-            return Estimate(0.0, 0.0, 0.0, level, "share"), 0.0
-        width = _NEAR_PROMISE * float(np.std(self.promised)) or 1.0
-        near = np.exp(-0.5 * ((self.promised - promised) / width) ** 2) + 1e-6
+        width = _NEAR_PROMISE * float(np.std(self.promised)) if self.promised.size else 0.0
+        near = np.exp(-0.5 * ((self.promised - promised) / (width or 1.0)) ** 2) + 1e-6
         excess = (self.saved - self.promised[:, None]).ravel()
         weights = np.repeat(self.weights * near, self.saved.shape[1])
         known = np.isfinite(excess)
-        if not known.any():
-            return Estimate(0.0, 0.0, 0.0, level, "share"), 0.0
-        excess, weights = excess[known], weights[known] / weights[known].sum()
-        point = min(1.0, promised + float(weights @ excess))
-        lower, upper = weighted_quantiles(excess, weights, ((1 - level) / 2, (1 + level) / 2))
-        probability = float(weights[excess > -promised].sum())
-        lower, upper = min(point, promised + lower), max(point, promised + upper)
-        return Estimate(point, lower, min(1.0, upper), level, "share"), probability
+        if promised == 0.0 or not known.any():
+            point = 1.0 - scale
+            return Estimate(point, point, point, level, "share"), float(point > 0)
+        weights = weights[known] / weights[known].sum()
+        saved = 1.0 - scale * (1.0 - promised - excess[known])
+        point = min(1.0, float(weights @ saved))
+        lower, upper = weighted_quantiles(saved, weights, ((1 - level) / 2, (1 + level) / 2))
+        probability = float(weights[saved > 0].sum())
+        return Estimate(point, min(point, lower), min(1.0, max(point, upper)), level, "share"), probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,38 +156,32 @@ class RunLength:
 
 
 def past_choices(
-    expected: Sequence[WindowMeans],
-    actual: Sequence[WindowMeans],
+    expected: WindowMeans,
+    actual: WindowMeans,
     weights: Array,
     length: RunLength,
     starts: Array,
     chosen: int | None = None,
-    here: tuple[WindowMeans, WindowMeans] | None = None,
 ) -> PastChoices:
     """Make the choice of a start with forecasts of the past.
 
     Args:
-        expected: forecasts, of each region, the first being here; their paths belong to the same hours.
-        actual: what came.
+        expected: forecasts.
+        actual: what came in the same hours.
         weights: of these hours.
         length: of the run.
         starts: in hours from the forecast's first, the first of them now.
-        chosen: the choice of today, among the starts of all regions; None to leave it open. It is made for all days
-            where too few of them waited.
-        here: forecasts of the place where the run would start now, and what came there; default: the first region.
+        chosen: the choice of today, among the starts; None to leave it open. It is made for all days where too few of
+            them waited.
     """
-    promises = np.concatenate([length.expected_sum(means, starts) for means in expected], axis=1)
+    promises = length.expected_sum(expected, starts)
     best = promises.argmin(axis=1)
-    waited = best > 0 if here is None else np.ones(len(best), bool)
-    here_expected, here_actual = here or (expected[0], actual[0])
+    waited = best > 0
     if chosen and waited.sum() < _LEAST_CHOICES:
         best, waited = np.full(len(best), chosen), np.ones(len(best), bool)
-    rows = np.arange(len(best))
-    promised_now = length.expected_sum(here_expected, starts[:1])[:, 0]
-    promised = share_saved(promises[rows, best], promised_now, _mean_known(promised_now))
-    region, start = best // len(starts), starts[best % len(starts)]
-    then = np.stack([length.sums(means, start) for means in actual])[region, rows]
-    now = length.sums(here_actual, np.full(len(rows), starts[0]))
+    promised_now = promises[:, 0]
+    promised = share_saved(promises[np.arange(len(best)), best], promised_now, _mean_known(promised_now))
+    then, now = length.sums(actual, starts[best]), length.sums(actual, np.full(len(best), starts[0]))
     saved = share_saved(then, now, np.array([_mean_known(of_duration) for of_duration in now.T]))
     return PastChoices(promised[waited], saved[waited], weights[waited])
 
@@ -244,40 +240,18 @@ def best_start(
     now_h, deadline_h = hours_since_epoch(now), hours_since_epoch(deadline)
     starts = possible_starts(now_h, min(deadline_h - length.reserved_h, now_h + MOST_AHEAD_H - 1))
     until_h = max(deadline_h - math.floor(now_h), float(starts[-1]) + float(length.hours.max()))
-    ahead = max(1, math.ceil(min(until_h, MOST_AHEAD_H)))
-    forecasts, bases = _forecasts(region_series(intensity, regions, now), now, ahead)
     paid = _paid(price_usd_per_kwh, length, starts, math.floor(now_h))
-    search = _Search(length, starts, now_h, deadline_h, energy_kwh, paid, forecasts, bases)
-    choice = search.cheapest() if by == "cost" else search.greenest()
-    is_worth, reason = False, f"Start now: {choice.why_now}."
-    if choice.saving is not None:
-        is_worth = choice.saving.point >= LEAST_SAVING and choice.probability >= LEAST_PROBABILITY
-        reason = search.reason(choice, choice.saving, is_worth, "cost" if by == "cost" else "CO2e")
-    start_h = search.start_h(choice.start)
-    return StartAdvice(
-        start_utc=time_of(start_h),
-        wait_s=(start_h - now_h) * SECONDS_PER_HOUR,
-        region=choice.region,
-        emissions_kgco2e=search.kg(choice.intensity),
-        emissions_now_kgco2e=search.kg(choice.intensity_now),
-        cost_usd=search.cost_usd(choice.start),
-        intensity_gco2e_per_kwh=choice.intensity,
-        saving=choice.saving,
-        is_worth_waiting=is_worth,
-        reason=reason,
-        probability_of_saving=None if choice.saving is None else choice.probability,
-        by=by,
-        now_utc=now.astimezone(UTC),
-        deadline_utc=deadline.astimezone(UTC),
-        duration_s=float(length.hours.mean()) * SECONDS_PER_HOUR,
-        energy_kwh=energy_kwh,
-        cost_now_usd=search.cost_usd(0),
-        intensity_now_gco2e_per_kwh=choice.intensity_now,
-        hours=search.hours(forecasts[choice.region]) if choice.region in forecasts else (),
-        alternatives=search.alternatives(choice, by) if len(bases) > 1 else (),
-        sources=bases,
-        notes=_notes(forecasts, bases),
-    )
+    search = _Search(length, starts, now, deadline, by, energy_kwh, paid)
+    series = region_series(intensity, regions, now)
+    regional = [_forecast(basis, hourly, now, math.ceil(min(until_h, MOST_AHEAD_H))) for basis, hourly in series]
+    bases = tuple(basis for basis, _ in regional)
+    here_sum = next((float(search.expected(forecast)[0]) for _, forecast in regional if forecast is not None), 0.0)
+    rows = tuple(search.advice(basis, forecast, here_sum) for basis, forecast in regional)
+    known = [row for row in rows if row.saving is not None]
+    best = min(known, key=search.rank) if known else rows[0]
+    reason = search.reason(best, bases, is_here=best is (known or rows)[0])
+    alternatives = rows if len(rows) > 1 else ()
+    return replace(best, reason=reason, alternatives=alternatives, sources=bases, notes=_notes(bases))
 
 
 def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int) -> Array:
@@ -293,52 +267,26 @@ def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int
     return np.concatenate([means.of(60 * starts, 60 * float(h)) * h for h in length.hours])
 
 
-def _notes(forecasts: Forecasts, bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
+def _notes(bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
     """Return what limits the comparison of regions."""
-    counted = {basis.region: basis.basis for basis in bases if basis.region in forecasts and basis.is_scope_known}
+    counted = {basis.region: basis.basis for basis in bases if basis.forecast and basis.is_scope_known}
     if len(set(counted.values())) < 2:
         return ()
     named = ", ".join(f"{region} {basis.removeprefix('average, ')}" for region, basis in counted.items())
     return (f"The regions count other emissions ({named}): lifecycle adds some 10 to 50 g/kWh to direct ones",)
 
 
-def _forecasts(
-    series: Sequence[RegionSeries], now: datetime, ahead: int
-) -> tuple[Forecasts, tuple[IntensityBasis, ...]]:
-    """Return the regions whose hours are forecast, those of the past at the same hours; and what is known of each."""
-    found: Forecasts = {}
-    bases = []
-    for basis, hourly in series:
-        if hourly is not None:
-            try:
-                found[basis.region] = forecast_intensity(hourly, now, ahead)
-                basis = replace(basis, forecast=found[basis.region].basis)
-            except UsageError as error:
-                basis = replace(basis, problem="; ".join([*basis.failures, str(error)]))
-        bases.append(basis)
-    if len(found) > 1:
-        common = next(iter(found.values())).past_hours
-        for forecast in found.values():
-            common = np.intersect1d(common, forecast.past_hours)
-        if len(common) < _LEAST_CHOICES:
-            here, *others = found
-            why = f"its history has too few hours in common with that of {here}"
-            bases = [replace(b, problem=why, forecast="") if b.region in others else b for b in bases]
-            found = {here: found[here]}
-        else:
-            found = {region: _at_hours(forecast, common) for region, forecast in found.items()}
-    return found, tuple(bases)
-
-
-def _at_hours(forecast: IntensityForecast, hours: Hours) -> IntensityForecast:
-    rows = np.searchsorted(forecast.past_hours, hours)
-    return replace(
-        forecast,
-        past_hours=hours,
-        past_expected=forecast.past_expected[rows],
-        past_actual=forecast.past_actual[rows],
-        weights=forecast.weights[rows],
-    )
+def _forecast(
+    basis: IntensityBasis, hourly: HourlyIntensity | None, now: datetime, ahead_h: int
+) -> tuple[IntensityBasis, IntensityForecast | None]:
+    """Return what is known of a region with the forecast of its hours, or why there is none."""
+    if hourly is None:
+        return basis, None
+    try:
+        forecast = forecast_intensity(hourly, now, ahead_h)
+    except UsageError as error:
+        return replace(basis, problem="; ".join([*basis.failures, str(error)])), None
+    return replace(basis, forecast=forecast.basis), forecast
 
 
 def _earliest_least(sums: Array) -> int:
@@ -347,121 +295,105 @@ def _earliest_least(sums: Array) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """A start and what it saves; intensities are means over the run, of a table those of a year."""
-
-    region: str | None
-    start: int = 0
-    is_here: bool = True
-    saving: Estimate | None = None
-    probability: float = 0.0
-    intensity: float | None = None
-    intensity_now: float | None = None
-    why_now: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class _Search:
-    """The starts that are possible, and what decides between them."""
+    """The starts that are possible, and what decides between them.
+
+    Attributes:
+        paid: what a kW costs over each duration, from each start.
+    """
 
     length: RunLength
     starts: Array
-    now_h: float
-    deadline_h: float
+    now: datetime
+    deadline: datetime
+    by: str
     energy_kwh: float | None
     paid: Array
-    forecasts: Forecasts
-    bases: Sequence[IntensityBasis]
 
-    def greenest(self) -> _Choice:
-        """Return the start that is expected to emit least."""
-        if not self.forecasts:
-            return self._now(why_nothing_is_known(self.bases))
-        found = list(self.forecasts.values())
-        sums = np.concatenate([self._expected(forecast) for forecast in found])
-        best = _earliest_least(sums)
-        saving, probability = self._saving(found, best, float(sums[best]))
-        there, start = divmod(best, len(self.starts))
-        now = float(sums[0] / self.length.hours.mean())
-        then = now * (1.0 - saving.point)
-        return _Choice(list(self.forecasts)[there], start, there == 0, saving, probability, then, now)
+    def advice(self, basis: IntensityBasis, forecast: IntensityForecast | None, here_sum: float) -> StartAdvice:
+        """Return the best start in a region; its saving is of running now in the first one.
 
-    def _expected(self, forecast: IntensityForecast) -> Array:
+        Args:
+            basis: of the region.
+            forecast: None where no hour of it is known.
+            here_sum: intensity in the first region, summed over a run that starts now.
+        """
+        mean_h = float(self.length.hours.mean())
+        sums = None if forecast is None else self.expected(forecast)
+        intensity = intensity_now = basis.yearly_gco2e_per_kwh
+        start, saving, probability = 0, None, None
+        if self.by == "cost" and not math.isnan(self.paid[:, 0].sum()):
+            start, saving, probability = self._cheapest(np.zeros(len(self.starts)) if sums is None else sums)
+        elif self.by == "co2e" and forecast is not None and sums is not None:
+            start, saving, probability = self._greenest(forecast, sums, here_sum)
+        if sums is not None:
+            intensity_now = here_sum / mean_h
+            intensity = float(sums[start]) / mean_h
+            if self.by == "co2e" and saving is not None:
+                intensity = intensity_now * (1.0 - saving.point)
+        wait_h = float(self.starts[start] - self.starts[0])
+        return StartAdvice(
+            start_utc=self.now.astimezone(UTC) if start == 0 else time_of(self._start_h(start)),
+            wait_s=wait_h * SECONDS_PER_HOUR,
+            region=basis.region,
+            emissions_kgco2e=self._kg(intensity),
+            emissions_now_kgco2e=self._kg(intensity_now),
+            cost_usd=self._cost_usd(start),
+            intensity_gco2e_per_kwh=intensity,
+            saving=saving,
+            is_worth_waiting=bool(saving and saving.point >= LEAST_SAVING and (probability or 0) >= LEAST_PROBABILITY),
+            reason="",
+            probability_of_saving=probability,
+            by=self.by,
+            now_utc=self.now.astimezone(UTC),
+            deadline_utc=self.deadline.astimezone(UTC),
+            duration_s=mean_h * SECONDS_PER_HOUR,
+            energy_kwh=self.energy_kwh,
+            cost_now_usd=self._cost_usd(0),
+            intensity_now_gco2e_per_kwh=intensity_now,
+            hours=() if forecast is None else self._hours(forecast),
+            sources=(basis,),
+        )
+
+    def expected(self, forecast: IntensityForecast) -> Array:
         """Return the intensity summed over the run, expected, from each start."""
         sums: Array = self.length.expected_sum(WindowMeans(forecast.expected[None, :]), self.starts)[0]
         return sums
 
-    def _saving(self, among: Sequence[IntensityForecast], chosen: int, then: float) -> tuple[Estimate, float]:
-        """Return the saving of a choice among the starts of some regions, and the probability of any.
+    def rank(self, advice: StartAdvice) -> tuple[float, float]:
+        """Return what is to be least: of the cheapest starts, which is the same in all regions, the emissions."""
+        saved = advice.saving.point if self.by == "cost" and advice.saving else 0.0
+        intensity = advice.intensity_gco2e_per_kwh
+        return -saved, math.inf if intensity is None else intensity
 
-        It is of running now in the first region; ``then`` is the intensity summed over the run.
-        """
-        here = next(iter(self.forecasts.values()))
-        of_here = None
-        if among[0] is not here:
-            of_here = WindowMeans(here.past_expected), WindowMeans(here.past_actual)
-        expected, actual = [WindowMeans(f.past_expected) for f in among], [WindowMeans(f.past_actual) for f in among]
-        past = past_choices(expected, actual, here.weights, self.length, self.starts, chosen, of_here)
-        usual = _mean_known(here.past_expected) * float(self.length.hours.mean())
-        return past.saving(float(share_saved(then, float(self._expected(here)[0]), usual)))
+    def _greenest(self, forecast: IntensityForecast, sums: Array, here_sum: float) -> tuple[int, Estimate, float]:
+        """Return the start that is expected to emit least, what it saves, and the probability of any saving."""
+        start, now = _earliest_least(sums), float(sums[0])
+        expected, actual = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)
+        past = past_choices(expected, actual, forecast.weights, self.length, self.starts, start)
+        usual = _mean_known(forecast.past_expected) * float(self.length.hours.mean())
+        promised = float(share_saved(float(sums[start]), now, usual))
+        scale = 1.0 if now == here_sum else now / max(here_sum, 1e-9)
+        return start, *past.saving(promised, scale)
 
-    def cheapest(self) -> _Choice:
+    def _cheapest(self, sums: Array) -> tuple[int, Estimate, float]:
         """Return the start whose electricity costs least; of equal ones that which emits least, as far as is known."""
-        costs = np.round(
-            self.paid.mean(axis=0), 9
-        )  # rounded: where two cost the same, neither is a rounding error cheaper
-        if math.isnan(costs[0]):
-            return self._now("the price of a run that starts now is not known")
-        names = list(self.forecasts) or [self.bases[0].region]
-        sums = np.stack([self._expected(f) for f in self.forecasts.values()] or [np.zeros(len(costs))])
-        by_cost = np.tile(costs, len(names))
-        there, start = divmod(int(np.lexsort((sums.ravel(), by_cost))[0]), len(costs))  # NaN comes last
+        costs = np.round(self.paid.mean(axis=0), 9)  # where two cost the same, neither is a rounding error cheaper
+        start = int(np.lexsort((sums, costs))[0])  # NaN comes last
         paid_now = self.paid[:, 0]
         size = np.maximum(np.abs(paid_now), 1e-12)  # a price may be below zero
         shares = np.round((paid_now - self.paid[:, start]) / size, 9) + 0.0
         point = round(float((costs[0] - costs[start]) / max(abs(costs[0]), 1e-12)), 9) + 0.0
         saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
-        intensity = intensity_now = self.bases[0].yearly_gco2e_per_kwh
-        if self.forecasts:
-            intensity, intensity_now = (
-                float(total / self.length.hours.mean()) for total in (sums[there][start], sums[0][0])
-            )
-        probability = float((shares > 0).mean())
-        return _Choice(names[there], start, there == 0, saving, probability, intensity, intensity_now)
+        return start, saving, float((shares > 0).mean())
 
-    def _now(self, why: str) -> _Choice:
-        yearly = self.bases[0].yearly_gco2e_per_kwh
-        return _Choice(self.bases[0].region, intensity=yearly, intensity_now=yearly, why_now=why)
-
-    def alternatives(self, choice: _Choice, by: str) -> tuple[RegionAdvice, ...]:
-        """Return the best start in each region, and why others are left out; the cheapest one is the same in all."""
-        found = []
-        for basis in self.bases:
-            forecast = self.forecasts.get(basis.region)
-            if forecast is None:
-                yearly = basis.yearly_gco2e_per_kwh
-                found.append(RegionAdvice(basis.region, None, yearly, self.kg(yearly), problem=basis.problem))
-                continue
-            sums = self._expected(forecast)
-            start, saving = choice.start, None
-            total = float(sums[start])
-            if by != "cost":
-                start = _earliest_least(sums)
-                saving, _ = self._saving([forecast], start, float(sums[start]))
-                total = float(self._expected(next(iter(self.forecasts.values())))[0]) * (1.0 - saving.point)
-            intensity = total / float(self.length.hours.mean())
-            mass, cost = self.kg(intensity), self.cost_usd(start)
-            when = time_of(self.start_h(start))
-            found.append(RegionAdvice(basis.region, when, intensity, mass, cost, saving, self.hours(forecast)))
-        return tuple(found)
-
-    def hours(self, forecast: IntensityForecast) -> tuple[IntensityHour, ...]:
+    def _hours(self, forecast: IntensityForecast) -> tuple[IntensityHour, ...]:
         """Return each hour from now to the deadline; beyond the forecast it is not known."""
         errors = forecast.past_actual - forecast.past_expected
         tails = (1 - PROJECTION_LEVEL) / 2, (1 + PROJECTION_LEVEL) / 2
-        n_hours = min(_MOST_SHOWN_H, max(1, math.ceil(self.deadline_h - forecast.first_hour)))
+        n_hours = math.ceil(hours_since_epoch(self.deadline) - forecast.first_hour)
         found = []
-        for hour in range(n_hours):
+        for hour in range(min(_MOST_SHOWN_H, max(1, n_hours))):
             utc = time_of(forecast.first_hour + hour)
             if hour >= len(forecast.expected):
                 found.append(IntensityHour(utc, None, None, None))
@@ -471,33 +403,37 @@ class _Search:
             found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
         return tuple(found)
 
-    def start_h(self, start: int) -> float:
+    def _start_h(self, start: int) -> float:
         """Return a start in hours since the epoch."""
-        return math.floor(self.now_h) + float(self.starts[start])
+        return math.floor(hours_since_epoch(self.now)) + float(self.starts[start])
 
-    def kg(self, intensity: float | None) -> float | None:
+    def _kg(self, intensity: float | None) -> float | None:
         """Return what the run emits at a mean intensity."""
         return None if self.energy_kwh is None or intensity is None else self.energy_kwh * intensity / GRAMS_PER_KG
 
-    def cost_usd(self, start: int) -> float | None:
+    def _cost_usd(self, start: int) -> float | None:
         """Return what the electricity costs from a start, expected over the durations of the run."""
         if self.energy_kwh is None:
             return None
         cost = self.energy_kwh * float(self.paid[:, start].mean() / self.length.hours.mean())
         return round(cost, 12) if math.isfinite(cost) else None
 
-    def reason(self, choice: _Choice, saving: Estimate, is_worth: bool, what: str) -> str:
+    def reason(self, advice: StartAdvice, bases: Sequence[IntensityBasis], *, is_here: bool) -> str:
         """Return why waiting is worth it, or not."""
-        wait_h = float(self.starts[choice.start] - self.starts[0])
+        saving, wait_h = advice.saving, advice.wait_s / SECONDS_PER_HOUR
+        if saving is None:
+            unpriced = "the price of a run that starts now is not known"
+            return f"Start now: {unpriced if self.by == 'cost' else why_nothing_is_known(bases)}."
+        what = "cost" if self.by == "cost" else "CO2e"
         wait_text = f"{wait_h:.0f} h" if wait_h >= 1 else f"{60 * wait_h:.0f} min"
         saves = f"waiting {wait_text} saves" if wait_h else "starting elsewhere saves"
         saves += f" {saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"
-        likely = f"anything at all with a probability of {choice.probability:.0%}"
-        if is_worth:
+        likely = f"anything at all with a probability of {advice.probability_of_saving or 0:.0%}"
+        if advice.is_worth_waiting:
             return f"{'Worth waiting' if wait_h else 'Worth it'}: {saves}, and saves {likely}."
-        if choice.start == 0 and choice.is_here:
+        if not wait_h and is_here:
             why = f"no later start is expected to save {what}"
-            if self.deadline_h - self.length.reserved_h < self.now_h:
+            if self.deadline - timedelta(hours=self.length.reserved_h) < self.now:
                 why = f"even started now, the run does not end by the deadline with {FITS:.0%}"
         elif saving.point < LEAST_SAVING:
             why = f"{saves}, less than {LEAST_SAVING:.0%}"

@@ -85,6 +85,12 @@ class IntensityPoint:
         """For people: ``average, lifecycle``."""
         return f"average, {self.scope}"
 
+    def told(self, now: datetime) -> str:
+        """For people: ``212 gCO2e/kWh (NESO, Great Britain, 25 min old)``."""
+        age_s = self.age_s(now) or 0.0
+        age = f", {age_s / 60:.0f} min old" if age_s >= 60 else ""
+        return f"{self.gco2e_per_kwh:.0f} gCO2e/kWh ({self.source}{age})"
+
     def age_s(self, now: datetime) -> float | None:
         """Return how old the figure is at ``now``: since its stretch ended, or since a forecast was made.
 
