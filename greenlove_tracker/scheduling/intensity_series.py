@@ -166,7 +166,7 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
         return IntensityBasis(region, problem=str(error)), None
     first = answer.point
     words = first.source if not first.zone or first.zone in first.source else f"{first.source}, {first.zone}"
-    failures = tuple(f"{failure.provider}: {failure.reason}" for failure in answer.failures)
+    failures = answer.failures
     basis = IntensityBasis(region, first.provider, words, first.basis, first.kind == PointKind.MOCK, failures=failures)
     if first.kind == PointKind.TABLE:
         problem = "; ".join([*failures, NO_HOURS])

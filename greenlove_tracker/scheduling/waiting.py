@@ -39,7 +39,7 @@ def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], Intensi
 
     def next_start(now: datetime, before: Outlook | None) -> Outlook:
         answer = opened().now()
-        point, failures = answer.point, "; ".join(f"{f.provider}: {f.reason}" for f in answer.failures)
+        point, failures = answer.point, "; ".join(answer.failures)
         if before is not None and latest_point(before, answer) is not point:
             return replace(before, problem=failures)
         is_table = point.kind == PointKind.TABLE

@@ -144,7 +144,7 @@ def _figure_of(answer: IntensityAnswer, now_s: float) -> _Figure:
 
 def _source_of(answer: IntensityAnswer, now_s: float) -> IntensitySource:
     point = answer.point
-    reason = ", ".join(f"{failure.provider}: {failure.reason}" for failure in answer.failures)
+    reason = ", ".join(answer.failures)
     coverage = str(point.scope) if point.scope in ("direct", "lifecycle") else ""
     kind = "" if point.kind in ("table", "mock") else str(point.kind)
     age_s = point.age_s(datetime.fromtimestamp(now_s, UTC)) or 0.0

@@ -31,39 +31,21 @@ NAMES = (LIVE, *SERVICES, TableIntensity.name, MockIntensity.name)
 
 
 @dataclass(frozen=True, slots=True)
-class IntensityFailure:
-    """A provider that was asked and had no answer.
-
-    Attributes:
-        provider: its name.
-        reason: why, without any token.
-    """
-
-    provider: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class IntensityAnswer:
     """The points of one provider, and those that were asked before it in vain.
 
     Attributes:
         points: in their order, all of one provider: two are never mixed.
-        failures: in the order in which they were asked.
+        failures: each with its reason, without any token: ``neso: it did not answer``.
     """
 
     points: tuple[IntensityPoint, ...]
-    failures: tuple[IntensityFailure, ...] = ()
+    failures: tuple[str, ...] = ()
 
     @property
     def point(self) -> IntensityPoint:
         """The first of them, and of ``now`` the only one."""
         return self.points[0]
-
-    @property
-    def is_fallback(self) -> bool:
-        """True where the first choice did not answer, and another stands in."""
-        return bool(self.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +83,14 @@ class IntensityFallbacks:
         return self._first(lambda provider: provider.history(self.place, since, until))
 
     def _first(self, ask: Callable[[IntensityProvider], Sequence[IntensityPoint]]) -> IntensityAnswer:
-        failures: list[IntensityFailure] = []
+        failures: list[IntensityUnavailable] = []
         for provider in self.providers:
             try:
                 points = tuple(ask(provider))
             except IntensityUnavailable as error:
-                failures.append(IntensityFailure(provider.name, error.reason))
+                failures.append(error)
                 continue
-            return IntensityAnswer(points, tuple(failures))
+            return IntensityAnswer(points, tuple(map(str, failures)))
         names = ", ".join(failure.provider for failure in failures)
         raise IntensityUnavailable(names, "; ".join(failure.reason for failure in failures))
 
@@ -164,7 +146,7 @@ def open_intensity(
 
 def services_for(place: GridPlace) -> list[type[Service]]:
     """Return the services that know a place, with their keys or without, in the order of ``live``."""
-    return [service for service in _SERVICES if service(HttpClient()).covers(place)]
+    return [service for service in _SERVICES if service.zone_of(place)]
 
 
 def parse_base_urls(text: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ holds a query, a header or a word of an answer.
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,15 +32,7 @@ class RequestFailed(GreenloveError):  # noqa: N818  # one of several that are tr
     """A service did not answer as it should."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of a service: what was made of it, and when it came."""
-
-    data: Any
-    known_utc: datetime
-
-
-_KEPT: dict[str, Answer] = {}  # by the question, for as long as this process
+_KEPT: dict[str, tuple[float, Any]] = {}  # by the question, when it was answered and what, for as long as this process
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class HttpClient:
         parse: Callable[[Any], Any],
         max_age_s: float,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> Any:
         """Return what is parsed of the JSON at an address, or what is kept of it where that is young enough.
 
         Args:
@@ -82,12 +75,11 @@ class HttpClient:
             RequestFailed: where there is no answer.
         """
         question = json.dumps([url, list(parameters), dict(headers or {})])
-        kept = _KEPT.get(question)
-        if kept is not None and 0 <= self.utc_s() - kept.known_utc.timestamp() <= max_age_s:
-            return kept
-        answer = Answer(self._asked(url, parameters, headers or {}, parse), self.now())
-        _KEPT[question] = answer
-        return answer
+        known_utc_s, data = _KEPT.get(question, (-math.inf, None))
+        if not 0 <= self.utc_s() - known_utc_s <= max_age_s:
+            data = self._asked(url, parameters, headers or {}, parse)
+            _KEPT[question] = self.utc_s(), data
+        return data
 
     def _asked(
         self, url: str, query: Sequence[tuple[str, str]], headers: Mapping[str, str], parse: Callable[[Any], Any]

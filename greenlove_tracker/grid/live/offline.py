@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.factors import carbon_intensity
 from greenlove_tracker.grid.live.intensity import (
     IntensityPoint,
@@ -94,14 +92,7 @@ class TableIntensity:
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the same figure for all hours."""
         since, until = checked_range(since, until)
-        try:
-            factor = carbon_intensity(place.place)
-        except UsageError:
-            if place.place is None or place.place.region:  # no such state: the user's mistake
-                raise
-            factor = carbon_intensity(None)
-            why = f"since none is known for {place.place.name}"
-            factor = replace(factor, source=factor.source.replace("since no country is set", why))
+        factor = carbon_intensity(place.place)
         scope = next((s for s in (Scope.DIRECT, Scope.LIFECYCLE) if s in factor.basis), Scope.NOT_STATED)
         source = f"{factor.source}, {factor.year}" if factor.year else factor.source
         zone = place.place.name if place.place else "world"

@@ -45,7 +45,7 @@ def _looked_up(address: str) -> tuple[str, str]:
     """Return the place and an empty text, or an empty text and why there is none."""
     client = HttpClient(timeout_s=ANSWER_S, connect_s=CONNECT_S)
     try:
-        return client.get_json(address, parse=_parse, max_age_s=0.0).data, ""
+        return client.get_json(address, parse=_parse, max_age_s=0.0), ""
     except GreenloveError as error:
         return "", str(error)
 

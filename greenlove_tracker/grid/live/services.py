@@ -1,7 +1,7 @@
 """Services of carbon intensity: NESO (Great Britain), EIA (USA), Energy-Charts (Europe), Electricity Maps (the world).
 
 The first three answer without a key. What their answers look like was read in public documents and recorded answers,
-which each class names; nothing here was tried against the services themselves. Each says by ``_asked`` what it knows of
+which each class names; nothing here was tried against the services themselves. Each says by ``_slots`` what it knows of
 a stretch of time; the rest is common to all.
 """
 
@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from greenlove_tracker.grid.live.fuel_mix import intensities
-from greenlove_tracker.grid.live.http_client import Answer, HttpClient, RequestFailed, check_address
+from greenlove_tracker.grid.live.http_client import HttpClient, RequestFailed, check_address
 from greenlove_tracker.grid.live.intensity import (
     MOST_AGE,
     IntensityPoint,
@@ -61,7 +61,6 @@ class Service(ABC):
     name: str
     title: str  # for people
     own_url: str
-    scope: Scope
     young_s: float = 900.0  # for how long an answer on this day stands
     key_variable: str = ""  # of the environment
     needs_key: bool = False
@@ -71,13 +70,14 @@ class Service(ABC):
         self._base_url = (base_url or self.own_url).rstrip("/")
         check_address(self._base_url, has_secrets=bool(key))
 
+    @staticmethod
     @abstractmethod
-    def covers(self, place: GridPlace) -> bool:
-        """Return whether it knows this place; no network is asked."""
+    def zone_of(place: GridPlace) -> str:
+        """Return its name for the zone of a place; empty where it knows none. No network is asked."""
 
     @abstractmethod
-    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
-        """Return what it says of a stretch of time, and perhaps of more.
+    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
+        """Return what it says of a stretch of time, and perhaps of more, and which emissions that counts.
 
         Raises:
             IntensityUnavailable: where it does not answer.
@@ -86,31 +86,30 @@ class Service(ABC):
     def now(self, place: GridPlace) -> IntensityPoint:
         """Return the intensity in force, or the newest that is known."""
         now = self.client.now()
-        return newest(self.name, self._asked(place, now - MOST_AGE, now), now)
+        return newest(self.name, self._points(place, now - MOST_AGE, now), now)
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return what was measured."""
         since, until = checked_range(since, until)
-        points = self._asked(place, since, until)
+        points = self._points(place, since, until)
         return within(self.name, [point for point in points if point.kind != PointKind.FORECAST], since, until)
 
-    def _get(self, path: str, *parameters: tuple[str, str], until: datetime, **options: Any) -> Answer:
+    def _points(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
+        zone = self.zone_of(place)
+        slots, scope = self._slots(zone, since, until)
+        source, now = f"{self.title}, {zone}", self.client.now()
+        return [
+            IntensityPoint(value, start, end, self.name, source, zone, scope, kind, now)
+            for start, end, value, kind in slots
+        ]
+
+    def _get(self, path: str, *parameters: tuple[str, str], until: datetime, **options: Any) -> Any:
         """Return what is made of an answer on a time that ends; ``options`` are those of ``HttpClient.get_json``."""
         max_age_s = _SETTLED_AGE_S if until < self.client.now() - 2 * _DAY else self.young_s
         try:
             return self.client.get_json(f"{self._base_url}/{path}", parameters, max_age_s=max_age_s, **options)
         except RequestFailed as failure:
             raise IntensityUnavailable(self.name, str(failure)) from None
-
-    def _points(
-        self, slots: Iterable[Slot], zone: str, known_utc: datetime, scope: Scope | None = None, how: str = ""
-    ) -> list[IntensityPoint]:
-        """Return the figures of an answer as points."""
-        source, scope = f"{self.title}, {zone}{how}", scope or self.scope
-        return [
-            IntensityPoint(value, start, end, self.name, source, zone, scope, kind, known_utc)
-            for start, end, value, kind in slots
-        ]
 
 
 class Neso(Service):
@@ -122,24 +121,23 @@ class Neso(Service):
     name = "neso"
     title = "NESO Carbon Intensity API (CC BY 4.0)"
     own_url = "https://api.carbonintensity.org.uk"
-    scope = Scope.DIRECT
 
     _LONGEST = 12 * _DAY  # 14 are refused
 
-    def covers(self, place: GridPlace) -> bool:
-        """Return whether it lies in the United Kingdom."""
-        return place.iso3 == "GBR"
+    @staticmethod
+    def zone_of(place: GridPlace) -> str:
+        """Return Great Britain for all of the United Kingdom."""
+        return "Great Britain" if place.iso3 == "GBR" else ""
 
-    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
         start, until = floor_time(since, _HALF_HOUR), floor_time(until, _HALF_HOUR) + _HALF_HOUR
-        points: list[IntensityPoint] = []
+        slots: list[Slot] = []
         while start < until:
             end = min(start + self._LONGEST, until)
             path = f"intensity/{start:%Y-%m-%dT%H:%MZ}/{end:%Y-%m-%dT%H:%MZ}"
-            answer = self._get(path, until=end, parse=_neso_slots)
-            points += self._points(answer.data, "Great Britain", answer.known_utc)
+            slots += self._get(path, until=end, parse=_neso_slots)
             start = end
-        return points
+        return slots, Scope.DIRECT
 
 
 def _neso_slots(found: Any) -> list[Slot]:
@@ -182,9 +180,8 @@ class Eia(Service):
     """
 
     name = "eia"
-    title = "EIA-930 generation by fuel"
+    title = "EIA-930 generation by fuel, lifecycle factors"
     own_url = "https://api.eia.gov/v2"
-    scope = Scope.LIFECYCLE
     young_s = 2700.0
     key_variable = "EIA_API_KEY"
 
@@ -192,13 +189,12 @@ class Eia(Service):
     _MOST_PAGES = 30
     DEMO_KEY = "DEMO_KEY"  # 30 requests an hour and 50 a day (api.data.gov, developer manual); no secret
 
-    def covers(self, place: GridPlace) -> bool:
-        """Return whether its balancing authority is known."""
-        return "eia" in place.codes
+    @staticmethod
+    def zone_of(place: GridPlace) -> str:
+        """Return the balancing authority."""
+        return place.codes.get("eia", "")
 
-    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
-        zone = place.codes["eia"]
-
+    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
         def parse(found: Any) -> list[Any]:
             """Return the number of all rows, and those of this page: the hour's start, the code, MWh."""
             response = found["response"]
@@ -227,14 +223,13 @@ class Eia(Service):
         ]
         made: dict[datetime, dict[str, float | None]] = {}
         for page in range(self._MOST_PAGES):
-            answer = self._get(
+            total, rows = self._get(
                 "electricity/rto/fuel-type-data/data/",
                 *parameters,
                 ("offset", str(page * self._ROWS)),
                 until=until,
                 parse=parse,
             )
-            total, rows = answer.data
             for hour, code, mwh in rows:
                 if code not in _EIA_STORAGE:
                     fuels, fuel = made.setdefault(hour, {}), _EIA_FUELS.get(code, "other")
@@ -242,9 +237,9 @@ class Eia(Service):
                     fuels[fuel] = before if mwh is None else mwh + (before or 0.0)
             if not rows or (page + 1) * self._ROWS >= total:
                 break
-        factors = fuel_factors(self.scope, "USA")
+        factors = fuel_factors(Scope.LIFECYCLE, "USA")
         slots = [_slot(hour, _HOUR, value, PointKind.MEASURED) for hour, value in intensities(made, factors)]
-        return self._points(slots, zone, answer.known_utc, how=f", {self.scope} factors")
+        return slots, Scope.LIFECYCLE
 
 
 class EnergyCharts(Service):
@@ -257,21 +252,21 @@ class EnergyCharts(Service):
     name = "energy_charts"
     title = "Energy-Charts (Fraunhofer ISE)"
     own_url = "https://api.energy-charts.info"
-    scope = Scope.NOT_STATED
 
     # The countries that its clients list, by their ISO 3166 alpha-3 codes.
     _COUNTRIES = "AUT BEL BGR CHE CZE DEU DNK EST ESP FIN FRA GRC HRV HUN ITA LTU LVA NLD NOR POL PRT ROU SWE SVN SVK"
 
-    def covers(self, place: GridPlace) -> bool:
-        """Return whether its country is one of those that it has."""
-        return bool(place.iso3) and place.iso3 in self._COUNTRIES and not place.codes
+    @staticmethod
+    def zone_of(place: GridPlace) -> str:
+        """Return the code of a country that it has, of no part of one."""
+        is_known = place.iso3 and place.iso3 in EnergyCharts._COUNTRIES and not place.codes
+        return alpha2(place.iso3) if is_known else ""
 
-    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
+    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
         start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
-        zone = alpha2(place.iso3)
         span = ("start", f"{start:%Y-%m-%dT%H:%MZ}"), ("end", f"{end:%Y-%m-%dT%H:%MZ}")
-        answer = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
-        return self._points(answer.data, zone, answer.known_utc)
+        slots: list[Slot] = self._get("co2eq", ("country", zone.lower()), *span, until=until, parse=_charts_slots)
+        return slots, Scope.NOT_STATED
 
 
 def _charts_slots(found: Any) -> list[Slot]:
@@ -294,21 +289,17 @@ class ElectricityMaps(Service):
     name = "electricity_maps"
     title = "Electricity Maps"
     own_url = "https://api.electricitymaps.com"
-    scope = Scope.NOT_STATED  # each answer says which
     key_variable = "ELECTRICITY_MAPS_API_KEY"
     needs_key = True
 
-    def covers(self, place: GridPlace) -> bool:
-        """Return whether a zone of its is known for the place."""
-        return bool(self._zone(place))
-
-    def _zone(self, place: GridPlace) -> str:
-        if self.name in place.codes:
-            return place.codes[self.name]
+    @staticmethod
+    def zone_of(place: GridPlace) -> str:
+        """Return its zone, or the country."""
+        if "electricity_maps" in place.codes:
+            return place.codes["electricity_maps"]
         return alpha2(place.iso3) if place.place is not None and not place.place.region else ""
 
-    def _asked(self, place: GridPlace, since: datetime, until: datetime) -> list[IntensityPoint]:
-        zone = self._zone(place)
+    def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
         what = "latest" if until - since <= MOST_AGE else "history"
 
         def parse(found: Any) -> tuple[str, list[Slot]]:
@@ -318,7 +309,7 @@ class ElectricityMaps(Service):
             said = [row.get("emissionFactorType") for row in (found, *rows[:1])]
             return next(filter(None, said), ""), _maps_slots(rows)
 
-        answer = self._get(
+        scope, slots = self._get(
             f"v3/carbon-intensity/{what}",
             ("zone", zone),
             ("shouldUseFallbackCallerLookup", "false"),  # else an unknown zone is that of the caller's own address
@@ -326,9 +317,7 @@ class ElectricityMaps(Service):
             parse=parse,
             headers={"auth-token": self._key},
         )
-        scope, slots = answer.data
-        is_said = scope in (Scope.DIRECT, Scope.LIFECYCLE)
-        return self._points(slots, zone, answer.known_utc, Scope(scope) if is_said else Scope.NOT_STATED)
+        return slots, Scope(scope) if scope in (Scope.DIRECT, Scope.LIFECYCLE) else Scope.NOT_STATED
 
 
 def _maps_slots(rows: Iterable[Any]) -> list[Slot]:

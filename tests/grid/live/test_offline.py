@@ -91,11 +91,6 @@ def test_the_table_of_no_place_is_the_worlds():
     assert TableIntensity(clock).now(grid_place("")).gco2e_per_kwh == 458
 
 
-def test_a_country_that_the_table_does_not_know_is_the_worlds_and_says_so():
-    point = TableIntensity(clock).now(grid_place("Antarctica"))
-    assert point.gco2e_per_kwh == 458 and point.source.startswith("world average, since none is known for Antarctica")
-
-
 def test_a_state_that_is_none_is_the_users_mistake():
     with pytest.raises(UsageError, match="no such state"):
         TableIntensity(clock).now(grid_place("US-ZZ"))

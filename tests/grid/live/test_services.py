@@ -242,7 +242,7 @@ def test_whatever_a_service_says_the_failure_is_named(client, server, number, re
     server.always(reply)
     service = opened(client, server)[number]
     place = PLACES.get(service.name, DE)
-    assert service.covers(place)
+    assert service.zone_of(place)
     for ask in (
         lambda: service.now(place),
         lambda: service.history(place, at(0), at(12)),
