@@ -6,7 +6,7 @@ figure for all hours, and a history that is too short are no errors: what is kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import NAMES, IntensityFallbacks, open_intensity
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
-    IntensityPoint,
     IntensityProvider,
     IntensityUnavailable,
     PointKind,
@@ -31,12 +30,13 @@ from greenlove_tracker.scheduling.intensity_source import asks_network, opened_i
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 
-_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_DAY = timedelta(days=1)
 # Six weeks: EIA gives them in two or three pages of the 30 an hour that its demonstration key allows, NESO in three.
 HISTORY_ASKED = timedelta(days=42)
-NO_HOURS = "a yearly average tells no hour from another"
-_INSTEAD = 'give an intensity by the hour: "live", which asks the network, or a CSV file (utc,gco2e_per_kwh)'
-_INSTEAD_OF_SERVICES = "a CSV file (utc,gco2e_per_kwh) needs no service"
+NO_HOURS = (
+    "a yearly average tells no hour from another: give an intensity by the hour, a service such as "
+    '"live", which asks the network, or a CSV file (utc,gco2e_per_kwh)'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,44 +94,20 @@ def region_series(
     Raises:
         UsageError: where a region has no source or is no place, or a file cannot be read.
     """
-    opened = [(region, _opened(source, region, now)) for region, source in _by_region(intensity, regions)]
-    return [_series(region, source, now) for region, source in opened]
-
-
-def why_nothing_is_known(bases: Sequence[IntensityBasis]) -> str:
-    """Return why no hour of any region can be advised, and what to give instead where that is a table's fault."""
-
-    def named(basis: IntensityBasis, text: str) -> str:
-        return f"{basis.region}: {text}" if len(bases) > 1 else text
-
-    if not all(basis.yearly_gco2e_per_kwh is not None for basis in bases):
-        return "; ".join(named(basis, basis.problem) for basis in bases)
-    failures = [named(basis, "; ".join(basis.failures)) for basis in bases if basis.failures]
-    return "; ".join([*failures, f"{NO_HOURS}: {_INSTEAD_OF_SERVICES if failures else _INSTEAD}"])
-
-
-def _by_region(
-    intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None
-) -> list[tuple[str | None, IntensitySource]]:
-    if isinstance(regions, str):
-        regions = [regions]
+    names: list[str | None] = [regions] if isinstance(regions, str) else list(dict.fromkeys(regions or ()))
     if isinstance(intensity, Mapping):
-        names = list(regions) if regions else list(intensity)
-        missing = [name for name in names if name not in intensity]
-        if missing or not names:
+        missing = [f"{name}" for name in names if name not in intensity]
+        if missing or not intensity:
             raise UsageError(
                 f"no carbon intensity for {', '.join(missing) or 'any region'}: it is there for {', '.join(intensity)}"
             )
-        return [(name, intensity[name]) for name in dict.fromkeys(names)]
-    if isinstance(intensity, IntensityFallbacks) and not regions:
-        return [(intensity.place.name or None, intensity)]
-    if not regions and asks_network(intensity):
-        raise UsageError(f'{intensity} needs to know where: give {{argument}}, such as ["DE"]', argument="regions")
-    named: list[str | None] = list(dict.fromkeys(regions)) if regions else [None]
-    is_of_any = isinstance(intensity, IntensityProvider) or intensity in NAMES
-    if len(named) > 1 and not is_of_any:
-        raise UsageError("several regions need a carbon intensity each: give a mapping of their names")
-    return [(region, intensity) for region in named]
+        sources = {name: intensity[f"{name}"] for name in names or intensity}
+    else:
+        if len(names) > 1 and not (isinstance(intensity, IntensityProvider) or intensity in NAMES):
+            raise UsageError("several regions need a carbon intensity each: give a mapping of their names")
+        sources = dict.fromkeys(names or [None], intensity)
+    opened = [(region, _opened(source, region, now)) for region, source in sources.items()]
+    return [_series(region, source, now) for region, source in opened]
 
 
 def _opened(source: IntensitySource, region: str | None, now: datetime) -> HourlyIntensity | IntensityFallbacks:
@@ -139,14 +115,15 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
     if isinstance(source, HourlyIntensity | IntensityFallbacks):
         return source
     if asks_network(source):
-        return opened_intensity(source, region or "")
-    if source in NAMES:
+        if region is None:
+            raise UsageError(f'{source} needs to know where: give {{argument}}, such as ["DE"]', argument="regions")
+        return opened_intensity(source, region)
+    try:
         place = grid_place(region or "")
-    else:
-        try:
-            place = grid_place(region or "")
-        except UsageError:  # of a file or a provider of the user's own: a name of theirs
-            place = GridPlace(region or "")
+    except UsageError:
+        if source in NAMES:
+            raise
+        place = GridPlace(region or "")  # of a file or a provider of the user's own: a name of theirs
     if isinstance(source, str | Path):
         return open_intensity(str(source), place, client=HttpClient(utc_s=now.timestamp))
     if not isinstance(source, IntensityProvider):
@@ -157,6 +134,7 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
 def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime) -> RegionSeries:
     if isinstance(source, HourlyIntensity):
         return _dated(IntensityBasis(region, source="hours given"), source, now), source
+    region = region or source.place.name or None
     is_file = any(isinstance(provider, CsvIntensity) for provider in source.providers)
     # From midnight on, so that a day's questions are the same one: answers are kept by their question.
     reach = timedelta(hours=MOST_HISTORY_H) if is_file else HISTORY_ASKED
@@ -165,17 +143,16 @@ def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, no
     except IntensityUnavailable as error:
         return IntensityBasis(region, problem=str(error)), None
     first = answer.point
-    words = first.source if not first.zone or first.zone in first.source else f"{first.source}, {first.zone}"
-    failures = answer.failures
-    basis = IntensityBasis(region, first.provider, words, first.basis, first.kind == PointKind.MOCK, failures=failures)
+    is_mock = first.kind == PointKind.MOCK
+    basis = IntensityBasis(region, first.provider, first.source, first.basis, is_mock, failures=answer.failures)
     if first.kind == PointKind.TABLE:
-        problem = "; ".join([*failures, NO_HOURS])
+        problem = "; ".join(answer.failures) or NO_HOURS
         return replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem), None
     past = [point for point in answer.points if point.end_utc <= now]
     if not past:
-        problem = "; ".join([*failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
+        problem = "; ".join([*answer.failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
         return replace(basis, problem=problem), None
-    hourly = HourlyIntensity.of(_by_hour(past))
+    hourly = HourlyIntensity.of((point.start_utc, point.gco2e_per_kwh) for point in past)
     return _dated(basis, hourly, now), hourly
 
 
@@ -186,14 +163,3 @@ def _dated(basis: IntensityBasis, hourly: HourlyIntensity, now: datetime) -> Int
     newest = time_of(past.first_hour + int(known[-1]) + 1) if known.size else None
     age_s = None if newest is None or basis.is_mock else (now - newest).total_seconds()
     return replace(basis, n_hours=int(known.size), newest_utc=newest, age_s=age_s)
-
-
-def _by_hour(points: Iterable[IntensityPoint]) -> Iterator[tuple[datetime, float]]:
-    """Yield a figure for each hour that a point begins in or covers; shorter ones of an hour are averaged later."""
-    for point in points:
-        start = point.start_utc
-        yield start, point.gco2e_per_kwh
-        start = floor_time(start, _HOUR) + _HOUR
-        while start + _HOUR <= point.end_utc:
-            yield start, point.gco2e_per_kwh
-            start += _HOUR

@@ -36,7 +36,6 @@ from greenlove_tracker.scheduling.intensity_series import (
     IntensityBasis,
     IntensitySource,
     region_series,
-    why_nothing_is_known,
 )
 from greenlove_tracker.units import GRAMS_PER_KG, SECONDS_PER_HOUR, h_from_s
 
@@ -422,8 +421,8 @@ class _Search:
         """Return why waiting is worth it, or not."""
         saving, wait_h = advice.saving, advice.wait_s / SECONDS_PER_HOUR
         if saving is None:
-            unpriced = "the price of a run that starts now is not known"
-            return f"Start now: {unpriced if self.by == 'cost' else why_nothing_is_known(bases)}."
+            why = "; ".join(f"{one.region}: {one.problem}" if len(bases) > 1 else one.problem for one in bases)
+            return f"Start now: {'the price of a run that starts now is not known' if self.by == 'cost' else why}."
         what = "cost" if self.by == "cost" else "CO2e"
         wait_text = f"{wait_h:.0f} h" if wait_h >= 1 else f"{60 * wait_h:.0f} min"
         saves = f"waiting {wait_text} saves" if wait_h else "starting elsewhere saves"

@@ -65,15 +65,6 @@ def test_a_file_is_read_by_the_hour(tmp_path):
     assert (found[0].source, found[0].n_hours) == ("intensity.csv, given by the user", 2)
 
 
-def test_a_figure_of_three_hours_is_that_of_each(tmp_path):
-    path = tmp_path / "three.csv"
-    rows = [f"2026-11-{day}T{hour:02}:00Z,{hour}" for day in (20, 21) for hour in range(0, 24, 3)]
-    path.write_text("utc,gco2e_per_kwh\n" + "\n".join(rows) + "\n")
-    values = one(path, None)[1].values
-    assert values[:7].tolist() == [0, 0, 0, 3, 3, 3, 6]
-    assert len(values) == 48 and not np.isnan(values).any()
-
-
 def test_a_bad_file_names_its_line(tmp_path):
     path = tmp_path / "intensity.csv"
     path.write_text("utc,gco2e_per_kwh\n2026-11-22,100\n2026-11-23,-5\n")
@@ -90,7 +81,7 @@ def test_a_service_is_asked_once_for_what_was():
     found = one(service)
     assert service.asked == ["DE"]
     basis = found[0]
-    assert (basis.provider, basis.source, basis.basis) == ("ours", "Our service, Z1", "average, lifecycle")
+    assert (basis.provider, basis.source, basis.basis) == ("ours", "Our service", "average, lifecycle")
     assert (basis.newest_utc, basis.age_s) == (NOW.replace(minute=0), 600)
     assert basis.n_hours == 40 * 24
 
@@ -259,7 +250,6 @@ def test_live_answers_over_http_and_ends_at_the_table_where_it_does_not(tmp_path
         server.always(Reply(status=503))
         down = best_start(4, intensity=live, deadline=NOW + 24 * HOUR, now=NOW)
         assert down.reason.startswith("Start now: neso: ") and "HTTP 503" in down.reason
-        assert "a yearly average tells no hour from another" in down.reason
 
 
 def test_hours_handed_over_are_of_no_service():
