@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.spot import SpotAdvice, spot_advice
     from greenlove_tracker.projection.types import Projection
     from greenlove_tracker.report.build import write_html, write_pdf
-    from greenlove_tracker.scheduling.advice import StartAdvice
-    from greenlove_tracker.scheduling.wait_loop import WaitResult
-    from greenlove_tracker.scheduling.waiting import wait_for_low_carbon
-    from greenlove_tracker.scheduling.windows import best_start
+    from greenlove_tracker.scheduling.wait_loop import WaitResult, wait_for_low_carbon
+    from greenlove_tracker.scheduling.windows import StartAdvice, best_start
     from greenlove_tracker.techniques.compare import compare
     from greenlove_tracker.techniques.curriculum import Curriculum
     from greenlove_tracker.techniques.early_stopping import EarlyStopping
@@ -59,7 +57,7 @@ _HOMES = {
     "ProjectionOptions": "greenlove_tracker.projection.options",
     "Speedup": "greenlove_tracker.projection.speedup",
     "SpotAdvice": "greenlove_tracker.projection.spot",
-    "StartAdvice": "greenlove_tracker.scheduling.advice",
+    "StartAdvice": "greenlove_tracker.scheduling.windows",
     "Technique": "greenlove_tracker.techniques.technique",
     "Tracker": "greenlove_tracker.tracker",
     "TrainingInterrupted": "greenlove_tracker.checkpointing.checkpointer",
@@ -76,7 +74,7 @@ _HOMES = {
     "read_logs": "greenlove_tracker.logs.directory",
     "speedup": "greenlove_tracker.projection.speedup",
     "spot_advice": "greenlove_tracker.projection.spot",
-    "wait_for_low_carbon": "greenlove_tracker.scheduling.waiting",
+    "wait_for_low_carbon": "greenlove_tracker.scheduling.wait_loop",
     "track": "greenlove_tracker.tracker.track",
     "write_html": "greenlove_tracker.report.build",
     "write_pdf": "greenlove_tracker.report.build",

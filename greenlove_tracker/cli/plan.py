@@ -138,7 +138,7 @@ def _start_below(
     """
     from greenlove_tracker.grid.live.intensity import IntensityUnavailable
     from greenlove_tracker.scheduling.intensity_source import opened_intensity
-    from greenlove_tracker.scheduling.waiting import (
+    from greenlove_tracker.scheduling.wait_loop import (
         UNKNOWN_INTENSITY,
         below_threshold,
         checked_span_s,

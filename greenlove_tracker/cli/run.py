@@ -207,7 +207,7 @@ def _hold_back(
     if deadline_after_wait(os.environ) is not None or (start == "now" and not is_dry):
         return True
     from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
-    from greenlove_tracker.scheduling.waiting import checked_span_s
+    from greenlove_tracker.scheduling.wait_loop import checked_span_s
 
     settings = load_settings(options)
     max_wait_s = None if max_wait is None else checked_span_s(max_wait, "max_wait")

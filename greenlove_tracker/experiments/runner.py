@@ -34,7 +34,7 @@ from greenlove_tracker.records import RunStatus
 from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 from greenlove_tracker.scheduling.times import parse_when
-from greenlove_tracker.scheduling.waiting import checked_span_s, wait_for_low_carbon
+from greenlove_tracker.scheduling.wait_loop import checked_span_s, wait_for_low_carbon
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 from greenlove_tracker.tracker.session import outer_run_dir

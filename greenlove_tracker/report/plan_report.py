@@ -13,8 +13,8 @@ from greenlove_tracker.rendering import terminal
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
+    from greenlove_tracker.scheduling.windows import IntensityHour, StartAdvice
 
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network

@@ -21,7 +21,7 @@ from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, Wai
 if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Forecast
     from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.scheduling.advice import StartAdvice
+    from greenlove_tracker.scheduling.windows import StartAdvice
 
 Planned = tuple["StartAdvice", IntensityAnswer | None]
 _UNSET_INTENSITY = "live"  # who is asked where no setting says it: --start best asks for a network

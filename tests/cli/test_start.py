@@ -18,7 +18,7 @@ from greenlove_tracker import read_logs
 RUN = [sys.executable, "-m", "greenlove_tracker", "run"]
 SHOW = (
     "import json, os, sys\n"
-    "print(json.dumps([sys.argv, 'greenlove_tracker.scheduling.waiting' in sys.modules, os.getpid()]))\n"
+    "print(json.dumps([sys.argv, 'greenlove_tracker.scheduling.wait_loop' in sys.modules, os.getpid()]))\n"
 )
 
 

@@ -12,11 +12,10 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.live.offline import mock_gco2e_per_kwh
-from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart, best_of
 from greenlove_tracker.scheduling.wait_loop import Wait, WaitReason
-from greenlove_tracker.scheduling.windows import best_start
+from greenlove_tracker.scheduling.windows import IntensityHour, StartAdvice, best_start
 
 LATEST = NOW + timedelta(hours=14)
 
