@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from greenlove_tracker import Tracker
@@ -52,9 +51,6 @@ class ScriptedMeter:
         if isinstance(reading, Exception):
             raise reading
         return reading
-
-    def reselect_gpus(self, env: Mapping[str, str]) -> None:
-        pass
 
     def stop(self) -> None:
         self.is_stopped = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,33 +42,11 @@ class Meter(Protocol):
             MeterError: where it could not be read.
         """
 
-    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
-        """Measure the GPUs that this environment names, where those are others than before.
-
-        The energy since the last ``read()`` is then that of the GPUs named now. It may be called at any time.
-
-        Returns:
-            What is measured from now on; None where no environment can change that.
-
-        Raises:
-            MeterError: where it could not be asked.
-        """
-
     def stop(self) -> None:
         """Release the hardware; never raise."""
 
 
-class _WithoutHardware:
-    """A meter that has none to choose from, and none to release."""
-
-    def reselect_gpus(self, env: Mapping[str, str]) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
-class NullMeter(_WithoutHardware):
+class NullMeter:
     """Measures nothing, for the reason that it gives: energies stay unknown."""
 
     starts_at_once = True
@@ -86,8 +63,11 @@ class NullMeter(_WithoutHardware):
         """Return an unknown energy, not zero."""
         return UNKNOWN_ENERGY
 
+    def stop(self) -> None:
+        """Do nothing: there is no hardware."""
 
-class SimulatedMeter(_WithoutHardware):
+
+class SimulatedMeter:
     """Hardware that is given instead of measured: a CPU by its TDP and load, GPUs by their power and load.
 
     Args:
@@ -152,3 +132,6 @@ class SimulatedMeter(_WithoutHardware):
             None if self._gpus_w is None else Method.TDP_MODEL,
             None if self._ram_w is None else Method.CONSTANT,
         )
+
+    def stop(self) -> None:
+        """Do nothing: there is no hardware."""

@@ -98,7 +98,6 @@ class CodeCarbonMeter:
         self._read_s = time.perf_counter()
         self._present: tuple[Gpu, ...] = ()
         self._gpus = GpuSelection(())
-        self._info = MeterInfo(())
 
     def start(self) -> MeterInfo:
         """Import CodeCarbon, let it find the hardware, and begin; takes one to several seconds.
@@ -123,22 +122,7 @@ class CodeCarbonMeter:
             self._tracker.flush()
             self._deltas.clear()
             self._read_s = time.perf_counter()
-            self._info = self._describe()
-        return self._info
-
-    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
-        """Measure the GPUs that this environment names.
-
-        CodeCarbon reads the counters of all GPUs and sums those that are ours: nothing is lost at the change.
-        """
-        if not self._present:
-            return None
-        named = select_gpus(self._present, env, self._local_world_size)
-        if named != self._gpus:
-            self._gpus = named
-            _measure_only(self._tracker, named)
-            self._info = self._describe()
-        return self._info
+            return self._describe()
 
     def _construct(self, gpus: GpuSelection) -> Any:
         from codecarbon import OfflineEmissionsTracker
@@ -338,13 +322,6 @@ def _keep_ram_power(tracker: Any) -> None:
     for part in _hardware(tracker):
         if type(part).__name__ == "RAM":
             part._force_ram_power = part.total_power().W
-
-
-def _measure_only(tracker: Any, gpus: GpuSelection) -> None:
-    """Have these GPUs summed."""
-    for part in _hardware(tracker):
-        if type(part).__name__ == "GPU" and gpus.gpus:
-            part.gpu_ids, part._gpu_ids_resolved = [g.index for g in gpus.gpus], True
 
 
 def _name_no_country(tracker: Any) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter.base import Meter, MeterInfo
-from greenlove_tracker.records import Energy, sum_energies
+from greenlove_tracker.records import Energy
 
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
 
@@ -32,9 +31,8 @@ class WatchedMeter:
         self._meter = meter
         self.resolution_s = meter.resolution_s
         self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()  # None ends the thread
-        self._open: Future[Any] | None = None  # the call whose answer was not taken yet
-        self._hangs = self._is_stopped = False
-        self._left_behind: list[Energy] = []  # readings whose answers a handler of the training's kept us from taking
+        self._last = Future[Any]()  # the call before
+        self._is_stopped = False
 
     def start(self) -> MeterInfo:
         """Start the meter, however long that takes.
@@ -43,7 +41,7 @@ class WatchedMeter:
             MeterError: where nothing can be measured, with the reason.
         """
         threading.Thread(target=self._work, name="greenlove-meter-reader", daemon=True).start()
-        info: MeterInfo = self._ask(self._meter.start, may_take_long=True)
+        info: MeterInfo = self._ask(self._meter.start, None)
         return info
 
     def read(self) -> Energy:
@@ -52,20 +50,10 @@ class WatchedMeter:
         Raises:
             MeterError: where it could not be read, or not in time.
         """
-        if self._is_stopped:
-            raise MeterError("the meter was stopped")
-        energy: Energy = self._ask(self._meter.read)
-        left_behind, self._left_behind = self._left_behind, []
-        return sum_energies([*left_behind, energy]) if left_behind else energy
-
-    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
-        """Measure the GPUs that this environment names, where the meter can.
-
-        Raises:
-            MeterError: where it does not answer in time.
-        """
-        info: MeterInfo | None = None if self._is_stopped else self._ask(partial(self._meter.reselect_gpus, env))
-        return info
+        if self._is_stopped or not self._last.done():
+            raise MeterError("the meter was stopped" if self._is_stopped else "the meter hangs still")
+        energy: Energy = self._ask(self._meter.read, TIMEOUT_S)
+        return energy
 
     def stop(self) -> None:
         """Release the hardware; where it hangs, as soon as it answers.
@@ -76,38 +64,20 @@ class WatchedMeter:
         if not self._is_stopped:
             self._is_stopped = True
             try:
-                self._ask(self._meter.stop)
+                self._ask(self._meter.stop, TIMEOUT_S)
             finally:
                 self._asked.put(None)
 
-    def _ask(self, action: Callable[[], Any], *, may_take_long: bool = False) -> Any:
-        call = Future[Any]()
-        if self._open is not None:
-            late, has_hung = self._open, self._hangs
-            try:
-                self._wait(late, 0.0 if has_hung else TIMEOUT_S)
-            except MeterError:
-                if self._is_stopped:
-                    self._asked.put((call, action))
-                raise
-            if not has_hung and late.exception() is None and isinstance(late.result(), Energy):
-                self._left_behind.append(late.result())
+    def _ask(self, action: Callable[[], Any], timeout_s: float | None) -> Any:
+        self._last = call = Future[Any]()
         self._asked.put((call, action))
-        self._open, self._hangs = call, False
-        error = self._wait(call, None if may_take_long else TIMEOUT_S)
-        if error is not None:
-            raise error if isinstance(error, Exception) else MeterError(f"the meter ended with {error!r}")
-        return call.result()
-
-    def _wait(self, call: Future[Any], timeout_s: float | None) -> BaseException | None:
-        """Return what the call raised."""
         try:
             error = call.exception(timeout_s)
         except TimeoutError:
-            self._hangs = True
             raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s") from None
-        self._open = None
-        return error
+        if error is not None:
+            raise error if isinstance(error, Exception) else MeterError(f"the meter ended with {error!r}")
+        return call.result()
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from greenlove_tracker import devices
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.forks import start_thread
@@ -20,9 +18,6 @@ from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
 from greenlove_tracker.records import Clock, Factor, Field, Flag
 from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
-
-_log = logging.getLogger("greenlove_tracker")
-_GPUS_MAY_CHANGE_S = 60.0  # CUDA_VISIBLE_DEVICES is looked at again for so long, where CUDA does not start before
 
 
 class MeterStarter(RunPart):
@@ -37,8 +32,7 @@ class MeterStarter(RunPart):
         self._meter = run.state.meter
         self._is_settled = threading.Event()  # it is up, or never will be
         self._is_released = self._has_failed = self._is_loading = False
-        self._gpus_may_change = True
-        self._info = MeterInfo(())
+        self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
@@ -58,7 +52,6 @@ class MeterStarter(RunPart):
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._fail(error)
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
-        self._info = info
         with self._state.lock:
             if self._is_released:
                 self._stop()
@@ -81,59 +74,23 @@ class MeterStarter(RunPart):
 
     def _attach(self, info: MeterInfo) -> None:
         ready_s = self._state.elapsed_s
-        self._count_gpus(info)
+        is_without = any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields)
+        self._state.count_gpus(info.gpu_count, are_measured=not is_without)
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
-            if not self._meter.starts_at_once:
-                self._discard_reading()
+            if not self._meter.starts_at_once:  # what it counted while it waited for the lock belongs to no row
+                with contextlib.suppress(Exception):  # the rows' own readings will fail, and are warned of
+                    self._meter.read()
             self._recorder.attach_meter(self._meter)
         # behind the attaching: what passes between the meter's start and its first row would be energy without time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
-        self._follow_visible_gpus()  # the training may have named others meanwhile
 
-    def _count_gpus(self, info: MeterInfo) -> None:
-        is_without = any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields)
-        self._state.count_gpus(info.gpu_count, are_measured=not is_without)
-
-    def tick(self) -> None:
-        """Measure the GPUs that the training names by now."""
-        with self._state.lock:
-            if not self._state.is_finished:
-                self._follow_visible_gpus()
-
-    def _follow_visible_gpus(self) -> None:
-        """Measure the GPUs that ``CUDA_VISIBLE_DEVICES`` names by now; the lock is held.
-
-        Many scripts set it after their imports. It counts until CUDA starts, and is looked at for a minute at most.
-        """
-        state, recorder = self._state, self._recorder
-        if not (self._gpus_may_change and recorder.is_metering):
-            return
-        has_cuda_started, elapsed_s = devices.has_cuda_started(), state.elapsed_s
-        self._gpus_may_change = not has_cuda_started and elapsed_s < _GPUS_MAY_CHANGE_S
-        try:
-            info = self._meter.reselect_gpus(os.environ)
-        except Exception as error:  # a row's own reading fails too, and is warned of
-            _log.debug("greenlove: visible GPUs: %r", error)
-            return
-        if info is None:
-            self._gpus_may_change = False
-        elif info != self._info:
-            fields = {f.name: replace(f, value="") for f in self._info.fields} | {f.name: f for f in info.fields}
-            if recorder.metered_kwh or has_cuda_started:
-                doubt = f"CUDA_VISIBLE_DEVICES changed after {elapsed_s:.0f} s: GPUs of before may be counted or used"
-                fields["gpu_doubt"] = Field("gpu_doubt", doubt)
-            self._info = info
-            self._count_gpus(info)
-            self._writer.write_fields(list(fields.values()))
-
-    def _discard_reading(self) -> None:
-        """Discard what the meter counted while it waited for the lock: it belongs to no row."""
-        try:
-            self._meter.read()
-        except Exception as error:  # the rows' own readings will fail, and are warned of
-            _log.debug("greenlove: first reading: %r", error)
+    def ending(self) -> None:
+        """Say where other GPUs were named behind the meter's start: it measured those of before."""
+        if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
+            doubt = "CUDA_VISIBLE_DEVICES changed behind the start: GPUs of before were counted"
+            self._writer.write_fields([Field("gpu_doubt", doubt)])
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; return False where it is not in time, or cannot be."""

@@ -269,68 +269,6 @@ def test_hidden_gpus_are_not_charged(monkeypatch):
     assert fields["gpu_count"] == "0" and "gpu" not in fields.get("unmeasured", "")
 
 
-H200S = tuple(Gpu(i, f"GPU-{i}", "H200" if i else "H100", 140.0, 700.0 if i else 350.0, True) for i in range(4))
-
-
-class CountedGpus:
-    """The counters of four GPUs for CodeCarbon's own GPU part: GPU i uses (i + 1) Wh from one reading to the next."""
-
-    device_count, devices = len(H200S), ()
-
-    def get_delta(self, duration) -> list[dict]:
-        from codecarbon.core.units import Energy, Power
-
-        return [
-            {"gpu_index": i, "delta_energy_consumption": Energy((i + 1) / 1000), "power_usage": Power(0.1)}
-            for i in range(4)
-        ]
-
-
-def meter_of_four_gpus(monkeypatch, env: dict[str, str]) -> CodeCarbonMeter:
-    """A meter that was started with these GPUs, on CodeCarbon's own class and in its own bookkeeping."""
-    from codecarbon.external import hardware
-
-    monkeypatch.setattr(module, "nvml_gpus", lambda: H200S)
-    meter = CodeCarbonMeter(env, carbon_intensity_gco2e_per_kwh=458.0)
-    part = object.__new__(hardware.GPU)
-    part.devices, part.num_gpus = CountedGpus(), 4
-    part.gpu_ids, part._gpu_ids_resolved = [g.index for g in module.select_gpus(H200S, env).gpus], True
-
-    def construct(gpus):
-        def flush() -> float:
-            energy = part.measure_power_and_energy(1.0)[1]
-            meter._deltas.append(SimpleNamespace(cpu_energy=0, gpu_energy=energy.kWh, ram_energy=0))
-            return 0.0
-
-        found = dict.fromkeys(("cpu_model", "cpu_count", "gpu_count", "gpu_model", "ram_total_size"))
-        calls = {"flush": flush, "start": lambda: None, "stop": lambda: None, "get_detected_hardware": lambda: found}
-        return SimpleNamespace(_hardware=[part], **calls)
-
-    monkeypatch.setattr(meter, "_construct", construct)
-    meter.start()
-    return meter
-
-
-def test_gpus_that_are_named_after_the_start_are_those_that_are_measured(monkeypatch):
-    meter = meter_of_four_gpus(monkeypatch, {})
-    assert meter.read().gpu_kwh == pytest.approx(0.010)
-    same = meter.reselect_gpus({})
-    assert same.gpu_count == 4 and meter.reselect_gpus({}) is same
-    for visible, kwh, models in (("1,3", 0.006, "2 × H200"), ("GPU-0", 0.001, "1 × H100"), ("", None, "")):
-        info = meter.reselect_gpus({"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-        fields = {f.name: f.value for f in info.fields}
-        assert meter.read().gpu_kwh == (kwh and pytest.approx(kwh))  # the last reading's time is of the new ones too
-        assert fields.get("gpu_models", "") == models and fields["gpu_count"] == str(info.gpu_count)
-        assert "gpu_doubt" not in fields and fields.get("gpu_method") == (kwh and "counter")
-    assert meter.reselect_gpus({"CUDA_VISIBLE_DEVICES": "2"}).gpu_count == 1
-    assert meter.read().gpu_kwh == pytest.approx(0.003)
-
-
-def test_without_gpus_of_nvidia_there_is_nothing_to_select(monkeypatch):
-    monkeypatch.setattr(module, "nvml_gpus", tuple)
-    assert make().reselect_gpus({"CUDA_VISIBLE_DEVICES": "1"}) is None
-
-
 def test_a_gpu_that_codecarbon_does_not_find_is_named_unmeasured(monkeypatch):
     monkeypatch.setattr(module, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "H200", 140.0, 700.0, True),))
     meter = CodeCarbonMeter({}, carbon_intensity_gco2e_per_kwh=458.0)

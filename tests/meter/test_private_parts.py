@@ -63,20 +63,6 @@ def test_the_load_of_a_cpu_is_that_of_its_meter(tracker):
     assert watts == pytest.approx(17.5)
 
 
-def test_a_gpu_counts_those_whose_ids_are_resolved():
-    from codecarbon.core.units import Energy, Power
-    from codecarbon.external.hardware import GPU
-
-    gpu = object.__new__(GPU)
-    counted = [
-        {"gpu_index": i, "delta_energy_consumption": Energy(i + 1.0), "power_usage": Power(0.1)} for i in range(4)
-    ]
-    gpu.devices, gpu.num_gpus = SimpleNamespace(get_delta=lambda duration: counted), 4
-    selection = SimpleNamespace(gpus=[SimpleNamespace(index=1), SimpleNamespace(index=3)])
-    module._measure_only(SimpleNamespace(_hardware=[gpu]), selection)
-    assert gpu.measure_power_and_energy(1.0)[1].kWh == 6.0
-
-
 @pytest.mark.parametrize(("millijoules", "method"), [(5000, Method.COUNTER), (None, Method.SAMPLED_POWER)])
 def test_a_gpu_without_a_counter_says_so(millijoules, method):
     from codecarbon.core.gpu import AllGPUDevices

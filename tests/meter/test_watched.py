@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 import time
 
@@ -12,7 +10,7 @@ import pytest
 from fakes import ScriptedMeter, gpu_energy
 
 from greenlove_tracker.errors import MeterError
-from greenlove_tracker.meter import MeterInfo, watched
+from greenlove_tracker.meter import watched
 from greenlove_tracker.meter.watched import WatchedMeter
 
 
@@ -78,38 +76,6 @@ def test_a_meter_that_ends_the_process_has_failed(error):
         reader.read()
     with pytest.raises(MeterError, match="ended with"):
         WatchedMeter(ScriptedMeter([], start_error=error)).start()
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal there")
-def test_a_reading_that_a_handler_of_the_training_interrupts_counts_with_the_next(monkeypatch):
-    """As Ctrl-C in the middle of a reading: the meter has counted it, and nobody has taken it."""
-    meter, before = HangingMeter(), signal.getsignal(signal.SIGUSR1)
-    reader = WatchedMeter(meter)
-    reader.start()
-    signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
-        threading.Thread(target=lambda: (meter.is_read.wait(), os.kill(os.getpid(), signal.SIGUSR1))).start()
-        with pytest.raises(KeyboardInterrupt):
-            reader.read()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    meter.go.set()
-    assert reader.read() == gpu_energy(10.0)
-
-
-def test_the_gpus_to_measure_are_passed_on_by_the_readers_own_thread():
-    meter, asked = ScriptedMeter([]), []
-
-    def reselect(env):
-        asked.append((env, threading.get_ident()))
-        return MeterInfo((), len(env["CUDA_VISIBLE_DEVICES"].split(",")))
-
-    meter.reselect_gpus = reselect
-    reader = WatchedMeter(meter)
-    reader.start()
-    assert reader.reselect_gpus({"CUDA_VISIBLE_DEVICES": "1,2"}).gpu_count == 2
-    assert asked[0][1] != threading.get_ident()
-    reader.stop()
 
 
 def reader_threads() -> list[threading.Thread]:
