@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.forks import forks_wait, start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.totals import MeanRates, RowTotals
@@ -79,22 +78,42 @@ class RunExporters(RunPart):
         # it has one, and the run of a script that makes a tracker is that tracker's. A command has no epochs.
         self._is_underway = run.state.mode is RunMode.COMMAND
         self._events: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
+        self._rows_of_epoch: list[Row] = []
+        self._position = 0  # of the last row
         self._ending: RunEnded | None = None
         self._exporters: list[Exporter] | None = None  # once they are started; those that failed are left out
-        self._calling = ""  # the name of the exporter that works
-        self._totals = _Totals(run.state)
         self._has_thread = False
         self._is_due, self._is_done = threading.Event(), threading.Event()
 
     def row(self, row: Row) -> None:
         """Tell of a row."""
+        if not self._state.exporters:
+            return
+        of_epoch, of_run = None, self._state.row_totals
         self._is_underway = self._is_underway or row.epoch is not None
-        if self._state.exporters:
-            self._put(self._totals.add(row))
+        if row.epoch is not None:
+            if self._rows_of_epoch and self._rows_of_epoch[0].epoch != row.epoch:
+                self._rows_of_epoch.clear()
+            self._rows_of_epoch.append(row)
+            self._position, of_epoch = row.epoch, self._consumption(self._alone(self._rows_of_epoch))
+        if _is_in_steps(self._state):
+            self._position = of_run.counts.steps or 0
+        self._put(
+            RowWritten(
+                row.kind,
+                row.epoch,
+                self._position,
+                self._state.clock.utc_s(),
+                self._consumption(self._alone([row])),
+                of_epoch,
+                self._consumption(of_run, is_whole=False),
+                of_run.epochs_done,
+            )
+        )
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
         """Tell of a forecast."""
-        position = issued.steps_done if _is_in_steps(self._state) else self._totals.position
+        position = issued.steps_done if _is_in_steps(self._state) else self._position
         self._put(ForecastIssued(issued, position, self._state.clock.utc_s()))
 
     def metric_logged(self, record: MetricRecord) -> None:
@@ -111,39 +130,33 @@ class RunExporters(RunPart):
         """Tell of the end, without waiting."""
         if self._ending is None:  # else with the training, and its script went on
             self._ending = ending
-            self._hurry()
+            self._begin()
+            self._is_due.set()
 
     def wait(self, limit_s: float) -> None:
         """Wait until everything has been handed over; only once."""
         self.tick()
-        if not self._state.exporters or self._is_done.is_set() or self._is_done.wait(limit_s):
-            return
-        self._is_done.set()
-        name = self._calling or "the exporters"
-        self._warn(f"{name} did not finish within {limit_s:g} s of the run's end, and may lack a part; the log has all")
+        if self._state.exporters and not self._is_done.wait(limit_s):
+            self._is_done.set()
+            self._warn(f"exporters did not finish within {limit_s:g} s of the run's end; the log has all")
 
     def _put(self, event: ExportEvent) -> None:
-        if len(self._events) == _MOST_PENDING and self._state.exporters:
-            self._warn("exporters are slower than the run: rows are left out there, the oldest first; the log has all")
         self._events.append(event)
-        if self._is_underway and self._exporters is None:
-            self._hurry()  # what the script has made active may be gone soon
+        if self._is_underway:
+            self._begin()  # what the script has made active may be gone soon
 
-    def _hurry(self) -> None:
-        """Hand over at once, on a thread that begins with the first; without a background ``tick()`` does so."""
+    def _begin(self) -> None:
+        """Start the thread, once; without a background ``tick()`` hands over."""
         if self._state.in_background and self._state.exporters and not self._has_thread:
             self._has_thread = True
             if (error := start_thread("greenlove-exporters", self._work)) is not None:
                 self._is_done.set()
                 self._warn(f"nothing is exported: there is no thread to be had ({error})")
-        self._is_due.set()
 
     def _work(self) -> None:
         while not self._is_done.is_set():
-            self._is_due.wait(_DELIVER_S)
             self._deliver()
-            if self._ending is None:
-                self._is_due.clear()
+            self._is_due.wait(_DELIVER_S)
 
     def _deliver(self) -> None:
         """Hand over what there is by now; nothing too, since exporters count on being called."""
@@ -156,7 +169,8 @@ class RunExporters(RunPart):
             run = self._describe()
         if self._exporters is None:
             self._exporters = list(self._state.exporters)
-            self._call_each(lambda exporter: self._start(exporter, run))
+            with forks_wait:
+                self._call_each(lambda exporter: exporter.start(run))
         self._call_each(lambda exporter: exporter.export(events))
         if ending is not None:
             self._call_each(lambda exporter: exporter.end(ending))
@@ -164,28 +178,39 @@ class RunExporters(RunPart):
 
     def _call_each(self, call: Callable[[Exporter], None]) -> None:
         for exporter in list(self._exporters or ()):
-            self._calling = type(exporter).__name__.removesuffix("Exporter")
             try:
                 if not self._is_done.is_set():
                     call(exporter)
             except Exception as error:  # of somebody else's service, which is no reason to end a training
                 self._exporters = [other for other in self._exporters or () if other is not exporter]
-                reason = str(error) if isinstance(error, GreenloveError) else repr(error)
-                self._warn(f"{self._calling} failed, and is left out from now on; the log has all: {reason}")
-        self._calling = ""
-
-    def _start(self, exporter: Exporter, run: ExportedRun) -> None:
-        with self._state.lock:
-            self._recorder.begin_loading()
-        try:
-            with forks_wait:
-                exporter.start(run)
-        finally:
-            with self._state.lock:
-                self._recorder.end_loading()
+                name = type(exporter).__name__.removesuffix("Exporter")
+                self._warn(f"{name} failed, and is left out from now on; the log has all: {error!r}")
 
     def _warn(self, message: str) -> None:
         self._state.warn_once.warn(message, message)
+
+    def _alone(self, rows: Sequence[Row]) -> RowTotals:
+        """Return what rows come to without the gaps before them."""
+        alone = (replace(row, gap_before_s=0.0, gap_before=UNKNOWN_ENERGY) for row in rows)
+        return RowTotals.of(alone, MeanRates(self._state.factors.rates))
+
+    def _consumption(self, totals: RowTotals, *, is_whole: bool = True) -> ExportedConsumption:
+        """Return what rows come to; where that is asked for, without an energy that is a part of the whole."""
+        state, duration_s, energy = self._state, totals.sum("total_s"), totals.node.metered
+        if is_whole and totals.sum("known_s") < duration_s:
+            energy = UNKNOWN_ENERGY
+        rates, metered_kwh = state.rates_of(totals.mean), energy.total_kwh
+        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
+        emissions_kgco2e = rates.emissions(energy_kwh)
+        return ExportedConsumption(
+            duration_s,
+            energy,
+            totals.counts,
+            energy_kwh,
+            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
+            rates.cost(duration_s, energy_kwh, state.gpu_count)[0],
+            None if metered_kwh is None else w_from_kwh_s(metered_kwh, duration_s),
+        )
 
     def _describe(self) -> ExportedRun:
         state, fields = self._state, self._writer.fields
@@ -206,59 +231,3 @@ class RunExporters(RunPart):
 def _is_in_steps(state: RunState) -> bool:
     plan = state.plan
     return plan is not None and not plan.is_in_epochs and plan.length is not None
-
-
-class _Totals:
-    """The consumption of the open epoch so far, and the place of the last row.
-
-    Attributes:
-        position: of the last row.
-    """
-
-    def __init__(self, state: RunState) -> None:
-        self._state, self._epoch, self.position = state, 0, 0
-        self._of_epoch = self._none()
-
-    def add(self, row: Row) -> RowWritten:
-        """Add a row, which is in the run's totals already, and return the event of it."""
-        alone, of_row = replace(row, gap_before_s=0.0, gap_before=UNKNOWN_ENERGY), self._none()
-        of_row.add(alone)
-        of_run, of_epoch = self._state.row_totals, None
-        if row.epoch is not None:
-            if row.epoch != self._epoch:
-                self._epoch, self._of_epoch = row.epoch, self._none()
-            self._of_epoch.add(alone)
-            self.position, of_epoch = row.epoch, self._consumption(self._of_epoch, is_whole=True)
-        if _is_in_steps(self._state):
-            self.position = of_run.counts.steps or 0
-        return RowWritten(
-            row.kind,
-            row.epoch,
-            self.position,
-            self._state.clock.utc_s(),
-            self._consumption(of_row, is_whole=True),
-            of_epoch,
-            self._consumption(of_run, is_whole=False),
-            of_run.epochs_done,
-        )
-
-    def _none(self) -> RowTotals:
-        return RowTotals(MeanRates(self._state.factors.rates))
-
-    def _consumption(self, totals: RowTotals, *, is_whole: bool) -> ExportedConsumption:
-        """Return what rows come to; where that is asked for, without an energy that is a part of the whole."""
-        state, duration_s, energy = self._state, totals.sum("total_s"), totals.node.metered
-        if is_whole and totals.sum("known_s") < duration_s:
-            energy = UNKNOWN_ENERGY
-        rates, metered_kwh = state.rates_of(totals.mean), energy.total_kwh
-        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
-        emissions_kgco2e = rates.emissions(energy_kwh)
-        return ExportedConsumption(
-            duration_s,
-            energy,
-            totals.counts,
-            energy_kwh,
-            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
-            rates.cost(duration_s, energy_kwh, state.gpu_count)[0],
-            None if metered_kwh is None else w_from_kwh_s(metered_kwh, duration_s),
-        )

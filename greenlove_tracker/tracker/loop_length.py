@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import linecache
 import sysconfig
-from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -14,12 +13,12 @@ from typing import Any
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _NOT_OF_SCRIPT = (str(Path(__file__).parents[1]), *_LIBRARIES, "<frozen")
 _RANGES = {"range", "trange"}
-_WRAPPERS = {"tqdm", "track", "enumerate", "reversed"}  # which hand on as many as their first argument
+_WRAPPERS = {"tqdm", "enumerate"}  # which hand on as many as their first argument
 # What may be evaluated once more: it calls nothing of the script's but what gives an attribute or an item.
 _OPERATORS = ast.operator | ast.unaryop | ast.expr_context
 _EVALUATED = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.BinOp | ast.UnaryOp | _OPERATORS
-_LOOPS = ast.For | ast.AsyncFor | ast.While
-_AROUND = _LOOPS | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+_LOOPS = ast.For | ast.While
+_AROUND = _LOOPS | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +67,7 @@ def _loops_around(frame: FrameType) -> list[Any]:
         return []
     line, loops = frame.f_lineno, list[Any]()
     for node in ast.walk(tree):  # what is around a line comes from the outside in
-        if not isinstance(node, _AROUND):
-            continue
-        first = node.body[0].lineno if isinstance(node, _LOOPS) else node.lineno
-        if first <= line <= (node.end_lineno or 0):
+        if isinstance(node, _AROUND) and node.lineno <= line <= (node.end_lineno or 0):
             loops = [node, *loops] if isinstance(node, _LOOPS) else []
     return loops
 
@@ -85,14 +81,10 @@ def _iterates(loop: ast.For | ast.While, frame: FrameType, loader: object) -> bo
 
 
 def _length(iterated: ast.expr, frame: FrameType) -> int | None:
+    """Return the length of a ``range``, also of one in a progress bar; None of anything else."""
     if not isinstance(iterated, ast.Call):
-        value = _value(iterated, frame)
-        try:
-            return len(value) if isinstance(value, Sized) else None
-        except TypeError:  # a bar of tqdm without a total
-            return None
-    function = iterated.func
-    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+        return None
+    name = getattr(iterated.func, "id", "")
     if name in _WRAPPERS and iterated.args:
         return _length(iterated.args[0], frame)
     bounds = [_value(argument, frame) for argument in iterated.args]

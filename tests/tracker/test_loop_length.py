@@ -38,7 +38,7 @@ def found_in(script: str, loader: object = None) -> list[tuple[int, str] | None]
         ("range(args.cfg['n'], 6, 2)", 2),
         ("trange(args.n, disable=True)", 3),
         ("enumerate(tqdm(range(4), disable=True))", 4),
-        ("epochs", 5),
+        ("epochs", None),
         ("iter(epochs)", None),
         ("range(int('3'))", None),
     ],
