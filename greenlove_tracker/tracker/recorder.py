@@ -165,7 +165,7 @@ class Recorder:
         self._boundary = _Boundary(*started) if started else self._now()
         self._started_s = self._boundary.perf_s
         self.read_at_s = self._boundary.perf_s
-        self._on_reading: Callable[[float, float, Energy], None] | None = None
+        self._on_reading: Callable[[float, Energy], None] | None = None
         self._within = _ReadingsWithinRow()
         self._reading: Energy | None = None  # until the row has it
         self._gap = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
@@ -200,8 +200,8 @@ class Recorder:
         self._meter = None
         self._no_energy_flag = flag
 
-    def tell_readings(self, on_reading: Callable[[float, float, Energy], None]) -> None:
-        """Call this at each reading, with its time, how long the one before it is ago, and its energy."""
+    def tell_readings(self, on_reading: Callable[[float, Energy], None]) -> None:
+        """Call this at each reading, with how long the one before it is ago, and its energy."""
         self._on_reading = on_reading
 
     def begin_loading(self) -> None:
@@ -589,7 +589,7 @@ class Recorder:
         interval_s, self.read_at_s = max(0.0, now_s - self.read_at_s), now_s
         energy, is_read = self._read_meter(interval_s)
         if self._on_reading is not None:
-            self._on_reading(now_s, interval_s, energy)
+            self._on_reading(interval_s, energy)
         return energy, is_read
 
     def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:

@@ -6,8 +6,6 @@ rows hold adds up to the meter's total as if there were no spans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +21,6 @@ _LEAST_READ_S = 0.1  # CodeCarbon takes no sample sooner than 50 ms behind the l
 _READING_SHARE = 0.01  # of the time may be spent on readings that spans ask for
 # A row of a path is written once it holds so much time, or this share of the run's: kill -9 loses no more.
 _ENDED_ROW_S, _OPEN_ROW_S, _ROW_SHARE = 1.0, 60.0, 0.01
-_MAX_PATHS = 1000
-_OTHERS = "(others)"  # stands for the names beyond
 _MOST_BY_TIME = 0.1
 _LONGEST_NAME = 200
 _MOSTLY = 0.9  # of a reading's time: what else is in it changes little
@@ -47,7 +43,7 @@ class OpenSpan:
 
 @dataclass(slots=True)
 class _PathSums:
-    """The sums added to a path since its last row; those that are new, since the meter was last read."""
+    """The sums of a path since its last row, up to the last reading of the meter."""
 
     started_s: float
     started_utc_s: float
@@ -55,22 +51,18 @@ class _PathSums:
     failed: int = 0
     duration_s: float = 0.0
     own_s: float = 0.0
-    energy: Energy | None = None  # of ``own_s``; None before a reading
+    energy: Energy = UNKNOWN_ENERGY  # of ``own_s``
     by_time_kwh: float = 0.0
-    new_s: float = 0.0
-    new_share_s: float = 0.0  # the time divided by the spans open at once
 
-    def add(self, energy: Energy, interval_s: float) -> None:
-        """Add the share of a reading that is of what is new."""
-        share = min(1.0, self.new_share_s / interval_s) if interval_s > 0 else 0.0
+    def add(self, own_s: float, energy: Energy, share: float) -> None:
+        """Add own time, and its share of what was read in that time."""
         shares: dict[str, Any] = {
             f"{c}_kwh": read_kwh * share for c in COMPONENTS if (read_kwh := energy.component_kwh(c)) is not None
         }
         part = replace(energy, **shares)
-        self.energy = part if self.energy is None else self.energy + part
+        self.energy = self.energy + part if self.own_s else part
         self.by_time_kwh += (part.total_kwh or 0.0) if share < _MOSTLY else 0.0
-        self.own_s += self.new_s
-        self.new_s = self.new_share_s = 0.0
+        self.own_s += own_s
 
 
 class SpanRecorder(RunPart):
@@ -85,7 +77,7 @@ class SpanRecorder(RunPart):
         self._clock = run.state.clock
         self._open: list[OpenSpan] = []
         self._sums: dict[tuple[str, ...], _PathSums] = {}
-        self._paths: set[tuple[str, ...]] = set()
+        self._new_s: dict[tuple[str, ...], float] = {}  # own times since the last reading
         self._counted_to_s = self._clock.perf_s()
         self._wait_s = _LEAST_READ_S  # between two readings
         self._is_over = False
@@ -97,20 +89,16 @@ class SpanRecorder(RunPart):
             name: of it, without ``SEPARATOR``.
             within: the span that it lies in.
         """
-        if not self._paths:
-            self._recorder.tell_readings(self._take_reading)
-        with self._counted() as now_s:
-            while within is not None and within not in self._open:  # it ended before, or with another run
-                within = within.parent
-            outer = () if within is None else within.path
-            if name in outer or self._is_over:
-                return None
-            path = (*outer, name)
-            if path not in self._paths and len(self._paths) >= _MAX_PATHS:
-                path = path if name == _OTHERS else (*outer[:1], _OTHERS)
-            self._paths.add(path)
-        span = OpenSpan(path, within, now_s)
-        self._sums_of(path)
+        self._recorder.tell_readings(self._take_reading)
+        now_s = self._count()
+        while within is not None and within not in self._open:  # it ended before, or with another run
+            within = within.parent
+        outer = () if within is None else within.path
+        if name in outer or self._is_over:
+            return None
+        span = OpenSpan((*outer, name), within, now_s)
+        self._read(now_s)
+        self._sums_of(span.path)
         self._open.append(span)
         return span
 
@@ -118,20 +106,18 @@ class SpanRecorder(RunPart):
         """End a span; one that the end of the run ended is left as it was written."""
         if span not in self._open:
             return
-        with self._counted() as now_s:
-            self._open.remove(span)
-            sums = self._sums_of(span.path)
-            sums.calls += 1
-            sums.failed += has_failed
-            sums.duration_s += max(0.0, now_s - span.counted_from_s)
+        now_s = self._count()
+        self._open.remove(span)
+        sums = self._sums_of(span.path)
+        sums.calls += 1
+        sums.failed += has_failed
+        sums.duration_s += max(0.0, now_s - span.counted_from_s)
+        self._read(now_s)
 
-    @contextmanager
-    def _counted(self) -> Iterator[float]:
-        """Give what lies before to the spans that were open; then read the meter where that is long enough ago."""
-        now_s, recorder = self._clock.perf_s(), self._recorder
-        self._count_to(now_s)
-        yield now_s
-        if now_s - recorder.read_at_s >= self._wait_s and not self._is_over:
+    def _read(self, now_s: float) -> None:
+        """Read the meter where that is long enough ago."""
+        recorder = self._recorder
+        if now_s - recorder.read_at_s >= self._wait_s:
             recorder.read_within_row()
             took_s = self._clock.perf_s() - now_s
             self._wait_s = max(_LEAST_READ_S, recorder.resolution_s, took_s / _READING_SHARE)
@@ -147,9 +133,7 @@ class SpanRecorder(RunPart):
         """Write all that is left; spans that are open still are unfinished. The last reading has been taken."""
         self._is_over = True
         unfinished = {span.path for span in self._open}
-        for path, sums in list(self._sums.items()):
-            if sums.new_s and sums.energy is None:  # else it lies behind the run's last reading
-                sums.add(UNKNOWN_ENERGY, 0.0)
+        for path in list(self._sums):
             self._write(path, self._counted_to_s, is_unfinished=path in unfinished)
         self._open.clear()
 
@@ -158,28 +142,29 @@ class SpanRecorder(RunPart):
             self._sums[path] = _PathSums(self._counted_to_s, self._clock.utc_s())
         return self._sums[path]
 
-    def _count_to(self, now_s: float) -> None:
-        """Give the time that has passed to the innermost spans."""
-        passed_s = now_s - max(self._counted_to_s, self._recorder.boundary[0])
+    def _count(self) -> float:
+        """Give the time that has passed to the innermost spans, and return the time."""
+        now_s = self._clock.perf_s()
+        passed_s = max(0.0, now_s - max(self._counted_to_s, self._recorder.boundary[0]))
         self._counted_to_s = now_s
         outer = {id(span.parent) for span in self._open}
-        innermost = [span for span in self._open if id(span) not in outer] if passed_s > 0 else []
-        for span in innermost:
-            sums = self._sums_of(span.path)
-            sums.new_s += passed_s
-            sums.new_share_s += passed_s / len(innermost)
+        for span in self._open:
+            if id(span) not in outer:
+                self._new_s[span.path] = self._new_s.get(span.path, 0.0) + passed_s
+        return now_s
 
-    def _take_reading(self, now_s: float, interval_s: float, energy: Energy) -> None:
-        """Share a reading of the meter among the spans, and write the rows that are due."""
-        self._count_to(now_s)
+    def _take_reading(self, interval_s: float, energy: Energy) -> None:
+        """Share a reading of the meter among the spans by their times, and write the rows that are due."""
+        now_s = self._count()
+        new_s, self._new_s = self._new_s, {}
+        whole_s = max(interval_s, sum(new_s.values()))
+        for path, own_s in new_s.items():
+            sums = self._sums_of(path)
+            if sums.own_s and sums.energy.is_known != energy.is_known:
+                self._write(path, now_s - own_s)  # a row is wholly metered or not at all
+            if own_s:
+                self._sums_of(path).add(own_s, energy, own_s / whole_s)
         for path, sums in list(self._sums.items()):
-            if sums.new_s and sums.energy is not None and sums.energy.is_known != energy.is_known:
-                new_s, share_s = sums.new_s, sums.new_share_s  # a row is wholly metered or not at all
-                self._write(path, now_s - new_s)
-                sums = self._sums_of(path)
-                sums.new_s, sums.new_share_s = new_s, share_s
-            if sums.new_s:
-                sums.add(energy, interval_s)
             if self._is_due(sums, now_s):
                 self._write(path, now_s)
 
@@ -197,8 +182,7 @@ class SpanRecorder(RunPart):
                 self._sums_of(path)  # which is due in its turn
         if not (sums.calls or sums.own_s or sums.duration_s):
             return
-        energy = sums.energy or UNKNOWN_ENERGY
-        energy_kwh, grams = energy.total_kwh, None
+        energy_kwh, grams = sums.energy.total_kwh, None
         flags = {SpanFlag.UNFINISHED} if is_unfinished else set()
         if energy_kwh is None and sums.own_s:
             flags.add(SpanFlag.UNMETERED)
@@ -206,11 +190,20 @@ class SpanRecorder(RunPart):
             flags.add(SpanFlag.BY_TIME)
         if energy_kwh is not None:
             grams = gco2e_from_kwh(energy_kwh, self._recorder.grams_per_kwh(sums.started_utc_s, self._clock.utc_s()))
-        started_at, own_s = timestamp(sums.started_utc_s), sums.own_s
-        row = SpanRow(
-            path, sums.calls, sums.failed, started_at, sums.duration_s, own_s, energy, grams, frozenset(flags)
+        self._writer.write(
+            SPANS,
+            SpanRow(
+                path,
+                sums.calls,
+                sums.failed,
+                timestamp(sums.started_utc_s),
+                sums.duration_s,
+                sums.own_s,
+                sums.energy,
+                grams,
+                frozenset(flags),
+            ),
         )
-        self._writer.write(SPANS, row)
 
 
 def span_name(text: str) -> str:

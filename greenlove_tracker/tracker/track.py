@@ -97,23 +97,17 @@ class NamedSpan:
         if not callable(function):
             raise UsageError(f"track: {function!r} is no function")
         qualified = getattr(function, "__qualname__", type(function).__name__)
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise UsageError(f'track: {qualified} yields: measure parts of its body, with track("a name"):')
+        kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
+        if any(is_kind(function) for is_kind in kinds):
+            raise UsageError(f'track: {qualified} yields or awaits: measure parts of its body, with track("a name"):')
         span = NamedSpan(self._name or qualified.rpartition("<locals>.")[2], self._settings)
-        wrapped: Any
-        if inspect.iscoroutinefunction(function):
 
-            async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with span:
-                    return await function(*args, **kwargs)
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with span:
+                return function(*args, **kwargs)
 
-        else:
-
-            def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with span:
-                    return function(*args, **kwargs)
-
-        return functools.wraps(function)(wrapped)  # type: ignore[return-value]
+        return wrapped  # type: ignore[return-value]
 
     def _make_run(self) -> tuple[Session | None, Tracker | None]:
         """Return a run of the span's own; none in a process of multiprocessing, which is a part of another's work."""
