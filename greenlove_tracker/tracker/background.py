@@ -10,7 +10,6 @@ from greenlove_tracker.records import Field
 from greenlove_tracker.tracker.part import RunPart, RunParts
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
-_LONGEST_MARK_S = 600.0  # and this much of what may turn out to be the beginning of one
 TICK_S = 1.0  # rows are brought to the disk this often
 
 
@@ -21,9 +20,8 @@ class LogKeeper(RunPart):
         """Do so."""
         recorder = self._recorder
         with self._state.lock:
-            open_s = recorder.open_for_s()
-            if open_s >= SEGMENT_S and not self._state.is_finished:
-                recorder.write_segment(keeps_mark=open_s < _LONGEST_MARK_S)
+            if recorder.open_for_s() >= SEGMENT_S and not self._state.is_finished:
+                recorder.write_segment()
             unsynced = self._writer.unsynced()
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from greenlove_tracker.errors import MeterError, TrackerStateError, is_from_handler, pass_on_from_handler
+from greenlove_tracker.errors import MeterError, TrackerStateError, pass_on_from_handler
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import (
@@ -29,7 +29,6 @@ from greenlove_tracker.tracker.live_intensity import RatesInForce, RowRates
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
-_MAX_FAILURES = 3  # readings in a row that may fail before the meter is given up
 LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
 _OF_EPOCHS_ALONE = {Flag.SHORT, Flag.LOADING}  # flags of a gap that say nothing of the row that holds it
 _QUANTITIES = ("steps", "batches", "samples", "tokens")
@@ -84,31 +83,6 @@ class StepMark:
         return self.at_s - self.paused_s
 
 
-@dataclass(slots=True)
-class _ReadingsWithinRow:
-    """The readings of the meter since the row began, where there were any before its end.
-
-    Attributes:
-        energy: their sum; None without any; unknown where one of them was.
-        has_failed: one of them could not be taken.
-    """
-
-    energy: Energy | None = None
-    has_failed: bool = False
-
-    def sum_with(self, last: Energy) -> Energy:
-        """Return the energy of all, and of one more; a component that one of them lacks is unknown."""
-        energy = self.energy
-        if energy is None:
-            return last
-        if not energy.is_known or not last.is_known:
-            return UNKNOWN_ENERGY
-        both = {c for c in COMPONENTS if None not in (energy.component_kwh(c), last.component_kwh(c))}
-        whole = sum_energies((energy, last))
-        lacking: dict[str, None] = {f"{c}_{of}": None for c in COMPONENTS if c not in both for of in ("kwh", "method")}
-        return replace(whole, **lacking) if lacking else whole
-
-
 class Recorder:
     """Measures the time and energy between two rows, and counts epochs and steps.
 
@@ -150,38 +124,30 @@ class Recorder:
         epochs_before: int = 0,
         rates: RatesInForce | None = None,
     ) -> None:
-        self._clock = clock
-        self._emit = emit
-        self._wait_for_device = before_reading
-        self._grams_per_kwh = grams_per_kwh
-        self._rates = rates
+        self._clock, self._emit, self._wait_for_device = clock, emit, before_reading
+        self._grams_per_kwh, self._rates = grams_per_kwh, rates
         self._on_meter_failure = on_meter_failure
         self._epochs_before = epochs_before
         self._meter: Meter | None = None
         self._no_energy_flag = Flag.METER_STARTING
-        self._failures = 0
+        self._is_failing = False  # the last reading could not be taken
         self._n_loading = 0  # threads of ours that load something
         self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
         self._boundary = _Boundary(*started) if started else self._now()
-        self._started_s = self._boundary.perf_s
-        self.read_at_s = self._boundary.perf_s
+        self._started_s = self.read_at_s = self._boundary.perf_s
         self._on_reading: Callable[[float, Energy], None] | None = None
-        self._within = _ReadingsWithinRow()
-        self._reading: Energy | None = None  # until the row has it
+        self._energy: Energy | None = None  # that was read since the boundary; unknown where a reading failed
+        self._has_failed = False  # one of those readings
         self._gap = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
         self._before_mark: _MeteredSpan | None = None
-        self._counter, self._counts_in_rows = WorkCounter(on_bad_count), Counts()
+        self._counter = WorkCounter(on_bad_count)
         self._gpu_was_read = self._is_finished = False
-        self._made: Row | None = None  # until it is emitted
-        self._n_rows = 0  # that were made
         self.epoch: int | None = None
-        self.is_paused = False
-        self.epochs_begun = 0
-        self.epochs_done = 0
+        self.is_paused = self.is_opened_by_step = False
+        self.epochs_begun = self.epochs_done = 0
         self.first_step: StepMark | None = None
         self.stepped_at_s: float | None = None
         self.paused_s = self.paused_before_step_s = 0.0
-        self.is_opened_by_step = False
         self.metered_kwh: float | None = None
 
     def attach_meter(self, meter: Meter) -> None:
@@ -189,16 +155,15 @@ class Recorder:
         if self.open_for_s() > (_UNMETERED_S if meter.starts_at_once else 0.0):
             self.write_segment()
         self._meter = meter
-        self._failures = 0
-
-    def grams_per_kwh(self, from_utc_s: float, to_utc_s: float) -> float:
-        """Return the emissions of metered energy in that time, PUE included."""
-        return self._grams_per_kwh if self._rates is None else self._rates.between(from_utc_s, to_utc_s).grams_per_kwh
 
     def detach_meter(self, flag: Flag) -> None:
         """Measure no energy from now on, for the reason that the flag names."""
         self._meter = None
         self._no_energy_flag = flag
+
+    def grams_per_kwh(self, from_utc_s: float, to_utc_s: float) -> float:
+        """Return the emissions of metered energy in that time, PUE included."""
+        return self._rates_of(from_utc_s, to_utc_s).grams_per_kwh
 
     def tell_readings(self, on_reading: Callable[[float, Energy], None]) -> None:
         """Call this at each reading, with how long the one before it is ago, and its energy."""
@@ -224,10 +189,12 @@ class Recorder:
     def _loading_until(self, perf_s: float) -> float:
         return self._loaded_s + (perf_s - self._loading_from_s if self._n_loading else 0.0)
 
+    # -- epochs: what may raise, such as a clock of the user's, comes before what changes their order
+
     def mark(self) -> None:
         """Note that an epoch may have begun now: ``start_epoch(at_mark=True)`` opens it from here, once that is known.
 
-        Another mark replaces this one. It holds between two epochs, and only until something else is written.
+        Another mark replaces this one. It holds between two epochs, and a row that is written meanwhile moves it.
         """
         if self.epoch is None and not self._is_finished:
             self._wait_for_device()
@@ -239,47 +206,41 @@ class Recorder:
         Args:
             at_mark: it has begun where ``mark()`` was called last; without such a call, now.
         """
-        try:
-            if at_mark and self._before_mark is not None:
-                self._gap, self._before_mark = self._before_mark, None
-            else:
-                self._wait_for_device()
-                self._gap = self._close_gap()
-        finally:  # an error of ours costs a row, and not the order of all that follow
-            self._open_epoch()
+        if at_mark and self._before_mark is not None:
+            self._gap, self._before_mark = self._before_mark, None
+        else:
+            self._wait_for_device()
+            self._gap = self._close_gap()
+        self._open_epoch(is_opened_by_step=False)
 
     def open_epoch_from_last_row(self) -> None:
         """Open the next epoch where the last row ended: its first step is done before anybody said so."""
-        self._open_epoch()
-        self.is_opened_by_step = True
+        self._open_epoch(is_opened_by_step=True)
 
-    def _open_epoch(self) -> None:
+    def _open_epoch(self, *, is_opened_by_step: bool) -> None:
         self.epochs_begun += 1
         self.epoch = self._epochs_before + self.epochs_begun
-        self.is_opened_by_step = False
+        self.is_opened_by_step = is_opened_by_step
 
     def end_epoch(self, *more_flags: Flag) -> None:
         """Close the open epoch; its row is emitted, with these flags too."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
-
-        def emit() -> None:
-            self._resume()
-            self._wait_for_device()
-            self._emit_epoch(RowKind.EPOCH, frozenset(more_flags))
-
-        self._close_epoch(emit, is_done=True)
+        self._resume()
+        self._wait_for_device()
+        row = self._epoch_row(RowKind.EPOCH, frozenset(more_flags))
+        self.epoch, self.epochs_done = None, self.epochs_done + 1
+        self._emit(row)
 
     def pause_epoch(self) -> None:
         """Write the part of the open epoch that has passed; until ``resume_epoch`` time is a gap within it."""
         if self.epoch is None:
             raise TrackerStateError("pause() outside an epoch: what lies between two epochs is a gap already")
         if not self.is_paused:
-            try:
-                self._wait_for_device()
-                self._emit_epoch(RowKind.SEGMENT)
-            finally:  # as in start_epoch
-                self.is_paused = True
+            self._wait_for_device()
+            row = self._epoch_row(RowKind.SEGMENT)
+            self.is_paused = True
+            self._emit(row)
 
     def resume_epoch(self) -> None:
         """Go on with the open epoch."""
@@ -289,33 +250,25 @@ class Recorder:
 
     def _resume(self) -> None:
         if self.is_paused:
-            try:
-                self._wait_for_device()
-                self._gap = self._close_span()
-                self.paused_s += self._gap.duration_s
-            finally:  # as in start_epoch
-                self.is_paused = False
+            self._wait_for_device()
+            self._gap, self.is_paused = self._close_span(), False
+            self.paused_s += self._gap.duration_s
 
     def abandon_epoch(self) -> None:
-        """Close the open epoch as unfinished; the next epoch gets the next number."""
-
-        def emit() -> None:
-            self._resume()
-            self._emit_epoch(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
-
+        """Close the open epoch, if any, as unfinished; the next epoch gets the next number."""
         if self.epoch is not None:
-            self._close_epoch(emit, is_done=False)
+            self._resume()
+            row = self._epoch_row(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
+            self.epoch = None
+            self._emit(row)
 
-    def _close_epoch(self, emit: Callable[[], None], *, is_done: bool) -> None:
-        """Emit the last row of the open epoch; an error of ours costs that row, and not the order of those behind."""
-        n_rows = self._n_rows
-        try:
-            self._complete(emit)
-        except BaseException as error:
-            if self._n_rows > n_rows or not is_from_handler(error):
-                self.epoch, self.is_paused, self.epochs_done = None, False, self.epochs_done + is_done
-            raise
-        self.epoch, self.is_paused, self.epochs_done = None, False, self.epochs_done + is_done
+    def finish(self) -> None:
+        """Close the open epoch as unfinished and write the tail; once."""
+        if not self._is_finished:
+            self._wait_for_device()
+            self.abandon_epoch()
+            self._is_finished = True
+            self._emit_gap(RowKind.TAIL)
 
     def count(self, done: Counts) -> None:
         """Add steps, batches, samples and tokens to the open epoch."""
@@ -327,7 +280,27 @@ class Recorder:
         if self.first_step is None:
             loading_s = self._loading_until(self.stepped_at_s)
             since_start_s = self.stepped_at_s - self._started_s
-            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s)
+            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s, self._counter.work)
+
+    def write_segment(self) -> None:
+        """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
+        if self.epoch is not None and not self.is_paused:
+            self._emit(self._epoch_row(RowKind.SEGMENT, is_device_at_rest=False))
+        elif not self._is_finished:  # a meter that comes up behind the tail has nothing to measure
+            is_marked = self._before_mark is not None
+            self._emit_gap(RowKind.GAP)
+            if is_marked:
+                self._before_mark = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
+
+    def write_wait(self) -> None:
+        """Write what has passed since the last row as a wait, between two epochs."""
+        self._emit_gap(RowKind.GAP, frozenset({Flag.WAITING}))
+
+    def change_terms(self, epochs_before: int, grams_per_kwh: float) -> None:
+        """Count epochs and emissions otherwise from now on; no epoch has begun."""
+        self._epochs_before, self._grams_per_kwh = epochs_before, grams_per_kwh
+
+    # -- what is known ---------------------------------------------------------------------------------------------
 
     @property
     def last_epoch(self) -> int | None:
@@ -337,7 +310,7 @@ class Recorder:
     @property
     def steps_done(self) -> int:
         """Optimizer steps, those of the open row too."""
-        return (self._counts_in_rows.steps or 0) + (self._counter.so_far.steps or 0)
+        return self._counter.steps
 
     @property
     def step_marks(self) -> tuple[StepMark, StepMark] | None:
@@ -345,37 +318,8 @@ class Recorder:
         first, stepped_at_s = self.first_step, self.stepped_at_s
         if first is None or stepped_at_s is None:
             return None
-        since_start_s = stepped_at_s - self._started_s
-        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s)
-
-    def write_segment(self, *, keeps_mark: bool = False) -> None:
-        """Write the part of the open epoch, or of the gap, that has passed, as a row of its own.
-
-        Args:
-            keeps_mark: what has passed since a mark, which may be an epoch's, is written only once that is known.
-        """
-        if self.epoch is not None and not self.is_paused:
-            self._emit_epoch(RowKind.SEGMENT, is_device_at_rest=False)
-        elif self._is_finished:  # a meter that comes up behind the tail has nothing to measure
-            pass
-        elif self._before_mark is None:
-            self._emit_gap(RowKind.GAP)
-        else:
-            if not keeps_mark:
-                self._emit_gap(RowKind.GAP)
-            elif self._before_mark.duration_s > 0:
-                self._write_gap(RowKind.GAP, self._before_mark)
-            self._before_mark = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
-
-    def read_within_row(self) -> None:
-        """Read the meter before the open row ends, whose energy is the sum of its readings."""
-        if self._meter is None:
-            self._read_interval(self._clock.perf_s())
-            return
-        within = self._within
-        energy, is_read = self._read_interval(self._clock.perf_s())
-        within.energy, self._reading = within.sum_with(energy), None
-        within.has_failed = within.has_failed or not is_read
+        since_start_s, work = stepped_at_s - self._started_s, self._counter.work
+        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s, work)
 
     @property
     def resolution_s(self) -> float:
@@ -406,59 +350,17 @@ class Recorder:
         """The end of the last row, by both clocks."""
         return self._boundary.perf_s, self._boundary.utc_s
 
-    def change_terms(self, epochs_before: int, grams_per_kwh: float) -> None:
-        """Count epochs and emissions otherwise from now on; no epoch has begun."""
-        self._epochs_before, self._grams_per_kwh = epochs_before, grams_per_kwh
+    # -- rows ------------------------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Close the open epoch as unfinished and write the tail; once."""
-        if self._is_finished:
-            return
-        n_rows = self._n_rows
-        try:
-            self._wait_for_device()
-            self.abandon_epoch()
-            n_rows = self._n_rows
-            self._complete(lambda: self._emit_gap(RowKind.TAIL))
-        except BaseException as error:
-            self._is_finished = self._n_rows > n_rows or not is_from_handler(error)
-            raise
-        self._is_finished = True
-
-    def _complete(self, emit: Callable[[], None]) -> None:
-        """Emit a row; where a handler of the training's raises in the midst, the row is made all the same."""
-        n_rows = self._n_rows
-        try:
-            emit()
-        except BaseException as error:
-            if is_from_handler(error):
-                if self._n_rows == n_rows:
-                    emit()
-                self._hand_on()
-            raise
-
-    def _hand_on(self) -> None:
-        """Emit the row that is made, if it is not yet."""
-        if self._made is None:
-            return
-        try:
-            self._emit(self._made)
-        except Exception as error:
-            pass_on_from_handler(error)
-            self._made = None  # an error of ours costs a row, and not those that follow
-            raise
-        self._made = None
-
-    def _emit_epoch(
+    def _epoch_row(
         self, kind: RowKind, more_flags: frozenset[str] = frozenset(), *, is_device_at_rest: bool = True
-    ) -> None:
-        (span, boundary), gap = self._measure_span(), self._gap
-        counts, counter = self._counter.take(is_device_at_rest=is_device_at_rest)
-        counts_in_rows = self._counts_in_rows + counts
+    ) -> Row:
+        span, gap = self._close_span(), self._gap
         no_gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())
-        metered_kwh = span.energy.total_kwh
-        rates = self._rates_of(gap if gap.duration_s > 0 else span, span)
-        row = Row(
+        self._gap = no_gap
+        counts, metered_kwh = self._counter.take(is_device_at_rest=is_device_at_rest), span.energy.total_kwh
+        rates = self._rates_of((gap if gap.duration_s > 0 else span).started_utc_s, span.ended_utc_s)
+        return Row(
             kind,
             self.epoch,
             span.started_at,
@@ -473,34 +375,11 @@ class Recorder:
             rates.carbon_intensity_source,
             rates.electricity_price_usd_per_kwh,
         )
-        self._begin_span(boundary)  # no handler runs between plain assignments: all of them are done, or none
-        self._gap, self._counter, self._counts_in_rows = no_gap, counter, counts_in_rows
-        self._made, self._n_rows = row, self._n_rows + 1
-        self._hand_on()
-
-    def _rates_of(self, first: _MeteredSpan, last: _MeteredSpan) -> RowRates:
-        """Return the rates of the time from the start of one span to the end of another."""
-        if self._rates is None:
-            return RowRates(None, "", None, self._grams_per_kwh)
-        return self._rates.between(first.started_utc_s, last.ended_utc_s)
-
-    def write_wait(self) -> None:
-        """Write what has passed since the last row as a wait, between two epochs."""
-        self._emit_gap(RowKind.GAP, frozenset({Flag.WAITING}))
 
     def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
-        gap, boundary = self._measure_gap()
-        self._write_gap(kind, gap, more_flags, boundary)
-
-    def _write_gap(
-        self,
-        kind: RowKind,
-        gap: _MeteredSpan,
-        more_flags: frozenset[str] = frozenset(),
-        boundary: _Boundary | None = None,
-    ) -> None:
-        flags = (gap.flags - _OF_EPOCHS_ALONE) | more_flags
-        rates = self._rates_of(gap, gap)
+        gap = self._close_gap()
+        self.paused_s += gap.duration_s if self.is_paused else 0.0
+        rates = self._rates_of(gap.started_utc_s, gap.ended_utc_s)
         row = Row(
             kind,
             None,
@@ -511,53 +390,34 @@ class Recorder:
             Counts(),
             UNKNOWN_ENERGY,
             None,
-            flags,
+            (gap.flags - _OF_EPOCHS_ALONE) | more_flags,
             rates.carbon_intensity_gco2e_per_kwh,
             rates.carbon_intensity_source,
             rates.electricity_price_usd_per_kwh,
         )
-        if boundary is not None:
-            self.paused_s += gap.duration_s if self.is_paused else 0.0
-            self._begin_span(boundary)
-        self._before_mark, self._made, self._n_rows = None, row, self._n_rows + 1
-        self._hand_on()
+        self._emit(row)
+
+    def _rates_of(self, from_utc_s: float, to_utc_s: float) -> RowRates:
+        if self._rates is None:
+            return RowRates(None, "", None, self._grams_per_kwh)
+        return self._rates.between(from_utc_s, to_utc_s)
 
     def _now(self) -> _Boundary:
         perf_s = self._clock.perf_s()
         return _Boundary(perf_s, self._clock.utc_s(), self._loading_until(perf_s))
 
     def _close_gap(self) -> _MeteredSpan:
-        span, boundary = self._measure_gap()
-        self._begin_span(boundary)
-        return span
+        """Close the gap; what lay before a mark from which no epoch began is part of it."""
+        span, before = self._close_span(), self._before_mark
+        self._before_mark = None
+        if before is None or before.duration_s == 0:
+            return span
+        flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
+        energy, duration_s = _sum_of_both(before.energy, span.energy), before.duration_s + span.duration_s
+        return _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
 
     def _close_span(self) -> _MeteredSpan:
-        span, boundary = self._measure_span()
-        self._begin_span(boundary)
-        return span
-
-    def _begin_span(self, boundary: _Boundary) -> None:
-        within = _ReadingsWithinRow()
-        self._boundary, self._within, self._before_mark = boundary, within, None
-
-    def _measure_gap(self) -> tuple[_MeteredSpan, _Boundary]:
-        """Return the gap until now, and its end; what lay before a mark from which no epoch began is part of it."""
-        before = self._before_mark
-        span, boundary = self._measure_span()
-        if before is None or before.duration_s == 0:
-            return span, boundary
-        if before.energy.is_known != span.energy.is_known:  # a row is wholly metered or not at all
-            self._write_gap(RowKind.GAP, before)
-            return span, boundary
-        flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
-        energy = sum_energies((before.energy, span.energy))
-        duration_s = before.duration_s + span.duration_s
-        whole = _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
-        return whole, boundary
-
-    def _measure_span(self) -> tuple[_MeteredSpan, _Boundary]:
-        """Return the span from the last boundary until now, and its end, from which the next may begin."""
-        self._hand_on()
+        """Return the span from the last boundary until now, from where the next one begins."""
         before, now = self._boundary, self._now()
         passed_s = now.perf_s - before.perf_s
         duration_s = max(0.0, passed_s)  # a clock that goes back says nothing of the time
@@ -567,72 +427,52 @@ class Recorder:
             flags.add(Flag.CLOCK_JUMP)
         if now.loading_s - before.loading_s > LOADING_SHARE * duration_s:
             flags.add(Flag.LOADING)
-        had_meter = self._meter is not None
-        last, is_read = self._read_interval(now.perf_s)
-        within = self._within
-        energy, is_read = within.sum_with(last), is_read and not within.has_failed
-        within.energy, within.has_failed, self._reading = energy, not is_read, None
-        if not had_meter:
+        self._read(now.perf_s)
+        energy = self._energy or UNKNOWN_ENERGY
+        if self._meter is None:
             flags.add(self._no_energy_flag)
-        elif not is_read:
+        elif self._has_failed:
             flags.add(Flag.METER_FAILED)
-        elif self._meter is not None and duration_s < self._meter.resolution_s:
+        elif duration_s < self._meter.resolution_s:
             flags.add(Flag.SHORT)
         if energy.gpu_kwh is not None:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
-        return _MeteredSpan(before.utc_s, now.utc_s, duration_s, energy, frozenset(flags)), now
+        self._boundary, self._energy, self._has_failed = now, None, False
+        return _MeteredSpan(before.utc_s, now.utc_s, duration_s, energy, frozenset(flags))
 
-    def _read_interval(self, now_s: float) -> tuple[Energy, bool]:
-        """Return the energy since the last reading, and whether it could be read; tell of it."""
+    def read_within_row(self) -> None:
+        """Read the meter before the open row ends, whose energy is the sum of its readings."""
+        self._read(self._clock.perf_s())
+
+    def _read(self, now_s: float) -> None:
+        """Add what was metered since the last reading to the open span, and tell of it."""
         interval_s, self.read_at_s = max(0.0, now_s - self.read_at_s), now_s
-        energy, is_read = self._read_meter(interval_s)
+        energy = UNKNOWN_ENERGY
+        if self._meter is not None:
+            energy = self._metered(self._meter, interval_s)
+            self._energy = energy if self._energy is None else _sum_of_both(self._energy, energy)
         if self._on_reading is not None:
             self._on_reading(interval_s, energy)
-        return energy, is_read
 
-    def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:
-        """Return the energy of the span, and whether it could be read.
-
-        A failed reading is tried once more at once. If that fails too, the span has no energy, and neither has the
-        next one, whose reading would hold the energy of both.
-        """
-        meter = self._meter
-        if meter is None:
-            return UNKNOWN_ENERGY, True
+    def _metered(self, meter: Meter, interval_s: float) -> Energy:
+        """Return what was metered; unknown where it fails, and the next time, which would hold the energy of both."""
+        was_failing = self._is_failing
+        self._is_failing = self._has_failed = True
         try:
-            try:
-                energy = self._take_reading(meter)
-            except MeterError:  # once more
-                energy = self._take_reading(meter)
+            energy = _checked(meter.read())
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             pass_on_from_handler(error)
-            self._failures += 1
             self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
-            if self._failures >= _MAX_FAILURES:
-                self.detach_meter(Flag.METER_FAILED)
-            return UNKNOWN_ENERGY, False
-        was_failing, self._failures = self._failures > 0, 0
+            return UNKNOWN_ENERGY
+        self._is_failing = False
         if was_failing:
-            return UNKNOWN_ENERGY, False
+            return UNKNOWN_ENERGY
+        self._has_failed = False
         read_kwh = energy.total_kwh
-        if read_kwh or (read_kwh is not None and duration_s >= meter.resolution_s):  # else it cannot tell yet
+        if read_kwh or (read_kwh is not None and interval_s >= meter.resolution_s):  # else it cannot tell yet
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)
-        return energy, True
-
-    def _take_reading(self, meter: Meter) -> Energy:
-        """Return what was metered, and what was before a handler of the training's raised behind the last reading."""
-        before = self._reading
-        self._reading = meter.read()
-        try:
-            energy = _checked(self._reading)
-        except Exception as error:
-            if not is_from_handler(error):
-                self._reading = before
-            raise
-        if before is not None:
-            energy = self._reading = sum_energies((before, energy))
         return energy
 
 
@@ -640,7 +480,7 @@ class WorkCounter:
     """Adds up counts until a row takes them.
 
     Numbers on the host, in tensors and arrays too, become Python's integers at once: they neither overflow nor change.
-    Tensors on a device are added up there, as int64 and without waiting for it, until a row takes the sum.
+    Tensors on a device are added up there, as int64 and without waiting for it, until an epoch's row takes the sum.
 
     Args:
         warn: called with the reason where a count is left out.
@@ -648,49 +488,66 @@ class WorkCounter:
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
-        self._on_host: dict[str, int] = {}
-        self._on_device: dict[tuple[str, Any], Any] = {}
+        self._in_rows = Counts()
+        self._new: dict[str, Any] = {}  # since the last row
 
     def add(self, done: Counts) -> None:
         """Add what a call of the loop tells of; what is no whole number from 0 up is left out."""
         count: Any
         for name in _QUANTITIES:
-            if (count := getattr(done, name)) is None:
+            count = getattr(done, name)
+            if count is None:
                 continue
-            if _is_on_device(count):
-                before = self._on_device.get((name, count.device), 0)
-                self._on_device[name, count.device] = before + count.detach().long()
-            else:
-                self._add(name, count)
+            try:
+                if type(count) is not int or not 0 <= count < _TOO_MANY:
+                    count = count.detach().long() if _is_on_device(count) else _whole(count)
+                self._new[name] = self._new.get(name, 0) + count
+            except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
+                pass_on_from_handler(error)
+                self._leave_out(name, count)
+
+    def _leave_out(self, name: str, count: object) -> None:
+        self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
 
     @property
-    def so_far(self) -> Counts:
-        """What was added and not taken yet, without what lies on a device."""
-        return Counts(**self._on_host)
+    def steps(self) -> int:
+        """Optimizer steps so far, without those that are counted on a device."""
+        new = self._new.get("steps", 0)
+        return (self._in_rows.steps or 0) + (0 if _is_on_device(new) else int(new))
 
-    def take(self, *, is_device_at_rest: bool) -> tuple[Counts, WorkCounter]:
-        """Return what was added, and the counter of what comes behind it, which takes this one's place.
+    @property
+    def work(self) -> float | None:
+        """The tokens so far, else the samples; None where the loop told of neither, or they lie on a device."""
+        new = {name: None if _is_on_device(count) else count for name, count in self._new.items()}
+        if None in (new.get("tokens", 0), new.get("samples", 0)):
+            return None
+        return work_in(self._in_rows + Counts(tokens=new.get("tokens"), samples=new.get("samples")))
+
+    def take(self, *, is_device_at_rest: bool) -> Counts:
+        """Return what was added since the last time.
 
         Args:
             is_device_at_rest: what lies on a device is read; else it is the next row's.
         """
-        if is_device_at_rest:
-            on_device, self._on_device = self._on_device, {}
-            for (name, _), total in on_device.items():
-                self._add(name, total)
-        rest = WorkCounter(self._warn)
-        rest._on_device = self._on_device
-        return Counts(**self._on_host), rest
+        taken, self._new = self._new, {}
+        for name, count in list(taken.items()):
+            if _is_on_device(count) and not is_device_at_rest:
+                self._new[name] = taken.pop(name)
+                continue
+            try:
+                taken[name] = _whole(count)
+            except Exception as error:
+                pass_on_from_handler(error)
+                self._leave_out(name, taken.pop(name))
+        counts = Counts(**taken)
+        self._in_rows += counts
+        return counts
 
-    def _add(self, name: str, count: Any) -> None:
-        try:
-            number, total = count if type(count) is int else _whole(count), self._on_host.get(name, 0)
-            if not 0 <= number < _TOO_MANY - total:
-                raise ValueError(number)
-            self._on_host[name] = total + number
-        except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
-            pass_on_from_handler(error)
-            self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
+
+def work_in(counts: Counts) -> float | None:
+    """Return the tokens, else the samples; None where the loop told of neither."""
+    work = counts.tokens or counts.samples
+    return float(work) if work else None
 
 
 def _is_on_device(count: object) -> bool:
@@ -702,16 +559,28 @@ def _whole(count: Any) -> int:
     """Return a count as a Python integer.
 
     Raises:
-        ValueError: where it is a fraction, or no finite number.
+        ValueError: where it is negative or a fraction, or has too many digits.
     """
     value = count.item() if hasattr(count, "item") else count
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
-        number = float(value)
-    if not number.is_integer():
-        raise ValueError(number)
-    return int(number)
+        number = int(float(value))
+        if number != float(value):
+            raise ValueError(value) from None
+    if not 0 <= number < _TOO_MANY:
+        raise ValueError(value)
+    return number
+
+
+def _sum_of_both(a: Energy, b: Energy) -> Energy:
+    """Return the sum; a component that one of them lacks is unknown, and so is a sum with what is."""
+    whole = sum_energies((a, b))
+    for component in COMPONENTS:
+        if a.component_kwh(component) is None or b.component_kwh(component) is None:
+            lacking: dict[str, None] = {f"{component}_kwh": None, f"{component}_method": None}
+            whole = replace(whole, **lacking)
+    return whole
 
 
 def _checked(energy: Energy) -> Energy:

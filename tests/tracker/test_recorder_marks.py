@@ -35,16 +35,16 @@ def test_an_epoch_begins_at_the_last_mark_and_marks_without_one_are_the_gap(cloc
     assert total_kwh == pytest.approx(360.0 * 16.0 / 3_600_000)
 
 
-def test_what_has_passed_since_a_mark_is_written_once_it_is_known_whose_it_is(clock):
+def test_a_row_that_is_written_behind_a_mark_moves_it(clock):
     log = RecorderLog(clock)
     clock.pass_s(2.0)
     log.mark()
     clock.pass_s(70.0)
-    log.recorder.write_segment(keeps_mark=True)
-    log.recorder.write_segment(keeps_mark=True)
+    log.recorder.write_segment()
+    clock.pass_s(1.0)
     log.start_epoch_at_mark()
     log.end_epoch()
-    assert rows(log) == [("gap", 2.0, 0.0), ("epoch", 0.0, 70.0), ("tail", 0.0, 0.0)]
+    assert rows(log) == [("gap", 72.0, 0.0), ("epoch", 0.0, 1.0), ("tail", 0.0, 0.0)]
 
 
 def test_a_meter_that_comes_up_behind_a_mark_moves_it_so_that_a_row_is_wholly_metered(clock):
