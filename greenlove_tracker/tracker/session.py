@@ -347,7 +347,7 @@ class Session:
     def forecast(self, *, is_last: bool = False) -> Forecast | None:
         """Return the latest forecast, made now where more has been done since; where it is the last one, at once."""
         try:
-            self.run_parts.get(RunForecaster).latest(is_last=is_last)
+            self.run_parts.get(RunForecaster).update(is_last=is_last)
         except Exception as error:  # asking must not end a training
             pass_on_from_handler(error)
             self.state.warn_once.internal_error("forecast", error)
@@ -572,13 +572,11 @@ class Session:
         if not console.can_ask():
             state.warn_once.warn("confirm", "stop_and_confirm: there is no terminal to ask on; training continues")
             return
-        began_s = state.clock.perf_s()
-        self.wait_ready(_READY_S)  # no forecast is made while the meter starts
-        self.run_parts.get(RunForecaster).exclude_wait(state.clock.perf_s() - began_s)
-        self.forecast()
         with self.tracked_call as recorder:
             recorder.write_segment()  # what lies before the question is the training's own
-            self.run_parts.get(StatusPrinter).say()
+        self.wait_ready(_READY_S)  # no forecast is made while the meter starts
+        self.forecast()
+        self.run_parts.get(StatusPrinter).say()
         answer = console.confirm("Continue training?")
         with self.tracked_call as recorder:
             recorder.write_wait()

@@ -128,7 +128,7 @@ def test_an_exploration_with_a_rule_is_a_prior_of_the_speed(clock, tmp_path):
     plan = TrainingPlan(samples=6400, batch_size=64, epochs=20, stop=unknown_stop(RULE, 20))
     prior = extrapolate(trials, plan)
     with make_tracker(clock, tmp_path, prior=prior) as tracker:
-        assert tracker.forecast is prior
+        assert tracker.forecast == prior
         tracker.expect_stop(RULE)
         train(tracker, clock, 1)
         forecast = tracker.forecast

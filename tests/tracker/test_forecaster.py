@@ -96,7 +96,7 @@ def test_an_exploration_is_the_first_forecast(clock, tmp_path):
     trials = [Trial(64 * m, 64, (0.1 * m,) * 5) for m in (5, 10, 20, 40)]
     prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=64, epochs=20))
     with make_tracker(clock, tmp_path, prior=prior) as tracker:
-        assert tracker.forecast is prior
+        assert tracker.forecast == prior
         train(tracker, clock, 1)
         assert tracker.forecast.duration_s.point == pytest.approx(200.0, rel=0.02)
         assert tracker.forecast.duration_s.relative_width < 0.1
@@ -129,10 +129,10 @@ def test_a_prior_of_the_same_training_counted_otherwise_is_taken_in_the_runs_uni
 def test_whole_fits_are_no_prior_of_epochs(clock, tmp_path):
     trials = [Trial(n, 1, (1e-3 * n,)) for n in (100, 200, 400, 800)]
     prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=1, epochs=1), method="power")
-    with pytest.raises(UsageError, match="an epoch of it is a whole fit"):
+    with pytest.raises(UsageError, match="none of whole fits"):
         make_tracker(clock, tmp_path, prior=prior)
     with make_tracker(clock, tmp_path, epochs=1, prior=prior) as tracker:
-        assert tracker.forecast is prior
+        assert tracker.forecast == prior
 
 
 def test_a_machines_price_is_the_cost(clock, tmp_path):
@@ -356,19 +356,6 @@ def test_what_forecasts_need_is_loaded_before_the_first_is_due_and_flagged(tmp_p
     run = read_logs(tmp_path / "greenlove_logs").runs[0]
     cold = [n for n, epoch in enumerate(run.epochs, 1) if Flag.LOADING in epoch.flags]
     assert cold and run.forecasts[0].epochs_done + 1 >= cold[-1]  # the last of them was open when it was over
-
-
-def test_without_what_forecasts_need_there_are_none_and_one_warning(clock, tmp_path, monkeypatch, caplog):
-    def broken():
-        raise ImportError("scipy is not there")
-
-    monkeypatch.setattr(forecaster, "_LIVE", "not.loaded")
-    monkeypatch.setattr(forecaster, "_load_live", broken)
-    with make_tracker(clock, tmp_path) as tracker:
-        train(tracker, clock, 3)
-        assert tracker.forecast is None
-    assert caplog.text.count("nothing is forecast: scipy is not there") == 1
-    assert tracker.summary.status == "finished"
 
 
 def test_a_cold_first_epoch_does_not_put_off_the_next_forecast_where_epochs_are_many(clock, tmp_path):
