@@ -26,10 +26,11 @@ from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.progress_log import ProgressLog
 from greenlove_tracker.tracker.state import Plan
 
-# One forecast takes some 30 ms, so it is not made more often than each two seconds; nor before this share of the
-# forecast time has passed, or this share more than has passed already: some 600 in a run. The last is for the beginning,
-# when a forecast may be many times too long.
-_LEAST_REST_S, _MIN_PROGRESS_SHARE, _MIN_GROWTH = 2.0, 0.002, 0.1
+_MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this,
+_MOST_REST_S = 5.0  # and rests no longer than this: budgets stand on forecasts
+# Nor is one made before this share of the forecast time has passed, or this share more than has passed already: some
+# 600 in a run. The second is for the beginning, when a forecast may be many times too long.
+_MIN_PROGRESS_SHARE, _MIN_GROWTH = 0.002, 0.1
 _FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
 _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait for it no more
 
@@ -188,7 +189,7 @@ class RunForecaster(RunPart):
 
     def _forecast(self, progress: Progress, rates: Rates, elapsed_s: float) -> Forecast:
         """Return the forecast; it takes some 30 ms, and with early stopping some 100."""
-        state, prior = self._state, self._state.prior
+        state, prior, began_s = self._state, self._state.prior, self._state.clock.perf_s()
         if prior is not None:  # the speed is that of all epochs, whatever may end them
             prior = prior.without_stop or prior
         forecast: Forecast = _load_live().forecast_run(progress, prior=prior, rates=rates, passed_s=elapsed_s)
@@ -196,7 +197,8 @@ class RunForecaster(RunPart):
             gpu_count = progress.gpu_count
             forecast = state.rates_in_force.priced(forecast, rates, state.clock.utc_s(), elapsed_s, gpu_count)
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)
-        self._next_s = state.clock.perf_s() + max(_LEAST_REST_S, wait_s)
+        now_s = state.clock.perf_s()
+        self._next_s = now_s + max(min((now_s - began_s) / _MAX_TIME_SHARE, _MOST_REST_S), wait_s)
         return forecast
 
     def _expected_stop(self, plan: Plan, values: Mapping[int, float], epochs_done: int) -> ExpectedStop | None:
@@ -265,8 +267,8 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     if isinstance(prior, Forecast) or forecast.method == "power":
         raise UsageError(
             f"prior is a forecast of {_length(forecast.plan)}, and this run has {_length(wanted)}"
-            f"{' in other phases' if wanted.phases else ''}: give the whole exploration, prior=estimation, whose trials "
-            "are then forecast again (none of whole fits, by method='power'), or a forecast of this plan"
+            f"{' in other phases' if wanted.phases else ''}: give the whole exploration, prior=estimation, whose "
+            "trials are then forecast again (none of whole fits, by method='power'), or a forecast of this plan"
         )
     return prior.forecast_for(wanted)
 

@@ -19,7 +19,6 @@ from greenlove_tracker.errors import (
     GreenloveError,
     TrackerStateError,
     UsageError,
-    is_from_handler,
     pass_on_from_handler,
 )
 from greenlove_tracker.forecasting import Forecast
@@ -59,17 +58,14 @@ from greenlove_tracker.tracker.state import (
     WarnOnce,
     make_run_dir,
     run_factors,
-    unwritten_text,
     with_found_country,
 )
 from greenlove_tracker.tracker.status import StatusPrinter
-from greenlove_tracker.units import h_from_s
 from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
-_LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _MAKE_ROWS = {"greenlove_tracker.tracker.recorder", "greenlove_tracker.logs.writer"}
 _END_S = 20.0  # the end of a run waits so long for what its parts still do,
 _TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
@@ -95,12 +91,10 @@ class Launch:
     Attributes:
         settings: that were given to it.
         run_dir: of the first run.
-        started_utc_s: when that began.
     """
 
     settings: Settings
     run_dir: Path
-    started_utc_s: float
 
 
 class Session:
@@ -164,7 +158,9 @@ class Session:
         self.state: RunState
         in_background = clock is None
         clock = clock or SystemClock()
-        warn_once = _warner(settings.notes if ranks.rank == 0 and launch is None else ())
+        warn_once = WarnOnce()
+        for note in settings.notes if ranks.rank == 0 and launch is None else ():
+            warn_once.warn(note, note)
         settings = with_found_country(settings, warn_once)  # may take a moment, which is not the training's
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
@@ -190,7 +186,7 @@ class Session:
             started_s=started_s,
             started_utc_s=started_utc_s,
             run_dir=run_dir,
-            meter=_watched(meter) if in_background else meter,
+            meter=WatchedMeter(meter) if in_background and not meter.starts_at_once else meter,
             exporters=exporters,
             in_background=in_background,
             is_part_of_other=join_dir is not None,
@@ -200,7 +196,7 @@ class Session:
         )
         self.launch: Launch | None = None
         if mode is RunMode.RUNNER:
-            self.launch = launch or Launch(settings, run_dir, started_utc_s)
+            self.launch = launch or Launch(settings, run_dir)
             os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
             Session._of_script = self
         self._extra_fields = [*extra_fields, *([Field("role", schema.JOINED_ROLE)] if join_dir else [])]
@@ -210,7 +206,6 @@ class Session:
         self.writer = writer.RunWriter(
             run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=rates is not None
         )
-        self._n_rows = 0
         self.recorder = Recorder(
             clock,
             self._emit,
@@ -223,11 +218,9 @@ class Session:
             epochs_before=plan.first_epoch,
         )
         self._deferred: tuple[RunStatus, int | None] | None = None
-        self._told_of: Row | None = None
         self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
         self._worker = BackgroundWorker(self.run_parts)
         Session._n_explorations += mode is RunMode.EXPLORATION
-        self._check_continued()
         if mode is not RunMode.EXPLORATION or open_run() is None:
             guard.watch(self)
         self.run_parts.tell(RunPart.started)
@@ -247,18 +240,8 @@ class Session:
             fields += waited.fields
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
-    def _check_continued(self) -> None:
-        state, before = self.state, self.state.settings.continues
-        if before and not (state.run_dir.parent / before).is_dir():
-            log_dir = state.settings.log_dir
-            state.warn_once.warn("continues", f"no run {before} in {log_dir}; noted as continued all the same")
-
     def _emit(self, row: Row) -> None:
         self.writer.write_row(row)  # before anything else can go wrong
-        if row is self._told_of:  # given again, because a handler of the training's raised behind this line
-            return
-        self._told_of = row
-        self._n_rows += 1
         self.run_parts.rows.append((row, self.recorder.step_marks))
 
     def _synchronise(self) -> None:
@@ -338,7 +321,7 @@ class Session:
         """Forecast with so many optimizer steps in a whole epoch, which a framework knows and no plan says."""
         with self.tracked_call:
             if self.state.plan is not None:
-                self.state.take_plan(replace(self.state.plan, steps_of_epoch=steps), self.state.plan_source)
+                self.state.take_plan(replace(self.state.plan, steps_of_epoch=steps))
 
     def tick(self) -> None:
         """Do what the background thread does each second, for who drives a run with a clock of their own."""
@@ -412,7 +395,8 @@ class Session:
             source: where the number is from, for the log.
         """
         with self.tracked_call:
-            self.state.take_plan(plan, source)
+            self.state.take_plan(plan)
+            self.state.plan_source = source
             known = {"epochs_planned": plan.epochs, "total_steps_planned": plan.total_steps, "plan_source": source}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
 
@@ -420,7 +404,7 @@ class Session:
         """Note that another training has begun in this job, whose length is not known."""
         with self.tracked_call:
             self.state.take_plan(None)
-            self.state.expect(None)
+            self.state.forecast = None
             names = ("epochs_planned", "total_steps_planned", "plan_source")
             self.writer.write_fields([Field(name, "") for name in names if name in self.writer.fields])
 
@@ -538,7 +522,7 @@ class Session:
         """Note that the rule ends the training with the open epoch, or the last one."""
         with self.tracked_call as recorder:
             after = recorder.epoch or recorder.last_epoch or 0
-            self.state.stop_early(after)
+            self.state.stopped_early_after = after
             best = best_epoch if best_epoch is not None and best_epoch <= after else None  # it counted other things
             known = {"stopped_early_after": after, "best_epoch": best}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
@@ -563,9 +547,11 @@ class Session:
             self.writer.write(CHECKPOINTS, event)
 
     def warn_closed(self, method: str) -> None:
-        """Warn of a call after the end of the run."""
-        message = f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
-        self.state.warn_once.misuse("closed", message)
+        """Warn of a call after the end of the run; not where the run was closed before its training ends."""
+        is_superseded = self.summary is not None and self.summary.status == RunStatus.SUPERSEDED
+        if not self.is_monitoring_over and not is_superseded:
+            message = f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
+            self.state.warn_once.misuse("closed", message)
 
     def _confirm(self) -> None:
         state = self.state
@@ -596,11 +582,8 @@ class Session:
         if launch is None:
             return load_settings(given)
         options = {name: getattr(launch.settings, name) for name in launch.settings.given}
-        if self._has_trained:  # the tracker begins another run: only the first resumes one, and hours count from there
+        if self._has_trained:  # the tracker begins another run, and only the first resumes one
             options.pop("continues", None)
-            if launch.settings.max_hours is not None:
-                passed_h = h_from_s(self.state.clock.utc_s() - launch.started_utc_s)
-                options["max_hours"] = max(launch.settings.max_hours - passed_h, _LEAST_HOURS)
         if not self.state.is_part_of_other:  # the script may have changed its working directory
             is_here = Path(launch.settings.log_dir).absolute() == launch.run_dir.parent
             options["log_dir"] = launch.settings.log_dir if is_here else str(launch.run_dir.parent)
@@ -647,27 +630,19 @@ class Session:
         """
         state = self.state
         settings = with_found_country(settings, state.warn_once)
-        if not state.is_leading:
-            exporters = ()
-        elif settings.export == state.settings.export:
-            exporters = [*exporters, *state.exporters]
-        else:
-            exporters = [*exporters, *_exporters_in(settings, state.warn_once)]
+        is_same = settings.export == state.settings.export
+        named = state.exporters if is_same else _exporters_in(settings, state.warn_once)
+        exporters = [*exporters, *named] if state.is_leading else []
         factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
         if state.rates_in_force is not None:
             factors = replace(factors, electricity_price=state.factors.electricity_price)
         with self.tracked_call as recorder:
-            self.run_parts.get(MeterStarter).tick()  # a reading is of the GPUs that are named by now
             recorder.write_segment()
             self.run_parts.tell_rows()
-            said = self._known_fields(Plan())
             actions = budget_actions or BudgetActions()
             state.adopt(settings, plan, factors, actions, prior, exporters, self.writer.rows())
             recorder.change_terms(plan.first_epoch, state.grams_per_kwh)
-            known = self._known_fields(plan)
-            gone = {field.name for field in said} - {field.name for field in known}
-            self.writer.write_fields([*known, *(Field(name, "") for name in gone)])
-        self._check_continued()
+            self.writer.write_fields(self._known_fields(plan))
 
     def end_training(self, status: RunStatus, exit_code: int | None) -> None:
         """End the run, as far as its tracker knows: under ``greenlove run`` the rest of the script is part of it."""
@@ -678,7 +653,7 @@ class Session:
             self._close_epoch(status)
             recorder.write_segment()
             self.run_parts.tell_rows()
-            self.state.end_training(status)
+            self.state.training_status, self.state.is_training_over = status, True
             self.writer.write_fields([Field("training_status", status)])
             self.summary = self._summarise(status, None)
             self.writer.sync()
@@ -722,17 +697,12 @@ class Session:
             return
         status = self.state.training_status or status
         try:
-            try:
-                self._close(status, exit_code)
-            except BaseException as error:
-                if is_from_handler(error):  # the log is closed all the same
-                    self._close(status, exit_code)
-                raise
+            self._close(status, exit_code)
         except Exception as error:  # never at the end of somebody's training
             pass_on_from_handler(error)
             self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}")
         finally:
-            self.state.close()
+            self.state.is_finished = self.state.is_training_over = True
             self._worker.run_ended()
             self.run_parts.tell(RunPart.ended, RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
             guard.release(self)
@@ -750,7 +720,7 @@ class Session:
         self.recorder.finish()
         self.run_parts.tell_rows()
         self.run_parts.tell(RunPart.ending)
-        state.close()
+        state.is_finished = state.is_training_over = True
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
         if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us
@@ -758,7 +728,10 @@ class Session:
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
-        self._write_totals_of_all_ranks()
+        is_one_of_several = self._world_size > 1 and not (self.writer.unwritten or state.is_part_of_other)
+        is_last = is_one_of_several and writer.claim_last_look(self.run_dir, self._world_size)
+        if is_last and (whole := self._of_all_processes()) is not None:
+            writer.write_summary(self.run_dir, whole)
 
     def _close_epoch(self, status: RunStatus) -> None:
         """End the epoch that early stopping ended, or the one of a training in steps; any other one is unfinished."""
@@ -774,54 +747,34 @@ class Session:
     def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
-        rows = {state.ranks.rank: self._row_totals()}
+        rows = {state.ranks.rank: state.row_totals}
         own = totals.summarise(state.factors, rows, ending, gpu_count=state.gpu_count)
         own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(MetricLog).summaries)
         if state.is_leading and (state.mode.is_job or self._world_size > 1) and not self.writer.unwritten:
-            return self._with_processes(own, ending)
+            return self._of_all_processes(ending) or own
         return own
-
-    def _row_totals(self) -> totals.RowTotals:
-        """Return what all rows come to; read again, where a signal's handler raised while one was added."""
-        found = self.state.row_totals
-        if found.n_rows == self._n_rows:
-            return found
-        return totals.RowTotals.of(self.writer.rows(), totals.MeanRates(self.state.factors.rates))
 
     @property
     def _world_size(self) -> int:
         return self.state.ranks.world_size or torch_group()[1]
 
-    def _with_processes(self, own: RunSummary, ending: totals.Ending) -> RunSummary:
-        """Return the totals of all ranks, or of a job with what processes it started wrote into its directory."""
+    def _of_all_processes(self, ending: totals.Ending | None = None) -> RunSummary | None:
+        """Return the totals of all ranks, or of a job with what processes it started wrote into its directory.
+
+        None where this rank's are all that there is.
+        """
         from greenlove_tracker.logs.run import Run
 
         run = Run(self.run_dir)
         try:
-            if not run.joined and len(run.rows) < 2:  # this rank's alone
-                return own
-            return self._of_all_ranks(run.added_up(ending))
-        except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
-            pass_on_from_handler(error)
-            self.state.warn_once.internal_error("processes", error)
-            return own
-
-    def _write_totals_of_all_ranks(self) -> None:
-        """Write the totals of all ranks, which the last of them to end does."""
-        from greenlove_tracker.logs.run import Run
-
-        run_dir, n_ranks = self.run_dir, self._world_size
-        if self.writer.unwritten or self.state.is_part_of_other or n_ranks <= 1:
-            return
-        try:
-            if writer.claim_last_look(run_dir, n_ranks):
-                writer.write_summary(run_dir, self._of_all_ranks(Run(run_dir).added_up()))
+            if ending is not None and not run.joined and len(run.rows) < 2:
+                return None
+            summary = run.added_up(ending)
+            return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
             pass_on_from_handler(error)
             self.state.warn_once.internal_error("summary", error)
-
-    def _of_all_ranks(self, summary: RunSummary) -> RunSummary:
-        return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))
+            return None
 
     def show_final_screen(self, next_command: str = "", exit_code: int | None = None) -> None:
         """Print the final screen of the closed run; a failure to do so is logged, and nothing more.
@@ -839,21 +792,13 @@ class Session:
             logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 
     def _final_screen(self, next_command: str, exit_code: int | None) -> str:
-        """Return the screen from the log; what the disk did not take of that, from memory."""
+        """Return the screen from the log; where the disk did not take all of that, from memory."""
         from greenlove_tracker.logs.run import Run
-        from greenlove_tracker.rendering import terminal
         from greenlove_tracker.report.run_report import end_screen
 
-        unwritten = self.writer.unwritten
-        run = Run(self.run_dir, self.writer.held() if unwritten else None)
+        run = Run(self.run_dir, self.writer.held() if self.writer.unwritten else None)
         code = run.summary.exit_code if exit_code is None else exit_code
-        if not unwritten:
-            wrote = f"{self.shown_dir}/"
-            return end_screen(run, exit_code=code, wrote=[wrote], next_command=next_command)
-        reason = unwritten_text(unwritten)
-        lost = f"! the log in {self.shown_dir}/ is not complete: {reason}; the figures are from memory"
-        wrapped = terminal.wrap(lost, "  ", "    ", breaks_hyphens=False)
-        return "\n".join([end_screen(run, exit_code=code), "", *wrapped])
+        return end_screen(run, exit_code=code, wrote=[f"{self.shown_dir}/"], next_command=next_command)
 
 
 def _is_making_row() -> bool:
@@ -862,14 +807,6 @@ def _is_making_row() -> bool:
     while frame is not None and frame.f_globals.get("__name__") not in _MAKE_ROWS:
         frame = frame.f_back
     return frame is not None
-
-
-def _warner(notes: Sequence[str]) -> WarnOnce:
-    """Return what a run warns with, after it has said what was set and counts for nothing."""
-    warn_once = WarnOnce()
-    for note in notes:
-        warn_once.warn(note, note)
-    return warn_once
 
 
 def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
@@ -885,11 +822,6 @@ def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]
             raise
         warn_once.warn("export", f"nothing is exported, the run is tracked without: {error}")
         return ()
-
-
-def _watched(meter: Meter) -> Meter:
-    """Return the meter for a run in the background, which must not hang with it."""
-    return meter if meter.starts_at_once else WatchedMeter(meter)
 
 
 def open_run() -> Session | None:

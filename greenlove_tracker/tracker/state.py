@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -144,18 +143,10 @@ class RunState:
         for row in rows:
             self.add_row(row)
 
-    def end_training(self, status: RunStatus) -> None:
-        """Note that its tracker has ended, while its script goes on."""
-        self.training_status, self.is_training_over = status, True
-
-    def take_plan(self, plan: Plan | None, source: str = "") -> None:
+    def take_plan(self, plan: Plan | None) -> None:
         """Take the length of the training, once that is known; None: it is not known any more."""
-        self.plan, self.plan_source = plan, source
+        self.plan = plan
         self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
-
-    def expect(self, forecast: Forecast | None) -> None:
-        """Take the latest forecast."""
-        self.forecast = forecast
 
     def add_row(self, row: Row) -> None:
         """Add a row to what holds for the whole run."""
@@ -169,14 +160,6 @@ class RunState:
         self.gpu_count, self._are_gpus_measured = count, are_measured
         if not are_measured:
             self.factors = replace(self.factors, electricity_price=None)
-
-    def stop_early(self, after: int) -> None:
-        """Note the epoch with which a rule ends the training."""
-        self.stopped_early_after = after
-
-    def close(self) -> None:
-        """Let nothing of the run be touched any more."""
-        self.is_finished = self.is_training_over = True
 
     @property
     def length_option(self) -> str:
@@ -259,18 +242,9 @@ class Plan:
     is_in_epochs: bool = field(init=False, repr=False, compare=False)  # asked at each row
 
     def __post_init__(self) -> None:
-        for name, value in (("epochs", self.epochs), ("total_steps", self.total_steps)):
-            if value is None:
-                continue
-            try:
-                number = operator.index(value)
-            except TypeError:
-                number = None
-            if number is None or isinstance(value, bool):
-                raise UsageError(f"{name} must be a whole number, not {value!r}")
-            object.__setattr__(self, name, number)
-            if number <= 0:
-                raise UsageError(f"{name} must be at least 1, not {value}; leave it out where it is not known")
+        for name in ("epochs", "total_steps"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole_number(name, value))
         if self.phases:
             length = length_by_phases(self.phases, self.epochs, self.total_steps)
             object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
@@ -313,19 +287,19 @@ class Plan:
         epochs, steps = self.epochs, self.total_steps
         if not done_epochs and not done_steps:
             return self
-        self._check_rest(first_epoch, first_step)
-        if epochs and steps and first_epoch is None:
-            done_epochs = done_steps * epochs // steps
-        elif epochs and steps and first_step is None:
-            done_steps = round(done_epochs * steps / epochs)
-        for name, done, unit, whole in (
-            ("first_epoch", done_epochs, "epochs", epochs),
-            ("first_step", done_steps, "total_steps", steps),
-        ):
-            if whole is not None and done > whole:
-                raise UsageError(
-                    f"{name}={done} and {unit}={whole}: {unit} is the number of all, those that are done included"
-                )
+        if epochs and steps and not self.phases:
+            if first_epoch is None:
+                done_epochs = done_steps * epochs // steps
+            elif first_step is None:
+                done_steps = round(done_epochs * steps / epochs)
+        elif self.length is not None and (first_epoch if self.is_in_epochs else first_step) is None:
+            wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
+            raise UsageError(f"what is done is told in the unit of the plan: say {wanted}")
+        if done_epochs > (epochs or done_epochs) or done_steps > (steps or done_steps):
+            raise UsageError(
+                f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "
+                "the number of all, those that are done included"
+            )
         done, whole = (done_epochs, epochs) if self.is_in_epochs else (done_steps, steps)
         if done == whole:  # the loop of the script has nothing to do either
             return Plan(first_epoch=done_epochs, first_step=done_steps)
@@ -336,16 +310,6 @@ class Plan:
             done_epochs,
             done_steps,
         )
-
-    def _check_rest(self, first_epoch: int | None, first_step: int | None) -> None:
-        """Raise UsageError where what is done is not said in the unit that this plan counts in."""
-        if self.is_in_epochs and first_epoch is None and (self.phases or not self.total_steps):
-            hint = "" if self.phases else ", or the total_steps= too"
-            raise UsageError(f"first_step= of a plan in epochs: say first_epoch={hint}")
-        if self.total_steps and not self.is_in_epochs and first_step is None:
-            if self.phases:
-                raise UsageError("{argument} in steps, and first_epoch=: say first_step= too", argument="phases")
-            raise UsageError("first_epoch= of a plan in steps: say first_step=, the optimizer steps that are done")
 
 
 def with_found_country(settings: Settings, warn_once: WarnOnce) -> Settings:
@@ -431,10 +395,6 @@ class WarnOnce:
 
     def log_incomplete(self, run_dir: Path, unwritten: Mapping[str, OSError]) -> None:
         """Warn at the end of the run that the disk still does not take all of it."""
-        self.warn("unwritten", f"the log in {run_dir} is not complete: {unwritten_text(unwritten)}")
-
-
-def unwritten_text(unwritten: Mapping[str, OSError]) -> str:
-    """Return the reason as text: ``epochs-0.csv, run.csv could not be written (No space left on device)``."""
-    reasons = dict.fromkeys(error.strerror or str(error) for error in unwritten.values())
-    return f"{', '.join(sorted(unwritten))} could not be written ({'; '.join(reasons)})"
+        reasons = dict.fromkeys(error.strerror or str(error) for error in unwritten.values())
+        lost = f"{', '.join(sorted(unwritten))} could not be written ({'; '.join(reasons)})"
+        self.warn("unwritten", f"the log in {run_dir} is not complete: {lost}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Tracker"]
 
 _log = logging.getLogger("greenlove_tracker")
+_P = ParamSpec("_P")
 
 
 class Tracker:
@@ -186,11 +187,10 @@ class Tracker:
         Raises:
             BudgetExceeded: where a budget is likely to be exceeded, and ``on_overrun="stop"``.
         """
-        session = self._own_session("epoch_start")
-        if session is not None:
-            if not session.recorder.epochs_begun:
-                _plan_by_loop(session, sys._getframe(1))
-            session.start_epoch()
+        session = self._own_session()
+        if session is not None and not session.recorder.epochs_begun:
+            _plan_by_loop(session, sys._getframe(1))
+        self._call(Session.start_epoch)
 
     def epoch_end(self) -> None:
         """End the open epoch.
@@ -198,9 +198,7 @@ class Tracker:
         Raises:
             SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
         """
-        session = self._own_session("epoch_end")
-        if session is not None:
-            session.end_epoch()
+        self._call(Session.end_epoch)
 
     def step(
         self,
@@ -225,21 +223,15 @@ class Tracker:
         Raises:
             BudgetExceeded: where only ``total_steps`` is planned, and as ``epoch_start()`` else.
         """
-        session = self._own_session("step")
-        if session is not None:
-            session.step(Counts(n_steps, n_batches, n_samples, n_tokens))
+        self._call(Session.step, Counts(n_steps, n_batches, n_samples, n_tokens))
 
     def pause(self) -> None:
         """Interrupt the open epoch for an evaluation or a checkpoint, whose time and energy are a gap within it."""
-        session = self._own_session("pause")
-        if session is not None:
-            session.pause()
+        self._call(Session.pause)
 
     def resume(self) -> None:
         """Go on with the open epoch; the next ``step()`` or ``epoch_end()`` does so too."""
-        session = self._own_session("resume")
-        if session is not None:
-            session.resume()
+        self._call(Session.resume)
 
     def log_metric(self, name: str, value: Any, *, higher_is_better: bool | None = None) -> None:
         """Log a value of a metric, such as an accuracy; the log, the report and ``summary`` have its last and best.
@@ -253,9 +245,7 @@ class Tracker:
                 ``f1``, ``auc``, ``bleu`` the larger, of ``loss``, ``error``, ``perplexity``, ``rmse`` the smaller, of
                 others the log has the lowest and the highest.
         """
-        session = self._own_session("log_metric")
-        if session is not None:
-            session.log_metric(name, value, higher_is_better)
+        self._call(Session.log_metric, name, value, higher_is_better)
 
     def expect_stop(self, rule: StoppingRule) -> None:
         """Forecast from now on with early stopping, as ``EarlyStopping(…, tracker=tracker)`` asks for by itself.
@@ -269,9 +259,7 @@ class Tracker:
         Raises:
             UsageError: where it is none, or the run is planned in steps.
         """
-        session = self._own_session("expect_stop")
-        if session is not None:
-            session.expect_stop(rule)
+        self._call(Session.expect_stop, rule)
 
     def log_early_stop(self, best_epoch: int | None) -> None:
         """Log that early stopping ends the training with this epoch, as ``EarlyStopping`` does by itself.
@@ -281,9 +269,7 @@ class Tracker:
         Args:
             best_epoch: the number of the best epoch, from 1; None where none is known.
         """
-        session = self._own_session("log_early_stop")
-        if session is not None:
-            session.log_early_stop(None if best_epoch is None else whole_number("best_epoch", best_epoch))
+        self._call(Session.log_early_stop, None if best_epoch is None else whole_number("best_epoch", best_epoch))
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log what became of a checkpoint, as a ``Checkpointer`` does by itself; from any thread.
@@ -291,9 +277,7 @@ class Tracker:
         Args:
             event: a row of ``checkpoints-<rank>.csv``.
         """
-        session = self._own_session("log_checkpoint")
-        if session is not None:
-            session.log_checkpoint(event)
+        self._call(Session.log_checkpoint, event)
 
     def stop(self, *, status: RunStatus = RunStatus.FINISHED) -> None:
         """Close the run: totals are written, and shown at ``verbose=1``; it may be called again.
@@ -344,25 +328,25 @@ class Tracker:
     def __reduce__(self) -> tuple[Any, ...]:
         return _inert_tracker, ()
 
-    def _own_session(self, method: str) -> Session | None:
-        """Return the session, in the process that made it; None in a copy, or where calls have no effect any more."""
+    def _own_session(self) -> Session | None:
+        """Return the session, in the process that made it, while it is open; None in a copy, or behind the end."""
         session = self._session
-        if session is None or os.getpid() != self._pid:
-            return None
-        if session.state.is_training_over:
-            if session.is_monitoring_over:
-                return None
-            if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
-                return None
-            session.warn_closed(method)
+        if session is None or os.getpid() != self._pid or session.state.is_training_over:
             return None
         return session
 
+    def _call(self, method: Callable[Concatenate[Session, _P], None], *args: _P.args, **kwargs: _P.kwargs) -> None:
+        """Call a method of the open run; behind its end, warn once."""
+        session = self._own_session()
+        if session is not None:
+            method(session, *args, **kwargs)
+        elif self._session is not None and os.getpid() == self._pid:
+            self._session.warn_closed(method.__name__)
+
     def _finish(self, status: RunStatus, exit_code: int | None) -> None:
-        session = self._session
-        if session is None or os.getpid() != self._pid or session.state.is_training_over:
-            return
-        session.end_training(status, exit_code)
+        session = self._own_session()
+        if session is not None:
+            session.end_training(status, exit_code)
 
 
 def _plan_by_loop(session: Session, frame: FrameType) -> None:
