@@ -189,7 +189,7 @@ class Recorder:
     def _loading_until(self, perf_s: float) -> float:
         return self._loaded_s + (perf_s - self._loading_from_s if self._n_loading else 0.0)
 
-    # -- epochs: what may raise, such as a clock of the user's, comes before what changes their order
+    # -- epochs
 
     def mark(self) -> None:
         """Note that an epoch may have begun now: ``start_epoch(at_mark=True)`` opens it from here, once that is known.
@@ -206,12 +206,14 @@ class Recorder:
         Args:
             at_mark: it has begun where ``mark()`` was called last; without such a call, now.
         """
-        if at_mark and self._before_mark is not None:
-            self._gap, self._before_mark = self._before_mark, None
-        else:
-            self._wait_for_device()
-            self._gap = self._close_gap()
-        self._open_epoch(is_opened_by_step=False)
+        try:
+            if at_mark and self._before_mark is not None:
+                self._gap, self._before_mark = self._before_mark, None
+            else:
+                self._wait_for_device()
+                self._gap = self._close_gap()
+        finally:  # an error of ours costs a row, and not the numbers of all epochs that follow
+            self._open_epoch(is_opened_by_step=False)
 
     def open_epoch_from_last_row(self) -> None:
         """Open the next epoch where the last row ended: its first step is done before anybody said so."""

@@ -796,9 +796,11 @@ class Session:
         from greenlove_tracker.logs.run import Run
         from greenlove_tracker.report.run_report import end_screen
 
-        run = Run(self.run_dir, self.writer.held() if self.writer.unwritten else None)
+        is_lost = bool(self.writer.unwritten)  # of which it is warned
+        run = Run(self.run_dir, self.writer.held() if is_lost else None)
         code = run.summary.exit_code if exit_code is None else exit_code
-        return end_screen(run, exit_code=code, wrote=[f"{self.shown_dir}/"], next_command=next_command)
+        wrote = [] if is_lost else [f"{self.shown_dir}/"]
+        return end_screen(run, exit_code=code, wrote=wrote, next_command=next_command)
 
 
 def _is_making_row() -> bool:

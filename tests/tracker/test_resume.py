@@ -88,15 +88,15 @@ def test_more_epochs_than_planned_are_said_by_their_numbers(clock, tmp_path, cap
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epochs": 10, "first_epoch": 11}, "first_epoch=11 and epochs=10: epochs is the number of all"),
-        ({"epochs": None, "total_steps": 9, "first_step": 10}, "first_step=10 and total_steps=9"),
+        ({"epochs": 10, "first_epoch": 11}, "first_epoch=11, .* of epochs=10, .* is the number of all"),
+        ({"epochs": None, "total_steps": 9, "first_step": 10}, "first_step=10 of epochs=None, total_steps=9"),
         ({"first_epoch": -1}, "first_epoch must be a whole number of at least 0"),
         ({"first_epoch": True}, "first_epoch must be a whole number"),
         ({"first_step": 2.5}, "first_step must be a whole number"),
-        ({"first_step": 5}, "first_step= of a plan in epochs: say first_epoch="),
-        ({"epochs": None, "phases": "2epochs 3epochs", "total_steps": 9, "first_step": 5}, "say first_epoch=$"),
-        ({"epochs": None, "total_steps": 9, "first_epoch": 2}, "first_epoch= of a plan in steps: say first_step="),
-        ({"epochs": 2, "phases": "4 2", "first_epoch": 1}, "phases in steps, and first_epoch=: say first_step= too"),
+        ({"first_step": 5}, "say first_epoch="),
+        ({"epochs": None, "phases": "2epochs 3epochs", "total_steps": 9, "first_step": 5}, "say first_epoch="),
+        ({"epochs": None, "total_steps": 9, "first_epoch": 2}, "say first_step="),
+        ({"epochs": 2, "phases": "4 2", "first_epoch": 1}, "say first_step="),
     ],
 )
 def test_what_cannot_be_is_said_where_the_tracker_is_made(clock, tmp_path, arguments, message):

@@ -10,7 +10,6 @@ from fakes import ScriptedMeter, make_tracker, train
 
 from greenlove_tracker import console, read_logs
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation import live
 from greenlove_tracker.logs.run_rows import verify
 from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import MeterInfo
@@ -110,23 +109,6 @@ def test_what_is_not_the_trainings_time_is_in_no_score(clock, tmp_path, monkeypa
     assert energy[-1].outcome == pytest.approx(0.36 * 820 / 3600, rel=1e-6)
     knew_of_it = [s for s in scores if s.issued.elapsed_s > 600.0]
     assert len(knew_of_it) > 10 and all(abs(s.error) < 0.02 for s in knew_of_it)
-
-
-def test_the_time_of_a_forecast_that_is_asked_for_is_ours_and_no_gap(clock, tmp_path, monkeypatch):
-    forecast_run = live.forecast_run
-
-    def slow(progress, **more):
-        clock.pass_s(3.0)
-        return forecast_run(progress, **more)
-
-    monkeypatch.setattr(live, "forecast_run", slow)
-    with make_tracker(clock, tmp_path, epochs=400) as tracker:
-        for _ in range(3):
-            tracker.epoch_start()
-            clock.pass_s(200.0)
-            tracker.epoch_end()
-            forecast = tracker.forecast
-    assert forecast.duration_s.point == pytest.approx(400 * 200, rel=0.01)
 
 
 def test_the_final_screen_says_how_the_forecast_came_out(clock, tmp_path, capsys):
