@@ -82,7 +82,7 @@ class BudgetMonitor(RunPart):
                 continue
             self._found.add(overrun.quantity)
             if overrun.quantity == "duration_s" and state.time_limit is not None:
-                overrun = replace(overrun, source=state.time_limit.source, time_fit=time_fit_of(state))
+                overrun = replace(overrun, source=state.time_limit.source)
             self._to_act_on.append(overrun)
             state.warn_once.warn(f"budget {overrun.quantity}", f"{overrun}")
 

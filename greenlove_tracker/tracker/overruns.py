@@ -9,7 +9,7 @@ from enum import StrEnum
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, TimeLimit, TimeLimitSource
 from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
 
 
 def budget_limits(settings: Settings, limit: TimeLimit | None) -> Mapping[str, float]:
@@ -23,16 +23,6 @@ def budget_limits(settings: Settings, limit: TimeLimit | None) -> Mapping[str, f
     return {quantity: limit for quantity, limit in limits.items() if limit is not None}
 
 
-# A probability in words, from the least one on: M. D. Mastrandrea et al., Guidance Note for Lead Authors of the IPCC
-# Fifth Assessment Report on Consistent Treatment of Uncertainties, 2010, table 1.
-_WORDS = ((0.99, "will almost certainly"), (0.9, "will very likely"), (0.66, "will likely"), (0.0, "may"))
-_MISSES = {
-    TimeLimitSource.DEADLINE: "miss its deadline",
-    TimeLimitSource.HOURS: "exceed its time limit",
-    TimeLimitSource.SLURM: "exceed its Slurm time limit",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Overrun:
     """A budget that is likely to be exceeded, or is already.
@@ -44,7 +34,6 @@ class Overrun:
         expected: the forecast; None where there is none.
         probability: that the run comes to more than the limit.
         source: of a limit of the time.
-        time_fit: of a limit of the time: how the run fits it; None where nothing is forecast.
     """
 
     quantity: str
@@ -53,7 +42,6 @@ class Overrun:
     expected: Estimate | None
     probability: float
     source: TimeLimitSource = TimeLimitSource.DEADLINE
-    time_fit: TimeFit | None = None
 
     @property
     def is_certain(self) -> bool:
@@ -70,24 +58,14 @@ class Overrun:
 
     def __str__(self) -> str:
         name, text = fmt.QUANTITIES[self.quantity]
-        is_time, e = self.quantity == "duration_s", self.expected
+        is_time = self.quantity == "duration_s"
         if is_time and self.limit <= 0:
             return f"the {self.source} had passed before the run began"
-        limit = f"the {self.source} after" if is_time and self.source is not TimeLimitSource.HOURS else "the limit of"
+        limit = f"over the {f'{self.source} after' if is_time else 'limit of'} {text(self.limit)}"
         if self.used is not None and self.is_certain:
-            return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
-        if is_time and e is not None:
-            return self._miss(e)
-        total = f"will reach {fmt.interval(e, text)}" if e is not None else ""
-        return f"{name} {total}, over {limit} {text(self.limit)} with a probability of {fmt.chance(self.probability)}"
-
-    def _miss(self, expected: Estimate) -> str:
-        """Return in words that the run takes longer than it may."""
-        how = next(words for least, words in _WORDS if self.probability >= least)
-        needs = f"it needs about {fmt.interval(expected, fmt.duration)}, and has {fmt.duration(self.limit)}"
-        fit = self.time_fit
-        reach = "" if fit is None or fit.longest is None else f"; {fmt.longest_fit(fit)}"
-        return f"this run {how} {_MISSES[self.source]} ({fmt.chance(self.probability)}): {needs}{reach}"
+            return f"{name} is at {text(self.used)}, {limit}"
+        total = "" if self.expected is None else f"will reach {fmt.interval(self.expected, text)}"
+        return f"{name} {total}, {limit} with a probability of {fmt.chance(self.probability)}"
 
 
 class BudgetVerdict(StrEnum):

@@ -97,10 +97,17 @@ class NamedSpan:
         if not callable(function):
             raise UsageError(f"track: {function!r} is no function")
         qualified = getattr(function, "__qualname__", type(function).__name__)
-        kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
-        if any(is_kind(function) for is_kind in kinds):
-            raise UsageError(f'track: {qualified} yields or awaits: measure parts of its body, with track("a name"):')
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise UsageError(f'track: {qualified} yields: measure parts of its body, with track("a name"):')
         span = NamedSpan(self._name or qualified.rpartition("<locals>.")[2], self._settings)
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                with span:
+                    return await function(*args, **kwargs)
+
+            return awaited  # type: ignore[return-value]
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -173,7 +173,7 @@ def test_what_is_measured_stops_at_the_next_boundary_without_a_forecast(clock, t
 def test_stopping_comes_between_two_epochs_after_the_checkpoint(clock, tmp_path, limit):
     saved = []
     with (
-        pytest.raises(BudgetExceeded, match=r"over the|miss its deadline"),
+        pytest.raises(BudgetExceeded, match=r"over the"),
         make_tracker(
             clock, tmp_path, on_overrun="stop", save_checkpoint=lambda: saved.append(clock.now_s), **limit
         ) as t,
@@ -205,7 +205,7 @@ def test_a_deadline_sees_that_the_machine_was_suspended(clock, tmp_path, caplog)
         assert not caplog.text
         clock.wall_offset_s += 3500.0  # 130 s of training are left, and 70 s of time
         train(t, clock, 1)
-    assert "will almost certainly miss its deadline (over 99%)" in caplog.text and "has 1 h" in caplog.text
+    assert "over the deadline after 1 h" in caplog.text and "probability of over 99%" in caplog.text
 
 
 def test_a_function_is_told_in_the_trainings_own_thread(clock, tmp_path):
@@ -319,8 +319,8 @@ def test_the_hours_of_a_job_count_from_its_own_start(clock, tmp_path, no_slurm):
     with Tracker(epochs=2) as tracker:
         assert session().state.limits["duration_s"] == pytest.approx(360.0) and session().state.elapsed_s == 260.0
         train(tracker, clock, 2, epoch_s=60.0)
-    with Tracker(epochs=2, clock=clock, meter=meter):  # the job's limit has passed: it is said, and nothing fails
-        assert session().state.limits["duration_s"] < 0.01
+    with Tracker(epochs=2, clock=clock, meter=meter):  # another run, whose hours count from its own start
+        assert session().state.limits["duration_s"] == pytest.approx(360.0)
     session().finish(RunStatus.FINISHED)
     assert job.is_finished
 

@@ -122,7 +122,7 @@ def test_a_budget_is_judged_by_it(clock, tmp_path, caplog):
         tracker.epoch_start()
         steps(tracker, clock, 400)
         assert "fits with under 1%" in session().status_text()
-    assert "almost certainly" in caplog.text
+    assert "with a probability of over 99%" in caplog.text
 
 
 @pytest.mark.slow

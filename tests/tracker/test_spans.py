@@ -248,11 +248,11 @@ def test_each_thread_has_spans_of_its_own_and_energy_is_shared_once(clock, tmp_p
 
 
 def test_tasks_that_take_turns_lie_in_the_span_that_they_were_made_in(clock, tmp_path):
+    @track
     async def fetch(first, then):
-        with track("fetch"):
-            clock.pass_s(1.0)
-            first.set()
-            await then.wait()
+        clock.pass_s(1.0)
+        first.set()
+        await then.wait()
 
     async def both():
         a, b = asyncio.Event(), asyncio.Event()
@@ -273,7 +273,7 @@ def test_a_function_that_yields_is_refused():
         yield 1
 
     async def later():
-        pass
+        yield 1
 
     for function in (batches, later):
         with pytest.raises(UsageError, match="yields"):
