@@ -16,7 +16,6 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import Counts, Energy, RowKind, RunSummary
 
-_METHODS = ("start", "export", "end")
 _BY_NAME = "greenlove_tracker.integrations.exporters"  # it stands above the tracker, and is loaded for a name
 
 
@@ -185,15 +184,14 @@ def checked_exporters(exporters: Sequence[Exporter]) -> Sequence[Exporter]:
     Raises:
         UsageError: where one is none.
     """
-    if not isinstance(exporters, list | tuple):
-        raise UsageError(f'exporters= takes a list of objects, not {exporters!r}; by name: export="mlflow"')
-    for exporter in exporters:
-        if isinstance(exporter, type) or not all(callable(getattr(exporter, name, None)) for name in _METHODS):
-            methods = ", ".join(f"{name}()" for name in _METHODS)
-            raise UsageError(
-                f"exporters= takes objects with the methods {methods}, such as MLflowExporter(), not {exporter!r}; by "
-                'name: export="mlflow"'
-            )
+    are_exporters = isinstance(exporters, list | tuple) and all(
+        isinstance(exporter, Exporter) and not isinstance(exporter, type) for exporter in exporters
+    )
+    if not are_exporters:
+        raise UsageError(
+            "exporters= takes a list of objects with the methods start(), export() and end(), such as "
+            f'MLflowExporter(), not {exporters!r}; by name: export="mlflow"'
+        )
     return tuple(exporters)
 
 
