@@ -1,4 +1,4 @@
-"""The tracker's own thread beside the training, on which the parts of a run do what takes time; rows on the disk."""
+"""The tracker's own thread beside the training, and what is kept up to date on it: rows on the disk, the intensity."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import threading
 
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.job import git_commit
+from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
 from greenlove_tracker.records import Field
+from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
@@ -39,6 +41,40 @@ class GitCommit(RunPart):
         with self._state.lock:
             if commit and not self._state.is_finished:
                 self._writer.write_fields([Field("git_commit", commit)])
+
+
+class IntensityWatch(RunPart):
+    """The services of one run are asked from its start to its end.
+
+    Args:
+        run: that it is a part of.
+    """
+
+    def __init__(self, run: RunParts) -> None:
+        super().__init__(run)
+        rates = run.state.rates_in_force
+        self._live = None if rates is None else rates.intensity
+
+    def started(self) -> None:
+        """Ask now, and from time to time."""
+        if self._live is not None:
+            self._live.start(in_background=self._state.in_background)
+
+    def tick(self) -> None:
+        """Ask where it is time to, and no thread does."""
+        if self._live is not None and not self._state.in_background:
+            self._live.tick()
+
+    def ending(self) -> None:
+        """Write who answered."""
+        if self._live is not None:
+            sources = sources_text(sources_of(self._state.row_totals.sources))
+            self._writer.write_fields([Field("intensity_sources", sources)])
+
+    def ended(self, ending: RunEnded) -> None:
+        """Ask no more."""
+        if self._live is not None:
+            self._live.close()
 
 
 class BackgroundWorker:

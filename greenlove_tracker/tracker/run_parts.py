@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from greenlove_tracker.tracker.background import GitCommit, LogKeeper
+from greenlove_tracker.tracker.background import GitCommit, IntensityWatch, LogKeeper
 from greenlove_tracker.tracker.budgets import BudgetMonitor
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
-from greenlove_tracker.tracker.intensity_watch import IntensityWatch
 from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.metric_log import MetricLog
 from greenlove_tracker.tracker.part import RunPart, RunParts

@@ -163,13 +163,13 @@ class Tracker:
             if script is not None and not any(measured.values()) and script.can_be_taken_over(merged, clock):
                 script.take_over(merged, own, **more)
                 return script
-            more |= measured
-            if script is None:
-                session = Session(merged, own, ranks_of_process(os.environ), clock, join_dir=run_dir_to_join(), **more)
-                session.shows_final_screen = merged.verbose > 0
-                return session
-            launch, ranks, join_dir = script.launch, script.state.ranks, run_dir_to_join()
-            return Session(merged, own, ranks, clock, mode=RunMode.RUNNER, join_dir=join_dir, launch=launch, **more)
+            launch, ranks, mode = None, ranks_of_process(os.environ), RunMode.OWN
+            if script is not None:
+                launch, ranks, mode = script.launch, script.state.ranks, RunMode.RUNNER
+            more |= measured | {"mode": mode, "join_dir": run_dir_to_join(), "launch": launch}
+            session = Session(merged, own, ranks, clock, **more)
+            session.shows_final_screen = merged.verbose > 0 and script is None
+            return session
 
         arguments = {name for name, value in given.items() if value is not None}
         arguments |= {"intensity"} if source is not None else set()
