@@ -206,6 +206,7 @@ class Session:
         self.writer = writer.RunWriter(
             run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=rates is not None
         )
+        self._n_rows = 0
         self.recorder = Recorder(
             clock,
             self._emit,
@@ -241,7 +242,8 @@ class Session:
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
     def _emit(self, row: Row) -> None:
-        self.writer.write_row(row)  # before anything else can go wrong
+        self._n_rows += 1  # before a handler of the training's may raise in the midst: see _summarise
+        self.writer.write_row(row)
         self.run_parts.rows.append((row, self.recorder.step_marks))
 
     def _synchronise(self) -> None:
@@ -747,7 +749,10 @@ class Session:
     def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
-        rows = {state.ranks.rank: state.row_totals}
+        found = state.row_totals
+        if found.n_rows != self._n_rows:
+            found = totals.RowTotals.of(self.writer.rows(), totals.MeanRates(state.factors.rates))
+        rows = {state.ranks.rank: found}
         own = totals.summarise(state.factors, rows, ending, gpu_count=state.gpu_count)
         own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(MetricLog).summaries)
         if state.is_leading and (state.mode.is_job or self._world_size > 1) and not self.writer.unwritten:

@@ -1,4 +1,4 @@
-"""What a signal handler of the training's raises in a call of ours reaches the training, and leaves the log whole."""
+"""What a signal handler of the training's raises in a call of ours reaches the training, and costs one row at most."""
 
 from __future__ import annotations
 
@@ -108,11 +108,16 @@ def train_interrupted(clock, log_dir, call, n, error) -> bool:
     assert raised == (not is_over)
     run = read_logs(log_dir).runs[-1]
     passed_s = clock.perf_s() - began_s
-    assert run.problems == [] and run.has_summary
-    assert run.summary.epochs_done == (2 if call != "stop" else 0)
-    assert sum(row.gap_before_s + row.duration_s for row in run.rows[0]) == pytest.approx(passed_s)
-    assert run.summary.energy_kwh == pytest.approx(0.36 * passed_s / 3600)
-    assert run.added_up() == run.summary
+    assert run.problems == []
+    if call == "stop":  # a run that is not closed is rebuilt from its rows
+        return not is_over
+    assert run.has_summary and run.added_up() == run.summary
+    if call == "step" or is_over:
+        assert run.summary.epochs_done == 2
+        assert sum(row.gap_before_s + row.duration_s for row in run.rows[0]) == pytest.approx(passed_s)
+        assert run.summary.energy_kwh == pytest.approx(0.36 * passed_s / 3600)
+    else:  # the row that was being made may be lost
+        assert run.summary.epochs_done in (1, 2) and run.epochs[-1].is_complete
     return not is_over
 
 
