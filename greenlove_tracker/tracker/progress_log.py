@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from greenlove_tracker.forecasting import Block, Progress
-from greenlove_tracker.records import Counts, Energy, Flag, Row, RowKind
+from greenlove_tracker.records import Energy, Flag, Row, RowKind
 from greenlove_tracker.tracker.recorder import LOADING_SHARE, StepMark
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
@@ -60,7 +60,6 @@ class _EpochTimes:
     paused_s: float = 0.0
     between_s: float = 0.0  # the gap behind it
     loading_s: float = 0.0  # of its active time, what we slowed down
-    counts: Counts = field(default_factory=Counts)
     began_s: float = 0.0  # since the run began
 
     def block(self, between_s: float | None) -> Block:
@@ -172,7 +171,6 @@ class ProgressLog:
             self._open = self._open or _EpochTimes(began_s=self._rows_s)
             self.add_epoch_steps(marks)
             self._open.active_s += row.duration_s
-            self._open.counts += row.counts
             self._open.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
         self._rows_s += row.duration_s
         if Flag.UNFINISHED in row.flags:

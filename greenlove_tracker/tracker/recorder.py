@@ -282,7 +282,7 @@ class Recorder:
         if self.first_step is None:
             loading_s = self._loading_until(self.stepped_at_s)
             since_start_s = self.stepped_at_s - self._started_s
-            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s, self._counter.work)
+            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s)
 
     def write_segment(self) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
@@ -320,8 +320,8 @@ class Recorder:
         first, stepped_at_s = self.first_step, self.stepped_at_s
         if first is None or stepped_at_s is None:
             return None
-        since_start_s, work = stepped_at_s - self._started_s, self._counter.work
-        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s, work)
+        since_start_s = stepped_at_s - self._started_s
+        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s)
 
     @property
     def resolution_s(self) -> float:
@@ -517,14 +517,6 @@ class WorkCounter:
         new = self._new.get("steps", 0)
         return (self._in_rows.steps or 0) + (0 if _is_on_device(new) else int(new))
 
-    @property
-    def work(self) -> float | None:
-        """The tokens so far, else the samples; None where the loop told of neither, or they lie on a device."""
-        new = {name: None if _is_on_device(count) else count for name, count in self._new.items()}
-        if None in (new.get("tokens", 0), new.get("samples", 0)):
-            return None
-        return work_in(self._in_rows + Counts(tokens=new.get("tokens"), samples=new.get("samples")))
-
     def take(self, *, is_device_at_rest: bool) -> Counts:
         """Return what was added since the last time.
 
@@ -544,12 +536,6 @@ class WorkCounter:
         counts = Counts(**taken)
         self._in_rows += counts
         return counts
-
-
-def work_in(counts: Counts) -> float | None:
-    """Return the tokens, else the samples; None where the loop told of neither."""
-    work = counts.tokens or counts.samples
-    return float(work) if work else None
 
 
 def _is_on_device(count: object) -> bool:
