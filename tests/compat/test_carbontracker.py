@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_warned_of_by_name(tmp_path, capsys):
         ({"sim_gpu": "A100"}, "give sim_gpu_watts"),
         ({**SIM_GPU, "sim_gpu_util": 70}, "sim_gpu_util must be"),
         ({**SIM_CPU, "sim_cpu_tdp": -1}, "sim_cpu_tdp_w must be"),
-        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
     ],
 )
 def test_bad_arguments_are_value_errors(log_dir, arguments, message):
