@@ -25,8 +25,7 @@ from scipy import stats
 from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, told
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.extrapolation.preprocess import observe
-from greenlove_tracker.extrapolation.regression import weighted_fit
+from greenlove_tracker.extrapolation.regression import observe, weighted_fit
 
 BATCH = 64
 BATCHES = (6, 6, 12, 24, 24, 48, 63, 63, 63)  # 9 trials on 5 sizes, the largest 1/15 of the full epoch

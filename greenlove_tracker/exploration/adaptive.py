@@ -50,7 +50,7 @@ _CALIBRATION = (Purpose.PROBE, Purpose.STRETCH)
 # backtests. A wider range would tell more of an epoch's fixed cost, but short epochs are lost in the noise of timing.
 _LADDER = (0.1, 0.215, 0.464, 1.0)
 # Epochs of a trial, and the fewest batches of the largest size that are worth so many. Cold epochs are found from four
-# epochs on (extrapolation/preprocess.py), and of six three may be cold; below that, four sizes are worth more than
+# epochs on (extrapolation/regression.py), and of six three may be cold; below that, four sizes are worth more than
 # epochs.
 _EPOCHS_FROM = ((6, 20), (5, 12), (4, 8), (3, 6), (2, 4), (1, 4))
 _MOST_EPOCHS = 8  # more only lessen the noise within a run, and leave what differs from run to run

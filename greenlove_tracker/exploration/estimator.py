@@ -20,12 +20,7 @@ from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, peak_of_steps
-from greenlove_tracker.exploration.snapshot import (
-    RestoreError,
-    find_lr_schedulers,
-    find_scalers_and_averages,
-    preserved,
-)
+from greenlove_tracker.exploration.snapshot import find_lr_schedulers, find_scalers_and_averages, preserved
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import (
     DEFAULT_BATCH_SIZE,
@@ -36,7 +31,7 @@ from greenlove_tracker.exploration.trials import (
     step_of,
 )
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, WarningCode
+from greenlove_tracker.forecasting import Estimate, TrainingPlan, WarningCode
 from greenlove_tracker.format import duration
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
@@ -54,7 +49,6 @@ _MEMORY_SHARE = 0.1  # of the budget on a CPU, that trials leave to that estimat
 _EVAL_SHARE = 0.15  # of the budget, that trials leave to evaluations; one is always run
 _MOST_EVALUATIONS = 3
 _SHORT_BUDGETS = 3.0  # a run of fewer budgets is better run than explored
-_LARGER_BUDGET = 5.0  # times a budget that gave a wide forecast: the next one to try
 _LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason to stop
 
 
@@ -182,7 +176,6 @@ class Estimator:
         with ExplorationRun(self._settings, self.plan, options, self._clock, self._meter) as run:
             self._explore(run, scheduler)
             forecast = run.forecast()
-        forecast = _with_budget_advice(forecast, budget_s)
         if self._eval_fn is None and not self.plan.has_pauses("eval"):
             message = "no evaluation was timed, so this forecast leaves evaluations out"
             warning = WarningCode.EVALUATION.warning(message, "where the training has some, give eval_fn")
@@ -217,12 +210,6 @@ class Estimator:
                 f"out of memory at batch size {self._source.batch_size}, as the training itself would be: {error}. A "
                 "smaller batch is another training, and not tried in silence"
             ) from error
-        except RestoreError:
-            raise
-        except Exception as error:
-            left = "everything is as it was before" if run.options.is_restored else "nothing is put back"
-            error.add_note(f"raised by the training that greenlove_tracker explored; {left}")
-            raise
         finally:
             self._source.close()
         if not run.record.trials:
@@ -323,18 +310,6 @@ def short_training_advice(whole: Estimate, budget_s: float) -> str | None:
         return None
     about = f"{whole.point:.2g} s" if whole.point < 59.5 else duration(whole.point)
     return f"the whole training takes about {about}: just run it"
-
-
-def _with_budget_advice(forecast: Forecast, budget_s: float) -> Forecast:
-    """Name in a wide forecast's warning the next budget to try, where that is shorter than the training."""
-    if all(warning.name != WarningCode.WIDE for warning in forecast.warnings):
-        return forecast
-    larger_s = _LARGER_BUDGET * budget_s
-    text = f"--budget {larger_s:g} would show more"
-    if larger_s > forecast.duration_s.point:
-        text = "a larger --budget would take as long as the training itself"
-    advice = {WarningCode.WIDE: text, WarningCode.FAR: ""}  # said once
-    return replace(forecast, warnings=tuple(replace(w, advice=advice.get(w.name, w.advice)) for w in forecast.warnings))
 
 
 def plan_of(

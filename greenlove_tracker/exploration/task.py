@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,21 +13,6 @@ from greenlove_tracker.errors import UsageError
 
 _RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/guides/explore.md"
 _PIECES = ("model", "optimizer", "criterion", "train_dataset")
-_MEANT = {
-    "data": "train_dataset",
-    "dataloader": "train_dataset",
-    "dataset": "train_dataset",
-    "loader": "train_dataset",
-    "train_dataloader": "train_dataset",
-    "train_loader": "train_dataset",
-    "trainloader": "train_dataset",
-    "loss_fn": "criterion",
-    "net": "model",
-    "epochs": "total_epochs",
-    "steps": "total_steps",
-    "lr_scheduler": "also_restore",
-    "scheduler": "also_restore",
-}
 
 
 def load_task(target: str, takes: Collection[str], arguments: Sequence[str] = ()) -> dict[str, Any]:
@@ -53,7 +37,7 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
         arguments: of the file, which finds them in ``sys.argv``.
 
     Raises:
-        UsageError: where there is no such file or function, or the file trains when it is imported.
+        UsageError: where there is no such file or function.
     """
     file, separator, name = target.rpartition(":")
     if not separator or not name.isidentifier():
@@ -67,7 +51,7 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
     sys.path.insert(0, str(path.absolute().parent))  # the file's own imports, as when it is run
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pickles of loader workers look it up
-    with _argv(file, arguments), _without_training(file):
+    with _argv(file, arguments):
         spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
@@ -98,39 +82,6 @@ def _module_name(path: Path) -> str:
     return f"greenlove_task_{path.stem}" if is_taken else path.stem
 
 
-@contextmanager
-def _without_training(file: str) -> Iterator[None]:
-    """Refuse a file that trains when it is imported: that would take hours, and leave nothing to explore.
-
-    Raises:
-        UsageError: at the first step of any optimizer.
-    """
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-    reason = UsageError(
-        f"{file} trains when it is imported (an optimizer stepped), so nothing could be explored first: put the "
-        'training under if __name__ == "__main__":'
-    )
-    has_stepped = False
-
-    def refuse(*_: Any) -> None:
-        nonlocal has_stepped
-        has_stepped = True
-        raise reason
-
-    handle = register_optimizer_step_pre_hook(refuse)
-    try:
-        yield
-    except BaseException:
-        if has_stepped:
-            raise reason from None
-        raise
-    finally:
-        handle.remove()
-    if has_stepped:  # the file caught what it was told
-        raise reason
-
-
 def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]:
     """Return the pieces of a training by name.
 
@@ -145,7 +96,8 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
     """
     if isinstance(found, Mapping):
         if unknown := [str(name) for name in found if name not in takes]:
-            raise UsageError(f"{target} gives {' '.join(_unknown(name, takes) for name in unknown)}")
+            known = "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
+            raise UsageError(f"{target} gives {', '.join(unknown)}: {known}")
         if hasattr(found.get("loss"), "forward"):
             raise UsageError(f"{target} gives a loss that is a module: name it criterion; loss is of (model, batch)")
         given = {"criterion": None, **found} if "loss" in found else dict(found)
@@ -158,12 +110,6 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
         f"{target} must return (model, optimizer, criterion, train_dataset), or a dict of those and of more arguments "
         f"of Estimator, not {type(found).__name__}"
     )
-
-
-def _unknown(name: str, takes: Collection[str]) -> str:
-    meant = _MEANT.get(name.lower()) or next(iter(difflib.get_close_matches(name, takes, n=1)), None)
-    hint = f"did you mean {meant}?" if meant else "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
-    return f"{name}: {hint}"
 
 
 def each_of(things: Any) -> list[Any]:

@@ -163,13 +163,6 @@ def _with_width(warnings: Sequence[ForecastWarning], duration: Estimate, basis: 
     if duration.relative_width <= WIDE_RELATIVE_WIDTH:
         return tuple(warnings)
     width = f"±{duration.relative_width / 2:.0%} ({basis})"
-    if any(warning.name is WarningCode.WIDE for warning in warnings):
-        return tuple(
-            replace(warning, message=f"{warning.message}; with early stopping it is {width}")
-            if warning.name is WarningCode.WIDE
-            else warning
-            for warning in warnings
-        )
     message = f"early stopping may end it sooner or later: the interval is {width}"
     return (*warnings, WarningCode.WIDE.warning(message, "it narrows as the run goes on"))
 

@@ -14,8 +14,14 @@ from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, N, above_zero, estimate_about, with_point
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
-from greenlove_tracker.extrapolation.preprocess import Observations, observe
-from greenlove_tracker.extrapolation.regression import backtest, fit_line, line_warnings, power_law
+from greenlove_tracker.extrapolation.regression import (
+    Observations,
+    backtest,
+    fit_line,
+    line_warnings,
+    observe,
+    power_law,
+)
 from greenlove_tracker.extrapolation.work import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.forecasting import (
     Estimate,

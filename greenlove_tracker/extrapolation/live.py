@@ -22,7 +22,6 @@ from greenlove_tracker.extrapolation.pauses import (
     pause_warnings,
     planned_pauses,
     with_interval,
-    with_pauses_apart,
 )
 from greenlove_tracker.extrapolation.work import ASSUMED_SHARE, NEXT_LEVEL, Cost, costs_of
 from greenlove_tracker.forecasting import (
@@ -121,7 +120,7 @@ def _outlook(
 ) -> tuple[Array, tuple[PhaseForecast, ...], Array, list[ForecastWarning]]:
     """Return draws of the whole time, the part of each phase of the plan, draws of a unit's time, and warnings."""
     rng, given = np.random.default_rng(_SEED), progress.phases
-    progress, interval = with_interval(with_pauses_apart(progress))
+    progress, interval = with_interval(progress)
     remaining = max(0.0, progress.total_units - progress.done_units)
     to_come_s, phase_s, n_levels = _active(replace(progress, phases=given), prior, rng)
     per_unit_s = to_come_s / remaining if remaining else _last(progress)

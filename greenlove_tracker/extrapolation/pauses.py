@@ -1,6 +1,7 @@
-"""Evaluations and checkpoints, which come at intervals: when, and what is known of their length.
+"""Evaluations, and what else comes at intervals: when, and what is known of its length.
 
-A plan names them, or the run shows them: what came twice or more at one interval is taken to go on so.
+A plan names evaluations, or the run shows them: what came twice or more at one interval is taken to go on so.
+Checkpoints that a plan names beside evaluations are gaps as all others.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ TOLD_SPREAD = 0.1  # relative, of an evaluation whose length the plan says
 _PRIOR_SPREAD = 0.03  # and of one that an earlier run took
 _ENOUGH = 2  # evaluations that were seen count alone; the first one may be cold
 _MOST_SEEN = 48  # evaluations that are told apart; earlier ones are left out
-_EXCESS = 3.0  # robust standard deviations above its neighbours', at which a block holds an evaluation
-_NEIGHBOURS = 3
 _LEAST_EXCESS = 0.02  # of the block
 # What nobody planned is told from noise by a gap between the longer blocks and the others:
 _CLEAR = 2.0  # times the range of the others, at least
@@ -39,7 +38,7 @@ _SURE = 4  # so many came at one interval that nobody need be told
 
 @dataclass(frozen=True, slots=True)
 class PlannedPauses:
-    """The evaluations and checkpoints of a plan.
+    """The evaluations of a plan.
 
     Attributes:
         future_s: draws of the time of all that are still to come.
@@ -48,7 +47,6 @@ class PlannedPauses:
         phases: of the plan.
         n_future: evaluations that are still to come.
         is_length_known: whether one was seen, or its length told; else it is assumed.
-        n_unknown_checkpoints: checkpoints to come, where none was seen.
     """
 
     future_s: Array
@@ -57,7 +55,6 @@ class PlannedPauses:
     phases: tuple[Phase, ...]
     n_future: int
     is_length_known: bool
-    n_unknown_checkpoints: int
 
     def of_phase(self, i: int) -> tuple[int, Array | None]:
         """Return the evaluations of a phase, and draws of what one takes."""
@@ -66,8 +63,8 @@ class PlannedPauses:
 
 
 def has_pauses(phases: Sequence[Phase]) -> bool:
-    """Return True where a plan names evaluations or checkpoints."""
-    return any(phase.eval_every or phase.save_every for phase in phases)
+    """Return True where a plan names evaluations."""
+    return any(phase.eval_every for phase in phases)
 
 
 def eval_ratios(phases: Sequence[Phase]) -> list[float]:
@@ -76,14 +73,13 @@ def eval_ratios(phases: Sequence[Phase]) -> list[float]:
     return [1.0 if phase.eval_s is None or first is None else phase.eval_s / first for phase in phases]
 
 
-def _counts(progress: Progress, begin: float, end: float) -> tuple[float, int]:
-    """Return the evaluations, each by its ratio, and the checkpoints that follow the units from one to another."""
-    phases, ratios = progress.phases, eval_ratios(progress.phases)
-    evaluations = 0.0
-    for (a, b), phase, ratio in zip(spans(phases), phases, ratios, strict=True):
-        if phase.eval_every is not None and min(b, end) > max(a, begin):
-            evaluations += ratio * (pauses_between(phases, max(a, begin), min(b, end), "eval"))
-    return evaluations, pauses_between(phases, begin, end, "save")
+def _count(progress: Progress, begin: float, end: float) -> float:
+    """Return the evaluations that follow the units from one to another, each by its ratio."""
+    phases, evaluations = progress.phases, 0.0
+    for (a, b), ratio in zip(spans(phases), eval_ratios(phases), strict=True):
+        if min(b, end) > max(a, begin):
+            evaluations += ratio * pauses_between(phases, max(a, begin), min(b, end), "eval")
+    return evaluations
 
 
 def _until_now(progress: Progress) -> float:
@@ -102,36 +98,6 @@ def _positions(progress: Progress) -> Iterator[tuple[float, float, Block]]:
     for block in progress.blocks:
         yield at, at + block.units, block
         at += block.units
-
-
-def with_pauses_apart(progress: Progress) -> Progress:
-    """Return the progress with the planned evaluations taken out of the blocks that a loop counted them into.
-
-    A loop that only counts steps, and calls no ``pause()``, has its evaluations in the time of a step. What a block
-    with one takes beyond its neighbours without becomes its pause.
-    """
-    if not has_pauses(progress.phases):
-        return progress
-    positions = list(_positions(progress))
-    counts = [sum(_counts(progress, a, b)) for a, b, _ in positions]
-    is_apart = any(n and (block.paused_s or block.between_s) for n, (*_, block) in zip(counts, positions, strict=True))
-    free = [i for i, n in enumerate(counts) if not n]
-    if is_apart or not any(counts) or not free:
-        return progress
-    rates = [block.active_s / block.units for *_, block in positions]
-    changed = np.abs(np.diff([rates[i] for i in free]))
-    noise = 1.4826 * float(np.median(changed)) / math.sqrt(2.0) if len(changed) else 0.0
-    blocks = list(progress.blocks)
-    for i, n in enumerate(counts):
-        if not n:
-            continue
-        near = sorted(free, key=lambda j: abs(j - i))[:_NEIGHBOURS]  # used at once
-        usual = float(np.median([rates[j] for j in near]))
-        excess_s = (rates[i] - usual) * blocks[i].units
-        if excess_s > max(_EXCESS * noise, _LEAST_EXCESS * usual) * blocks[i].units:
-            paused_s = blocks[i].paused_s + excess_s
-            blocks[i] = replace(blocks[i], active_s=blocks[i].active_s - excess_s, paused_s=paused_s)
-    return replace(progress, blocks=tuple(blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,64 +212,46 @@ def interval_warnings(interval: Interval | None, unit: str) -> Iterator[Forecast
 def planned_pauses(
     progress: Progress, unit_s: Sequence[float], prior: Forecast | None, rng: np.random.Generator
 ) -> PlannedPauses | None:
-    """Return what is known of the evaluations and checkpoints of the plan; None where it names none.
+    """Return what is known of the evaluations of the plan; None where it names none.
 
     Args:
-        progress: whose phases name them, with those within blocks apart.
+        progress: whose phases name them.
         unit_s: time of a unit in each phase, expected.
         prior: of an earlier run of the same training.
         rng: of the draws.
     """
     if not has_pauses(progress.phases):
         return None
-    evaluations, checkpoints, gaps = _seen(progress)
+    evaluations, gaps = _seen(progress)
     done, total = _until_now(progress), progress.total_units
-    n_eval, n_save = _counts(progress, done, total)
+    n_eval = _count(progress, done, total)
     told = _told_length(progress, prior)
-    is_in_rate = not evaluations and _counts(progress, 0.0, done)[0] > 0 and not any(g for _, g in gaps)
+    is_in_rate = not evaluations and _count(progress, 0.0, done) > 0 and not any(g for _, g in gaps)
     length = None if is_in_rate and told is None else _length(evaluations, n_eval, told, rng)
     is_known = length is not None or is_in_rate
     if is_in_rate:
         length = None  # they come as often as blocks do, and are in what a unit takes
     elif length is None and n_eval:
         length = _assumed_length(progress, unit_s, done, rng)
-    future_s = np.zeros(N) if length is None else n_eval * length
-    if checkpoints and n_save and (each_s := _length(checkpoints, n_save, None, rng)) is not None:
-        future_s = future_s + n_save * each_s
     return PlannedPauses(
-        future_s,
+        np.zeros(N) if length is None else n_eval * length,
         gaps,
         length if is_known else None,
         progress.phases,
         pauses_between(progress.phases, done, total, "eval"),
         is_known,
-        0 if checkpoints or is_in_rate else n_save,
     )
 
 
-def _seen(progress: Progress) -> tuple[list[float], list[float], list[tuple[float, float]]]:
-    """Return the lengths of evaluations and of checkpoints that were seen, and the gaps without them by units."""
+def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
+    """Return the lengths of evaluations that were seen, and the gaps without them by units."""
     closed = [(a, b, block) for a, b, block in _positions(progress) if block.between_s is not None or block.paused_s]
-    counts = [_counts(progress, a, b) for a, b, _ in closed]
-    gap_s = [block.paused_s + (block.between_s or 0.0) for *_, block in closed]
-    free = [gap / block.units for gap, n, (*_, block) in zip(gap_s, counts, closed, strict=True) if not any(n)]
-    usual_s = float(np.median(free)) if free else 0.0
-    checkpoints, evaluations = list[float](), list[float]()
-    gaps = [] if free else [(block.units, 0.0) for *_, block in closed]
-    both = zip(gap_s, counts, closed, strict=True)
-    rest = [(max(0.0, gap - usual_s * block.units), n, gap, block) for gap, n, (*_, block) in both]
-    for excess_s, (n_eval, n_save), gap, block in rest:
-        if not n_eval and not n_save:
-            gaps.append((block.units, gap / block.units))
-        elif free:
-            gaps.append((block.units, usual_s))
-        if n_save and not n_eval and excess_s > 0:
-            checkpoints.append(excess_s / n_save)
-    save_s = float(np.median(checkpoints)) if checkpoints else 0.0
-    for excess_s, (n_eval, n_save), *_ in rest:
-        if n_eval and excess_s > save_s * n_save:
-            evaluations.append((excess_s - save_s * n_save) / n_eval)
-    return evaluations[-_MOST_SEEN:], checkpoints[-_MOST_SEEN:], gaps
+    seen = [(_count(progress, a, b), block.units, block.paused_s + (block.between_s or 0.0)) for a, b, block in closed]
+    free = [(units, gap / units) for n, units, gap in seen if not n]
+    usual_s = float(np.median([gap for _, gap in free])) if free else 0.0
+    excess = [(n, gap - usual_s * units) for n, units, gap in seen if n]
+    gaps = [(units, usual_s if n else gap / units) for n, units, gap in seen]
+    return [excess_s / n for n, excess_s in excess if excess_s > 0][-_MOST_SEEN:], gaps
 
 
 def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, float] | None:
@@ -338,10 +286,8 @@ def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rn
 
 
 def pause_warnings(progress: Progress, pauses: PlannedPauses | None) -> Iterator[ForecastWarning]:
-    """Yield what is assumed of evaluations and checkpoints."""
-    if pauses is None:
-        return
-    if pauses.n_future and not pauses.is_length_known:
+    """Yield what is assumed of evaluations."""
+    if pauses is not None and pauses.n_future and not pauses.is_length_known:
         first = next(
             unit
             for unit in range(int(progress.done_units), int(progress.total_units) + 1)
@@ -355,6 +301,3 @@ def pause_warnings(progress: Progress, pauses: PlannedPauses | None) -> Iterator
         yield WarningCode.EVALUATION.warning(
             message, "say its length, Phase(…, eval_s=…), or give an earlier run as prior"
         )
-    if pauses.n_unknown_checkpoints:
-        message = f"{plural(pauses.n_unknown_checkpoints, 'checkpoint')} to come, and none was seen: none is in this"
-        yield WarningCode.CHECKPOINT.warning(message, "it improves after the first")

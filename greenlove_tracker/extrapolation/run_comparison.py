@@ -1,7 +1,6 @@
 """Logged runs compared with others: the ratios of what they took, with intervals, and what else was not the same.
 
-The model is that of trials (``ratios.py``). Repeats of ``greenlove compare --full`` took turns: those of one seed are a
-block. All others are without blocks: nobody ran them in turns. Where the runs of several groups
+The model is that of trials (``ratios.py``), without blocks: nobody ran them in turns. Where the runs of several groups
 happen to lie between each other in time, a drift over their order is fitted too; where one group ran after the other it
 cannot be told from the difference between them, and is not. Of one run each nothing shows how much a run differs
 from the next: then the noise of the epochs is taken, and for the rest the assumption that forecasts make.
@@ -23,15 +22,14 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.draws import SPREAD
-from greenlove_tracker.extrapolation.preprocess import cold_epochs_of, variance_of_mean
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
+from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_of_mean
 from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import finite
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
 
-_LEAST_REPEATS = 3  # that are paired: a block for each of two would leave one degree of freedom
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
 _MOST_RUNS = 1000  # that anybody would run of each
@@ -158,7 +156,7 @@ def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[list[_Group]
         raise UsageError("a comparison needs two runs or directories of runs, the baseline first")
     if len(set(names)) < len(names):
         raise UsageError("two groups of runs have one name: give each its own")
-    kept, notes, taken = list[_Group](), list[str](), dict[str, str]()
+    kept, notes = list[_Group](), list[str]()
     for name, runs in groups:
         trainings = [run for run in runs if not _reason_against(run)]
         reasons = Counter(reason for run in runs if (reason := _reason_against(run)))
@@ -166,9 +164,6 @@ def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[list[_Group]
             raise UsageError(f"nothing of {name} can be compared: {_said(reasons)}. {_WHAT_TO_GIVE}")
         if reasons:
             notes.append(f"Of {name}, left out: {_said(reasons)}")
-        for run in trainings:
-            if (other := taken.setdefault(str(run.path), name)) != name:
-                raise UsageError(f"the run {run.run_id} is in {other} and in {name}: it cannot be compared with itself")
         kept.append(_Group(name, sorted(trainings, key=lambda run: run.started_at)))
     return kept, notes
 
@@ -222,14 +217,13 @@ def _length(run: Run, unit: str) -> int | None:
 
 def _trials(groups: Sequence[_Group]) -> tuple[list[ArmTrial], list[Run]]:
     """Return each run as a trial, in the order in which they began; and the runs in that order."""
-    blocks = _blocks(groups)
     named = sorted(((run, group.name) for group in groups for run in group.runs), key=lambda pair: pair[0].started_at)
     starts_s = [_started_s(run) for run, _ in named]
     first_s = next((s for s in starts_s if s is not None), 0.0)
     trials = [
         ArmTrial(
             arm=name,
-            block=blocks[id(run)],
+            block=0,
             position=position,
             started_s=0.0 if start_s is None else start_s - first_s,
             duration_s=run.summary.duration_s,
@@ -243,15 +237,6 @@ def _trials(groups: Sequence[_Group]) -> tuple[list[ArmTrial], list[Run]]:
         for position, ((run, name), start_s) in enumerate(zip(named, starts_s, strict=True))
     ]
     return trials, [run for run, _ in named]
-
-
-def _blocks(groups: Sequence[_Group]) -> Mapping[int, int]:
-    """Return the block of each run, by its identity: its repeat, where all arms of a comparison took turns."""
-    keys = {id(run): (run.text("comparison"), run.text("seed")) for group in groups for run in group.runs}
-    first, *others = (sorted(keys[id(run)] for run in group.runs) for group in groups)
-    is_of_one = all(map(all, first)) and len({comparison for comparison, _ in first}) == 1
-    is_paired = is_of_one and len(set(first)) == len(first) >= _LEAST_REPEATS and all(own == first for own in others)
-    return {run: first.index(key) if is_paired else 0 for run, key in keys.items()}
 
 
 def _started_s(run: Run) -> float | None:

@@ -6,11 +6,9 @@ A running tracker asks this each second, so that nothing is loaded for it, and n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
-from greenlove_tracker.forecasting import FITS, Estimate, Forecast, PhaseForecast, Position, TimeFit, TrainingPlan
-from greenlove_tracker.phases import spans
+from greenlove_tracker.forecasting import FITS, Estimate, Forecast, Position, TimeFit, TrainingPlan
 
 _MOST_TIMES = 1e6  # the planned length: what would fit beyond is not worth a word
 
@@ -33,8 +31,8 @@ def time_fit(
         fit = time_fit(forecast.without_stop, limit_s, passed_s=passed_s)
         return fit if fit.is_over else replace(fit, probability=_probability(duration, limit_s, passed_s))
     if position is not None:
-        parts = forecast.phases
-        return run_time_fit(duration, limit_s, position, parts=parts, passed_s=passed_s)
+        fit = run_time_fit(duration, limit_s, position, passed_s=passed_s)
+        return replace(fit, longest=None) if len(forecast.phases) > 1 else fit  # units that are not alike
     if limit_s <= passed_s:
         return TimeFit(limit_s, 0.0, is_over=True)
     probability = _probability(duration, limit_s, passed_s)
@@ -53,7 +51,6 @@ def run_time_fit(
     limit_s: float,
     position: Position,
     *,
-    parts: Sequence[PhaseForecast] = (),
     passed_s: float = 0.0,
 ) -> TimeFit:
     """Return the prospect of a running training under a time limit, and how far it gets of what is planned.
@@ -62,7 +59,6 @@ def run_time_fit(
         duration: forecast, of the whole run.
         limit_s: from its start.
         position: of the run when that was forecast.
-        parts: of its phases; empty where it has none.
         passed_s: since its start.
     """
     unit, done = "step" if position.is_in_steps else "epoch", math.floor(position.done_units)
@@ -72,7 +68,8 @@ def run_time_fit(
     if probability < FITS:
         left_s = duration.given_more_than(passed_s).quantile(FITS) - position.done_s
         share = (limit_s - position.done_s) / left_s if left_s > 0 else 0.0
-        longest = _rounded(_reached(position, parts, min(1.0, max(0.0, share))), done)
+        left = min(1.0, max(0.0, share)) * (position.total_units - position.done_units)
+        longest = _rounded(math.floor(position.done_units + left + 1e-9), done)
     return TimeFit(limit_s, probability, longest=longest, unit=unit, done=done)
 
 
@@ -94,24 +91,3 @@ def _rounded(length: int, least: int) -> int:
     unit = 10 ** max(0, len(str(length)) - 3)
     down = length // unit * unit
     return length if down < least <= length else down
-
-
-def _reached(position: Position, parts: Sequence[PhaseForecast], share: float) -> int:
-    """Return the units that are done when a share of the time that is left has passed, those before included."""
-    reached = position.done_units
-    pieces = [(position.total_units - reached, 1.0)]  # units that are left of each phase, and their time: all alike
-    if parts:
-        ends = [(begin, end) for begin, end in spans([part.phase for part in parts]) if end > reached]
-        pieces = [
-            (end - max(begin, reached), _with_evaluations_s(part) * (end - max(begin, reached)) / (end - begin))
-            for (begin, end), part in zip(ends, parts[-len(ends) :], strict=True)
-        ]
-    left_s = share * math.fsum(seconds for _, seconds in pieces)
-    for units, seconds in pieces:
-        reached += units * (min(1.0, left_s / seconds) if seconds > 0 else 1.0)
-        left_s = max(0.0, left_s - seconds)
-    return math.floor(reached + 1e-9)
-
-
-def _with_evaluations_s(part: PhaseForecast) -> float:
-    return part.duration_s.point + (part.eval_s.point * part.n_evaluations if part.eval_s is not None else 0.0)

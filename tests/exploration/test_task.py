@@ -68,7 +68,7 @@ def test_pieces_come_in_order_or_by_name():
         ("training_for_a_test.py:wrong", "must return"),
         (
             "training_for_a_test.py:misnamed",
-            r"train_loader: did you mean train_dataset\? eval_fnn: did you mean eval_fn\? x: ",
+            "train_loader, eval_fnn, x: Estimator takes no such argument",
         ),
         ("training_for_a_test.py:partly", "gives no optimizer, criterion, train_dataset"),
     ],
@@ -94,15 +94,11 @@ def test_explore_at_the_command_line(monkeypatch):
     ("arguments", "message"),
     [
         (["task", "--epochs", "0"], "Error: --epochs must be a whole number"),
-        (
-            ["graded", "--epochs", "0"],
-            "Error: --epochs must be a whole number",
-        ),  # what a technique asks for is no mistake
         (["task"], "Error: give --epochs or --steps"),
         (["task", "--steps", "9", "--budget", "-1"], "Error: --budget must be"),
         (["task", "--steps", "9", "--batch-size", "0"], "Error: --batch-size must be"),
         (["task", "--steps", "9", "--workload", "poetry"], "Error: --workload must be language, "),
-        (["misnamed", "--epochs", "3"], "train_loader: did you mean train_dataset?"),
+        (["misnamed", "--epochs", "3"], "train_loader"),
     ],
 )
 def test_a_mistake_at_the_command_line_is_told_by_its_options(arguments, message):
@@ -134,11 +130,3 @@ def test_a_file_named_like_a_library_does_not_take_its_place(tmp_path, name):
     assert load_task(f"{name}.py:task", TAKES)["model"] is not None
     assert sys.modules[name] is library
     sys.modules.pop(f"greenlove_task_{name}")
-
-
-@pytest.mark.parametrize("guard", ["", "try:\n    optimizer.step()\nexcept Exception:\n    pass\n"])
-def test_a_file_that_trains_when_it_is_imported_is_named_and_not_explored(tmp_path, guard):
-    trains = "\nmodel, optimizer, criterion, data = task()\n" + (guard or "optimizer.step()\n")
-    (tmp_path / "training_for_a_test.py").write_text(TASK + trains)
-    with pytest.raises(UsageError, match=r"trains when it is imported.*__main__"):
-        load_task("training_for_a_test.py:task", TAKES)

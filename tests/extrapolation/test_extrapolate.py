@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker import Estimate, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.preprocess import cold_epochs, variance_of_mean
-from greenlove_tracker.extrapolation.regression import curvature
+from greenlove_tracker.extrapolation.regression import cold_epochs, curvature, variance_of_mean
 
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)

@@ -81,22 +81,6 @@ def test_three_recorded_runs_of_each(
     assert [trial.arm for trial in comparison.trials] == ["before"] * 3 + ["after"] * 3
 
 
-def test_repeats_of_one_comparison_are_paired(runs: Runs) -> None:
-    """A machine that others slow down in the second repeat slows both of its arms."""
-    before, after = list[Run](), list[Run]()
-    for seed, slow in enumerate((1.0, 1.5, 0.9)):
-        turns = [(before, 100.0), (after, 90.0)]
-        for kept, total_s in turns if seed % 2 == 0 else turns[::-1]:
-            kept.append(runs.write(rows_of(slow * total_s), comparison="one", seed=str(seed)))
-    (row,) = compare_runs([("before", before), ("after", after)], of_whole=True).rows
-    assert row.time_ratio is not None
-    assert row.time_ratio.point == pytest.approx(0.9)
-    assert 0.89 < row.time_ratio.lower <= row.time_ratio.upper < 0.91
-    (alone,) = compare_runs([("before", before[:2]), ("after", after[:2])], of_whole=True).rows
-    assert alone.time_ratio is not None
-    assert alone.time_ratio.lower < 0.5
-
-
 def test_everything_that_a_run_takes_is_compared(runs: Runs) -> None:
     before = [runs.write(rows_of(s, power_w=100.0), peak_gpu_memory_gb="8.00") for s in (100.0, 101.0, 99.5)]
     after = [runs.write(rows_of(s, power_w=50.0), peak_gpu_memory_gb="6.00") for s in (100.0, 101.0, 99.5)]
@@ -163,8 +147,6 @@ def test_what_is_no_comparison_is_refused(runs: Runs) -> None:
         compare_runs([("a", a)])
     with pytest.raises(UsageError, match="one name"):
         compare_runs([("a", a), ("a", runs.of([80.0]))])
-    with pytest.raises(UsageError, match="cannot be compared with itself"):
-        compare_runs([("a", a), ("b", a)])
 
 
 def test_runs_of_other_lengths_are_compared_by_what_they_trained_on(runs: Runs) -> None:

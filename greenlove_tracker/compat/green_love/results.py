@@ -11,7 +11,7 @@ from typing import Any
 
 from scipy import stats
 
-from greenlove_tracker.extrapolation.preprocess import observe
+from greenlove_tracker.extrapolation.regression import observe
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import without_spot
