@@ -22,9 +22,12 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from scipy import optimize
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.scheduler import EpochCost, Purpose, TrialRequest, TrialResult
 from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEAST_S, MOST_S, Trial
 
 _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/method/forecasts.md)
@@ -44,7 +47,6 @@ _MOST_OF_RUN = 1 / 3
 _NARROW = 0.1  # a relative width of the forecast at which it stops early
 _USEFUL_S = 6.0  # five seconds of energy, and what lies between trials
 _USEFUL_STEPS = 10  # an answer from ten steps, where they are slow
-_CALIBRATION = (Purpose.PROBE, Purpose.STRETCH)
 
 # Sizes as shares of the largest: geometric steps over a factor of ten, as in the design that docs/method/forecasts.md
 # backtests. A wider range would tell more of an epoch's fixed cost, but short epochs are lost in the noise of timing.
@@ -61,6 +63,105 @@ _LEAST_EPOCHS = 2  # of a trial that is cut back to fit: one that may be cold, a
 _DROPPED_BELOW = 0.5  # of the planned size: a trial that would have to be smaller is dropped
 _GROWTH = 4.0  # a size is planned up to so many times the longest epoch so far
 _WORTH_MORE = 1.25  # times as large: less is not worth another size
+
+
+class Purpose(StrEnum):
+    """The purpose of a requested trial."""
+
+    PROBE = "probe"
+    STRETCH = "stretch"
+    TRIAL = "trial"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRequest:
+    """A trial to run next.
+
+    Attributes:
+        batches: of each epoch.
+        epochs: how many.
+        deadline_s: from now; the step that passes it is the last.
+        expected_s: how long it should take; None where nothing is known yet.
+        purpose: of the trial.
+    """
+
+    batches: int
+    epochs: int
+    deadline_s: float
+    expected_s: float | None
+    purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The times of a requested trial.
+
+    Attributes:
+        request: that it answers.
+        epoch_durations_s: of its whole epochs.
+        partial_batches: of the epoch that the deadline cut; 0 where none was.
+        partial_s: time of that epoch.
+        energy_kwh: of the whole epochs together, where it was measured.
+        is_finite: whether the last loss was a finite number, or there was none to check.
+    """
+
+    request: TrialRequest
+    epoch_durations_s: tuple[float, ...]
+    partial_batches: int = 0
+    partial_s: float = 0.0
+    energy_kwh: float | None = None
+    is_finite: bool = True
+
+    @property
+    def timed_s(self) -> float:
+        """The time of all its epochs, the partial one too."""
+        return math.fsum(self.epoch_durations_s) + self.partial_s
+
+    @property
+    def steady_s(self) -> float:
+        """The time that its epochs would have taken had none been cold."""
+        return len(self.epoch_durations_s) * self._warm_epoch_s + self.partial_s
+
+    @property
+    def _warm_epoch_s(self) -> float:
+        return statistics.median(self.epoch_durations_s[1:] or self.epoch_durations_s or (0.0,))
+
+    @property
+    def typical(self) -> tuple[int, float] | None:
+        """Batches of an epoch and its time: the median without the first, which may be cold; else the partial one."""
+        if self.epoch_durations_s:
+            return self.request.batches, self._warm_epoch_s
+        return (self.partial_batches, self.partial_s) if self.partial_batches and self.partial_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCost:
+    """The time of an epoch, for planning: a start, and so much a batch. ``extrapolate`` makes the forecast."""
+
+    start_s: float
+    batch_s: float
+
+    @classmethod
+    def fit(cls, points: Sequence[tuple[int, float]]) -> EpochCost:
+        """Fit by least squares of relative residuals, neither part below zero; one size alone has no start.
+
+        Args:
+            points: batches of an epoch and its time in s; at least one.
+        """
+        batches, seconds = np.array(points, dtype=float).T
+        most = batches.max()
+        design = np.column_stack([np.ones_like(batches), batches / most]) / seconds[:, None]
+        if len(set(batches)) == 1:
+            design[:, 0] = 0.0
+        start_s, slope_s = optimize.nnls(design, np.ones_like(seconds))[0].tolist()
+        return cls(start_s, slope_s / most)
+
+    def epoch_s(self, batches: int) -> float:
+        """Return the time of an epoch of so many batches."""
+        return self.start_s + self.batch_s * batches
+
+
+_CALIBRATION = (Purpose.PROBE, Purpose.STRETCH)
 
 
 class ExplorationScheduler:

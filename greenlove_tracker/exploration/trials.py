@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from greenlove_tracker.errors import UsageError, is_whole
-from greenlove_tracker.exploration.scheduler import TrialRequest, TrialResult
+from greenlove_tracker.exploration.adaptive import TrialRequest, TrialResult
 from greenlove_tracker.format import plural
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss

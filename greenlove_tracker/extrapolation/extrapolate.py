@@ -13,6 +13,7 @@ from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, N, above_zero, estimate_about, with_point
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
+from greenlove_tracker.extrapolation.level import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.regression import (
     Observations,
@@ -22,7 +23,6 @@ from greenlove_tracker.extrapolation.regression import (
     observe,
     power_law,
 )
-from greenlove_tracker.extrapolation.work import ASSUMED_SHARE, planned_costs
 from greenlove_tracker.forecasting import (
     Estimate,
     Forecast,

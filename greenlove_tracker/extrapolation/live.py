@@ -15,7 +15,15 @@ from scipy import special
 from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.draws import Array, N, above_zero, estimate, lognormal
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
-from greenlove_tracker.extrapolation.level import Regressors, future_mean, unplanned
+from greenlove_tracker.extrapolation.level import (
+    ASSUMED_SHARE,
+    NEXT_LEVEL,
+    Cost,
+    Regressors,
+    costs_of,
+    future_mean,
+    unplanned,
+)
 from greenlove_tracker.extrapolation.pauses import (
     TOLD_SPREAD,
     interval_warnings,
@@ -23,7 +31,6 @@ from greenlove_tracker.extrapolation.pauses import (
     planned_pauses,
     with_interval,
 )
-from greenlove_tracker.extrapolation.work import ASSUMED_SHARE, NEXT_LEVEL, Cost, costs_of
 from greenlove_tracker.forecasting import (
     Estimate,
     Forecast,

@@ -11,9 +11,8 @@ from scipy.optimize import nnls
 
 from greenlove_tracker import Estimate, TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.adaptive import ExplorationScheduler
+from greenlove_tracker.exploration.adaptive import EpochCost, ExplorationScheduler, TrialRequest, TrialResult
 from greenlove_tracker.exploration.estimator import short_training_advice
-from greenlove_tracker.exploration.scheduler import EpochCost, TrialRequest, TrialResult
 
 BATCH = 64
 MOST_TRIALS = 24

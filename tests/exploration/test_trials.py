@@ -10,7 +10,7 @@ from fakes import FakeClock  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset  # noqa: E402
 
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.exploration.scheduler import TrialRequest  # noqa: E402
+from greenlove_tracker.exploration.adaptive import TrialRequest  # noqa: E402
 from greenlove_tracker.exploration.trials import LoaderSource, StreamSource, run_trial, source_of  # noqa: E402
 
 
