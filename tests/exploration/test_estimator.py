@@ -94,9 +94,8 @@ def test_a_failing_step_leaves_no_trace_and_stays_the_users_error(tmp_path):
         train(model, optimizer, criterion, [batch], 1)
         raise ZeroDivisionError("mine")
 
-    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+    with pytest.raises(ZeroDivisionError, match="mine"):
         explore(model, optimizer, criterion, data, tmp_path, train_step=step)
-    assert "everything is as it was before" in caught.value.__notes__[0]
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert optimizer.state_dict()["state"] == {}
     assert read_logs(tmp_path).runs[0].summary.status == "failed"
