@@ -27,9 +27,8 @@ RUN = {
     "closed": "last line of a `run-<n>.csv`: its process has written all that it will",
     "epochs_planned, total_steps_planned": "as given, less what was done before the run",
     "plan_source": "where that is from, of a script that does not say it: its own argument, or `--epochs`",
-    "loops_seen": "in a script: `epochs`, `steps`, `no steps` of PyTorch, `no torch`, or `unseen:` and what was loaded "
-    "that shows no epochs (`spawn`: processes; `fastai`, `keras`, `lightgbm`, `xgboost`, `jax`, `sklearn`); of a "
-    "command after `--`: `not looked for`",
+    "loops_seen": "in a script: `epochs`, `steps`, `no steps` of PyTorch, or `no torch`; of a command after `--`: `not "
+    "looked for`",
     "first_epoch, first_step": "what was done before, where the run resumes; the rows have the epochs' true numbers",
     "phases": "of the plan, as in a configuration file: steps × tokens of a step, `505x131072 505x262144`",
     "epochs_before_pred, monitor_epochs": "as given, where they are not the default",

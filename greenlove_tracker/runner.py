@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import math
 import os
 import re
 import shlex
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -25,7 +26,6 @@ from greenlove_tracker.integrations.automatic import AutomaticCallbacks
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
-from greenlove_tracker.logs.schema import UNSEEN
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.loop_length import loop_length
@@ -69,27 +69,20 @@ def run_script(
 ) -> ScriptOutcome:
     """Run a Python file in this process: its ``sys.argv``, ``sys.path[0]`` and ``__main__`` are its own.
 
-    A directory with a ``__main__.py`` is run as Python does.
-
     Raises:
         NoSuchScriptError: where there is no such file.
         UsageError: where the file cannot be read.
     """
     if not Path(path).exists():
         raise NoSuchScriptError(f"no such script: {path}; for another command write: greenlove run -- {path} …")
-    is_directory = Path(path).is_dir()
-    script = Path(path, "__main__.py") if is_directory else Path(path)
-    if is_directory and not script.is_file():
-        raise UsageError(f"cannot find __main__.py in the directory {path}")
+    script = Path(path)
     try:
         source = script.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {script}: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     file = str(script.absolute())  # as Python has it since 3.9, for __file__ and in tracebacks
     main = _main_module(file, None)
-    if is_directory:
-        main.__package__ = ""
-    sys.path[0] = str(script.absolute().parent if is_directory else script.resolve().parent)
+    sys.path[0] = str(script.resolve().parent)
     argv = [path, *arguments]
     return _run(lambda: compile(source, file, "exec", dont_inherit=True), main, argv, settings, argv, loops)
 
@@ -125,16 +118,11 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
     Python programs in it that make trackers of their own write their epochs into the same run.
 
     Raises:
-        UsageError: where the program cannot be started, or the command line asks for a stop that it cannot have.
+        UsageError: where the program cannot be started.
     """
     if settings.on_overrun == "stop":
-        error = UsageError(
-            "{argument} stop works where the epochs of a script are seen: a command is only warned of",
-            argument="on_overrun",
-        )
-        if error.is_in(settings.given):
-            raise error
-        WarnOnce().warn("on_overrun", f"{error}")
+        message = "on_overrun stop works where the epochs of a script are seen: a command is only warned of"
+        WarnOnce().warn("on_overrun", message)
         settings = replace(settings, on_overrun="warn")
     with SignalForwarding() as forwarding:
         session = _start_session(settings, ["--", *command], RunMode.COMMAND)
@@ -197,15 +185,6 @@ def _run(
     sys.argv = argv
     sys.modules["__main__"] = main
     watched = _WatchedLoops(session, argv[1:], loops.epochs) if loops.are_seen else contextlib.nullcontext()
-    return _run_tracked(get_code, main, session, watched)
-
-
-def _run_tracked(
-    get_code: Callable[[], Any],
-    main: types.ModuleType,
-    session: Session,
-    watched: contextlib.AbstractContextManager[object],
-) -> ScriptOutcome:
     try:
         with watched:
             exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
@@ -226,25 +205,12 @@ def _finished(session: Session, status: RunStatus, exit_code: int | None) -> Ses
     return last
 
 
-# What trains where torch's hooks do not see it, by modules that are loaded then; of several the first is told of.
-# multiprocessing loads the first two only to start a process by "spawn", as torch.multiprocessing.spawn does.
-# scikit-learn is last: others load it too.
-_UNSEEN = {
-    "spawn": ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_spawn_win32"),
-    "fastai": ("fastai",),
-    "keras": ("keras",),
-    "lightgbm": ("lightgbm",),
-    "xgboost": ("xgboost",),
-    "jax": ("jax",),
-    "sklearn": ("sklearn",),
-}
-
-
 class _WatchedLoops:
     """``with``: epochs of the script's own loops and trainers are found, and the log says whether there were any."""
 
     def __init__(self, session: Session, arguments: Sequence[str], epochs: int | None) -> None:
         self._session, self._arguments, self._epochs = session, arguments, epochs
+        self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
         self._detector = LoopDetector(session)
         self._detector.on_epoch = self._plan
         warn_once = session.state.warn_once
@@ -267,44 +233,38 @@ class _WatchedLoops:
                 session.state.warn_once.warn("turns", message)
             if not session.state.has_tracker and not session.is_finished:
                 is_told = detector.n_epochs and not detector.takes_turns
-                seen = "epochs" if is_told else "steps" if detector.n_steps else self._why_nothing()
+                nothing = "no steps" if self._hooks.has_torch else "no torch"
+                seen = "epochs" if is_told else "steps" if detector.n_steps else nothing
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:
             session.state.warn_once.internal_error("loops", problem)
 
-    def _why_nothing(self) -> str:
-        """Return what the log says of a script in which no optimizer step was seen: what may have trained instead."""
-        unseen = [name for name, modules in _UNSEEN.items() if any(module in sys.modules for module in modules)]
-        if not self._hooks.has_torch:
-            unseen = [name for name in unseen if name != "spawn"]
-        nothing = "no steps" if self._hooks.has_torch else "no torch"
-        return f"{UNSEEN}{' '.join(unseen)}" if unseen else nothing
-
-    def _plan(self, loader: object) -> bool:
+    def _plan(self, loader: object) -> None:
         """Plan a training before its first epoch; a number of epochs waits for a loader's: no others are counted.
 
-        One after another is told of by its loop only, and its epochs are added to those that are done.
+        Where more epochs follow than were planned, another training has begun. Only its loop tells of its length.
         """
-        before, done = self._session.state.plan, self._session.recorder.epochs_done
+        session, done = self._session, self._session.recorder.epochs_done
+        if done < self._planned_to:
+            return
+        is_first = not self._planned_to
         try:
-            if before is not None and self._epochs is not None and done < (before.epochs or 0):
-                return True  # the number that was given is of all
-            is_first = before is None
-            planned = _planned_length(
-                self._arguments if is_first else (), self._epochs if is_first else None, sys._getframe(1), loader
-            )
-            if planned is not None and planned.plan.epochs is not None and loader is None:
-                return False
-            if planned is not None and planned.plan.epochs is not None and not is_first:
-                source = f"{planned.source}, after {done} of another training"
-                planned = _PlannedLength(Plan(done + planned.plan.epochs), source)
-            if planned is not None:
-                self._session.plan_job(planned.plan, planned.source)
-            elif not is_first:
-                self._session.forget_plan()
+            epochs, arguments = (self._epochs, self._arguments) if is_first else (None, ())
+            planned = _planned_length(arguments, epochs, sys._getframe(1), loader)
+            if loader is None and (planned is None or planned.plan.epochs is not None):
+                return
+            self._planned_to = math.inf
+            if planned is None:
+                if not is_first:
+                    session.forget_plan()
+                return
+            plan, source = planned.plan, planned.source
+            if plan.epochs is not None:
+                self._planned_to = done + plan.epochs
+                plan = Plan(done + plan.epochs)
+            session.plan_job(plan, source if is_first else f"{source}, after {done} of another training")
         except Exception as error:  # epochs are seen without it
-            self._session.state.warn_once.internal_error("plan", error)
-        return True
+            session.state.warn_once.internal_error("plan", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,16 +312,8 @@ def _planned_length(
 
 
 def _show_traceback(error: BaseException) -> None:
-    """Print it as Python itself would: without our frames, through the script's own hook where it has one."""
-    is_ours = f"{Path(__file__).parent}{os.sep}"
-    traceback = None
-    for entry in reversed(list(_entries(error.__traceback__))):
-        if not entry.tb_frame.f_code.co_filename.startswith(is_ours):
-            entry.tb_next, traceback = traceback, entry
-    sys.excepthook(type(error), error.with_traceback(traceback), traceback)
-
-
-def _entries(traceback: types.TracebackType | None) -> Iterator[types.TracebackType]:
-    while traceback is not None:
-        yield traceback
+    """Print it as Python itself would: from the script on, through the script's own hook where it has one."""
+    is_ours, traceback = f"{Path(__file__).parent}{os.sep}", error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(is_ours):
         traceback = traceback.tb_next
+    sys.excepthook(type(error), error.with_traceback(traceback), traceback)

@@ -2,19 +2,18 @@
 
 Lightning asks other packages for callbacks, by entry points that this package's installation names: it gives some only
 under the runner. Hugging Face takes the callbacks of every trainer from a list, which ours is put into when the script
-has imported it. Where the script gives our callback itself, or has a tracker around its training, ours steps aside.
+has imported it. Where the script gives our callback itself, or has a tracker around its training, ours does nothing.
 
 It hears of an import from a watcher, right after the module was executed: nothing is imported for it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import types
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, Self
 
 _HUGGING_FACE = "transformers.trainer"
@@ -22,7 +21,7 @@ _active: AutomaticCallbacks | None = None
 
 
 class ImportWatcher(MetaPathFinder):
-    """Calls a function with a module right after that has been executed for the first time.
+    """Calls a function with a module, of a package on ``sys.path``, right after that has been executed.
 
     Args:
         targets: the function of each module, by its full name.
@@ -43,33 +42,19 @@ class ImportWatcher(MetaPathFinder):
             sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """Find a module that is waited for as all other finders would, and leave every other one to them."""
-        act = self._targets.get(fullname)
-        if act is None:
+        """Find a module that is waited for, and leave every other one to the other finders."""
+        act = self._targets.pop(fullname, None)
+        spec = None if act is None else PathFinder.find_spec(fullname, path, target)
+        loader: Any = None if spec is None else spec.loader
+        if act is None or loader is None:
             return None
-        for finder in [finder for finder in sys.meta_path if finder is not self]:
-            find = getattr(finder, "find_spec", None)  # Python itself leaves out finders without it
-            spec: ModuleSpec | None = find(fullname, path, target) if find is not None else None
-            if spec is not None:
-                break
-        else:
-            return None
-        loader: Any = spec.loader
-        execute = getattr(loader, "exec_module", None)
-        if execute is None:
-            return spec
+        execute = loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
-            if module.__name__ == fullname:
-                del loader.exec_module
             execute(module)
-            if module.__name__ != fullname:  # an archive has one loader for all of its modules
-                return
-            self._targets.pop(fullname, None)
             act(module)
 
-        with contextlib.suppress(AttributeError, TypeError):  # a loader that takes none: nothing is heard of the module
-            loader.exec_module = exec_module
+        loader.exec_module = exec_module
         return spec
 
 
@@ -83,7 +68,6 @@ class AutomaticCallbacks:
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         self._on_error = on_error
         self._watcher = ImportWatcher({_HUGGING_FACE: self._give_hugging_face})
-        self._given: list[tuple[list[Any], type]] = []
 
     def __enter__(self) -> Self:
         global _active
@@ -95,16 +79,9 @@ class AutomaticCallbacks:
         global _active
         _active = None
         self._watcher.stop()
-        for callbacks, ours in self._given:
-            with contextlib.suppress(ValueError):  # the script took it out
-                callbacks.remove(ours)
 
     def of_lightning(self) -> list[Any]:
         """Return the callback of a trainer of Lightning's that is being made."""
-        from greenlove_tracker.tracker.session import open_run
-
-        if open_run() is None:  # a process that the script has forked
-            return []
         try:
             from greenlove_tracker.integrations.lightning import AutomaticLightningCallback
 
@@ -118,7 +95,6 @@ class AutomaticCallbacks:
             from greenlove_tracker.integrations.huggingface import AutomaticHuggingFaceCallback
 
             module.DEFAULT_CALLBACKS.append(AutomaticHuggingFaceCallback)
-            self._given.append((module.DEFAULT_CALLBACKS, AutomaticHuggingFaceCallback))
         except Exception as error:
             self._on_error(error)
 

@@ -7,30 +7,25 @@ What the trainer does in one epoch, and what it calls: ``on_epoch_begin``; for e
 
 from __future__ import annotations
 
-import functools
-import logging
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenlove_tracker.errors import needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.session import run_dir_to_join
 from greenlove_tracker.workloads import Seen
 
 with needing("the Hugging Face callback", ("transformers", "torch"), "greenlove-tracker[huggingface]"):
-    from transformers.integrations import CodeCarbonCallback
-    from transformers.trainer_callback import CallbackHandler, TrainerCallback
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+    from transformers.trainer_callback import TrainerCallback
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-_log = logging.getLogger("greenlove_tracker")
-
-# Under this name the run is noted in a checkpoint. It must not be the callback's own: the trainer would then make
-# the callback anew when it resumes, without its settings (restore_callback_states_from_checkpoint).
-_STATE_NAME = "greenlove_tracker"
+# transformers' own would measure beside ours, ask the network where it is, and write a file; it comes by itself in some
+# versions. Trainers that are made from here on get a callback that does nothing in its place.
+INTEGRATION_TO_CALLBACK["codecarbon"] = TrainerCallback
 
 _OF_TIME = ("_runtime", "_per_second", "_compilation_time")  # what an evaluation says of its own time
 
@@ -46,14 +41,14 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     Each ``train()`` is a run. Where ``num_train_epochs`` is a whole number of at least 2 and ``max_steps`` is not set,
     the trainer's epochs are the run's; any other training counts in steps and is one epoch. Evaluations and
     checkpoints within an epoch are gaps, not the epoch's. A training that resumes from a checkpoint plans only what
-    is left, and names the run that wrote the checkpoint as the one it continues.
+    is left.
 
     The loss that the trainer logs, and what its evaluations find, are metrics of the run.
 
     Samples are full batches: of a data set that they do not divide, the last batch of an epoch counts as a full one.
-    Tokens are counted where ``include_num_input_tokens_seen`` is set. transformers' own CodeCarbon callback is taken
-    out of a trainer that carries this one. With ``on_overrun="stop"`` a budget that is likely to be exceeded saves a
-    checkpoint and ends the training as the trainer itself would; nothing is raised.
+    Tokens are counted where ``include_num_input_tokens_seen`` is set. transformers' own CodeCarbon callback is off once
+    this module is imported. With ``on_overrun="stop"`` a budget that is likely to be exceeded saves a checkpoint and
+    ends the training as the trainer itself would; nothing is raised.
 
     Args:
         tracker: one of yours, which you stop yourself; it then also is closed as failed when ``train()`` raises
@@ -65,10 +60,13 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         UsageError: on a bad argument.
     """
 
+    _is_automatic: ClassVar[bool] = False
+
     def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
         stops = "with a checkpoint after the next step"
-        self._adapter = TrainingAdapter("Hugging Face", tracker, tracker_settings, stops=stops)
-        _follow_lists_of_callbacks()
+        self._adapter = TrainingAdapter(
+            "Hugging Face", tracker, tracker_settings, stops, is_automatic=self._is_automatic
+        )
         self._by_epochs = False
         self._n_substeps = 0
         self._tokens_seen = 0
@@ -88,11 +86,9 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self._by_epochs = _counts_in_epochs(args)
         self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
         steps_per_epoch = _steps_per_epoch(state) if self._by_epochs else None
-        plan = _continues(state) | _plan(self._by_epochs, state)
+        plan = _plan(self._by_epochs, state)
         self._adapter.begin(plan, steps_per_epoch=steps_per_epoch, n_processes=args.world_size)
         self._adapter.note_kind(lambda: _kind(args, kwargs.get("model")))
-        if self.tracker is not None and self.tracker.run_dir is not None:
-            state.stateful_callbacks[_STATE_NAME] = {"args": {}, "attributes": {"run_id": self.tracker.run_dir.name}}
 
     @harmless
     def on_epoch_begin(
@@ -122,7 +118,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             control.should_save = control.should_training_stop = True
         n_batches, self._n_substeps = self._n_substeps + 1, 0
         n_tokens = self._new_tokens(args, state)
-        self._adapter.step(n_batches * _batch_size(args, state), n_tokens, n_batches=n_batches)
+        self._adapter.step(n_batches * args.train_batch_size, n_tokens, n_batches=n_batches)
         if control.should_training_stop and not self._by_epochs:
             self._adapter.end_epoch()
         elif control.should_evaluate or control.should_save:
@@ -196,9 +192,7 @@ def _kind(args: TrainingArguments, model: Any) -> tuple[Seen, Seen]:
 
     if model is None:
         return Seen(), Seen()
-    mixed = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")  # as `accelerate launch` says it to the trainer
-    if mixed == "fp8":
-        return Seen("fp8", "accelerate's FP8"), workload_of(model)
+    mixed = os.environ.get("ACCELERATE_MIXED_PRECISION")  # as `accelerate launch` says it to the trainer
     is_mixed = args.bf16 or args.fp16 or mixed in ("bf16", "fp16")
     return precision_of(model, is_under_autocast=is_mixed), workload_of(model)
 
@@ -220,20 +214,6 @@ def _steps_per_epoch(state: TrainerState) -> int:
     return max(1, int(state.max_steps // state.num_train_epochs))
 
 
-def _continues(state: TrainerState) -> dict[str, Any]:
-    """Return the run that wrote the checkpoint that this training resumes from, as a setting."""
-    before = state.stateful_callbacks.get(_STATE_NAME, {}).get("attributes", {}).get("run_id")
-    joined = run_dir_to_join()
-    is_same_run = joined is not None and joined.name == before  # two trainings under one `greenlove run`
-    return {"continues": before} if before and state.global_step > 0 and not is_same_run else {}
-
-
-def _batch_size(args: TrainingArguments, state: TrainerState) -> int:
-    """Return the samples in a batch of this rank; where the trainer finds a size that fits, only the state has it."""
-    found = state.train_batch_size if args.auto_find_batch_size else None
-    return int(found or args.train_batch_size)
-
-
 def _is_cut_short(state: TrainerState, control: TrainerControl) -> bool:
     """Return True where the training was stopped early in the middle of an epoch."""
     is_early = control.should_training_stop and state.global_step < state.max_steps
@@ -243,36 +223,4 @@ def _is_cut_short(state: TrainerState, control: TrainerControl) -> bool:
 class AutomaticHuggingFaceCallback(GreenloveCallback):
     """The callback that ``greenlove run`` gives to a trainer whose script has none."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._adapter.is_automatic = True
-
-
-@functools.cache
-def _follow_lists_of_callbacks() -> None:
-    """Take out of every trainer that carries the user's GreenloveCallback what would measure beside it.
-
-    That is transformers' own CodeCarbon callback, before it does anything: it would ask the network where it is, and
-    write a file of its own; and the callback that ``greenlove run`` gave. A callback is not told which trainer it is
-    in, and those stand before the user's; so the list of callbacks itself does it. Other trainers of the process keep
-    theirs.
-    """
-    for event in ("on_init_end", "on_train_begin"):  # the second for a callback that was added later
-        setattr(CallbackHandler, event, _without_others(getattr(CallbackHandler, event)))
-
-
-def _without_others(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def event(handler: Any, *args: Any, **kwargs: Any) -> Any:
-        ours = [callback for callback in handler.callbacks if isinstance(callback, GreenloveCallback)]
-        if any(not isinstance(callback, AutomaticHuggingFaceCallback) for callback in ours):
-            while handler.pop_callback(AutomaticHuggingFaceCallback) is not None:
-                pass
-            while handler.pop_callback(CodeCarbonCallback) is not None:
-                _log.warning(
-                    "greenlove: transformers' own CodeCarbon tracker was removed: two would measure twice; "
-                    'set report_to="none"'
-                )
-        return original(handler, *args, **kwargs)
-
-    return event
+    _is_automatic = True

@@ -8,12 +8,9 @@ the round itself, the evaluation of ``valid_sets``, the other callbacks in the o
 from __future__ import annotations
 
 import functools
-import threading
-import weakref
-from collections.abc import Callable
 from typing import Any
 
-from greenlove_tracker.errors import UsageError, needing
+from greenlove_tracker.errors import needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
 
@@ -23,8 +20,6 @@ with needing("the LightGBM callback", ("lightgbm",), "greenlove-tracker[lightgbm
 # After LightGBM's own log_evaluation (10) and record_evaluation (20), so that they have the last round of a training
 # that a budget stops; before early_stopping (30), whose exception keeps those behind it from being called.
 _ORDER = 29
-
-_under_way: dict[int, _BoostedRounds] = {}  # by thread: whose training LightGBM ends where it stops early
 
 
 class GreenloveCallbacks(list[Any]):
@@ -55,50 +50,47 @@ class GreenloveCallbacks(list[Any]):
     """
 
     def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
-        self._training = _BoostedRounds(tracker, tracker_settings)
-        super().__init__([_BeforeRound(self._training), _AfterRound(self._training)])
+        training = self._training = _BoostedRounds(tracker, tracker_settings)
+
+        def before(env: CallbackEnv) -> None:
+            training.begin_round(env)
+
+        def after(env: CallbackEnv) -> None:
+            training.end_round(env)
+            if training.is_stopping:
+                raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
+
+        before.before_iteration, after.order = True, _ORDER  # type: ignore[attr-defined]  # LightGBM looks for these
+        super().__init__([before, after])
 
     @property
     def tracker(self) -> Tracker | None:
         """The one of the current or last training; None before the first."""
         return self._training.tracker
 
-    def __hash__(self) -> int:  # type: ignore[override]  # LightGBM makes a set of its callbacks
-        raise UsageError("LightGBM needs both callbacks: write callbacks=[*GreenloveCallbacks(), …] with the star")
-
 
 class _BoostedRounds:
     """The state that both callbacks share."""
 
     def __init__(self, tracker: Tracker | None, settings: dict[str, Any]) -> None:
-        self._adapter = TrainingAdapter("LightGBM", tracker, settings, stops="after this round")
+        self._adapter = TrainingAdapter("LightGBM", tracker, settings, "after this round")
         self._is_in_round = False
-        self._model: Callable[[], object | None] = lambda: None
 
     @property
     def tracker(self) -> Tracker | None:
         return self._adapter.tracker
 
     @property
-    def has_model(self) -> bool:
-        """False once LightGBM has left the training, as where it raised."""
-        return self._model() is not None
-
-    @property
     def is_stopping(self) -> bool:
         return self._adapter.is_stopping
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _BoostedRounds, (self._adapter.own_tracker, self._adapter.plain_settings)  # a pickled one does nothing
 
     @harmless
     def begin_round(self, env: CallbackEnv) -> None:
         """Begin a round; the first one begins the run."""
+        global _under_way
         if env.iteration == env.begin_iteration:
-            _hear_early_stops()
             self._adapter.begin({"total_steps": env.end_iteration, "first_step": env.begin_iteration})
-            self._model = weakref.ref(env.model)
-            _under_way[threading.get_ident()] = self
+            _under_way = self
         self._is_in_round = True
         self._adapter.start_epoch()
 
@@ -115,7 +107,8 @@ class _BoostedRounds:
     @harmless
     def end(self) -> None:
         """End the run, after the last round or where LightGBM stops early."""
-        _under_way.pop(threading.get_ident(), None)
+        global _under_way
+        _under_way = None
         if self._is_in_round:  # a callback before ours stopped the training after the round
             self._is_in_round = False
             self._adapter.step()
@@ -124,43 +117,16 @@ class _BoostedRounds:
         self._adapter.finish()
 
 
-class _RoundCallback:
-    def __init__(self, training: _BoostedRounds) -> None:
-        self._training = training
-        self.order = _ORDER  # where LightGBM looks for it: in the object's own __dict__
+_under_way: _BoostedRounds | None = None  # the training that began last, and has not ended
+_make_early_stop = EarlyStopException.__init__
 
 
-class _BeforeRound(_RoundCallback):
-    before_iteration = True
-
-    def __call__(self, env: CallbackEnv) -> None:
-        self._training.begin_round(env)
-
-
-class _AfterRound(_RoundCallback):
-    before_iteration = False
-
-    def __call__(self, env: CallbackEnv) -> None:
-        """Count the round.
-
-        Raises:
-            EarlyStopException: where a budget stops the training.
-        """
-        self._training.end_round(env)
-        if self._training.is_stopping:
-            raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
+@functools.wraps(_make_early_stop)
+def _end_early(self: EarlyStopException, *args: Any, **kwargs: Any) -> None:
+    """End the run where the exception is made that ends a training: nothing is called after one."""
+    _make_early_stop(self, *args, **kwargs)
+    if _under_way is not None:
+        _under_way.end()
 
 
-@functools.cache
-def _hear_early_stops() -> None:
-    """End the run of this thread where an ``EarlyStopException`` is made: nothing is called after one."""
-    original = EarlyStopException.__init__
-
-    @functools.wraps(original)
-    def made(self: EarlyStopException, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        training = _under_way.get(threading.get_ident())
-        if training is not None and training.has_model:  # else another training of this thread stops
-            training.end()
-
-    EarlyStopException.__init__ = made
+EarlyStopException.__init__ = _end_early

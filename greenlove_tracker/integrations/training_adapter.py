@@ -6,21 +6,14 @@ order, which a framework that stops early makes, are harmless here: an epoch is 
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import BudgetExceeded, SettingError, UsageError
-from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.grid import resolve_place
+from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.logs.metrics import number_of
-from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import Session, open_run
@@ -35,18 +28,18 @@ _PLANNED = ("epochs", "total_steps", "first_epoch", "first_step")
 
 
 class TrainingAdapter:
-    """Drives a tracker for a framework's callback.
+    """Drives a tracker for a framework's callback. A copy or a pickle has the plain settings, and tracks by itself.
 
     Args:
         framework: its name, for warnings.
         tracker: the user's own, which is stopped by its user; None: each training makes one, and stops it.
         settings: what ``Tracker`` takes, for those that are made here; the framework knows the length of the plan.
         stops: when the callback ends a training whose budget is overrun, such as "after the next step".
-        is_automatic: nobody asked for the callback: a training that is tracked or explored otherwise is left alone.
+        is_automatic: nobody asked for the callback: it does nothing where the script gives one itself, or has a tracker
+            or an exploration of its own around the training.
 
     Attributes:
         tracker: the one of the current or last training; None before the first.
-        makes_trackers: each training makes its own.
         is_stopping: a budget is likely to be exceeded; the callback ends the training as its framework does.
         is_epoch_open: an epoch has begun, and has not ended.
 
@@ -54,6 +47,7 @@ class TrainingAdapter:
         UsageError: on a bad argument.
     """
 
+    _is_given: ClassVar[bool] = False  # the script has made a callback itself
     _latest_automatic: ClassVar[Tracker | None] = None
 
     def __init__(
@@ -61,59 +55,54 @@ class TrainingAdapter:
         framework: str,
         tracker: Tracker | None,
         settings: Mapping[str, Any],
-        *,
         stops: str,
         is_automatic: bool = False,
     ) -> None:
-        _check(tracker, settings)
-        self.tracker = tracker
-        self.is_automatic = is_automatic
-        self.makes_trackers = tracker is None
-        self.settings = settings
-        self.is_stopping = self.is_epoch_open = False
-        self._is_paused = False
+        if tracker is not None and (settings or not isinstance(tracker, Tracker)):
+            raise UsageError(f"tracker must be a Tracker that has its settings already, not {tracker!r} and {settings}")
+        if planned := [name for name in _PLANNED if name in settings]:
+            raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
+        self.tracker, self._makes_trackers = tracker, tracker is None
+        self.is_automatic, self._settings = is_automatic, settings
+        self.is_stopping = self.is_epoch_open = self._is_paused = False
         self._waiting: Sequence[tuple[str, Any, bool | None]] = ()  # metrics of the last step, not logged yet
         self._log_at_s = 0.0
-        self._framework, self.stops = framework, stops
+        self._framework, self._stops = framework, stops
         self._warn_once = WarnOnce()
+        TrainingAdapter._is_given |= not is_automatic
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainingAdapter:
-        """Return one with the same settings: scikit-learn copies an estimator with its callbacks for each fit."""
-        return TrainingAdapter(self._framework, self.own_tracker, self.settings, stops=self.stops)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (self._framework, self.own_tracker, self.plain_settings)  # a pickled tracker does nothing
-        return functools.partial(TrainingAdapter, stops=self.stops), arguments
+    def __reduce__(self) -> tuple[Any, ...]:  # scikit-learn copies and pickles estimators with their callbacks
+        settings = {name: value for name, value in self._settings.items() if isinstance(value, _PLAIN)}
+        return TrainingAdapter, (self._framework, None, settings, self._stops, self.is_automatic)
 
     def begin(self, plan: Mapping[str, Any], *, steps_per_epoch: int | None = None, n_processes: int = 1) -> None:
-        """Begin a training: make a tracker, or end the epoch that the user's own has open from the last training.
+        """Begin a training, with no epoch open and no stop asked for from the last training.
 
         Args:
-            plan: of the training, as ``Tracker`` takes it; the user's own settings are stronger, but for the length.
+            plan: of the training, as ``Tracker`` takes it; the user's own settings are stronger.
             steps_per_epoch: optimizer steps of a whole epoch; forecasts then begin before the first one ends.
             n_processes: that train together. An automatic callback does not stop them: others may be without one, and
                 the one that stops alone would leave them waiting for it.
         """
         self.is_stopping, self._waiting = False, ()
-        if self.makes_trackers:
-            self.tracker, self.is_epoch_open = None, False
-            if self.is_automatic and self._is_tracked_otherwise():
-                return
-            only_warns = self.is_automatic and n_processes > 1
-            length = {name: plan[name] for name in (*_PLANNED, "phases") if name in plan}
-            length |= {"on_overrun": "warn"} if only_warns else {}
-            self.tracker = Tracker(**{**plan, **self.settings, **length})
-            run = self.run
-            launch = run.launch if run is not None and run.state.is_first_rank else None
-            if only_warns and launch is not None and launch.settings.on_overrun == "stop":
-                message = "on_overrun stop: several processes train, so of an overrun it is only warned"
-                self._warn_once.warn("stop", f"{message}; give the trainer a GreenloveCallback of your own")
-            if steps_per_epoch is not None and run is not None:
-                run.expect_steps_per_epoch(steps_per_epoch)
-            if self.is_automatic:
-                TrainingAdapter._latest_automatic = self.tracker
-        elif self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
-            self.end_epoch()
+        if not self._makes_trackers:
+            if self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
+                self.end_epoch()
+            return
+        self.tracker, self.is_epoch_open = None, False
+        if self.is_automatic and (TrainingAdapter._is_given or self._is_tracked_otherwise()):
+            return
+        only_warns = {"on_overrun": "warn"} if self.is_automatic and n_processes > 1 else {}
+        self.tracker = Tracker(**{**plan, **self._settings, **only_warns})
+        run = self.run
+        if steps_per_epoch is not None and run is not None:
+            run.expect_steps_per_epoch(steps_per_epoch)
+        launch = run.launch if only_warns and run is not None and run.state.is_first_rank else None
+        if launch is not None and launch.settings.on_overrun == "stop":
+            message = "on_overrun stop: several processes train, so of an overrun it is only warned"
+            self._warn_once.warn("stop", f"{message}; give the trainer a GreenloveCallback of your own")
+        if self.is_automatic:
+            TrainingAdapter._latest_automatic = self.tracker
 
     def start_epoch(self) -> None:
         """Begin an epoch, or go on with the one that is open."""
@@ -160,17 +149,6 @@ class TrainingAdapter:
             if number is not None:
                 tracker.log_metric(name, number, higher_is_better=higher_is_better)
 
-    @contextlib.contextmanager
-    def gap(self) -> Iterator[None]:
-        """Interrupt the open epoch while the block lasts; one that is interrupted stays so."""
-        is_ours = self.is_epoch_open and not self._is_paused
-        self.pause()
-        try:
-            yield
-        finally:
-            if is_ours:
-                self.resume()
-
     def log_metrics_of_step(self, metrics: Sequence[tuple[str, Any, bool | None]]) -> None:
         """Log metrics that each step has, as name, value and whether higher is better: some ten times a second.
 
@@ -189,7 +167,7 @@ class TrainingAdapter:
     def finish(self, status: RunStatus = RunStatus.FINISHED) -> None:
         """End the training; an epoch that was cut short stays open, so that it is written as unfinished."""
         self._log_waiting()
-        if self.makes_trackers and self.tracker is not None:
+        if self._makes_trackers and self.tracker is not None:
             self.is_epoch_open = False
             self.tracker.stop(status=RunStatus.STOPPED if self.is_stopping else status)
 
@@ -201,12 +179,10 @@ class TrainingAdapter:
         """
         run = self.run
         if run is not None:
-            precision = workload = Seen()
             try:
-                precision, workload = see()
+                run.note_kind(*see())
             except Exception as error:  # a guess, which no training ends for
                 self.warn(error)
-            run.note_kind(precision, workload)
 
     @property
     def run(self) -> Session | None:
@@ -217,42 +193,21 @@ class TrainingAdapter:
     def _is_tracked_otherwise(self) -> bool:
         """Return True within a tracker or an exploration of the script's; a training of ours that raised is none."""
         run, ours = open_run(), TrainingAdapter._latest_automatic
-        if run is None:
+        if run is None:  # in a child that the script has forked, too
             return False
         is_left = ours is not None and ours.run_dir == run.run_dir
         is_tracking = run.state.has_tracker and run.state.training_status is None
         return run.is_exploring or (is_tracking and not is_left)
 
-    def act_on_overruns(self) -> None:
-        """Let a budget that the run's own thread found overrun act now, between two epochs.
-
-        Raises:
-            BudgetExceeded: where the training is to stop then.
-        """
-        run = self.run
-        if run is not None and not self.is_stopping:
-            run.act_on_overruns()
-
-    @property
-    def latest_forecast(self) -> Forecast | None:
-        """The forecast that the run made last; none is made for it, which would take the training's time."""
-        run = self.run
-        return None if run is None else run.state.forecast
-
-    @property
-    def own_tracker(self) -> Tracker | None:
-        """The user's own, which a copy of the callback has too; None where each training makes one."""
-        return None if self.makes_trackers else self.tracker
-
-    @property
-    def plain_settings(self) -> dict[str, Any]:
-        """The settings without functions and other objects, which a copy for another process cannot have."""
-        return {name: value for name, value in self.settings.items() if isinstance(value, _PLAIN)}
-
     def warn(self, error: Exception) -> None:
         """Warn once that the callback failed."""
         self._warn_once.warn("callback", f"the {self._framework} callback failed, training goes on: {error}")
         _log.debug("greenlove_tracker", exc_info=error)
+
+    def stop_for(self, exceeded: BudgetExceeded) -> None:
+        """Note that the training is to end for a budget."""
+        self.is_stopping = True
+        _log.warning("greenlove: training stops %s: %s", self._stops, exceeded)
 
 
 def harmless(hook: Callable[..., None]) -> Callable[..., None]:
@@ -271,26 +226,10 @@ def harmless(hook: Callable[..., None]) -> Callable[..., None]:
         try:
             hook(self, *args, **kwargs)
         except BudgetExceeded as exceeded:
-            adapter.is_stopping = True
-            _log.warning("greenlove: training stops %s: %s", adapter.stops, exceeded)
+            adapter.stop_for(exceeded)
         except Exception as error:
             if not (adapter.is_automatic or isinstance(error, AttributeError)):
                 raise
             adapter.warn(error)
 
     return guarded
-
-
-def _check(tracker: Tracker | None, settings: Mapping[str, Any]) -> None:
-    """Raise bad arguments at once, not only when the model and the data have been loaded."""
-    if tracker is not None and not isinstance(tracker, Tracker):
-        raise UsageError(f"tracker must be a Tracker, not {tracker!r}; settings are given by name")
-    if tracker is not None and settings:
-        raise UsageError(f"{', '.join(settings)}: give them to your Tracker, or leave tracker= out")
-    if planned := [name for name in _PLANNED if name in settings]:
-        raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
-    others = inspect.signature(Tracker).parameters.keys() - {field.name for field in fields(Settings)}
-    phases_from(settings.get("phases"))
-    with contextlib.suppress(SettingError):  # of a file or a variable: the tracker warns of it, and does nothing
-        load_settings({n: value for n, value in settings.items() if n not in others and not callable(value)})
-    resolve_place(settings.get("country") or "")

@@ -49,7 +49,7 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
     ) -> None:
         super().__init__()
         self._rounds = None if num_boost_round is None else whole_number("num_boost_round", num_boost_round)
-        self._adapter = TrainingAdapter("XGBoost", tracker, tracker_settings, stops="after this round")
+        self._adapter = TrainingAdapter("XGBoost", tracker, tracker_settings, "after this round")
         self._is_in_round = False
 
     @property

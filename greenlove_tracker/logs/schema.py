@@ -50,7 +50,6 @@ SUMMARY_FILE = "summary.csv"
 CALIBRATION_FILE = "greenlove_calibration.csv"  # of a log directory: its machines' energy at the wall
 CLOSED_FIELD = "closed"  # last in ``run-<n>.csv``: its process has written all that it will
 JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
-UNSEEN = "unseen: "  # in ``loops_seen``, before the frameworks that were loaded and show no epochs to the runner
 COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold the totals of the whole command
 
 # float() takes more for a number than a log has: 1_0 for 10, and ".5", "2. " or "03" where digits were lost

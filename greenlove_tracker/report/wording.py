@@ -11,7 +11,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
-from greenlove_tracker.logs.schema import UNSEEN, amount
+from greenlove_tracker.logs.schema import amount
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
@@ -171,8 +171,7 @@ def loops_sentence(run: Run) -> str:
     if seen == "not looked for":
         return "no epochs are looked for in a command after --: start it as python -m greenlove_tracker train.py"
     why = {"no torch": "PyTorch was not used", "no steps": "PyTorch made no optimizer step in this process"}
-    names = f"{joined(seen.removeprefix(UNSEEN).split(), 'or')} shows none" if seen.startswith(UNSEEN) else ""
-    reason = why.get(seen, names)
+    reason = why.get(seen, why["no steps"])
     return f"no epochs were seen: {reason}; a Tracker or a callback of greenlove_tracker.integrations marks them"
 
 

@@ -77,7 +77,9 @@ def _iterates(loop: ast.For | ast.While, frame: FrameType, loader: object) -> bo
     if isinstance(loop, ast.While):
         return False
     values = (_value(node, frame) for node in ast.walk(loop.iter) if isinstance(node, ast.Name | ast.Attribute))
-    return any(value is loader or getattr(value, "iterable", None) is loader for value in values)  # the latter: tqdm's
+    hold_loaders = ("iterable", "base_dataloader")  # a bar of tqdm, and a loader of accelerate
+    held = (one for value in values for one in (value, *(getattr(value, name, None) for name in hold_loaders)))
+    return any(one is loader for one in held)
 
 
 def _length(iterated: ast.expr, frame: FrameType) -> int | None:

@@ -16,12 +16,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-import codecarbon
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import CodeCarbonCallback
 
-from greenlove_tracker import Tracker, aggregate, read_logs
+from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.huggingface import GreenloveCallback
@@ -202,16 +201,14 @@ def test_accumulated_batches_are_counted_as_they_were():
     [({"max_steps": 6}, ("2", ""), [2]), ({"num_train_epochs": 3}, ("", "2"), [2, 3])],
     ids=["steps", "epochs"],
 )
-def test_a_resumed_training_plans_the_rest_and_names_the_run_it_continues(plan, planned, steps):
+def test_a_resumed_training_plans_the_rest(plan, planned, steps):
     saving = {"save_strategy": "steps", "save_steps": 4}
     make_trainer(make_callback(), At(5, "should_training_stop"), **saving, **plan).train()
     resumed = make_trainer(make_callback(), restore_callback_states_from_checkpoint=True, **saving, **plan)
     resumed.train(resume_from_checkpoint="checkpoints/checkpoint-4")
-    first, second = runs()
-    assert second.text("continues") == first.run_id
+    second = runs()[1]
     assert (second.text("total_steps_planned"), second.text("epochs_planned")) == planned
     assert [(e.steps, e.is_complete) for e in second.epochs] == [(n, True) for n in steps]
-    assert len(aggregate("greenlove_logs").by("training")) == 1
 
 
 @pytest.mark.slow
@@ -239,20 +236,9 @@ def test_phases_of_epochs_and_of_the_steps_of_epochs():
 def test_phases_of_another_length_are_refused_and_those_of_a_file_cost_a_warning(monkeypatch, caplog):
     with pytest.raises(UsageError, match="add up to 7 steps"):
         make_trainer(make_callback(phases="3x32 4x64"), max_steps=6).train()
-    with pytest.raises(UsageError, match="is no phase"):
-        make_callback(phases="3y32")
     monkeypatch.setenv("GREENLOVE_PHASES", "3x32 4x64")
     assert make_trainer(make_callback(), max_steps=6).train().global_step == 6
     assert "add up to 7 steps" in caplog.text
-
-
-@pytest.mark.slow
-def test_a_checkpoint_that_was_written_without_us_resumes_and_saves_on():
-    saving = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
-    make_trainer(**saving).train()
-    make_trainer(make_callback(), **saving).train(resume_from_checkpoint="checkpoints/checkpoint-2")
-    run = only_run()
-    assert (run.text("continues"), run.text("total_steps_planned"), run.summary.counts.steps) == ("", "2", 2)
 
 
 def test_a_training_stopped_early_leaves_its_last_epoch_unfinished():
@@ -298,17 +284,12 @@ def test_a_tracker_that_is_closed_costs_a_warning_and_no_training(caplog):
     assert caplog.text.count("make a new Tracker") == 1
 
 
-def test_bad_arguments_are_said_before_anything_is_loaded():
-    for settings, message in [
-        ({"country": "Germny"}, "Germany"),
-        ({"contry": "DE"}, "did you mean country"),
-        ({"epochs": 3}, "the trainer knows its plan"),
-        ({"tracker": "DE"}, "must be a Tracker"),
-    ]:
+def test_bad_arguments_are_said_before_the_training_begins():
+    for settings, message in [({"epochs": 3}, "the trainer knows its plan"), ({"tracker": "DE"}, "must be a Tracker")]:
         with pytest.raises(UsageError, match=message):
             GreenloveCallback(**settings)
-    with Tracker(verbose=0, sim_cpu_tdp_w=50) as tracker, pytest.raises(UsageError, match="country: give them"):
-        GreenloveCallback(tracker, country="DE")
+    with pytest.raises(UsageError, match="did you mean country"):
+        make_trainer(make_callback(contry="DE"), max_steps=2).train()
 
 
 @pytest.mark.slow
@@ -323,21 +304,11 @@ def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(monkey
     assert caplog.text.count("this training is not tracked") == 1
 
 
-@pytest.mark.slow
-def test_transformers_own_codecarbon_tracker_is_removed_before_it_is_made(monkeypatch, caplog):
-    made = []
-    fake = SimpleNamespace(start=lambda: made.append("started"), stop=lambda: None)
-    monkeypatch.setattr(codecarbon, "EmissionsTracker", lambda **arguments: made.append("made") or fake)
+def test_transformers_own_codecarbon_tracker_is_off():
     trainer = make_trainer(make_callback(), max_steps=1, report_to="codecarbon")
-    trainer.train()
-    assert made == [] and caplog.text.count('report_to="none"') == 1
     assert not any(isinstance(c, CodeCarbonCallback) for c in trainer.callback_handler.callbacks)
-    later = make_trainer(max_steps=1, report_to="codecarbon")
-    later.add_callback(make_callback())
-    later.train()
-    assert made == ["made"] and caplog.text.count('report_to="none"') == 2
-    make_trainer(max_steps=1, report_to="codecarbon").train()
-    assert made == ["made", "made", "started"]  # a trainer without our callback keeps it
+    trainer.train()
+    assert only_run().summary.counts.steps == 1
 
 
 def test_a_trainer_of_another_version_costs_a_warning_and_no_training(monkeypatch, caplog):
@@ -369,7 +340,6 @@ def test_under_greenlove_run_a_training_and_its_continuation_are_runs_of_their_o
     open_run().finish(RunStatus.FINISHED)
     first, second = read_logs("greenlove_logs").runs
     assert [r.summary.counts.steps for r in (first, second)] == [4, 2]
-    assert (first.text("continues"), second.text("continues")) == ("", first.run_id)
     assert first.text("part_of") == second.text("part_of") == first.run_id == led.run_dir.name
 
 

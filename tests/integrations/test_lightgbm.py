@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -11,10 +10,8 @@ import pytest
 pytest.importorskip("lightgbm")
 
 import lightgbm as lgb
-import numpy as np
 
 from greenlove_tracker import Tracker
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.lightgbm import GreenloveCallbacks
 from tests.integrations import boosting
 from tests.integrations.boosting import EVALUATION_S, ROUND_S, ROUNDS, X, Y, squared_error
@@ -122,25 +119,6 @@ def test_scikit_learns_interface():
     lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1).fit(X, Y, callbacks=callbacks)
     lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1).fit(X, Y, callbacks=[*callbacks, lgb.log_evaluation(0)])
     assert [(run.summary.counts.steps, run.summary.status) for run in runs()] == [(3, "finished"), (4, "finished")]
-    again = pickle.loads(pickle.dumps([*make_callbacks(on_overrun=print)]))
-    lgb.LGBMRegressor(n_estimators=2, n_jobs=1, verbose=-1).fit(X, Y, callbacks=again)
-    assert [run.summary.counts.steps for run in runs()] == [3, 4, 2]
-
-
-def test_a_training_that_raises_is_not_ended_by_the_next_ones_early_stop():
-    def fails(predicted, target):
-        if (n_calls := getattr(fails, "n_calls", 0)) == 2:
-            raise RuntimeError("out of luck")
-        fails.n_calls = n_calls + 1
-        return predicted - target.get_label(), np.ones_like(predicted)
-
-    with pytest.raises(RuntimeError, match="out of luck"):
-        lgb.train(PARAMETERS | {"objective": fails}, data(), 5, callbacks=make_callbacks())
-    stop_early([lgb.early_stopping(2, verbose=False)])  # not tracked
-    lgb.train(PARAMETERS, data(), 5, callbacks=make_callbacks())
-    failed, finished = runs()
-    assert (failed.summary.status, failed.summary.epochs_done, failed.summary.counts.steps) == ("superseded", 0, 2)
-    assert (finished.summary.status, finished.summary.epochs_done, finished.summary.counts.steps) == ("finished", 1, 5)
 
 
 def test_a_tracker_of_the_callers_has_an_epoch_of_each_training():
@@ -161,13 +139,6 @@ def test_a_budget_stops_the_training_after_a_round(caplog):
     run = only_run()
     assert 0 < booster.current_iteration() == run.summary.counts.steps == len(noted["training"]["l2"]) < 1000
     assert run.summary.status == "stopped" and "training stops after this round" in caplog.text
-
-
-def test_bad_arguments_are_said_at_once():
-    with pytest.raises(UsageError, match="Germany"):
-        GreenloveCallbacks(country="Germny")
-    with pytest.raises(UsageError, match="with the star"):
-        lgb.train(PARAMETERS, data(), 3, callbacks=[make_callbacks()])
 
 
 def test_without_lightgbm_the_line_that_installs_it_is_said():

@@ -151,9 +151,8 @@ def test_a_budget_stops_the_training_after_a_round(caplog):
 
 
 def test_bad_arguments_are_said_at_once():
-    for arguments, message in [({"country": "Germny"}, "Germany"), ({"num_boost_round": 0}, "num_boost_round must be")]:
-        with pytest.raises(UsageError, match=message):
-            GreenloveCallback(**arguments)
+    with pytest.raises(UsageError, match="num_boost_round must be"):
+        GreenloveCallback(num_boost_round=0)
 
 
 def test_without_xgboost_the_line_that_installs_it_is_said():

@@ -298,7 +298,7 @@ def test_what_is_no_exporter_is_a_usage_error(clock, logs, bad):
 
 
 def test_a_name_is_an_error_in_code_and_a_warning_in_a_variable(clock, logs, no_settings, monkeypatch, caplog):
-    with pytest.raises(UsageError, match="did you mean mlflow"):
+    with pytest.raises(UsageError, match="there are mlflow"):
         make_tracker(clock, logs, export="mlfow")
     monkeypatch.setenv("GREENLOVE_EXPORT", "mlfow")
     with make_tracker(clock, logs) as tracker:

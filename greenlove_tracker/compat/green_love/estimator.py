@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +39,6 @@ _SCHEDULE_DEFAULTS = {
     "initial_sample_size": 1000,
     "single_epoch_budget": 0.3,
 }
-# Ours are bf16, which is as fast, and strict fp32, which is what PyTorch does without AMP.
-_PRECISIONS = ("fp16", "fp32")
-_KEY_VARIABLE = "ELECTRICITY_MAPS_API_KEY"  # where the original looks for the key, too
 
 
 class GreenLoveEstimator:
@@ -106,19 +101,12 @@ class GreenLoveEstimator:
             "initial_sample_size": initial_sample_size,
             "single_epoch_budget": single_epoch_budget,
         }
-        _check_above_zero("carbon_intensity", carbon_intensity)
-        _check_above_zero("electricity_price", electricity_price)
-        _check_above_zero("manual_tdp_watts", manual_tdp_watts)
-        _check_above_zero("manual_gpu_utilization", manual_gpu_utilization)
-        if manual_gpu_utilization > 1:
-            raise UsageError(f"manual_gpu_utilization is a share from 0 to 1, not {manual_gpu_utilization!r}")
-        if precision not in _PRECISIONS:
-            raise UsageError(f"precision must be one of {', '.join(_PRECISIONS)}, not {precision!r}")
         if benchmark_task and benchmark_task not in BENCHMARK_TASKS:
             tasks = ", ".join(BENCHMARK_TASKS)
             raise UsageError(f"benchmark_task must be one of {tasks}, or None for all, not {benchmark_task!r}")
-        speedups, unknown = _speedups_by_gpu(custom_speedup)
-        gpu = _gpu_at(whole_number("gpu_index", gpu_index, 0))
+        speedups = {recognise(CANONICAL.get(name, name)).name: x for name, x in (custom_speedup or {}).items()}
+        visible = devices.select_gpus(devices.nvml_gpus() or (), os.environ).gpus
+        gpu = visible[0] if visible else None
         is_on_gpu = any(parameter.is_cuda for parameter in model.parameters())
         limit_w = gpu.power_limit_w if gpu else None
         # As the original, count a GPU of the given power where NVML shows none to measure.
@@ -159,33 +147,15 @@ class GreenLoveEstimator:
             **simulated,
             **{"comparison": comparison, **ours},
         )
-        has_key = electricity_maps_api_key or (carbon_intensity is None and os.environ.get(_KEY_VARIABLE))
-        changed = [name for name, value in trials.items() if value != _SCHEDULE_DEFAULTS[name]]
-        without_effect = [
-            (
-                changed,
-                f"{', '.join(changed)}: only the original's schedule knows what that is, so it has no effect here; "
-                "leave it out",
-            ),
-            (
-                has_key,
-                "the key for Electricity Maps has no effect: the mean of a year is taken from a table; "
-                "carbon_intensity= takes a figure of yours",
-            ),
-            (
-                gpu_index,
-                f"gpu_index={gpu_index} only says which GPU is named: the energy is of every GPU that this process may "
-                f"use. Start it with CUDA_VISIBLE_DEVICES={gpu_index}",
-            ),
-            (
-                power_poll_interval != 1.0,
-                "power_poll_interval has no effect: energy is read where a trial begins and ends, not in intervals",
-            ),
-            *((True, f"custom_speedup[{name!r}] has no effect: {reason}") for name, reason in unknown.items()),
-        ]
-        for message in (message for is_given, message in without_effect if is_given):
+        without_effect = {
+            **{name: value != _SCHEDULE_DEFAULTS[name] for name, value in trials.items()},
+            "electricity_maps_api_key": electricity_maps_api_key,
+            "gpu_index": gpu_index,
+            "power_poll_interval": power_poll_interval != 1.0,
+        }
+        if given := [name for name, is_given in without_effect.items() if is_given]:
+            message = f"no effect here: {', '.join(given)}; docs/coming-from-green-love.md says what to do instead"
             warnings.warn(message, UserWarning, stacklevel=2)
-        self._full_size = _full_size(train_dataset, self._estimator.plan.samples)
         self._echoed: dict[str, Any] = {
             "total_epochs": total_epochs,
             "precision": precision,
@@ -233,7 +203,7 @@ class GreenLoveEstimator:
         return BenchmarkResults(
             gpu_efficiency=load,
             **self._echoed,
-            **fill.samples(trials, self._full_size),
+            **fill.samples(trials, self._estimator.plan.samples or 0),
             **fill.times(forecast, trials),
             **fill.amounts(forecast, trials, run.summary.pue),
             **fill.factors(run),
@@ -242,46 +212,6 @@ class GreenLoveEstimator:
 
 
 CrusoeEstimator = GreenLoveEstimator
-
-
-def _check_above_zero(name: str, value: object) -> None:
-    """Refuse what is given and is no number above zero."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if value is not None and not (is_number and 0 < float(value) < math.inf):  # type: ignore[arg-type]
-        raise UsageError(f"{name} must be a number above zero, or left out, not {value!r}")
-
-
-def _speedups_by_gpu(speedups: Mapping[str, float] | None) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the speedups by our names of the GPUs, and why others have no effect."""
-    if not isinstance(speedups, Mapping | None):
-        raise UsageError(f'custom_speedup must be such as {{"H100 HGX 80GB": 2.5}}, not {speedups!r}')
-    known, unknown = {}, {}
-    for name, value in (speedups or {}).items():
-        _check_above_zero(f"custom_speedup[{name!r}]", value)
-        try:
-            known[recognise(CANONICAL.get(name, name)).name] = float(value)
-        except UsageError as error:
-            unknown[name] = str(error)
-    return known, unknown
-
-
-def _gpu_at(index: int) -> devices.Gpu | None:
-    """Return the GPU of that index where this process may use it, else the first one that it may; None without NVML."""
-    gpus = devices.nvml_gpus()
-    if not gpus:
-        return None
-    if index >= len(gpus):
-        raise UsageError(f"gpu_index must be a whole number from 0 to {len(gpus) - 1} here, not {index}")
-    visible = devices.select_gpus(gpus, os.environ).gpus
-    return visible[0] if visible and gpus[index] not in visible else gpus[index]
-
-
-def _full_size(data: Any, planned: int | None) -> int:
-    """Return the samples of the whole; as planned where the loader of a stream knows its batches only."""
-    try:
-        return len(data.dataset if isinstance(data, DataLoader) else data)
-    except TypeError:
-        return planned or 0
 
 
 def _step_on_first_two(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:

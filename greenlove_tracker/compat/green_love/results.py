@@ -6,7 +6,7 @@ import logging
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 from scipy import stats
@@ -36,19 +36,11 @@ _ICONS = {"car": "🚗", "flight": "✈️", "phone": "📱", "tree": "🌳", "h
 _log = logging.getLogger("greenlove_tracker")
 
 
-@dataclass(frozen=True)
-class CO2Equivalence:
-    """An amount of CO2e as something else that emits or absorbs as much; ``description`` is the factor's source."""
-
-    icon: str
-    label: str
-    value: float
-    unit: str
-    description: str
+class CO2Equivalence(SimpleNamespace):
+    """An amount of CO2e as something else that emits or absorbs as much: ``icon label value unit description``."""
 
 
-@dataclass(frozen=True)
-class CrusoeGPUEstimate:
+class CrusoeGPUEstimate(SimpleNamespace):
     """The training on one GPU of Crusoe Cloud, or on the smallest instance that has it; None is not known.
 
     Attributes:
@@ -65,76 +57,9 @@ class CrusoeGPUEstimate:
         is_best_value: the lowest of them, whether or not ranges overlap; likewise ``is_fastest``.
     """
 
-    name: str
-    vram_gb: int | None
-    speedup: float
-    est_time_s: float
-    est_time_lower_s: float
-    est_time_upper_s: float
-    on_demand_cost: float
-    on_demand_rate: float
-    on_demand_cost_lower: float
-    on_demand_cost_upper: float
-    est_co2_kg: float | None
-    est_energy_kwh: float | None
-    cloud_power_w: float | None
-    benchmark_key: str | None
-    scale_factor: float
-    scale_note: str
-    value_score: float
-    is_best_value: bool = False
-    is_fastest: bool = False
 
-
-@dataclass(frozen=True)
-class BenchmarkResults:
+class BenchmarkResults(SimpleNamespace):
     """The results under the original's names; None is not known. Energies are of CPU, memory and all our GPUs."""
-
-    sample_sizes_used: list[int]
-    full_dataset_size: int
-    spearman_rho: float | None
-    warmup_epoch_estimates: list[float]
-    steady_epoch_estimate: float
-    steady_epoch_std: float | None
-    epoch_times: list[float]
-    warmup_times: list[float]
-    median_epoch_time: float
-    mean_epoch_time: float
-    std_epoch_time: float | None
-    cv_epoch_time: float | None
-    ci_lower_epoch: float
-    ci_upper_epoch: float
-    variance_rating: str | None
-    est_full_epoch_time: float
-    est_full_epoch_lower: float
-    est_full_epoch_upper: float
-    est_total_time_s: float
-    est_total_time_lower_s: float
-    est_total_time_upper_s: float
-    mean_power_w: float | None
-    gpu_tdp_w: float | None
-    gpu_efficiency: float | None
-    power_samples: list[float]
-    est_total_energy_kwh: float | None
-    carbon_intensity_gco2_kwh: float
-    carbon_intensity_source: str
-    electricity_price_kwh: float | None
-    electricity_price_source: str | None
-    est_total_co2_kg: float | None
-    est_total_cost_usd: float | None
-    country_code: str | None
-    gpu_name: str | None
-    gpu_benchmark_key: str | None
-    crusoe_estimates: list[CrusoeGPUEstimate]
-    co2_savings_kg: float | None
-    co2_equivalences: list[CO2Equivalence]
-    sample_epoch_data: dict[int, list[float]]
-    total_epochs: int
-    benchmark_epochs: int
-    warmup_epochs: int
-    sample_data_pct: float
-    precision: str
-    benchmark_task: str | None
 
 
 def samples(trials: Sequence[Trial], full_size: int) -> dict[str, Any]:
@@ -235,32 +160,18 @@ def factors(run: Run) -> dict[str, Any]:
 
 def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, Any]:
     """Return the results' fields about other GPUs; empty ones and a warning where they cannot be compared."""
-    empty: dict[str, Any] = {
-        "gpu_benchmark_key": None,
-        "crusoe_estimates": [],
-        "co2_savings_kg": None,
-        "co2_equivalences": [],
-    }
     if not rows:
         _log.warning("greenlove: no comparison with Crusoe's GPUs: the exploration's screen says why (verbose=1)")
-        return empty
-    if any(row.speedup and row.speedup.known_from.startswith("rough") for row in rows):
-        _log.warning("greenlove: no GPU is known here: the comparison with Crusoe's is rough; gpu_name= names one")
-    try:
-        return _fields(rows, local_s)
-    except Exception as error:  # an exploration that is done must not be lost for what comes after it
-        _log.warning("greenlove: no comparison with Crusoe's GPUs: %r", error)
-        return empty
-
-
-def _fields(rows: Sequence[Projection], local_s: float) -> dict[str, Any]:
+        names = ("gpu_benchmark_key", "co2_savings_kg")
+        return {**dict.fromkeys(names), "crusoe_estimates": [], "co2_equivalences": []}
     rented = [row for row in without_spot([row for row in rows if row.is_compared]) if row.is_rented]
     own_kg, least_kg = rows[0].emissions_kgco2e, [row.emissions_kgco2e.point for row in rented if row.emissions_kgco2e]
     saved_kg = own_kg.point - min(least_kg) if own_kg and least_kg else None
     estimates = [e for row in rows if (e := _estimate(row, local_s)) is not None]
+    _flag(estimates)
     return {
         "gpu_benchmark_key": _benchmark_key(rows[0].gpu),
-        "crusoe_estimates": _flagged(estimates),
+        "crusoe_estimates": estimates,
         "co2_savings_kg": saved_kg,
         "co2_equivalences": _equivalences(saved_kg),
     }
@@ -297,19 +208,23 @@ def _benchmark_key(gpu: GpuSpec | None) -> str | None:
     return None if gpu is None else shipped_model().measured_name(gpu) or None
 
 
-def _flagged(estimates: Sequence[CrusoeGPUEstimate]) -> list[CrusoeGPUEstimate]:
+def _flag(estimates: Sequence[CrusoeGPUEstimate]) -> None:
     """Mark the estimate of the best value and the fastest one."""
-    saving = [e for e in estimates if e.value_score < math.inf]
-    best = min(saving, key=lambda e: e.value_score, default=None)
+    best = min((e for e in estimates if e.value_score < math.inf), key=lambda e: e.value_score, default=None)
     fastest = min(estimates, key=lambda e: e.est_time_s, default=None)
-    return [replace(e, is_best_value=e is best, is_fastest=e is fastest) for e in estimates]
+    for e in estimates:
+        e.is_best_value, e.is_fastest = e is best, e is fastest
 
 
 def _equivalences(saved_kg: float | None) -> list[CO2Equivalence]:
     """Return everyday amounts of what is saved; none where nothing is."""
     return [
         CO2Equivalence(
-            _ICONS.get(e.family, ""), e.label, saved_kg / e.kgco2e_per_unit, e.unit, f"{e.source}; {e.vintage}"
+            icon=_ICONS.get(e.family, ""),
+            label=e.label,
+            value=saved_kg / e.kgco2e_per_unit,
+            unit=e.unit,
+            description=f"{e.source}; {e.vintage}",
         )
         for e in equivalents()
         if saved_kg is not None and saved_kg > 0

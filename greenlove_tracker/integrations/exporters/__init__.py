@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -30,9 +29,7 @@ def exporter_from(text: str) -> Exporter:
     name, _, place = text.partition("=")
     name = name.strip().lower()
     if name not in _CLASSES:
-        near = difflib.get_close_matches(name, _CLASSES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_CLASSES)}"
-        raise UsageError(f"{{argument}} knows no {name!r}; {hint}", argument="export")
+        raise UsageError(f"{{argument}} knows no {name!r}; there are {', '.join(_CLASSES)}", argument="export")
     module = import_module(f"{__name__}.{name}")
     exporter: Exporter = getattr(module, _CLASSES[name])(*([place.strip()] if place.strip() else []))
     return exporter

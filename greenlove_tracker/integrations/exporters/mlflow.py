@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -34,8 +33,6 @@ class MLflowExporter:
     def __init__(self, experiment: str | None = None) -> None:
         require("mlflow", "mlflow")
         self._experiment = experiment
-        # MLflow knows active runs by thread, and this is the training's; one that is not loaded has none.
-        self._made_beside = sys.modules["mlflow"].active_run() if "mlflow" in sys.modules else None
         self._client: Any = None
         self._run_id = ""
         self._is_own = self._is_in_steps = False
@@ -76,9 +73,8 @@ class MLflowExporter:
         """Return the run that the script has made active, in whichever thread; None without any."""
         from mlflow.tracking import fluent
 
-        # MLflow's public functions tell of the calling thread alone; this one, of all, is what its own autologging
-        # uses. Where it is gone, the run that was active where this exporter was made is all that is known.
-        newest = getattr(fluent, "_get_latest_active_run", lambda: self._made_beside)()
+        # MLflow's public functions tell of the calling thread alone; this one, of all, is what its autologging uses.
+        newest = fluent._get_latest_active_run()
         if newest is not None:
             return str(newest.info.run_id)
         return os.environ.get("MLFLOW_RUN_ID") or None  # of `mlflow run`, which the script has not begun yet

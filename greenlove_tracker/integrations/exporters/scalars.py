@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from greenlove_tracker.errors import MissingExtraError
-from greenlove_tracker.records import COMPONENTS, RowKind, RunSummary
+from greenlove_tracker.records import RowKind, RunSummary
 from greenlove_tracker.tracker.exporters import ExportEvent, ForecastIssued, MetricLogged, RowWritten
 from greenlove_tracker.units import GRAMS_PER_KG
 
@@ -67,9 +67,6 @@ def _of_row(event: RowWritten, *, is_in_steps: bool) -> dict[str, float | None]:
         values |= {
             "epoch_duration_s": part.duration_s,
             "epoch_energy_kwh": part.energy_kwh,
-            "epoch_emissions_gco2e": part.emissions_gco2e,
-            "epoch_cost_usd": part.cost_usd,
-            **{f"epoch_{c}_kwh": part.components.component_kwh(c) for c in COMPONENTS},
         }
     return values
 
@@ -94,7 +91,6 @@ def final_scalars(summary: RunSummary | None) -> Mapping[str, float]:
         "energy_kwh": summary.energy_kwh,
         "emissions_kgco2e": summary.emissions_kgco2e,
         "cost_usd": summary.cost_usd,
-        "measured_share": summary.measured_share,
     }
     return _known(totals)
 

@@ -36,7 +36,6 @@ def test_the_file_has_the_run_in_base_units_while_it_goes_on_and_after_it(clock,
     assert values(path, "greenlove_duration_seconds") == {"": 24.0}
     assert values(path, "greenlove_energy_joules_total")[""] == pytest.approx(24.0 * 360.0 * 1.5)
     assert values(path, "greenlove_component_energy_joules_total") == {"gpu": pytest.approx(24.0 * 360.0)}
-    assert values(path, "greenlove_power_watts") == {"": pytest.approx(360.0)}
     forecast = values(path, "greenlove_forecast_energy_joules")
     assert forecast["lower"] < forecast["point"] < forecast["upper"]
     assert forecast["point"] == pytest.approx(48.0 * 360.0 * 1.5, rel=0.2)
@@ -46,7 +45,7 @@ def test_the_file_has_the_run_in_base_units_while_it_goes_on_and_after_it(clock,
     train(tracker, clock, 2, gap_s=2.0)
     tracker.stop()
     assert values(path, "greenlove_metric") == {"accuracy": 0.93}
-    assert values(path, "greenlove_run_active") == {"": 0.0} and values(path, "greenlove_power_watts") == {}
+    assert values(path, "greenlove_run_active") == {"": 0.0}
     summary = tracker.summary
     assert values(path, "greenlove_emissions_grams_total")[""] == pytest.approx(1000 * summary.emissions_kgco2e)
     assert values(path, "greenlove_cost_usd_total")[""] == pytest.approx(summary.cost_usd)
@@ -64,27 +63,10 @@ def test_every_metric_has_its_help_and_type_and_counters_end_with_total(clock, t
         assert all(sample.name.endswith("_total") == (family.type == "counter") for sample in family.samples)
 
 
-@pytest.mark.parametrize("is_link", [False, True])
-def test_a_file_that_it_did_not_write_is_not_replaced(clock, tmp_path, is_link):
-    path = target = tmp_path / "own.prom"
-    if is_link:
-        target = tmp_path / "target"
-        path.symlink_to(target)
-    target.write_text("alias ls=ls\n")
-    with pytest.raises(UsageError, match="is not replaced"):
-        make_tracker(clock, tmp_path / "logs", export=f"prometheus={path}")
-    (tmp_path / "logs").mkdir()
-    path.rename(tmp_path / "logs" / "greenlove.prom")
-    with make_tracker(clock, tmp_path / "logs", export="prometheus") as tracker:
-        train(tracker, clock, 2)
-    assert tracker.summary.epochs_done == 2
-    content = (target if is_link else tmp_path / "logs" / "greenlove.prom").read_text()
-    assert content == "alias ls=ls\n" and (tmp_path / "logs" / "greenlove.prom").is_symlink() == is_link
-
-
-def test_its_own_file_and_an_empty_one_are_replaced(clock, tmp_path):
+def test_another_file_is_refused_and_its_own_is_replaced(clock, tmp_path):
+    with pytest.raises(UsageError, match="end with"):
+        make_tracker(clock, tmp_path / "logs", export=f"prometheus={tmp_path}/train.py")
     path = tmp_path / "own.prom"
-    path.touch()
     for epochs in (1, 2):
         with make_tracker(clock, tmp_path / "logs", export=f"prometheus={path}") as tracker:
             train(tracker, clock, epochs)
