@@ -7,14 +7,12 @@ that the training has done so imports this.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from greenlove_tracker.format import plural
@@ -39,14 +37,15 @@ _WORKLOAD_OF_INPUT = {
 
 
 class AutocastLog:
-    """A record of calls of layers that ran under autocast to 16 bits."""
+    """A record of calls of a model that ran under autocast to 16 bits."""
 
     def __init__(self) -> None:
         self._n_calls = self._n_under_autocast = 0
 
     def note(self, device_type: str) -> None:
         """Count a call that is made now."""
-        self._n_under_autocast += _is_under_autocast(device_type)
+        is_half = torch.is_autocast_enabled(device_type) and torch.get_autocast_dtype(device_type) in _HALVES
+        self._n_under_autocast += is_half
         self._n_calls += 1
 
     @property
@@ -55,39 +54,22 @@ class AutocastLog:
         return 2 * self._n_under_autocast > self._n_calls if self._n_calls else None
 
 
-def _is_under_autocast(device_type: str) -> bool:
-    if not hasattr(torch, "get_autocast_dtype"):  # before torch 2.4
-        return bool(torch.is_autocast_cpu_enabled() if device_type == "cpu" else torch.is_autocast_enabled())
-    return torch.is_autocast_enabled(device_type) and torch.get_autocast_dtype(device_type) in _HALVES
-
-
 @contextmanager
-def autocast_logged(model: nn.Module, step: Callable[..., Any] | None = None) -> Iterator[AutocastLog]:
-    """Log the calls of the model's layers inside the block, by hooks that are gone after it.
-
-    A hook within what ``torch.compile`` holds would change what is compiled: only the call of the whole is logged then,
-    and nothing where that cannot be done from outside.
-
-    Args:
-        model: whose layers are called.
-        step: the function that calls it.
-    """
+def autocast_logged(model: nn.Module) -> Iterator[AutocastLog]:
+    """Log the calls of the model inside the block, by a hook that is gone after it."""
     log = AutocastLog()
-    handles: list[RemovableHandle] = []
+    handle: RemovableHandle | None = None
     try:
         with suppress(Exception):  # a module of the user's that is not as torch's are: the step is what counts
-            handles.extend(
-                module.register_forward_pre_hook(_CallHook(log, _device(module).type))
-                for module in _layers_to_hook(model, step)
-            )
+            handle = model.register_forward_pre_hook(_CallHook(log, _device(model).type))
         yield log
     finally:
-        for handle in handles:
+        if handle is not None:
             handle.remove()
 
 
 class _CallHook:
-    """Notes a call of a layer. In a copy or a pickle of the model it does nothing, and needs no package of ours."""
+    """Notes a call of a model. In a copy or a pickle of the model it does nothing, and needs no package of ours."""
 
     def __init__(self, log: AutocastLog, device_type: str) -> None:
         self._log, self._device_type = log, device_type
@@ -99,22 +81,6 @@ class _CallHook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, ({}, "get")  # {}.get(module, inputs) are the inputs
-
-
-def _layers_to_hook(model: nn.Module, step: object) -> list[nn.Module]:
-    parts = list(model.modules())
-    if hasattr(step, "_torchdynamo_orig_callable") or isinstance(model, torch.jit.ScriptModule):
-        return []
-    if hasattr(model, "_orig_mod"):
-        return [model]
-    if any(hasattr(p, "_orig_mod") or getattr(p, "_compiled_call_impl", None) is not None for p in parts):
-        return []
-    return [part for part in parts if _has_weights(part)]
-
-
-def _has_weights(part: nn.Module) -> bool:
-    """Return True for a layer with a matrix of its own; a lazy one, which has yet to be called, has it soon."""
-    return any(is_lazy(p) or p.dim() > 1 for p in part.parameters(recurse=False))
 
 
 def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> Seen:
@@ -148,30 +114,16 @@ def _in_32_bits(model: nn.Module) -> Seen:
     if any(kind.__module__.startswith(_FSDP) for part in model.modules() for kind in type(part).__mro__):
         return Seen()
     if device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= _AMPERE:
-        if uses_tf32("matmul"):
+        # By default convolutions may round, and products of matrices may not (PyTorch, "CUDA semantics").
+        try:
+            in_products, in_convolutions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+        except RuntimeError:  # of torch 2.9, where its newer switches were set
+            return Seen()
+        if in_products:
             return Seen("tf32", "matrix products in TF32")
-        if uses_tf32("conv") and _is_convolutional(model):
+        if in_convolutions and _is_convolutional(model):
             return Seen("tf32", "convolutions in TF32")
     return Seen("fp32", "32 bits, without autocast")
-
-
-def uses_tf32(operation: str) -> bool:
-    """Return True where torch is told to let CUDA round 32-bit data to TF32 in ``conv`` or ``matmul``.
-
-    By default convolutions may, and products of matrices may not (PyTorch, "CUDA semantics: TensorFloat-32").
-    """
-    older = {"conv": "backends.cudnn.allow_tf32", "matmul": "backends.cuda.matmul.allow_tf32"}
-    newer = {"conv": "backends.cudnn.conv.fp32_precision", "matmul": "backends.cuda.matmul.fp32_precision"}
-    precision = _switch(newer[operation])  # since torch 2.9; the older switches set it, too
-    return bool(_switch(older[operation])) if precision is None else str(precision) == "tf32"
-
-
-def _switch(name: str) -> Any:
-    """Return the value; None where this torch lacks the switch, or refuses it since its newer form was used."""
-    try:
-        return attrgetter(name)(torch)
-    except (AttributeError, RuntimeError):
-        return None
 
 
 def _computes_in_fp8(model: nn.Module) -> bool:
@@ -184,10 +136,10 @@ def _computes_in_fp8(model: nn.Module) -> bool:
 
 
 def _is_convolutional(model: nn.Module) -> bool:
-    """Return True where most layers are convolutions: the few products behind them are little work."""
+    """Return True with more convolutions than linear layers, which are little work behind them."""
     n_convolutions = sum(isinstance(part, _CONVOLUTIONS) for part in model.modules())
-    n_layers = sum(_has_weights(part) for part in model.modules())
-    return 2 * n_convolutions > n_layers
+    n_products = sum(isinstance(part, nn.Linear) for part in model.modules())
+    return n_convolutions > n_products
 
 
 def _device(module: nn.Module) -> torch.device:
@@ -204,18 +156,14 @@ def workload_of(model: nn.Module) -> Seen:
     # input_ids is also what a model says that says nothing: images beside them make it one of both.
     if stated and (stated != "language" or (embeddings and not images)):
         return Seen(stated, f"{named} as its input")
-    n_attention, n_recurrent = _n_attention(model), sum(isinstance(part, nn.RNNBase) for part in parts)
-    n_bags = sum(isinstance(part, nn.EmbeddingBag) for part in parts)
-    if images and (n_recurrent or _has_tokens(parts, embeddings)):
-        return Seen()  # text in images, or of both
-    if images:
-        return Seen("vision", plural(len(images), "image convolution"))
+    n_attention, n_bags = _n_attention(model), sum(isinstance(part, nn.EmbeddingBag) for part in parts)
+    if images:  # of both, where there are tokens or series beside them
+        is_of_both = any(isinstance(part, nn.RNNBase) for part in parts) or _has_tokens(parts, embeddings)
+        return Seen() if is_of_both else Seen("vision", plural(len(images), "image convolution"))
     if n_bags:
         return Seen("recommendation", plural(n_bags, "embedding bag"))
     if n_attention and _has_tokens(parts, embeddings):
         return Seen("language", f"embeddings and attention in {plural(n_attention, 'layer')}")
-    if n_recurrent and embeddings:
-        return Seen("language", f"embeddings and {plural(n_recurrent, 'recurrent layer')}")
     return Seen()
 
 

@@ -79,7 +79,6 @@ def convolutional():
         (lambda: Parts(patches=nn.Conv2d(3, 8, 16, 16), body=transformer(2)), "vision", "1 image convolution"),
         (convolutional, "vision", "2 image convolutions"),
         (lambda: nn.Sequential(nn.Conv3d(1, 8, 3)), "vision", "1 image convolution"),
-        (lambda: Parts(tokens=nn.Embedding(100, 8), body=nn.LSTM(8, 8)), "language", "embeddings and 1 recurrent"),
         (lambda: Parts(bag=nn.EmbeddingBag(50, 8), top=mlp()), "recommendation", "1 embedding bag"),
     ],
 )
@@ -97,7 +96,7 @@ def test_layers_tell_the_class_of_workload(model, workload, basis):
         lambda: transformer(),  # of what, only an input would tell
         lambda: Parts(places=nn.Embedding(197, 8), body=transformer()),
         lambda: Parts(image=nn.Conv2d(3, 8, 16, 16), tokens=nn.Embedding(5000, 8), body=transformer()),  # of both
-        lambda: nn.Sequential(nn.LSTM(8, 8)),  # a series of anything
+        lambda: Parts(tokens=nn.Embedding(100, 8), body=nn.LSTM(8, 8)),  # a series of anything
         lambda: Parts(*[], **{f"c{i}": nn.Conv2d(1 if i == 0 else 8, 8, 3) for i in range(7)}, r=nn.LSTM(8, 8)),  # OCR
         lambda: Parts(group=nn.Embedding(4, 8), top=mlp()),
         lambda: Parts(embedding=nn.Embedding(5000, 8), top=mlp()),
@@ -183,7 +182,7 @@ def n_hooks(model):
 
 
 def is_seen_under_autocast(model, call):
-    with autocast_logged(model, call) as log:
+    with autocast_logged(model) as log:
         call(model)
     assert n_hooks(model) == 0
     return log.is_under_autocast
@@ -201,7 +200,7 @@ def test_autocast_around_the_call_is_seen(dtype):
 def test_hooks_go_when_the_step_raises():
     model = mlp()
     with pytest.raises(RuntimeError), autocast_logged(model):
-        assert n_hooks(model) == 2
+        assert n_hooks(model) == 1
         model(torch.randn(2, 9))
     assert n_hooks(model) == 0
     copy.deepcopy(model)

@@ -272,7 +272,7 @@ class Estimator:
         self._last_batch = batch
         if self._n_batches > 1:
             return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
-        with autocast_logged(self._model, self._train_step) as log:  # the first step is not timed as the others are
+        with autocast_logged(self._model) as log:  # the first step is not timed as the others are
             loss = self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
         self._precision = _seen(lambda: precision_of(self._model, is_under_autocast=log.is_under_autocast))
         return loss
