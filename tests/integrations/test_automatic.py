@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[2]
 def here(tmp_path, monkeypatch, no_settings):
     """Install the entry points of this source: what is installed may be older; both together are one callback."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    info = tmp_path / "site" / "greenlove_entry_points-0.dist-info"
+    info = tmp_path / "site" / "greenlove_tracker-0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greenlove-entry-points\nVersion: 0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greenlove-tracker\nVersion: 0\n")
     lines = [
         line
         for group, names in project["entry-points"].items()
