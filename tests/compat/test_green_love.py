@@ -353,7 +353,7 @@ def asked(monkeypatch) -> list[dict]:
     """What the projection is asked for, by each estimation."""
     calls = []
 
-    def project_forecast(forecast, options, measured):
+    def project_forecast(forecast, options):
         calls.append(
             {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
             | {"energy_kwh": forecast.energy_kwh}
