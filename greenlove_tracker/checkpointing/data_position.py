@@ -8,6 +8,7 @@ DataLoader with torch's own samplers, or torchdata's StatefulDataLoader without 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import re
@@ -188,14 +189,11 @@ class PositionedBatches:
 
     def _signature(self) -> dict[str, Any]:
         """Return what has to be the same for a replay, in plain types."""
-        loader, n_generators = self._loader, len(self._generators)
-        if not isinstance(loader, data.DataLoader):
-            return {"batches": len(loader) if isinstance(loader, list | tuple) else None}
-        has_length = hasattr(type(loader.dataset), "__len__") and not isinstance(loader.dataset, data.IterableDataset)
-        batch_size = loader.batch_size if isinstance(loader.batch_size, int) else None
-        samples = len(loader.dataset) if has_length else None
-        of_loader = {"workers": loader.num_workers, "batch size": batch_size, "samples": samples}
-        return of_loader | {"random generators": n_generators}
+        n_batches = None
+        with contextlib.suppress(Exception):  # of a stream, which has no length
+            n_batches = len(self._loader)
+        n_workers = getattr(self._loader, "num_workers", 0)
+        return {"batches": n_batches, "workers": n_workers, "random generators": len(self._generators)}
 
 
 def drawn_since(before: Mapping[str, Any], *, with_torch: bool = True) -> bool:

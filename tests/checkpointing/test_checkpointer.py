@@ -230,7 +230,7 @@ def test_once_not_identical_stays_so(tmp_path: Path) -> None:
             pass
     later = [found.manifest for found in CheckpointStore(tmp_path).checkpoints()[:2]]
     assert [manifest.position.epoch for manifest in later] == [3, 2]
-    assert all("batch size 3 instead of 4" in "; ".join(manifest.not_identical) for manifest in later)
+    assert all("batches 8 instead of 6" in "; ".join(manifest.not_identical) for manifest in later)
     assert Training(tmp_path).checkpointer.resumed["first_epoch"] == 3
 
 

@@ -279,8 +279,8 @@ def test_another_loader_is_named() -> None:
     _, saved = unbroken(lambda: loader(shuffle=True), 1)
     for other, words in (
         (loader(shuffle=True, num_workers=1), "workers 1 instead of 0"),
-        (loader(shuffle=True, batch_size=2), "batch size 2 instead of 4"),
-        (loader(data.Subset(Numbers(), range(9)), shuffle=True), "samples 9 instead of 22"),
+        (loader(shuffle=True, batch_size=2), "batches 11 instead of 6"),
+        (loader(data.Subset(Numbers(), range(9)), shuffle=True), "batches 3 instead of 6"),
         (loader(shuffle=True, generator=seeded(1)), "random generators 1 instead of 0"),
     ):
         positioned = PositionedBatches(other, resume=saved[0, 2][0])

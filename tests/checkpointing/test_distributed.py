@@ -54,29 +54,6 @@ def test_torchrun_without_a_process_group_is_said() -> None:
     assert RankAgreement(env={"SLURM_NTASKS": "2", "WORLD_SIZE": "2"}).world_size == 1  # two trainings of their own
 
 
-def test_single_process_writes_together(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path)
-    checkpoint = write_together(
-        RankAgreement(env={}),
-        lambda: store.draft(_NAME),
-        [lambda draft: write_rank_file(draft, 0)],
-        manifest_of((), world_size=1),
-    )
-    assert checkpoint is not None
-    assert checkpoint.problem() == ""
-    assert [file.name for file in checkpoint.manifest.files] == ["rank-0.pt"]
-
-
-def test_single_process_that_cannot_write_keeps_what_was(tmp_path: Path) -> None:
-    def fail(draft: Draft) -> list[CheckpointFile]:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    store = CheckpointStore(tmp_path)
-    with pytest.raises(OSError, match="No space left"):
-        write_together(RankAgreement(env={}), lambda: store.draft(_NAME), [fail], manifest_of(()))
-    assert list(tmp_path.iterdir()) == []
-
-
 # -- Agreement of two ranks --
 
 

@@ -17,7 +17,6 @@ from torch import nn
 from greenlove_tracker.checkpointing.training_state import (
     TrainingState,
     copied,
-    named,
     read_plain,
 )
 from greenlove_tracker.errors import UsageError
@@ -160,14 +159,6 @@ def test_another_training_is_refused_in_words() -> None:
         TrainingState({}, {}, {"other": 3})
     with pytest.raises(UsageError, match=r"must be a torch\.Module"):
         TrainingState({"model": optimizer}, {}, {})  # type: ignore[dict-item]
-
-
-def test_names() -> None:
-    model, optimizer = make()
-    assert list(named("model", [model, model])) == ["model-1", "model-2"]
-    assert named("model", model) == {"model": model}
-    assert named("optimizer", {"g": optimizer}) == {"optimizer-g": optimizer}
-    assert named("other", None) == named("other", ()) == {}
 
 
 def test_parameters_that_nobody_would_save_are_refused() -> None:

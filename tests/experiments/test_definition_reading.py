@@ -365,8 +365,3 @@ def test_of_a_damaged_file_only_usage_errors_come_out(write, damages):
     for at, length, put in damages[:5]:
         text = text[:at] + put + text[at + length :]
     read_or_refuse(write(text))
-
-
-@pytest.mark.parametrize("length", range(0, len(WHOLE), 37))
-def test_of_a_file_that_was_cut_off_only_usage_errors_come_out(write, length):
-    read_or_refuse(write(WHOLE[:length]))
