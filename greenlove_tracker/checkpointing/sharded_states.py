@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, cast
 
 import torch
 from torch import distributed
 
 from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, Draft
-from greenlove_tracker.checkpointing.distributed import RankAgreement
+from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
 from greenlove_tracker.checkpoints import CheckpointFile, NotIdentical
 from greenlove_tracker.errors import UsageError
 
@@ -93,13 +94,16 @@ def write_sharded(draft: Draft, state: Mapping[str, Any], ranks: RankAgreement) 
         ranks: that write.
 
     Raises:
-        CheckpointException: where one of them cannot write.
+        OSError: where one of them cannot write.
     """
     from torch.distributed import checkpoint as dcp
 
     writer = dcp.FileSystemWriter(draft.directory, single_file_per_rank=True, sync_files=False)  # Draft.add syncs
     planner = dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)  # what all ranks hold is rank 0's
-    dcp.save(dict(state), storage_writer=writer, planner=planner, process_group=ranks.group)
+    try:
+        dcp.save(dict(state), storage_writer=writer, planner=planner, process_group=ranks.group)
+    except dcp.CheckpointException as error:  # no Exception, which would end the training
+        raise OSError(_failures(error)) from error
     own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
     return [draft.add(path) for path in (*own, *([] if ranks.rank else [draft.directory / _SHARDS_METADATA]))]
 
@@ -132,13 +136,35 @@ def load_sharded(checkpoint: Checkpoint, models: Models, optimizers: Optimizers,
             raise UsageError(f"checkpoint {checkpoint.name} is not of these models: it lacks {min(missing)}")
         planner = dcp.DefaultLoadPlanner(allow_partial_load=True)  # of a parameter that was never used
         state = {"optimizers": held, "models": weights}
-        dcp.load(state, storage_reader=reader, planner=planner, process_group=ranks.group)
+        try:
+            dcp.load(state, storage_reader=reader, planner=planner, process_group=ranks.group)
+        except dcp.CheckpointException as error:
+            raise UsageError(f"checkpoint {checkpoint.name} does not fit: {_failures(error)}") from error
         for name, optimizer in optimizers.items():
             states.set_optimizer_state_dict(owners[name], optimizer, optim_state_dict=held[name])
-            if not any(key.startswith(f"optimizers.{name}.state.") for key in saved):
-                optimizer.state.clear()  # it was saved before its first step
+            _forget_unsaved(optimizer, held[name]["param_groups"], f"optimizers.{name}.state.", saved)
         for name, model in models.items():
             states.set_model_state_dict(model, weights[name])
+
+
+def _failures(error: BaseException) -> str:
+    """Return what failed on which rank, of an error of torch.distributed.checkpoint."""
+    failures: Mapping[int, tuple[BaseException, object]] = getattr(error, "failures", {})
+    return "; ".join(f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(failures.items()))
+
+
+def _forget_unsaved(
+    optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], prefix: str, saved: set[str]
+) -> None:
+    """Take away the states that torch has made of parameters that had none when they were saved: no step yet."""
+    if not any(key.startswith(prefix) for key in saved):
+        optimizer.state.clear()
+    names = [*chain(*(group["params"] for group in groups))]
+    parameters = [*chain(*(group["params"] for group in optimizer.param_groups))]
+    if len(names) == len(parameters):  # FSDP, the first, may have flat ones, and saves a state of each
+        for name, parameter in zip(names, parameters, strict=True):
+            if not any(key.startswith(f"{prefix}{name}.") for key in saved):
+                optimizer.state.pop(parameter, None)
 
 
 def _owner(models: Models, name: str, optimizer: torch.optim.Optimizer) -> torch.nn.Module:
