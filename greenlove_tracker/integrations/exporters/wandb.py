@@ -31,13 +31,14 @@ class WandbExporter:
         require("wandb", "wandb")
         self._project = project
         self._run: Any = None  # wandb's
-        self._is_own = False
+        self._is_own = self._is_waiting = False
         self._begun: ExportedRun | None = None
+        self._rode_in: int | None = None  # the row of the history that has our latest figures
         self._latest: dict[str, float] = {}
 
     def start(self, run: ExportedRun) -> None:
         """Find the active run, or make one where that was asked for."""
-        self._begun, self._run, self._latest = run, None, {}
+        self._begun, self._run, self._rode_in, self._latest = run, None, None, {}
         self._find_run(run)
 
     def export(self, events: Sequence[ExportEvent]) -> None:
@@ -49,9 +50,12 @@ class WandbExporter:
         for point in scalars_of(events, is_in_steps=begun.is_in_steps):
             figures = {**point.values, self._axis: point.position}
             self._latest |= figures
+            self._is_waiting = True
             if self._is_own:
                 self._run.log(figures)
-        if events and self._run is not None and not self._is_own:
+        # A row that has figures of ours, and that the script has not written yet, would lose them to newer ones.
+        if self._is_waiting and self._run is not None and not self._is_own and self._run.step != self._rode_in:
+            self._rode_in, self._is_waiting = self._run.step, False
             self._run.log(self._latest, commit=False)
 
     def end(self, ending: RunEnded) -> None:
@@ -68,7 +72,8 @@ class WandbExporter:
                 "of its own, --export wandb=PROJECT or WandbExporter(project=…)"
             )
         try:
-            self._run.log({**self._latest, **final_scalars(ending.summary)}, commit=self._is_own)
+            latest = {} if self._is_own else self._latest
+            self._run.log({**latest, **final_scalars(ending.summary)}, commit=self._is_own)
             self._run.summary[f"{PREFIX}status"] = str(ending.status)
             self._log_report(ending)
         finally:
