@@ -244,7 +244,6 @@ class LoopDetector:
 
     def _forget_epoch(self) -> None:
         self._leader, self._counts_in_steps, self._is_paused = None, False, False
-        self._window = {}
 
     def _pause(self, *, at_once: bool = False) -> None:
         """Pause the open epoch, unless pauses come so often that they would cost more than they tell."""
