@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,7 +42,7 @@ def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--since",
             metavar="DATE",
-            help="count what was done from this date on (UTC): 2026-11-01; of a month, 2026-11, that month alone",
+            help='count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
         ),
         click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
         click.option("--group", "--project", "project", metavar="NAME", multiple=True, help="only this group of runs"),
@@ -70,6 +71,7 @@ def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--by", metavar="KEYS", help="with --text: sums by project, user, day, month, device, job, host, status, …"
 )
+@click.option("--month", metavar="2026-11", help="count only what was done in this month (UTC)")
 @click.option(
     "--format",
     "style",
@@ -96,6 +98,7 @@ def report(
     output: str | None,
     is_text: bool,
     by: str | None,
+    month: str | None,
     style: str | None,
     as_json: bool,
     as_csv: bool,
@@ -107,12 +110,17 @@ def report(
 
     \b
     greenlove report                                   the latest run, as report.pdf
-    greenlove report greenlove_logs --since 2026-11 -o november.html
+    greenlove report greenlove_logs --month 2026-11 -o november.html
     greenlove report greenlove_logs --text --by user
     greenlove report --format cite                     a sentence for a paper
     """  # noqa: D301  # click wants the backspace itself
     chosen = {name: options.pop(name) for name in _SELECTION}
     reading = {name: options.pop(name) for name in _READING}
+    if month is not None:
+        if chosen["since"] or chosen["until"]:
+            raise UsageError("--month, or --since and --until: choose one")
+        chosen["since"] = month
+    chosen["since"] = _in_words(chosen["since"])
     given = {name: value for name, value in options.items() if value is not None}
     is_of_runs = as_json or as_csv or is_text or by is not None or reading["verify"]
     form = style or ("runs" if n_runs else "sums" if is_of_runs else "page")
@@ -132,6 +140,14 @@ def report(
         _show_sums(read, form, by or "project", chosen, reading, as_json=as_json, as_csv=as_csv)
     else:
         _give_text(_declaration(form, read, chosen, **given), output)
+
+
+def _in_words(since: str | None) -> str | None:
+    """Return the date, or the month, that ``today``, ``this month`` or ``last month`` means."""
+    now = datetime.now(UTC)
+    last_month = now.replace(year=now.year - (now.month == 1), month=(now.month - 2) % 12 + 1, day=1)
+    words = {"today": f"{now:%Y-%m-%d}", "this month": f"{now:%Y-%m}", "last month": f"{last_month:%Y-%m}"}
+    return None if since is None else words.get(since.lower(), since)
 
 
 def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:

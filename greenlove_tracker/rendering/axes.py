@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from greenlove_tracker.rendering.document import LineChart
+from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart, MarkedPoint
 
 MAX_POINTS = 500
-N_LOOKS = 5  # of lines that differ without colour; further ones begin anew
+N_LOOKS = 5  # of lines, and of layers, that differ without colour; further ones begin anew
+_MOST_LABELS = 8  # below columns
+_FARTHEST = 1.6  # times the largest point: what a range reaches beyond is cut off
 
 Points = tuple[tuple[float, float], ...]
 
@@ -19,24 +21,26 @@ class Shape:
     """A shape of a chart, in shares of its plot: x from the left, y from the bottom.
 
     Attributes:
-        kind: ``area`` or ``line``.
+        kind: ``area``, ``line``, ``dot`` or ``text``.
         look: its style, by name.
         points: of an area its corners.
+        text: of a text what it says; of a dot its tooltip.
     """
 
     kind: str
     look: str
     points: Points
+    text: str = ""
 
 
 @dataclass
 class Plot:
-    """A chart, ready to be drawn: the ticks of both axes (share, label), shapes, and a legend (look, name)."""
+    """A chart, ready to be drawn: the ticks of both axes (share, label), shapes, and a legend (kind, look, name)."""
 
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
     shapes: list[Shape] = field(default_factory=list)
-    legend: list[tuple[str, str]] = field(default_factory=list)
+    legend: list[tuple[str, str, str]] = field(default_factory=list)
     note: str = ""  # above the plot, at the right
 
 
@@ -54,8 +58,18 @@ class _Axis:
         return [(self.at(t), label) for t, label in zip(self.ticks, tick_labels(self.ticks), strict=True)]
 
 
-def plot(chart: LineChart) -> Plot:
+def plot(chart: Chart) -> Plot:
     """Lay a chart out."""
+    match chart:
+        case LineChart():
+            return _of_lines(chart)
+        case MarkChart():
+            return _of_marks(chart)
+        case ColumnChart():
+            return _of_columns(chart)
+
+
+def _of_lines(chart: LineChart) -> Plot:
     every = [point for line in chart.lines for point in line.points]
     xs = [*(x for x, _ in every), *(x for x, *_ in chart.band)]
     ys = [*(y for _, y in every), *(e for _, *ends in chart.band for e in ends)]
@@ -68,11 +82,14 @@ def plot(chart: LineChart) -> Plot:
         return tuple((x.at(px), y.at(py)) for px, py in points)
 
     named = [(x.at(at), name) for at, name in chart.x_names]
-    notes = [*(span.name for span in chart.spans), *([chart.level[1]] if chart.level else [])]
-    drawn = Plot(named or x.labels, y.labels, note=" · ".join(filter(None, notes)))
+    drawn = Plot(named or x.labels, y.labels, note=chart.level[1] if chart.level else "")
     for span in chart.spans:
         left, right = x.at(span.begin), x.at(span.end)
         drawn.shapes.append(Shape("area", "span", ((left, 0.0), (right, 0.0), (right, 1.0), (left, 1.0))))
+        if span.name:
+            is_left = left + right < 1
+            at = (right if is_left else left, 0.94)
+            drawn.shapes.append(Shape("text", "start" if is_left else "end", (at,), span.name))
     if chart.band:
         edge = [(px, low) for px, low, _ in chart.band] + [(px, high) for px, _, high in reversed(chart.band)]
         drawn.shapes.append(Shape("area", "band", spots(edge)))
@@ -83,8 +100,56 @@ def plot(chart: LineChart) -> Plot:
         look = f"line-{i % N_LOOKS}"
         drawn.shapes.append(Shape("line", look, spots(line.points)))
         if chart.others:
-            drawn.legend.append((look, line.name))
+            drawn.legend.append(("line", look, line.name))
     return drawn
+
+
+def _of_marks(chart: MarkChart) -> Plot:
+    x, y = (_of_values(chart, name) for name in ("x", "y"))
+    drawn = Plot(x.labels, y.labels)
+    for mark in sorted(chart.marks, key=lambda mark: mark.is_named):
+        at, look = (x.at(mark.x), y.at(mark.y)), "here" if mark.is_here else "chosen" if mark.is_named else "other"
+        if mark.x_range:
+            drawn.shapes.append(Shape("line", "range", tuple((x.at(end), at[1]) for end in mark.x_range)))
+        if mark.y_range:
+            drawn.shapes.append(Shape("line", "range", tuple((at[0], y.at(end)) for end in mark.y_range)))
+        tooltip = f"{mark.name}: {mark.x:,.3g} {chart.x_label}, {mark.y:,.3g} {chart.y_label}"
+        drawn.shapes.append(Shape("dot", look, (at,), tooltip))
+        if mark.is_named:
+            drawn.shapes.append(Shape("text", "mark-start" if at[0] < 0.6 else "mark-end", (at,), mark.name))
+    return drawn
+
+
+def _of_values(chart: MarkChart, name: str) -> _Axis:
+    values: list[float] = [getattr(mark, name) for mark in chart.marks]
+    ends = [end for mark in chart.marks for end in getattr(mark, f"{name}_range") or ()]
+    most = max(values) * _FARTHEST
+    return _covering([*values, *(min(end, most) for end in ends)], is_from_0=chart.is_from_0 or name == "x")
+
+
+def _of_columns(chart: ColumnChart) -> Plot:
+    n = len(chart.labels)
+    sums = [sum(heights[i] for _, heights in chart.series) for i in range(n)]
+    y = _covering(sums)
+    step = -(-n // _MOST_LABELS)
+    drawn = Plot([((i + 0.5) / n, label) for i, label in enumerate(chart.labels) if i % step == 0], y.labels)
+    below = [0.0] * n
+    for number, (name, heights) in enumerate(chart.series):
+        look = f"layer-{number % N_LOOKS}"
+        for i, height in enumerate(heights):
+            if height > 0:
+                left, right, low, high = (i + 0.12) / n, (i + 0.88) / n, y.at(below[i]), y.at(below[i] + height)
+                corners = ((left, low), (right, low), (right, high), (left, high))
+                drawn.shapes.append(Shape("area", look, corners))
+                below[i] += height
+        if len(chart.series) > 1:
+            drawn.legend.append(("area", look, name))
+    return drawn
+
+
+def mark_label(mark: MarkedPoint) -> str:
+    """Write a mark's name in a table, with what it is."""
+    return f"{mark.name} (here)" if mark.is_here and mark.name != "here" else mark.name
 
 
 # -- Ticks --
@@ -133,3 +198,24 @@ def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> P
         bucket = inner[i * len(inner) // n_buckets : (i + 1) * len(inner) // n_buckets]
         kept += sorted({min(bucket, key=lambda p: p[1]), max(bucket, key=lambda p: p[1])})
     return (*kept, points[-1])
+
+
+def chart_rows(chart: Chart, most: int = 12) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a chart as a table, thinned out."""
+    if isinstance(chart, MarkChart):
+        heads: tuple[str, ...] = ("", chart.x_label, chart.y_label)
+        return heads, [(mark_label(mark), f"{mark.x:,.4g}", f"{mark.y:,.4g}") for mark in chart.marks]
+    if isinstance(chart, ColumnChart):
+        columns: list[tuple[str, dict[str, float]]] = [
+            (name, dict(zip(chart.labels, heights, strict=True))) for name, heights in chart.series
+        ]
+        heads = ("", *(f"{name}, {chart.y_label}" for name, _ in columns))
+        return heads, [(label, *(f"{found[label]:,.4g}" for _, found in columns)) for label in chart.labels]
+    lines = [dict(line.points) for line in chart.lines]
+    xs = sorted({x for points in lines for x in points})
+    names, shown = dict(chart.x_names), xs[:: max(1, -(-len(xs) // most))]
+    heads = (chart.x_label, *(", ".join(filter(None, (line.name, chart.y_label))) for line in chart.lines))
+    rows = [
+        (names.get(x, f"{x:,.6g}"), *(f"{points[x]:,.4g}" if x in points else "" for points in lines)) for x in shown
+    ]
+    return heads, rows

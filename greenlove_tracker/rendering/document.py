@@ -30,12 +30,14 @@ class KeyFigure:
         value: as it is printed.
         note: how it is known, in a word or two; of one that is "unknown" why.
         range: both ends of its interval, as it is printed; empty: none is known.
+        at: where the value lies between them, 0..1.
     """
 
     label: str
     value: str
     note: str = ""
     range: str = ""
+    at: float | None = None
 
     @property
     def is_modelled(self) -> bool:
@@ -89,7 +91,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ShadedSpan:
-    """A stretch of a chart's x axis that is shaded, with a name above the chart or without."""
+    """A stretch of a chart's x axis that is shaded, with a name or without."""
 
     begin: float
     end: float
@@ -135,10 +137,47 @@ class LineChart:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkedPoint:
+    """A point with the ranges of both its values; one that is the choice, or this machine, stands out by its name."""
+
+    name: str
+    x: float
+    y: float
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    is_named: bool = False
+    is_here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkChart:
+    """Points by two quantities, both from 0 on unless ``is_from_0`` is False, of the y axis."""
+
+    title: str
+    x_label: str
+    y_label: str
+    marks: tuple[MarkedPoint, ...]
+    is_from_0: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChart:
+    """Columns side by side, each a stack: ``series`` are (name, a height for each label), the first at the bottom."""
+
+    title: str
+    y_label: str
+    labels: tuple[str, ...]
+    series: tuple[tuple[str, tuple[float, ...]], ...]
+
+
+Chart = LineChart | MarkChart | ColumnChart
+
+
+@dataclass(frozen=True, slots=True)
 class ChartRow:
     """Charts side by side."""
 
-    charts: tuple[LineChart, ...]
+    charts: tuple[Chart, ...]
 
 
 Block = Heading | Paragraph | KeyFigures | Table | ChartRow

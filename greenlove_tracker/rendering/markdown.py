@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenlove_tracker.rendering import document as doc
-
-_MOST_ROWS = 12  # of a chart
+from greenlove_tracker.rendering.axes import chart_rows
 
 
 def render(document: doc.Document) -> str:
@@ -39,18 +38,11 @@ def _block(block: doc.Block) -> list[str]:
             return [part for chart in block.charts for part in _chart(chart)]
 
 
-def _chart(chart: doc.LineChart) -> list[str]:
-    """Return a chart as a table of some of its points."""
-    lines = [dict(line.points) for line in chart.lines]
-    xs = sorted({x for points in lines for x in points})
-    names, shown = dict(chart.x_names), xs[:: -(-len(xs) // _MOST_ROWS)]
-    heads = [chart.x_label, *(", ".join(filter(None, (line.name, chart.y_label))) for line in chart.lines)]
-    rows = [
-        [names.get(x, f"{x:,.6g}"), *(f"{points[x]:,.4g}" if x in points else "" for points in lines)] for x in shown
-    ]
-    cells = [[in_markdown(cell) for cell in row] for row in (heads, *rows)]
-    note = f" ({in_markdown(chart.level[1])})" if chart.level else ""
-    return [f"**{in_markdown(chart.title)}**{note}", _table(cells[0], cells[1:], range(len(heads)))]
+def _chart(chart: doc.Chart) -> list[str]:
+    heads, rows = chart_rows(chart)
+    note = f" ({in_markdown(chart.level[1])})" if isinstance(chart, doc.LineChart) and chart.level else ""
+    cells = [tuple(map(in_markdown, row)) for row in rows]
+    return [f"**{in_markdown(chart.title)}**{note}", _table(tuple(map(in_markdown, heads)), cells, range(len(heads)))]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:

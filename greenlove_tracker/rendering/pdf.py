@@ -36,7 +36,7 @@ _BETWEEN_TILES_PT, _TILE_PADDING_PT = 8.0, 7.0
 _CELL_PADDING_PT = 7.5  # at the right of a cell
 _MEASURED_TEXTS = 6  # the longest of a column
 _MEASURED_ROWS = 200  # of a table, for the widths of its columns
-_STAMP_PT = 48.0  # in which "SIMULATED: 1,234 of 1,234 runs" fits the diagonal of a page
+_STAMP_SHARE, _STAMP_PT = 0.6, 110.0  # of the diagonal; the largest size of its letters
 
 
 def render(document: doc.Document, *, page_size: str = "A4") -> bytes:
@@ -102,10 +102,12 @@ def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
     width_pt, height_pt = size
     canvas.saveState()
     canvas.setFillColor(charts.STAMP)
-    canvas.setFont(pdf_fonts.BOLD, _STAMP_PT)
+    diagonal_pt = math.hypot(width_pt, height_pt)
+    font_pt = _STAMP_SHARE * diagonal_pt / pdf_fonts.text_width_pt(stamp, pdf_fonts.BOLD, 1.0)
+    canvas.setFont(pdf_fonts.BOLD, min(font_pt, _STAMP_PT))
     canvas.translate(width_pt / 2, height_pt / 2)
     canvas.rotate(math.degrees(math.atan2(height_pt, width_pt)))
-    canvas.drawCentredString(0, -_STAMP_PT / 3, stamp)
+    canvas.drawCentredString(0, -min(font_pt, _STAMP_PT) / 3, stamp)
     canvas.restoreState()
 
 
@@ -236,6 +238,7 @@ def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
     return [
         Text(charts.markup(figure.label), charts.FIGURE_LABEL),
         Text(charts.markup(figure.value), fitting),
+        *([charts.range_bar(figure.at, width_pt)] if figure.at is not None else []),
         *([Text(charts.markup(figure.range), charts.FIGURE_RANGE)] if figure.range else []),
         *([Text(charts.markup(figure.note), note)] if figure.note else []),
     ]
@@ -261,19 +264,27 @@ def _table(block: doc.Table, width_pt: float) -> Grid:
 
 def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     """Return the widths of columns in which no word and no number is split, where there is room; the rest by weight."""
-    least_pt = []
+    least_pt, whole_pt = list[float](), list[float]()
     for i, column in enumerate(block.columns):
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
-        words = [*(texts if column.is_number else " ".join(texts).split()), *column.title.split()]
-        longest = sorted(set(words), key=len)[-_MEASURED_TEXTS:]
-        widths_pt = (pdf_fonts.text_width_pt(text, pdf_fonts.BOLD, charts.CELL.fontSize) for text in longest)
-        least_pt.append(max(widths_pt, default=0.0) + _CELL_PADDING_PT)
-    rest_pt = width_pt - sum(least_pt)
-    if rest_pt < 0:
-        least_pt = [min(least, width_pt / 2) for least in least_pt]  # of a word that fits nowhere, no more
+        words = texts if column.is_number else [word for text in texts for word in text.split()]
+        for found, measured in ((least_pt, [*words, *column.title.split()]), (whole_pt, [*texts, column.title])):
+            longest = sorted(set(measured), key=len)[-_MEASURED_TEXTS:]
+            widths = (pdf_fonts.text_width_pt(text, pdf_fonts.BOLD, charts.CELL.fontSize) for text in longest)
+            found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
+    room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
+    if room_pt < 0:
+        least_pt = [min(least, most_pt) for least in least_pt]  # of a word that fits nowhere, no more
         return [width_pt * least / sum(least_pt) for least in least_pt]
+    wanted_pt = [min(whole, most_pt) - least for whole, least in zip(whole_pt, least_pt, strict=True)]
+    wanted_pt = [max(0.0, wanted) for wanted in wanted_pt]
+    share = min(1.0, room_pt / (sum(wanted_pt) or 1.0))
+    rest_pt = room_pt - share * sum(wanted_pt)
     weights = sum(column.weight for column in block.columns)
-    return [least + rest_pt * c.weight / weights for least, c in zip(least_pt, block.columns, strict=True)]
+    return [
+        least + share * wanted + rest_pt * column.weight / weights
+        for least, wanted, column in zip(least_pt, wanted_pt, block.columns, strict=True)
+    ]
 
 
 def _cell(text: str, is_number: bool, is_total: bool) -> Text:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-from greenlove_tracker.rendering.axes import Shape, plot
-from greenlove_tracker.rendering.document import LineChart
+from greenlove_tracker.rendering.axes import Plot, Shape, plot
+from greenlove_tracker.rendering.document import Chart, ColumnChart, KeyFigure, LineChart
 
 _TOP_PX, _PLOT_PX, _HEIGHT_PX = 24.0, 160.0, 224.0
 _CHARACTER_PX = 7.0  # of a tick's label; a little more than any common font takes
@@ -32,27 +32,29 @@ def _attribute(value: str | float) -> str:
     return visible(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
 
 
-def chart(drawn: LineChart, chart_id: str) -> Markup:
+def chart(drawn: Chart, chart_id: str) -> Markup:
     """Draw a chart with its axes and its legend."""
     of = plot(drawn)
     left_px = 12 + _CHARACTER_PX * max(len(label) for _, label in of.y_ticks)
-    ends = "; ".join(f"{line.name or 'it'} ends at {line.points[-1][1]:,.4g}" for line in drawn.lines)
+    x_label = "" if isinstance(drawn, ColumnChart) else drawn.x_label
+    flat = [shape for shape in of.shapes if shape.kind in ("area", "line")]
     picture = element(
         "svg",
-        element("title", f"{drawn.title}. Over {drawn.x_label}, in {drawn.y_label}: {ends}", id=f"{chart_id}-title"),
+        element("title", f"{drawn.title}. {_description(drawn, of)}", id=f"{chart_id}-title"),
         *(_y_tick(1 - share, label) for share, label in of.y_ticks),
         *(_x_tick(share, label) for share, label in of.x_ticks),
         element("text", drawn.y_label, x=-left_px, y=12),
-        element("text", drawn.x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
-        element("text", of.note, x="100%", y=12, class_="end chart-note"),
-        element("svg", *map(_shape, of.shapes), **_STRETCHED),
+        element("text", x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
+        element("text", of.note, x="100%", y=12, class_="end level-name"),
+        element("svg", *map(_flat, flat), **_STRETCHED),
+        *(_upright(shape) for shape in of.shapes if shape.kind in ("dot", "text")),
         class_="chart",
         role="img",
         height=_HEIGHT_PX,
         aria_labelledby=f"{chart_id}-title",
     )
     room = element("div", picture, class_="plot", style=f"--left:{left_px:.0f}px")
-    entries = (element("span", _swatch(look), name) for look, name in of.legend)
+    entries = (element("span", _swatch(kind, look), name) for kind, look, name in of.legend)
     return room + (element("p", *entries, class_="legend") if of.legend else Markup())
 
 
@@ -65,9 +67,24 @@ _STRETCHED: dict[str, str | float] = {
 }
 
 
-def _shape(shape: Shape) -> Markup:
-    spots = " ".join(f"{x * 1000:.1f},{_TOP_PX + _PLOT_PX * (1 - y):.1f}" for x, y in shape.points)
-    return element("polygon" if shape.kind == "area" else "polyline", points=spots, class_=shape.look)
+def _flat(shape: Shape) -> Markup:
+    name = "polygon" if shape.kind == "area" else "polyline"
+    spots = " ".join(f"{x * 1000:.1f},{_down(y):.1f}" for x, y in shape.points)
+    return element(name, points=spots, class_=shape.look)
+
+
+def _upright(shape: Shape) -> Markup:
+    ((x, y),) = shape.points
+    left, top = f"{x:.2%}", _down(y)
+    if shape.kind == "dot":
+        return element("circle", element("title", shape.text), cx=left, cy=top, r=3, class_=f"dot {shape.look}")
+    is_end, of_mark = shape.look.endswith("end"), shape.look.startswith("mark")
+    dx, dy = -8 if is_end else 8, -6 if of_mark else 4
+    return element("text", shape.text, x=left, y=top, dx=dx, dy=dy, class_=f"{'end' if is_end else 'start'} name")
+
+
+def _down(share: float) -> float:
+    return _TOP_PX + _PLOT_PX * (1 - share)
 
 
 def _y_tick(share: float, label: str) -> Markup:
@@ -82,7 +99,27 @@ def _x_tick(share: float, label: str) -> Markup:
     return line + element("text", label, x=x, y=bottom_px + 18, class_="middle")
 
 
-def _swatch(look: str) -> Markup:
-    """Draw a piece of a line in its style, for the legend."""
-    line = element("polyline", points="0,5 26,5", class_=look)
-    return element("svg", line, class_="swatch", width=26, height=10, aria_hidden="true")
+def _swatch(kind: str, look: str) -> Markup:
+    """Draw a piece of a line or of a layer in its style, for the legend."""
+    shape = "polyline" if kind == "line" else "polygon"
+    points = "0,5 26,5" if kind == "line" else "0,0 14,0 14,9 0,9"
+    return element(
+        "svg", element(shape, points=points, class_=look), class_="swatch", width=26, height=10, aria_hidden="true"
+    )
+
+
+def _description(drawn: Chart, of: Plot) -> str:
+    if isinstance(drawn, LineChart):
+        ends = "; ".join(f"{line.name or 'it'} ends at {line.points[-1][1]:,.4g}" for line in drawn.lines)
+        return f"Over {drawn.x_label}, in {drawn.y_label}: {ends}"
+    return f"From {of.y_ticks[0][1]} to {of.y_ticks[-1][1]} {drawn.y_label}"
+
+
+def tile_range(figure: KeyFigure) -> Markup:
+    """Draw the range of a key figure as a small bar, with its value marked."""
+    if figure.at is None:
+        return Markup()
+    x = f"{figure.at:.1%}"
+    bar = element("rect", x=0, y=3, width="100%", height=4, class_="extent")
+    mark = element("line", x1=x, x2=x, y1=0, y2=10, class_="value")
+    return element("svg", bar, mark, class_="range", height=10, aria_hidden="true")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from datetime import date, timedelta
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION
-from greenlove_tracker.logs.selection import MONTH
+from greenlove_tracker.logs.selection import DAY, MONTH
 from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.records import RunStatus
@@ -24,6 +26,8 @@ _GROUPED = (MONTH, "user", "device", "kind")  # beside the project; a key that a
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 10
 _MAX_FACTORS = 12
+_MOST_DAYS = 62  # of a chart by day
+_MOST_LAYERS = 4  # projects in a chart
 _N_TOP = 10
 
 
@@ -38,9 +42,10 @@ def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: 
     Raises:
         UsageError: where the number of jobs cannot be.
     """
-    total = aggregate.prepare(MONTH, DETAILS)
+    total = aggregate.prepare(DAY, MONTH, DETAILS)
     blocks = (
         doc.KeyFigures(_figures(total)),
+        *_trend(aggregate),
         *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
         *_table_of(aggregate, ("project",), _MAX_GROUPS),
         *_notes(aggregate),
@@ -191,7 +196,7 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
         name, text = fmt.QUANTITIES[quantity]
         known = wording.range_of(total.bounds(quantity) if quantity in QUANTITIES else None, text)
         missing = f"{note}; {fmt.plural(n_missing, 'run')} unknown" if n_missing else note
-        figures.append(doc.KeyFigure(name, text(value), "unknown for every run" if value is None else missing, known))
+        figures.append(doc.KeyFigure(name, text(value), "unknown for every run" if value is None else missing, *known))
     return tuple(figures)
 
 
@@ -224,6 +229,40 @@ def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None
 
 def _cells(sums: Sums) -> tuple[str, ...]:
     return (f"{sums.totals.n_runs:,}", *sums.cells)
+
+
+def _trend(aggregate: Aggregate) -> list[doc.Block]:
+    """Draw CO2e by day, or by month of a longer time, stacked by project."""
+    by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
+    ranked = sorted(by_project, key=lambda name: -by_project[name])
+    days = sorted({row["day"] for row in aggregate.total.rows} - {""})
+    try:
+        first, last = (date.fromisoformat(day) for day in (days[0], days[-1]))
+    except (IndexError, ValueError):  # no run, or one of a damaged log
+        return []
+    unit = DAY if (last - first).days <= _MOST_DAYS else MONTH
+    found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
+    last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
+    units = [f"{first + timedelta(days=i)}" for i in range((last - first).days + 1)]
+    units = list(dict.fromkeys(day[:7] for day in units)) if unit == MONTH else units
+    if len(units) < 2:
+        return []
+    sums = [sum(found.get((when, name), 0.0) for name in ranked) for when in units]
+    scale = mass_scale(max(sums) or 1.0)
+    layers = [(name, [name]) for name in ranked[:_MOST_LAYERS]]
+    if len(ranked) > _MOST_LAYERS + 1:
+        layers.append((f"{len(ranked) - _MOST_LAYERS} others", ranked[_MOST_LAYERS:]))
+    else:
+        layers += [(name, [name]) for name in ranked[_MOST_LAYERS:]]
+    series = tuple(
+        (
+            fmt.shortened(title, 24) or "(none)",
+            tuple(scale.value(sum(found.get((when, name), 0.0) for name in names)) for when in units),
+        )
+        for title, names in layers
+    )
+    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(map(wording.day_label, units)), series)
+    return [doc.ChartRow((chart,))]
 
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
+from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
@@ -104,7 +106,7 @@ def _figures(forecast: Forecast) -> tuple[doc.KeyFigure, ...]:
 def _figure(label: str, estimate: Estimate | None, text: fmt.Text) -> doc.KeyFigure:
     if estimate is None:
         return doc.KeyFigure(label, fmt.UNKNOWN, "not measured, or no factor known")
-    return doc.KeyFigure(label, text(estimate.point), "forecast", range_of(estimate, text))
+    return doc.KeyFigure(label, text(estimate.point), "forecast", *range_of(estimate, text))
 
 
 def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> list[str]:
@@ -159,7 +161,9 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ..
         ),
         ("not covered", "another machine, other work on this one, errors of modelled power and carbon intensity"),
     ]
+    charts = _narrowing(forecast, trials)
     return (
+        *((doc.ChartRow(charts),) if charts else ()),
         *_parts(forecast.without_stop or forecast),
         doc.Heading("The trials"),
         doc.Table(columns, tuple(timed)),
@@ -194,3 +198,34 @@ def _ends(estimate: Estimate) -> str:
     if estimate.lower < estimate.upper:
         return fmt.bounds(estimate, fmt.duration, " to ")
     return "seen once" if estimate.point else "none seen"
+
+
+def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.LineChart, ...]:
+    """Draw the forecast after each trial, up to the one that is given."""
+    from greenlove_tracker.extrapolation.extrapolate import extrapolate  # statsmodels: over a second, loaded by now
+
+    whole = forecast.without_stop or forecast
+    if whole.plan is None:
+        return ()
+    found = []
+    for n in range(2, len(trials)):
+        with contextlib.suppress(UsageError, ValueError):
+            made = extrapolate(trials[:n], whole.plan, level=whole.duration_s.level, method=whole.method)
+            found.append((float(n), made.duration_s))
+    found.append((float(len(trials)), whole.duration_s))
+    if len(found) < 3:
+        return ()
+    most_s = 3 * whole.duration_s.point  # what is wider is cut off, or it would flatten the rest
+    scale = time_scale(max(min(e.upper, most_s) for _, e in found))
+
+    def height(value_s: float) -> float:
+        return scale.value(min(value_s, most_s))
+
+    chart = doc.LineChart(
+        "The forecast after each trial",
+        "trial",
+        scale.unit,
+        tuple((x, height(e.point)) for x, e in found),
+        band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
+    )
+    return (chart,)

@@ -278,7 +278,7 @@ def sweep_document(
             figures.append(doc.KeyFigure(name, fmt.UNKNOWN, note))
             said.append(f"Not summed: {note}.")
         else:
-            figures.append(doc.KeyFigure(name, text(estimate.point), "forecast", wording.range_of(estimate, text)))
+            figures.append(doc.KeyFigure(name, text(estimate.point), "forecast", *wording.range_of(estimate, text)))
     return doc.Document(
         title="A sweep",
         subtitle="",

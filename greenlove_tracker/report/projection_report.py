@@ -22,6 +22,8 @@ from greenlove_tracker.report import projection_words as words
 from greenlove_tracker.report.projection_words import figure, label, sentence, short_name
 
 _MOST_BRIEF = 3  # machines beside the one here, of a first look
+_LABEL = 44
+_MOST_MARKS = 12  # of a chart, the cheapest; the table holds them all
 _CENTS_BELOW_USD = 0.1
 _DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
 _TITLE = "Here and on other machines"
@@ -115,6 +117,7 @@ def _blocks(
             of_machines.setdefault(caveat.in_options(options), []).append(short_name(row))
     return (
         (
+            *_chart(shown, decision),
             *map(doc.Paragraph, words.advice_reasons(decision, projections)),
             machines_table(_first_look(shown, decision), shown),
             doc.Paragraph(" ".join(filter(None, told))),
@@ -226,6 +229,31 @@ def _with_claim(row: Projection, scale: Scale) -> str:
 
 def _known_from(row: Projection) -> str:
     return row.speedup.known_from.partition(":")[0] if row.speedup else ""
+
+
+def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, ...]:
+    """Draw cost by time with their ranges: this machine, the choice and what is faster are named."""
+    (time_unit, cost_unit, *_), named = (
+        _units_of(shown),
+        [decision.recommended, decision.faster.machine if decision.faster else None],
+    )
+    per_s, per_usd, marks = time_unit.per_canonical, cost_unit.per_canonical, list[doc.MarkedPoint]()
+    for row in [row for i, row in enumerate(shown) if i < _MOST_MARKS or any(row is one for one in named)]:
+        time, cost = row.duration_s, row.cost_usd
+        if time is not None and cost is not None:
+            name = fmt.shortened(label(row), _LABEL)
+            x_range, y_range = _ends(time, per_s), _ends(cost, per_usd)
+            is_named = row.is_local or any(row is one for one in named)
+            point = (time.point * per_s, cost.point * per_usd)
+            marks.append(doc.MarkedPoint(name, *point, x_range, y_range, is_named=is_named, is_here=row.is_local))
+    if len(marks) < 2:
+        return ()
+    title = "What it takes and costs, each with its 90% range"
+    return (doc.ChartRow((doc.MarkChart(title, f"time, {time_unit.unit}", f"cost, {cost_unit.unit}", tuple(marks)),)),)
+
+
+def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:
+    return (estimate.lower * factor, estimate.upper * factor) if estimate.lower < estimate.upper else None
 
 
 def _grouped(

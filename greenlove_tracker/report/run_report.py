@@ -236,7 +236,7 @@ def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
             figures.append(doc.KeyFigure(label, fmt.UNKNOWN, missing))
         else:
             known = wording.range_of(run_interval(run, name), text)
-            figures.append(doc.KeyFigure(label, f"{mark}{text(value)}", note, known))
+            figures.append(doc.KeyFigure(label, f"{mark}{text(value)}", note, *known))
     return tuple(figures)
 
 

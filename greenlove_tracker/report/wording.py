@@ -85,9 +85,12 @@ def amount_in(run: Run, field: str) -> float | None:
         return None
 
 
-def range_of(estimate: Estimate | None, text: fmt.Text) -> str:
-    """Return the ends of an interval as they are printed; empty without one."""
-    return "" if estimate is None or not estimate.has_interval else fmt.bounds(estimate, text)
+def range_of(estimate: Estimate | None, text: fmt.Text) -> tuple[str, float | None]:
+    """Return the ends of an interval as they are printed, and where the point lies between them, 0..1."""
+    if estimate is None or not estimate.has_interval:
+        return "", None
+    width = estimate.upper - estimate.lower
+    return fmt.bounds(estimate, text), (estimate.point - estimate.lower) / width if width > 0 else 0.5
 
 
 # -- Runs --
@@ -102,6 +105,12 @@ def run_label(run_id: str, project: str = "") -> str:
 
 
 _MONTH_NUMBERS = {f"{number:02d}" for number in range(1, 13)}
+
+
+def day_label(when: str) -> str:
+    """Write a day or a month for an axis: ``4 Nov``, ``Nov 2026``."""
+    month = _MONTHS[int(when[5:7]) - 1]
+    return f"{int(when[8:])} {month}" if len(when) > 7 else f"{month} {when[:4]}"
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:

@@ -21,16 +21,22 @@ from greenlove_tracker.rendering import html, svg
 from greenlove_tracker.rendering.axes import plot
 from greenlove_tracker.rendering.document import (
     Block,
+    Calculation,
+    Calculations,
     ChartRow,
     Column,
+    ColumnChart,
     Document,
     Heading,
     KeyFigure,
     KeyFigures,
     LineChart,
+    MarkChart,
+    MarkedPoint,
     Paragraph,
     ShadedSpan,
     Table,
+    Verbatim,
 )
 from greenlove_tracker.report.build import document, write_html
 
@@ -59,19 +65,24 @@ def everything(text: str) -> Document:
     """Every kind of block, ``text`` in every place that takes one."""
     line = ((1.0, 2.0), (2.0, 0.5), (3.0, 1.25))
     chart = LineChart(text, text, text, line, ((1.0, 1.5, 2.5), (3.0, 1.0, 1.5)), spans=(ShadedSpan(1.0, 2.0, text),))
+    marks = MarkChart(text, text, text, (MarkedPoint(text, 1.0, 2.0, (0.5, 1.5), (1.0, 3.0), is_named=True),))
+    columns_of_days = ColumnChart(text, text, (text, text), ((text, (1.0, 2.0)), (text, (0.0, 1.0))))
     columns = (Column(text, 1), Column(text, 1, is_number=True), Column(text), Column(text))
     return Document(
         text,
         text,
         text,
         (
-            KeyFigures((KeyFigure(text, text, text, text),)),
+            KeyFigures((KeyFigure(text, text, text, text, 0.5),)),
             Heading(text),
             Paragraph(text),
             Paragraph(text, is_note=True),
             ChartRow((chart, chart)),
+            ChartRow((marks, columns_of_days)),
             Heading(text),
             Table(columns, ((text,) * 4,) * 20, has_total=True),
+            Calculations((Calculation(text, text, text),)),
+            Verbatim(f"{text}\n  {text}"),
         ),
     )
 
@@ -105,6 +116,8 @@ def test_the_page_says_what_the_document_says(logs: Path) -> None:
                 texts = [c.title for c in block.columns] + [cell for row in block.rows for cell in row]
             case ChartRow():
                 texts = [t for chart in block.charts for t in (chart.title, chart.x_label, chart.y_label)]
+            case Calculations():
+                texts = [t for line in block.lines for t in (line.label, line.text)]
         for text in (content.title, content.subtitle, content.footer, *texts):
             assert " ".join(text.split()) in said
     assert "Over time since the start, min, in W: it ends at 12" in said
@@ -144,7 +157,7 @@ print([name for name in ("reportlab", "statsmodels", "torch") if name in sys.mod
 def test_every_id_is_unique(logs: Path) -> None:
     gpu_run(logs)
     ids = Skeleton(html.render(document(logs))).ids
-    assert len(ids) > 5
+    assert len(ids) > 10
     assert set(ids.values()) == {1}
 
 
@@ -287,7 +300,7 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
     gpu_run(logs)
     page = show(html.render(document(logs)))
     tree = page.locator("body").aria_snapshot()
-    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 1
+    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 2
     for wanted in (
         'heading "thesis: train.py" [level=1]',
         '- heading "How we know" [level=2]',

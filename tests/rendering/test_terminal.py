@@ -31,7 +31,7 @@ def test_a_duration_stays_in_one_line(width):
 FIGURES = doc.KeyFigures(
     (
         doc.KeyFigure("time", "41 min 12 s", "30 epochs"),
-        doc.KeyFigure("energy", "82.6 Wh", "92% measured", "79 – 86 Wh"),
+        doc.KeyFigure("energy", "82.6 Wh", "92% measured", "79 – 86 Wh", 0.5),
         doc.KeyFigure("CO2e", "31.5 g", "381 g/kWh"),
         doc.KeyFigure("cost", "unknown", "no price"),
     )
@@ -55,6 +55,8 @@ DOCUMENT = doc.Document(
         doc.Paragraph("a note", is_note=True),
         doc.ChartRow((LINE,)),
         doc.Heading("How we know"),
+        doc.Calculations((doc.Calculation("CO2e", "2 × 3", "6 g"),)),
+        doc.Verbatim("as: it is\n  indented"),
     ),
     next_steps=("greenlove report", "greenlove project"),
 )
@@ -72,7 +74,7 @@ def test_the_brief_screen_is_the_answer() -> None:
 
 def test_the_whole_document_leaves_nothing_out() -> None:
     text = render(DOCUMENT, brief=False)
-    for part in ("thesis · finished", "run 19", "a note", "How we know"):
+    for part in ("thesis · finished", "run 19", "a note", "10 → 15 W", "2 × 3 = 6 g", "    indented"):
         assert part in text, part
 
 

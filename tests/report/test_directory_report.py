@@ -4,7 +4,7 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 from greenlove_tracker import aggregate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering import html, terminal
-from greenlove_tracker.rendering.document import Table
+from greenlove_tracker.rendering.document import ChartRow, ColumnChart
 from greenlove_tracker.report.build import document, write_html
 from greenlove_tracker.report.directory_report import summary_document
 
@@ -21,9 +21,20 @@ def logs(tmp_path):
     return tmp_path / "logs"
 
 
-def test_months_come_the_oldest_first_and_a_run_is_in_both_that_it_crosses(logs):
-    tables = {b.columns[0].title: b for b in document(logs).blocks if isinstance(b, Table)}
-    assert [row[0] for row in tables["month"].rows] == ["2026-09", "2026-10", "2026-11", "total"]
+def column_charts(content) -> list[ColumnChart]:
+    rows = [block.charts for block in content.blocks if isinstance(block, ChartRow)]
+    return [chart for charts in rows for chart in charts if isinstance(chart, ColumnChart)]
+
+
+def test_months_are_drawn_the_oldest_first_and_a_run_is_in_both_that_it_crosses(logs):
+    (chart,) = column_charts(document(logs))
+    assert chart.title == "CO2e by day" and (chart.labels[0], chart.labels[-1]) == ("12 Sep", "6 Nov")
+    by_day = dict(zip(chart.labels, chart.series[0][1], strict=True))
+    total = aggregate(logs).total.emissions_kgco2e
+    assert by_day["31 Oct"] > 0 and by_day["1 Nov"] > 0 and by_day["2 Nov"] == 0  # a run crosses midnight
+    assert sum(by_day.values()) == pytest.approx(total * 1000)
+    (one_month,) = column_charts(document(logs, since="2026-11"))
+    assert one_month.labels[0] == "1 Nov"
     by_month = terminal.render(summary_document(aggregate(logs), ["month"]))
     assert [line.split()[:2] for line in by_month.splitlines() if line.startswith("  2026")] == [
         *(["2026-09", "1"], ["2026-10", "1"], ["2026-11", "3"])
