@@ -220,6 +220,18 @@ cli.params.append(_help_all("show all commands"))
 
 # -- Options that several verbs have alike --
 
+
+def with_options(*options: Callable[..., Any]) -> Callable[..., Any]:
+    """Add options to a verb, in their order."""
+
+    def add(verb: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            verb = option(verb)
+        return verb
+
+    return add
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 verbose_option = click.option("-v", "--verbose", "is_verbose", is_flag=True, help="all: the method and sources too")

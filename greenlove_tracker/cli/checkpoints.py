@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.checkpoints import MANIFEST
 from greenlove_tracker.cli.base import answer, cli, json_option, show_json, verbose_option
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 _HEAD = ("", "epochs done", "batches", "size", "saved (UTC)", "resume")  # kind and step stand in the name
 _DAMAGED = "damaged"
-_IS_ONE = "is a single checkpoint: give the directory that it lies in"
 
 
 @cli.command(short_help="List and verify the checkpoints of a training.")
@@ -49,8 +47,7 @@ def checkpoints(ctx: click.Context, directory: str, as_json: bool, is_verbose: b
         listed = [_record(one, problem) for one, problem in found]
         show_json({"directory": directory, "newest_whole": newest, "checkpoints": listed})
     elif not found:
-        is_one = (store.path / MANIFEST).exists()
-        raise UsageError(f"{directory} {_IS_ONE if is_one else 'holds no checkpoint'}")
+        raise UsageError(f"{directory} holds no checkpoint: give the directory that they lie in")
     else:
         answer(_document(directory, found, newest))
     ctx.exit(0 if newest is not None else 1)

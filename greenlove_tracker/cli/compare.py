@@ -140,15 +140,8 @@ def with_learning(comparison: Comparison, differences: Mapping[str, str]) -> Com
 
 
 def _group_names(targets: Sequence[str]) -> list[str]:
-    """Return short names of directories that differ: their last parts, or all of them.
-
-    Raises:
-        UsageError: where one is named twice.
-    """
-    paths = [Path(target).resolve() for target in targets]
-    if twice := [target for i, target in enumerate(targets) if paths[i] in paths[:i]]:
-        raise UsageError(f"{twice[0]} is named twice")
-    names = [path.name for path in paths]
+    """Return short names of directories: their last parts where those differ."""
+    names = [Path(target).resolve().name for target in targets]
     return names if len(set(names)) == len(names) else list(targets)
 
 

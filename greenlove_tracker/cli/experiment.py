@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Estimate
     from greenlove_tracker.report.comparison import ExperimentRecord
 
-_REPORT = "report"  # the name of the files, without their suffix, in the outputs
-_LEFT_OUT = "left out: the budget is used"
-
 
 class _WrongUsage(click.ClickException):
     exit_code = 2  # 1 says that a training failed
@@ -137,7 +134,7 @@ def _report(described: Experiment, progress: ExperimentProgress, reasons: Mappin
     problems = list[UsageError]()
     for suffix in described.reports:
         try:
-            path = write_document(content, described.outputs / f"{_REPORT}.{suffix}")
+            path = write_document(content, described.outputs / f"report.{suffix}")
         except UsageError as error:
             problems.append(error)
             continue
@@ -177,7 +174,9 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
 def _reasons(outcome: ExperimentOutcome) -> dict[str, str]:
     """Return why trainings did not come to their end, by their names; that of one with a run stands in its log."""
     begun = {run.planned.name for run in outcome.progress.runs if run.runs}
-    return dict(outcome.not_run) | {name: _LEFT_OUT for name in outcome.left_out if name not in begun}
+    return dict(outcome.not_run) | {
+        name: "left out: the budget is used" for name in outcome.left_out if name not in begun
+    }
 
 
 # -- The dry run --

@@ -19,6 +19,7 @@ from greenlove_tracker.cli.base import (
     page_option,
     technique_names,
     verbose_option,
+    with_options,
     within_s,
 )
 from greenlove_tracker.errors import UsageError
@@ -36,13 +37,8 @@ _SPOT_TERMS = option_names(SpotTerms)
 
 def _options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that the fields of a dataclass say."""
-
-    def add(verb: Callable[..., None]) -> Callable[..., None]:
-        for one in reversed([one for one in fields(kind) if one.metadata.get("flag")]):
-            verb = click.option(one.metadata["flag"], one.name, **one.metadata["of_click"])(verb)
-        return verb
-
-    return add
+    said = [one for one in fields(kind) if one.metadata.get("flag")]
+    return with_options(*(click.option(one.metadata["flag"], one.name, **one.metadata["of_click"]) for one in said))
 
 
 @cli.command(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from greenlove_tracker.cli.base import (
     show_json,
     show_screen,
     verbose_option,
+    with_options,
     wrote,
 )
 from greenlove_tracker.errors import UsageError
@@ -32,34 +32,31 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.problems import Problem
 
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
+_OF_METRIC = ("best", "last", "energy_kwh", "kwh_per_point")
 _READING = ("verify", "processes", "scheduler")  # those that say how
 # By format: the options that are of it alone.
 _OPTIONS_OF = {"page": ("page_size", "jobs", "issued"), "sci": ("unit", "embodied")}
 
 
-def _selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.option(
-            "--since",
-            metavar="DATE",
-            help='count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
-        ),
-        click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
-        click.option("--group", "--project", "project", metavar="NAME", multiple=True, help="only this group of runs"),
-        click.option("--user", metavar="NAME", multiple=True, help="only runs of this user"),
-        click.option("--job", metavar="ID", multiple=True, help="only runs of this job"),
-        click.option("--host", metavar="NAME", multiple=True, help="only runs on this machine"),
-        click.option(
-            "--include-simulated",
-            "simulated",
-            is_flag=True,
-            default=None,
-            help="count simulated runs in; they are left out if there are others",
-        ),
-    )
-    for option in reversed(options):
-        verb = option(verb)
-    return verb
+_selection_options = with_options(
+    click.option(
+        "--since",
+        metavar="DATE",
+        help='count what was done from this date on (UTC): 2026-11-01, today, "last month"; 2026-11: that month',
+    ),
+    click.option("--until", metavar="DATE", help="count only what was done before this date (UTC)"),
+    click.option("--group", "--project", "project", metavar="NAME", multiple=True, help="only this group of runs"),
+    click.option("--user", metavar="NAME", multiple=True, help="only runs of this user"),
+    click.option("--job", metavar="ID", multiple=True, help="only runs of this job"),
+    click.option("--host", metavar="NAME", multiple=True, help="only runs on this machine"),
+    click.option(
+        "--include-simulated",
+        "simulated",
+        is_flag=True,
+        default=None,
+        help="count simulated runs in; they are left out if there are others",
+    ),
+)
 
 
 @cli.command(options={"n_jobs": "--jobs"}, short_help="Report a run, a month or a whole directory.")
@@ -160,9 +157,8 @@ def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
 
 
 def _write_page(logs: Logs, output: str, chosen: dict[str, Any], **given: Any) -> None:
-    from greenlove_tracker.report.build import checked_suffix, document, write_document
+    from greenlove_tracker.report.build import document, write_document
 
-    checked_suffix(output)
     content = document(logs, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
     wrote(write_document(content, output, page_size=given.get("page_size", "A4")))
 
@@ -231,16 +227,7 @@ def _metrics(added_up: Aggregate) -> list[dict[str, Any]]:
 
     rows = []
     for (name, is_higher), ranked in ranked_metrics(added_up.total.rows).items():
-        runs = [
-            {
-                "run": item.run_id,
-                "best": item.best,
-                "last": item.last if math.isfinite(item.last) else None,
-                "energy_kwh": item.energy_kwh,
-                "kwh_per_point": item.kwh_per_point,
-            }
-            for item in ranked[:N_BEST]
-        ]
+        runs = [{"run": one.run_id, **{value: getattr(one, value) for value in _OF_METRIC}} for one in ranked[:N_BEST]]
         rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": len(ranked), "best_runs": runs})
     return rows
 

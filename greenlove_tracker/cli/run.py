@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -41,64 +41,60 @@ class _Run(base.Verb):
         return rest
 
 
-def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of ``run``, those that are asked for first before the others."""
-    options = [
-        base.country_option,
-        base.group_option,
-        click.option("--epochs", type=int, help="epochs the script trains; default: from its own arguments"),
-        click.option(
-            "--price",
-            "price_usd_per_gpu_hour",
-            type=float,
-            help="machine price, USD per GPU and hour; replaces electricity as the cost",
-        ),
-        base.within_option,
-        click.option("--max-cost", "max_cost_usd", type=float, help="cost budget, USD"),
-        click.option(
-            "--on-overrun",
-            type=click.Choice(["warn", "stop"]),
-            help="what an overrun budget does; stop ends the script between two batches or epochs; default warn",
-        ),
-        click.option("--start", metavar="best|TIME", help="wait for the cleanest start that meets --within, or a time"),
-        click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
-        click.option("--max-energy", "max_energy_kwh", type=float, help="energy budget, kWh"),
-        click.option("--max-co2e", "max_kgco2e", type=float, help="emissions budget, kg CO2e"),
-        click.option("--hours", "max_hours", type=float, help="with --start best: what it takes, if no log says it"),
-        click.option("--max-wait", metavar="SPAN", help="with --start: begin anyway after this long, such as 12h"),
-        click.option("--dry-run", is_flag=True, help="with --start: show when it would begin, and run nothing"),
-        click.option("--tags", help="words to find the run by, comma-separated; tag a paper's runs 'final'"),
-        base.log_dir_option,
-        click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
-        click.option(
-            "--carbon-intensity",
-            "carbon_intensity_gco2e_per_kwh",
-            type=float,
-            help="of the electricity here, gCO2e/kWh; default: the country's",
-        ),
-        click.option(
-            "--intensity",
-            metavar="NAME|FILE",
-            help="carbon intensity while it runs: live, neso, eia, …, or a CSV file; default: a table, no network",
-        ),
-        click.option(
-            "--electricity-price",
-            "electricity_price_usd_per_kwh",
-            type=float,
-            help="USD per kWh; default: the country's household price",
-        ),
-        click.option("--continues", metavar="RUN_ID", help="run that this one resumes; both count as one training"),
-        click.option(
-            "--export",
-            metavar="NAMES",
-            help="mlflow, wandb, tensorboard, prometheus: also send rows, forecasts and the report there",
-        ),
-        click.option("--no-auto", is_flag=True, help="do not detect epochs in a script that marks none"),
-        click.option("-m", "module", is_flag=True, help="run a module, as in python -m"),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+# The options that are asked for first, before the others.
+_settings_options = base.with_options(
+    base.country_option,
+    base.group_option,
+    click.option("--epochs", type=int, help="epochs the script trains; default: from its own arguments"),
+    click.option(
+        "--price",
+        "price_usd_per_gpu_hour",
+        type=float,
+        help="machine price, USD per GPU and hour; replaces electricity as the cost",
+    ),
+    base.within_option,
+    click.option("--max-cost", "max_cost_usd", type=float, help="cost budget, USD"),
+    click.option(
+        "--on-overrun",
+        type=click.Choice(["warn", "stop"]),
+        help="what an overrun budget does; stop ends the script between two batches or epochs; default warn",
+    ),
+    click.option("--start", metavar="best|TIME", help="wait for the cleanest start that meets --within, or a time"),
+    click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
+    click.option("--max-energy", "max_energy_kwh", type=float, help="energy budget, kWh"),
+    click.option("--max-co2e", "max_kgco2e", type=float, help="emissions budget, kg CO2e"),
+    click.option("--hours", "max_hours", type=float, help="with --start best: what it takes, if no log says it"),
+    click.option("--max-wait", metavar="SPAN", help="with --start: begin anyway after this long, such as 12h"),
+    click.option("--dry-run", is_flag=True, help="with --start: show when it would begin, and run nothing"),
+    click.option("--tags", help="words to find the run by, comma-separated; tag a paper's runs 'final'"),
+    base.log_dir_option,
+    click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
+    click.option(
+        "--carbon-intensity",
+        "carbon_intensity_gco2e_per_kwh",
+        type=float,
+        help="of the electricity here, gCO2e/kWh; default: the country's",
+    ),
+    click.option(
+        "--intensity",
+        metavar="NAME|FILE",
+        help="carbon intensity while it runs: live, neso, eia, …, or a CSV file; default: a table, no network",
+    ),
+    click.option(
+        "--electricity-price",
+        "electricity_price_usd_per_kwh",
+        type=float,
+        help="USD per kWh; default: the country's household price",
+    ),
+    click.option("--continues", metavar="RUN_ID", help="run that this one resumes; both count as one training"),
+    click.option(
+        "--export",
+        metavar="NAMES",
+        help="mlflow, wandb, tensorboard, prometheus: also send rows, forecasts and the report there",
+    ),
+    click.option("--no-auto", is_flag=True, help="do not detect epochs in a script that marks none"),
+    click.option("-m", "module", is_flag=True, help="run a module, as in python -m"),
+)
 
 
 @base.cli.command(

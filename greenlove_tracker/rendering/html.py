@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.rendering import svg
@@ -20,7 +19,6 @@ _SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
 _MANY_SECTIONS = 4  # need contents
 _MOST_LISTED = 4  # names in a sentence
 _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
 def render(document: Document) -> str:
@@ -106,18 +104,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"css_string": _css_string, "prose": _prose, "kind": lambda block: type(block).__name__}
+    environment.filters |= {"css_string": _css_string, "kind": lambda block: type(block).__name__}
     environment.globals |= {"svg": svg, "UNKNOWN": fmt.UNKNOWN, "table_class": _table_class, "percents": _percents}
     return environment
 
 
 def _finalized(value: Any) -> Any:
     return value if isinstance(value, Markup) or not isinstance(value, str) else svg.visible(value)
-
-
-def _prose(text: str) -> Markup:
-    """Escape ``text``, and keep options such as ``--within`` from breaking between their dashes."""
-    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(svg.visible(text)))))  # noqa: S704
 
 
 def _css_string(text: str) -> str:

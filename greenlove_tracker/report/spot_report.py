@@ -13,7 +13,7 @@ from greenlove_tracker.units import SECONDS_PER_HOUR
 if TYPE_CHECKING:
     from greenlove_tracker.projection.spot import SpotAdvice, SpotTotals
 
-_PARTS = {"lost_s": "lost work", "saving_s": "saving", "restarting_s": "restarting", "waiting_s": "waiting"}
+_TIMES = ("training_s", "lost_s", "saving_s", "restarting_s", "waiting_s")
 _RESTS_ON = (
     "Ranges hold 90%: simulated trainings, which draw the time, the rate and each preemption.",
     "Preemptions come by chance at a constant rate, while the machine restarts and saves too; none is announced.",
@@ -33,8 +33,6 @@ def spot_document(advice: SpotAdvice, about: str) -> doc.Document:
         doc.Table(columns, tuple(_totals(advice))),
         *map(doc.Paragraph, filter(None, (_save_text(advice), _break_even(advice)))),
     ]
-    if advice.parts is not None:
-        blocks += [doc.Heading("Where the time goes"), _added(advice)]
     blocks += [doc.Heading("How we know"), *map(doc.Paragraph, _given(advice))]
     return doc.Document(
         title="This training on a spot machine",
@@ -110,20 +108,9 @@ def _totals(advice: SpotAdvice) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _added(advice: SpotAdvice) -> doc.Table:
-    """Return what is expected on top of the training itself, by its cause."""
-    training_s = advice.on_demand.duration_s.point
-    found = [(name, getattr(advice.parts, field)) for field, name in _PARTS.items()]
-    columns = (doc.Column("time", 1, is_number=True), doc.Column("more", 1, is_number=True))
-    heads = (doc.Column(f"on top of {fmt.duration(training_s)}", 2), *columns)
-    rows = ((name, fmt.duration(s), fmt.percent(s / training_s, 1)) for name, s in found if s > 0)
-    return doc.Table(heads, tuple(rows))
-
-
 def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
     """Return all of it as one object for JSON; None where something is not known."""
     terms, parts = advice.terms, advice.parts
-    times = ("training_s", *_PARTS)
     return {
         "about": about,
         "verdict": advice.verdict.value,
@@ -133,7 +120,7 @@ def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
         "daly_interval_s": advice.daly_s,
         "on_demand": _values(advice.on_demand),
         "spot": None if advice.spot is None else _values(advice.spot),
-        "time_parts": None if parts is None else {name: getattr(parts, name) for name in times},
+        "time_parts": None if parts is None else {name: getattr(parts, name) for name in _TIMES},
         **interval_fields("preemptions", "", advice.preemptions),
         **interval_fields("preemptions_per_hour", "", terms.rate_per_hour),
         **interval_fields("saving", "", advice.saving),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
+from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
 from greenlove_tracker.logs.schema import amount
@@ -179,9 +178,8 @@ def loops_sentence(run: Run) -> str:
         return ""
     if seen == "not looked for":
         return "no epochs are looked for in a command after --: start it as python -m greenlove_tracker train.py"
-    why = {"no torch": "PyTorch was not used", "no steps": "PyTorch made no optimizer step in this process"}
-    reason = why.get(seen, why["no steps"])
-    return f"no epochs were seen: {reason}; a Tracker or a callback of greenlove_tracker.integrations marks them"
+    why = "PyTorch was not used" if seen == "no torch" else "PyTorch made no optimizer step that can be seen"
+    return f"no epochs were seen: {why}; a Tracker or a callback of greenlove_tracker.integrations marks them"
 
 
 def wait_sentence(run: Run) -> str:
@@ -321,7 +319,7 @@ def warnings(run: Run) -> tuple[str, ...]:
     if fallbacks := [source for source in sources if source.is_fallback]:
         names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
         why = fmt.shortened(fallbacks[-1].reason, 80)
-        found.append(f"For {fmt.percent(_fallback_share(run))} of the time {names} stood in for the intensity ({why}).")
+        found.append(f"For a part of the time {names} stood in for the intensity ({why}).")
     if not run.has_summary and run.summary.status != RunStatus.RUNNING:
         found.append("No summary was written: the totals are added up from the rows.")
     if cut_off := run.cut_off_ranks:
@@ -331,14 +329,6 @@ def warnings(run: Run) -> tuple[str, ...]:
         left_out = "is left out" if len(run.problems) == 1 else "are left out"
         found.append(f"{fmt.plural(len(run.problems), 'part')} of the log could not be read and {left_out}.")
     return tuple(found)
-
-
-def _fallback_share(run: Run) -> float | None:
-    """Return the share of the time whose rows a fall-back counted for, wholly or in part."""
-    times = [(r.gap_before_s + r.duration_s, r.carbon_intensity_source) for r in run.metered_rows]
-    whole_s = math.fsum(s for s, _ in times)
-    fallen_s = math.fsum(s for s, cell in times if any(source.is_fallback for source in sources_in(cell)))
-    return fallen_s / whole_s if whole_s > 0 else None
 
 
 # -- What it took, and in which scope --

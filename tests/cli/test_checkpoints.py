@@ -40,7 +40,7 @@ def test_one_checkpoint_is_not_taken_for_a_directory_of_them(tmp_path):
     path = save(tmp_path, 1)
     assert call(tmp_path).stdout.splitlines()[0].startswith("1 of 1 checkpoint is whole.")
     result = call(path)
-    assert result.exit_code == 1 and "is a single checkpoint: give the directory that it lies in" in result.stderr
+    assert result.exit_code == 1 and "holds no checkpoint: give the directory that they lie in" in result.stderr
 
 
 def test_a_directory_without_any_is_said(tmp_path):

@@ -100,7 +100,6 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
         (("a", "b", "--batch-size", "5"), "leave --batch-size out"),
         (("a", "b", "--", "--lr", "3"), "leave what stands after -- out"),
         (("a", "b"), "a"),
-        (("a", "a"), "a is named twice"),
         (("train.py:task", "--techniques", "tf32", "-o", "x.txt"), ".pdf, .html and .md can be written"),
         (("train.py:task", "--techniques", "tf32", "-o", "no/x.pdf"), "no"),
         (("none.py:task", "--techniques", "tf32"), "no such file: none.py"),

@@ -209,10 +209,9 @@ def test_simulated_runs_are_left_out_of_the_ledger_unless_asked_for(tmp_path):
 def test_a_factor_of_another_year_is_flagged(tmp_path):
     for run_id, year in (("old", "2023"), ("same", "2026"), ("span", "2025 to 2027"), ("none", "")):
         written(tmp_path, run_id, intensity=replace(GERMANY, year=year))
-    rows, said = ledger_rows(tmp_path)
+    rows, _ = ledger_rows(tmp_path)
     flags = {row["run_id"]: row["factor_year_differs"] for row in rows}
     assert flags == {"old": "yes", "same": "no", "span": "no", "none": ""}
-    assert "1 run counted with a carbon intensity of another year" in said
 
 
 def test_every_column_of_the_ledger_is_explained(tmp_path):
