@@ -27,7 +27,7 @@ IN_EACH_FRAMEWORK = {
 }  # what a user writes whatever the framework: its module tells which one
 LIMITS = {
     "modules": 287,  # docs/decisions/0025-a-budget-of-statements.md
-    "own imports, % of lines": 3.7,  # their share grows while lines go; 3.5 of the 82,000 lines of November
+    "own imports, % of lines": 3.9,  # their share grows while lines go; 3.5 of the 82,000 lines of November
     "modules under 80 lines with one importer": 10,
     "class names that exist twice": 0,
     "fmt: skip without a reason": 0,

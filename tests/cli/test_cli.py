@@ -185,7 +185,7 @@ def test_a_misspelt_verb_is_no_script_unless_there_is_one(logs):
         result = call(*arguments)
         assert result.exit_code == 2 and "no such script: frobnicate.py" in result.output  # as Python's own
     Path("reprot").mkdir()
-    assert "cannot find __main__.py in the directory reprot" in call("reprot").output
+    assert "cannot read reprot: Is a directory" in call("reprot").output
 
 
 def test_run_without_anything_to_run_is_a_usage_error():

@@ -55,8 +55,6 @@ DOCUMENT = doc.Document(
         doc.Paragraph("a note", is_note=True),
         doc.ChartRow((LINE,)),
         doc.Heading("How we know"),
-        doc.Calculations((doc.Calculation("CO2e", "2 × 3", "6 g"),)),
-        doc.Verbatim("as: it is\n  indented"),
     ),
     next_steps=("greenlove report", "greenlove project"),
 )
@@ -74,7 +72,7 @@ def test_the_brief_screen_is_the_answer() -> None:
 
 def test_the_whole_document_leaves_nothing_out() -> None:
     text = render(DOCUMENT, brief=False)
-    for part in ("thesis · finished", "run 19", "a note", "10 → 15 W", "2 × 3 = 6 g", "    indented"):
+    for part in ("thesis · finished", "run 19", "a note", "10 → 15 W"):
         assert part in text, part
 
 
