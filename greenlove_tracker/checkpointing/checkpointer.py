@@ -8,7 +8,8 @@ import math
 import os
 import platform
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -109,6 +110,8 @@ class Checkpointer:
         best: the metric that the best checkpoint is kept by, as it is named in ``log_metric()``; None for none.
         higher_is_better: which of its values is the better one; without it the name tells, as in ``Tracker``.
         keep_last: how many checkpoints are kept, beside the best and the final one.
+        in_background: write regular and best ones beside the training, from a copy of its state in memory, one at a
+            time; of a single process that shards nothing, else the training waits.
         signals: that save and end the training, by name.
         notices: clouds whose notices of preemption are asked for: ``"aws"``, ``"gcp"``, ``"azure"``.
         clock: read for all times.
@@ -139,6 +142,7 @@ class Checkpointer:
         best: str | None = None,
         higher_is_better: bool | None = None,
         keep_last: int = 3,
+        in_background: bool = False,
         signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
         notices: Sequence[str] = (),
         clock: Clock | None = None,
@@ -161,6 +165,9 @@ class Checkpointer:
         self._ranks = RankAgreement()
         self._store = CheckpointStore(directory, keep_last=keep_last)
         self.directory = self._store.path
+        is_alone = self._ranks.world_size == 1 and not self._state.is_sharded
+        self._threads = ThreadPoolExecutor(1, "greenlove-checkpoint") if in_background and is_alone else None
+        self._writing: Future[str] | None = None
         self._mark = LiveMark(self.directory if self._ranks.rank == 0 else None)
         self.values: dict[str, Any] = {}
         self.tracker: Tracker | None = None
@@ -299,6 +306,7 @@ class Checkpointer:
                 self._is_looping = False
             finally:
                 self._is_in_epoch = False
+                self._wait_for_writing()
                 self._mark.end()
 
     @contextlib.contextmanager
@@ -481,6 +489,7 @@ class Checkpointer:
     def _save(self, kind: CheckpointKind) -> str:
         """Write a checkpoint of the training as it is now, and delete old ones; return its name, empty for none."""
         begun_s = self._clock.perf_s()
+        self._wait_for_writing()
         manifest = Manifest(
             kind,
             self.position,
@@ -494,41 +503,66 @@ class Checkpointer:
         if kind is CheckpointKind.BEST and self._best is not None:
             self._best.is_pending = False
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
-        saved, problem, size_bytes = checkpoint_name(self.position, kind), "", None
+        name, saved = checkpoint_name(self.position, kind), ""
         with self._gap(is_one=self._is_in_epoch):
-            try:
-                written = self._written(saved, manifest)
-                if written is not None:  # on the first rank, with what the other ranks say
-                    saved, manifest, size_bytes = written.name, written.manifest, written.size_bytes
-                    self._store.prune()
-            except Exception as error:  # a full disk, a store that does not answer: the one before stays
-                problem = str(error) if isinstance(error, OSError) else first_line(error)
-                text = f"checkpoint {saved} could not be written: {problem}. The training goes on"
-                self._warn_once.warn(f"checkpoint {problem}", text)
+            may_go_on = kind in (CheckpointKind.REGULAR, CheckpointKind.BEST)
+            files = self._copied_files() if self._threads is not None and may_go_on else None
+            if self._threads is not None and files is not None:
+                blocked_s, saved = self._clock.perf_s() - begun_s, name
+                self._writing = self._threads.submit(self._write, name, manifest, lambda: files, begun_s, blocked_s)
+            else:
+                saved = self._write(name, manifest, self._files, begun_s)
         self._note_saved()
+        return saved
+
+    def _wait_for_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+
+    def _write(
+        self,
+        name: str,
+        manifest: Manifest,
+        take: Callable[[], dict[str, Any]],
+        begun_s: float,
+        blocked_s: float | None = None,
+    ) -> str:
+        """Write a checkpoint of what ``take`` gives, delete old ones, and log it; return its name, empty for none."""
+        problem, size_bytes = "", None
+        try:
+            written = self._written(name, manifest, take)
+            if written is not None:  # on the first rank, with what the other ranks say
+                name, manifest, size_bytes = written.name, written.manifest, written.size_bytes
+                self._store.prune()
+        except Exception as error:  # a full disk, a store that does not answer: the one before stays
+            problem = str(error) if isinstance(error, OSError) else first_line(error)
+            text = f"checkpoint {name} could not be written: {problem}. The training goes on"
+            self._warn_once.warn(f"checkpoint {problem}", text)
         if self._ranks.rank == 0:
+            took_s = self._clock.perf_s() - begun_s
             self._log(
                 CheckpointEvent(
                     CheckpointAction.FAILED if problem else CheckpointAction.SAVED,
                     manifest.saved_at,
-                    kind,
+                    manifest.kind,
                     manifest.position,
-                    saved,
+                    name,
                     size_bytes=size_bytes,
-                    blocked_s=self._clock.perf_s() - begun_s,
+                    blocked_s=took_s if blocked_s is None else blocked_s,
+                    written_s=None if blocked_s is None else took_s - blocked_s,
                     is_bit_identical=manifest.is_bit_identical,
                     note=problem or "; ".join(manifest.not_identical),
                 )
             )
-        return "" if problem else saved
+        return "" if problem else name
 
-    def _written(self, name: str, manifest: Manifest) -> Checkpoint | None:
+    def _written(self, name: str, manifest: Manifest, take: Callable[[], dict[str, Any]]) -> Checkpoint | None:
         """Write a checkpoint with all ranks; return it on the first."""
         is_sharded = self._state.is_sharded
         shards = sharded_state(self._models, self._optimizers) if is_sharded else {}  # all ranks take part
 
         def write(draft: Draft) -> list[CheckpointFile]:
-            return [draft.write(file, partial(torch.save, content)) for file, content in self._files().items()]
+            return [draft.write(file, partial(torch.save, content)) for file, content in take().items()]
 
         def write_shards(draft: Draft) -> list[CheckpointFile]:
             return write_sharded(draft, shards, self._ranks) if is_sharded else []
@@ -550,6 +584,14 @@ class Checkpointer:
         if self._ranks.rank == 0:
             best = None if self._best is None else (self._best.metric, self._best.value)
             files[_MODEL_FILE] = self._state.capture() | {"best": best}
+        return files
+
+    def _copied_files(self) -> dict[str, Any] | None:
+        """Return a copy of what this rank writes; None where none can be made."""
+        try:
+            files: dict[str, Any] = copied(self._files())
+        except Exception:  # no memory, or the user's objects: said where it is tried again, while the training waits
+            return None
         return files
 
     def _not_identical(self) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ def elsewhere_blocks(run: Run) -> tuple[doc.Block, ...]:
         told = doc.Paragraph(f"{words.advice(decision)} greenlove project compares it all the same.")
         return doc.Heading(_TITLE), told
     answer, *_ = _blocks(found.projections, decision, day)
+    answer = tuple(block for block in answer if not isinstance(block, doc.ChartRow))  # the page has its own
     more = doc.Paragraph("greenlove project compares all machines, and says how each is known.", is_note=True)
     return doc.Heading("Where to train"), doc.Paragraph(words.advice(decision)), *answer, more
 

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -375,6 +376,30 @@ def test_best_is_kept_across_a_resume(tmp_path: Path) -> None:
     assert (manifest["metric"], manifest["metric_value"]) == ("accuracy", 0.7)
     train([0.0, 0.0, 0.0, 0.6, 0.8], 5)
     assert "step-0000000024-best" not in names(tmp_path) and "step-0000000030-best" in names(tmp_path)
+
+
+def test_written_beside_the_training_it_is_what_the_training_was_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on, write = threading.Event(), Draft.write
+
+    def slow(draft: Draft, *args: Any) -> Any:
+        assert may_go_on.wait(60)
+        return write(draft, *args)
+
+    unbroken = Training(tmp_path / "a")
+    unbroken.run()
+    monkeypatch.setattr(Draft, "write", slow)
+    beside = Training(tmp_path / "b", every_epochs=2, in_background=True)
+    threading.Timer(1.0, may_go_on.set).start()  # the third epoch goes on meanwhile
+    beside.run()
+    monkeypatch.setattr(Draft, "write", write)
+    assert beside.losses == unbroken.losses
+    (tmp_path / "b" / "step-0000000018-final").rename(tmp_path / "gone")
+    resumed = Training(tmp_path / "b")
+    assert resumed.checkpointer.position.steps == 2 * N_BATCHES
+    resumed.run()
+    assert resumed.bits == unbroken.bits
 
 
 @pytest.mark.slow
