@@ -493,7 +493,7 @@ class Forecast:
     per_batch_s: Estimate | None
     warnings: Sequence[ForecastWarning]
     backtest_error: float | None
-    method: Literal["wls", "power", "live"]
+    method: Literal["wls", "power", "green-love", "live"]
     degrees_of_freedom: int
     plan: TrainingPlan | None
     duration_p99_s: float | None = None

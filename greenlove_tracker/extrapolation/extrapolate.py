@@ -78,7 +78,8 @@ def extrapolate(
         trials: at least one; three sizes or more, replicated, give an interval worth having.
         plan: the full training; not smaller than a trial.
         level: of all intervals, between 0 and 1.
-        method: ``wls``; ``power`` for what does not grow in proportion to its data.
+        method: ``wls``; ``power`` for what does not grow in proportion to its data; ``green-love`` for the original's
+            formulas, which know neither evaluations nor checkpoints.
         carbon_intensity: in gCO2e/kWh; a number is exact, an ``Estimate`` brings its own error into the CO2e's.
         electricity_price: in USD/kWh; likewise.
         price_usd_per_hour: of the machine; then the cost is that of its time, and not of electricity.
@@ -113,7 +114,7 @@ def extrapolate(
     if not 0 <= cold_start_s <= forecasting.MOST_S:
         raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
     between, between_warnings = time_between_epochs(plan, eval_durations_s, save_durations_s)
-    forecast_by = _forecast_power_law if method == "power" else _forecast_line
+    forecast_by = {"wls": _forecast_line, "power": _forecast_power_law, "green-love": _forecast_green_love}[method]
     forecast = forecast_by(trials, plan, level, between, cold_start_s)
     forecast = replace(forecast, warnings=(*forecast.warnings, *between_warnings))
     return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
@@ -130,8 +131,10 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         raise UsageError(
             "no trials: at least one timed trial is needed, six to nine on four sizes give a good forecast"
         )
-    if method not in ("wls", "power"):
-        raise UsageError(f'method must be "wls" or "power", not {method!r}')
+    if method not in ("wls", "power", "green-love"):
+        raise UsageError(f'method must be "wls", "power" or "green-love", not {method!r}')
+    if method == "green-love" and plan.epochs is None:
+        raise UsageError("the green-love formulas need a plan in samples and epochs")
     if not 0 < level < 1:
         raise UsageError(f"level must lie between 0 and 1, such as 0.95, not {level!r}")
     sizes = {t.batch_size for t in trials}
@@ -191,6 +194,42 @@ def _forecast_line(
         duration_p99_s=max(p99_s, duration.point * error_factor),
         between_s=None if between_s is None else estimate_about(between_s, level, "s"),
         phases=phases,
+    )
+
+
+def _forecast_green_love(
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, between_s: Array | None, cold_start_s: float
+) -> Forecast:
+    """Forecast by the formulas that the original green-love publishes.
+
+    Every epoch of a sample of k is scaled by N/k. The first three are kept apart: e₁, e₂, e₃ are the means over all
+    trials; Ā and σ are mean and standard deviation of the others. Then T = e₁ + e₂ + e₃ + (E - 3)·Ā ± z·√E·σ.
+    """
+    del between_s, cold_start_s  # which they do not know
+    epochs = plan.epochs or 1
+    scaled = [[s * (plan.samples or 0) / t.sample_size for s in t.epoch_durations_s] for t in trials]
+    later = [s for times in scaled for s in times[3:]] or [s for times in scaled for s in times]
+    columns = [[times[i] for times in scaled if len(times) > i] for i in range(min(3, epochs))]
+    firsts_s = [float(np.mean(column)) for column in columns if column]
+    epoch_s, sigma_s = float(np.mean(later)), float(np.std(later, ddof=1)) if len(later) > 1 else 0.0
+    total_s = math.fsum(firsts_s) + (epochs - len(firsts_s)) * epoch_s
+    margin_s = float(stats.norm.ppf((1 + level) / 2)) * sigma_s * math.sqrt(epochs)
+    duration = Estimate(total_s, max(0.0, total_s - margin_s), total_s + margin_s, level, "s")
+    excess_s = math.fsum(firsts_s) - len(firsts_s) * epoch_s
+    energy, warnings = energy_at_mean_power(trials, duration)
+    return Forecast(
+        duration_s=duration,
+        energy_kwh=energy,
+        emissions_kgco2e=None,
+        cost_usd=None,
+        one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
+        per_epoch_s=None,
+        per_batch_s=None,
+        warnings=warnings,
+        backtest_error=None,
+        method="green-love",
+        degrees_of_freedom=max(0, len(later) - 1),
+        plan=plan,
     )
 
 

@@ -124,6 +124,7 @@ def test_extrapolating_far_is_said():
         (lambda: extrapolate(in_s((10, 11, 12), (1e-3, 1e3, 1.0)), PLAN, method="power"), "differ too much"),
         (lambda: extrapolate(by_tokens(), TrainingPlan(steps=1000, tokens_per_step=1)), "1,000 tokens an epoch, less"),
         (lambda: extrapolate(exact(), PLAN, method="magic"), "method must"),
+        (lambda: extrapolate(exact(), TrainingPlan(steps=999), method="green-love"), "samples and epochs"),
     ],
 )
 def test_bad_input_says_what_to_do(make, says):
@@ -306,3 +307,12 @@ def test_warm_up_is_found_not_assumed():
 def test_the_variance_of_a_mean_is_relative():
     assert variance_of_mean([9.0, 10.0, 11.0]) == pytest.approx(1.0 / 100 / 3)
     assert variance_of_mean([1.0]) == 0.0
+
+
+def test_the_originals_formulas_by_hand():
+    """Of 10 of 100 samples: e₁ to e₃ are 40, 30 and 20 s, and the others 10 and 20 s, on average 15 ± 7.07."""
+    trials = [Trial(10, 10, (4.0, 3.0, 2.0, 1.0)), Trial(10, 10, (4.0, 3.0, 2.0, 2.0))]
+    forecast = extrapolate(trials, TrainingPlan(samples=100, batch_size=10, epochs=12), method="green-love")
+    assert forecast.duration_s.point == pytest.approx(40 + 30 + 20 + 9 * 15)
+    assert forecast.duration_s.upper == pytest.approx(225 + 1.959964 * 12**0.5 * 50**0.5)
+    assert forecast.one_off_s.point == pytest.approx(45)
