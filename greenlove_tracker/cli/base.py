@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import glob
 import json
 import math
 import os
@@ -367,7 +368,7 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
     """Return the logs of a directory, of one run by its id, or of the latest run.
 
     Args:
-        given: a path, a run id, or ``last``; None: the directory of the settings.
+        given: a path, a run id or its end, or ``last``; None: the directory of the settings.
         may_be_empty: a directory without runs will do.
         is_latest: None means the latest run instead.
 
@@ -379,8 +380,9 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
 
     directory = load_settings().log_dir
     if given not in (None, "last") or (given == "last" and Path(given).exists()):
-        is_run_id = "/" not in str(given) and not Path(str(given)).exists() and Path(directory, str(given)).exists()
-        logs = read_logs(Path(directory, str(given)) if is_run_id else str(given))
+        is_path = "/" in str(given) or Path(str(given)).exists()
+        named = [] if is_path else sorted(Path(directory).glob(f"*{glob.escape(str(given))}"))  # pages end with its id
+        logs = read_logs(named[0] if len(named) == 1 else str(given))
     else:
         logs = read_logs(directory)
         if is_latest or given == "last":

@@ -67,6 +67,11 @@ def explore(
         raise UsageError("--epochs and --steps: choose one")
     limit_s = None if within is None else within_s(within)
     if task is None or (":" not in task and not task.endswith(".py")):
+        if any(options[name] is not None for name in ("batch_size", "budget_s", "country", "workload", "precision")):
+            raise UsageError(
+                "the last exploration is forecast again for other --epochs or --steps alone, with the place and the "
+                "trials that it had: name FILE.py:FUNCTION to explore anew"
+            )
         _forecast_again(task or options["log_dir"], epochs, steps, limit_s, as_json=as_json)
         return
     if as_json:

@@ -121,7 +121,9 @@ def _project(
         answer(spot_document(advice, text), spot_record(advice, text))
         return
     asked = click.get_current_context().params
-    asked["is_verbose"] |= (is_list := chosen.include_all and not asked["is_verbose"] and asked["page"] is None)
+    asked["is_verbose"] |= (
+        is_list := bool(chosen.include_all or chosen.gpus) and not asked["is_verbose"] and asked["page"] is None
+    )
     decision = decide(rows, found.options)
     answer(
         projection_report.projection_document(rows, about, decision, chosen.today, is_list=is_list),

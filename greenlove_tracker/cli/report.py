@@ -122,6 +122,8 @@ def report(
     is_of_runs = as_json or as_csv or is_text or by is not None or reading["verify"]
     form = style or ("runs" if n_runs else "sums" if is_of_runs else "page")
     _refuse_foreign_options(given, form)
+    if output is not None and form in ("sums", "runs", "forecasts", "ledger", "metrics"):
+        raise UsageError("-o writes a page, or a declaration such as --format cite: what is shown here goes > FILE")
     is_chosen = any(value for name, value in chosen.items() if name != "simulated")
     is_of_all = is_chosen or by is not None or reading["verify"] or form in ("forecasts", "ledger", "metrics", "runs")
     read = logs_of(logs, may_be_empty=as_json and form != "runs", is_latest=not is_of_all)
@@ -153,7 +155,8 @@ def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
         if name not in _OPTIONS_OF.get(form, ()):
             meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is of --format {meant}: leave it out, or --format {form}")
+            other = "--by, --text and the like" if form == "sums" else f"--format {form}"
+            raise UsageError(f"{option} is of --format {meant}: leave it out, or {other}")
 
 
 def _write_page(logs: Logs, output: str, chosen: dict[str, Any], **given: Any) -> None:

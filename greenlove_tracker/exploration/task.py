@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
     path = Path(file)
     if not path.is_file():
         raise UsageError(f"no such file: {file}")
+    if not _names(path, name):  # before it is run: a plain script would train
+        raise UsageError(f"{file} has no function {name}(). {_RETURNS}")
     spec = importlib.util.spec_from_file_location(_module_name(path), path.absolute())
     if spec is None or spec.loader is None:
         raise UsageError(f"{file} is not a Python file")
@@ -62,6 +65,16 @@ def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[
             return function()
 
     return call
+
+
+def _names(path: Path, name: str) -> bool:
+    """Return True where a file names something so at all; where it cannot be parsed, running it says why."""
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    except (SyntaxError, ValueError):
+        return True
+    found = {getattr(node, attribute, None) for node in nodes for attribute in ("name", "asname", "id")}
+    return name in found or "*" in found
 
 
 @contextmanager

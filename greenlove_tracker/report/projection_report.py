@@ -54,7 +54,7 @@ def projection_document(
     n_more = len(compared(projections)) - len(_first_look(compared(projections), made))
     if is_list:
         listed, n_more = (block for block in details if isinstance(block, doc.Table | doc.Paragraph)), 0
-        blocks = (*(block for block in answer if not isinstance(block, doc.Table)), *listed)
+        blocks = (*(block for block in answer if isinstance(block, doc.Paragraph)), *listed)
     return doc.Document(
         title="Where to train",
         subtitle=words.head_text(projections[0], about),

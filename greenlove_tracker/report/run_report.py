@@ -272,7 +272,7 @@ def _charts(run: Run) -> tuple[doc.Block, ...]:
     bands = [(time.value(begin), time.value(end)) for begin, end in list(epochs.values())[::2]]
     points = thinned([(time.value(s), power.value(w)) for step in powers for s, w in step])
     title = "Power, before PUE" + (
-        f"; every second of {len(epochs)} epochs is shaded" if 1 < len(epochs) <= _MOST_BANDS else ""
+        f"; every other one of {len(epochs)} epochs is shaded" if 1 < len(epochs) <= _MOST_BANDS else ""
     )
     spans = tuple(doc.ShadedSpan(*band) for band in bands) if 1 < len(epochs) <= _MOST_BANDS else ()
     chart = doc.LineChart(title, x_label, power.unit, points, spans=spans)
