@@ -348,6 +348,12 @@ class OutputsSection(_FileSection):
     reports: Annotated[list[Literal["html", "pdf", "md"]], Field(min_length=1)] = _said(
         "how the report of the whole is written: `html`, `pdf`, `md`", "[html, pdf]", ["html"]
     )
+    weights: Literal["final", "none"] = _said(
+        "`final`: keep the weights that each training ends with, which early stopping makes the best ones, as "
+        "`weights/KEY.pt`; `none`",
+        "none",
+        "final",
+    )
 
 
 _Lengths = Annotated[list[_Length], Field(min_length=1)]
@@ -464,6 +470,7 @@ class Experiment:
         budget: of them all.
         outputs: the directory of the runs, of the checkpoints and of the reports.
         reports: ``html``, ``pdf``, ``md``.
+        weights: of trainings that have ended: ``final`` are kept, or ``none``.
     """
 
     name: str
@@ -475,6 +482,7 @@ class Experiment:
     budget: ExperimentBudget
     outputs: Path
     reports: tuple[str, ...]
+    weights: str
 
 
 class _Texts(VersionedResolver):
@@ -633,6 +641,7 @@ class _Reading:
             budget=content.budget,
             outputs=self._beside(content.outputs.directory or f"{EXPERIMENTS_DIR}/{content.name}"),
             reports=tuple(dict.fromkeys(content.outputs.reports)),
+            weights=content.outputs.weights,
         )
 
     def mistakes(self, *, makes_techniques: bool) -> Iterator[tuple[Location, str]]:

@@ -125,6 +125,7 @@ def _train(experiment: Experiment, planned: PlannedRun, outputs: Path) -> None:
         batch_size=planned.batch_size,
         fields=[Field(name, text) for name, text in known.items()],
         checkpoint_dir=outputs / "checkpoints" / planned.key,
+        weights=outputs / "weights" / f"{planned.key}.pt" if experiment.weights == "final" else None,
         settings={"project": experiment.name, **planned.settings},
     )
 

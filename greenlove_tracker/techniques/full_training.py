@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import logging
 import os
@@ -19,12 +20,14 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from greenlove_tracker import console
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.exploration.random_state import saved_generator
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import loss_of
+from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.meter import Meter
@@ -67,6 +70,7 @@ def train_one(
     epochs: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
+    weights: Path | None = None,
     fields: Sequence[Field] = (),
     settings: Mapping[str, Any] = MappingProxyType({}),
     clock: Clock | None = None,
@@ -95,6 +99,7 @@ def train_one(
         epochs: instead of the task's own length.
         steps: likewise, optimizer steps.
         batch_size: instead of the task's own.
+        weights: the file that the model's ``state_dict`` at the end is written to; None: it is kept nowhere.
         fields: written into ``run.csv``, beside ``technique``, ``seed`` and ``batch_size``.
         settings: fields of ``greenlove_tracker.config.Settings``, before those of the task.
         clock: read for all times.
@@ -141,8 +146,21 @@ def train_one(
                 session.write_fields([Field("technique_note", "; ".join(training.notes))])
     run = Run(tracker.run_dir)
     if run.summary.status == RunStatus.FINISHED:  # as the disk has it
+        if weights is not None:
+            _keep_weights(arm.parts["model"], weights)
         shutil.rmtree(checkpoint_dir, ignore_errors=True)  # what cannot be removed only takes space
     return run
+
+
+def _keep_weights(model: nn.Module, file: Path) -> None:
+    """Write weights, whole or not at all."""
+    content = io.BytesIO()
+    torch.save(model.state_dict(), content)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, content.getvalue())
+    except OSError as error:
+        console.say(f"greenlove: warning: the weights cannot be written to {file}: {error.strerror or error}")
 
 
 def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | None) -> Checkpointer:

@@ -121,7 +121,7 @@ def experiment(directory, **more):
     runs = (PlannedRun(**(given | more)),)
     start, budget = StartPolicy(), ExperimentBudget()
     path = Path(directory, "experiment.yaml")
-    return Experiment("tiny", path, "ab" * 32, runs, "optimised", start, budget, Path(directory), ("html",))
+    return Experiment("tiny", path, "ab" * 32, runs, "optimised", start, budget, Path(directory), ("html",), "final")
 
 
 def prepare(command):

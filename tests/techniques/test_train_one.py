@@ -215,12 +215,13 @@ def test_early_stopping_ends_it_and_puts_the_best_weights_back(tmp_path, stops) 
         return {"val_loss": next(losses)}
 
     training = Training(eval_fn=evaluate)
-    run = training.trained(tmp_path, stops_early())
+    run = training.trained(tmp_path, stops_early(), weights=tmp_path / "weights" / "a.pt")
     assert run.summary.epochs_done == 4
+    of_file = torch.load(tmp_path / "weights" / "a.pt")
     assert run.summary.status == "finished"
     assert stops == ["val_loss", 2]
     for name, tensor in training.model.state_dict().items():
-        assert torch.equal(tensor, kept[1][name])
+        assert torch.equal(tensor, kept[1][name]) and torch.equal(tensor, of_file[name])
     assert [v.value for v in run.metric_values[0] if v.name == "val_loss"] == [3.0, 1.0, 2.0, 2.5]
 
 
