@@ -58,7 +58,7 @@ def make_experiment(
         planned_run(arm, seed, f"{task}:task", settings=settings or {"country": "DE"}) for seed in seeds for arm in arms
     )
     path, outputs = directory / "experiment.json", directory / "outputs"
-    return Experiment(name, path, "0" * 64, runs, arms[0], start, budget, outputs, ("html",))
+    return Experiment(name, path, "0" * 64, runs, arms[0], start, budget, outputs, ("html",), "final")
 
 
 def write_experiment(experiment: Experiment, **how: Any) -> None:
