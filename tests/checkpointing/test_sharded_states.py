@@ -170,7 +170,8 @@ def test_resume_of_shards_is_bit_identical(tmp_path: Path, kind: str, optimizer_
     directory = str(tmp_path / "checkpoints")
     unbroken = run_ranks(train_on, 2, tmp_path / "place", kind, optimizer_kind, directory)
     buffers = [found[2] for found in unbroken]
-    assert (buffers[0]["0.norm.running_mean"] != buffers[1]["0.norm.running_mean"]).any()
+    mean = next(name for name in buffers[0] if name.endswith("norm.running_mean"))
+    assert (buffers[0][mean] != buffers[1][mean]).any()
     resumed = run_ranks(resume, 2, tmp_path / "place", kind, optimizer_kind, directory, buffers, 6)
     for (values, losses, _), (values_again, losses_again, _) in zip(unbroken, resumed, strict=True):
         assert losses == losses_again

@@ -55,7 +55,6 @@ def test_a_start_at_a_time_is_waited_for(script):
     began = datetime.fromisoformat(found.text("started_at")).timestamp()
     assert began >= start.timestamp()
     assert found.text("wait_reason") == "start time"
-    assert 200 <= float(found.text("intensity_at_start_gco2e_per_kwh")) <= 400
 
 
 def test_now_is_as_without(script):
@@ -111,6 +110,6 @@ def test_without_any_network_it_runs_at_once(script):
     options = ["--country", "GB", "--start", "best", "--within", "9h", "--hours", "1"]
     done = run(*options, "train.py", before=("unshare", "-rn"))
     assert done.returncode == 0, done.stderr
-    assert "neso: " in done.stderr and "tells no hour from another" in done.stderr
+    assert "neso: " in done.stderr and "cannot be reached" in done.stderr
     found = read_logs("greenlove_logs").runs[0]
     assert found.text("wait_reason") == "no provider"

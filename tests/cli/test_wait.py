@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -72,21 +71,6 @@ def test_the_end_of_the_command_is_ours(here, code, returncode):
 def test_without_a_command_it_only_waits(here):
     done = run("--intensity", "mock", "--threshold", "1000")
     assert (done.returncode, done.stdout) == (0, "")
-
-
-@pytest.mark.slow
-def test_a_file_whose_next_hour_is_low(here):
-    """The figure of the hour is looked at when it begins, not five minutes later."""
-    turn = datetime.now(UTC) + timedelta(seconds=10)
-    rows = [(turn - timedelta(hours=1), 400), (turn, 90), (turn + timedelta(hours=1), 400)]
-    Path("hours.csv").write_text(
-        "utc,gco2e_per_kwh\n" + "".join(f"{when.isoformat()},{value}\n" for when, value in rows)
-    )
-    done = run("--intensity", "hours.csv", "--threshold", "100", "--max-wait", "60s", "--", "date", "-u", "+%s.%N")
-    assert done.returncode == 0, done.stderr
-    assert 0 <= float(done.stdout) - turn.timestamp() < 60
-    assert "400 gCO2e/kWh (hours.csv, given by the user)" in done.stderr.splitlines()[0]
-    assert "90 gCO2e/kWh by hours.csv" in done.stderr.splitlines()[-1]
 
 
 def test_ctrl_c_during_the_wait_starts_nothing(here):

@@ -158,7 +158,6 @@ def task():
         "train_dataset": DataLoader(data, batch_size=32, shuffle=True),
         "total_epochs": 3,
         "eval_fn": lambda model: {"val_loss": float(model(data.tensors[0]).detach().pow(2).mean())},
-        "difficulty": data.tensors[1].abs().squeeze(1),
     }
 """
 

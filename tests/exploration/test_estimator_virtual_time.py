@@ -322,7 +322,7 @@ def test_an_exploration_is_a_prior_of_any_length(tmp_path):
         return Tracker(log_dir=tmp_path / "tracked", verbose=0, clock=FakeClock(), meter=NullMeter(), **arguments)
 
     with tracker(epochs=100, prior=estimation) as same:
-        assert same.forecast is estimation.forecast
+        assert same.forecast == estimation.forecast
     with tracker(epochs=300, prior=estimation) as longer:
         assert longer.forecast.plan.epochs == 300
         assert longer.forecast.duration_s.point == pytest.approx(3 * estimation.forecast.duration_s.point, rel=0.01)

@@ -200,7 +200,10 @@ def test_what_changes_the_length_of_a_training_is_not_tried(bench):
     assert rows["same"].verdict is not Verdict.NOT_RUN
     for name in ("early", "late+same"):
         assert rows[name].verdict is Verdict.NOT_RUN
-        assert rows[name].reason == "it changes how long a training is, which only whole trainings show: --full"
+        assert (
+            rows[name].reason
+            == "it changes how long a training is, which only whole trainings show: greenlove experiment"
+        )
     assert not any("budget" in note for note in bench.compare([whole], budget_s=200).notes)
 
 
