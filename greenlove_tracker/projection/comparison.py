@@ -248,8 +248,9 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> tuple[ProjectionOptions
     text = run.text("used_gpus")
     n_logged = int(text) if text.isdecimal() else n_metered
     # The GPUs of a simulated meter are the user's word for those of the training.
-    n_used = n_metered if n_logged == 0 and run.text("meter") == "simulated" else n_logged
-    if given and not n_used and (text or run.text("gpu_count")):
+    is_simulated = bool(text) and run.text("meter") == "simulated"
+    n_used = n_metered if n_logged == 0 and is_simulated else n_logged
+    if given and not n_used and not is_simulated and (text or run.text("gpu_count")):
         raise UsageError(
             f"{run.path} was made on a CPU, and its time is not that of {given}: give --hours without a log, or leave "
             "--gpu out"

@@ -425,11 +425,16 @@ def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monke
 
 
 @pytest.mark.slow
+def test_a_gpu_that_is_not_in_the_energy_is_counted_with_an_assumed_draw(tmp_path):
+    results = make(tmp_path, gpu_name="RTX 4090").estimate()  # a CPU of 50 W is all that is measured
+    assert results.crusoe_estimates
+    assert all(e.cloud_power_w > 50 and e.est_energy_kwh > 0 for e in results.crusoe_estimates)
+
+
+@pytest.mark.slow
 def test_a_speedup_of_the_users_goes_by_the_originals_names(tmp_path):
     custom = {"MI300X 192GB": 3.0, "L40S 48GB": 0.5}
-    results = make(
-        tmp_path, gpu_name="Unheard Of 9000", sim_gpu_w=300.0, sim_gpu_count=1, custom_speedup=custom
-    ).estimate()
+    results = make(tmp_path, gpu_name="Unheard Of 9000", custom_speedup=custom).estimate()
     found = {e.name: e for e in results.crusoe_estimates}
     assert {name: e.speedup / e.scale_factor for name, e in found.items()} == pytest.approx(custom)
     assert found["L40S 48GB"].value_score == math.inf and not found["L40S 48GB"].is_best_value  # it saves no time
