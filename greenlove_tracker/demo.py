@@ -7,7 +7,6 @@ needs; the rest puts the story on one screen. ``examples/`` tells it with PyTorc
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.decision import decide
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.rendering.document import Block, Heading, Paragraph
-from greenlove_tracker.rendering.terminal import WIDTH, wrap
+from greenlove_tracker.rendering.terminal import columns, wrap
 from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.exploration_report import exploration_blocks
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -161,7 +160,7 @@ def _elsewhere(country: str) -> tuple[Block, ...]:
 
 
 def _step(number: int | str, name: str, text: str) -> None:
-    width = min(WIDTH, max(60, shutil.get_terminal_size((WIDTH, 24)).columns))
+    width = max(60, columns())
     say("\n".join(wrap(text, f"{number:>2}  {name:<11}", _INDENT, width=width)))
 
 

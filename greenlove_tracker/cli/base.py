@@ -331,8 +331,7 @@ def show(document: Document, *, is_verbose: bool = False) -> None:
     """Print a document on stdout; whole where it is asked for, else its answer."""
     from greenlove_tracker.rendering import terminal
 
-    columns = shutil.get_terminal_size().columns if console.is_terminal(sys.stdout) else terminal.WIDTH
-    show_screen(terminal.render(document, brief=not is_verbose, width=min(columns, terminal.WIDTH)))
+    show_screen(terminal.render(document, brief=not is_verbose))
 
 
 def show_screen(screen: str) -> None:

@@ -264,10 +264,10 @@ def watch(log_dir: str | None, once: bool) -> None:
     try:
         with LiveScreen() as screen:
             while True:
-                begun_s, size = time.monotonic(), shutil.get_terminal_size()  # it may be drawn wider
-                most = max(1, size.lines - MOST_ENDED - _OTHER_LINES)
+                begun_s, n_lines = time.monotonic(), shutil.get_terminal_size().lines  # it may be drawn larger
+                most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
                 seen = watch_document(followed.look(MOST_ENDED), time.time(), most=most)
-                screen.draw(terminal.render(seen, width=min(size.columns, terminal.WIDTH)))
+                screen.draw(terminal.render(seen))
                 took_s = time.monotonic() - begun_s
                 time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))
     except KeyboardInterrupt:  # the only way out; click would call it aborted, with code 1

@@ -212,8 +212,8 @@ class ExplorationRun(TrialSession):
         """Print the answer, what is to be known of it, and what can be done next."""
         shown = self._session.shown_dir
         notes = [advice] if advice else []
-        kind = wording.kind_sentence(Run(self._session.run_dir))
-        notes += [wording.sentence(kind)] if kind else []
+        run = Run(self._session.run_dir)
+        notes += [wording.sentence(text) for text in (wording.kind_sentence(run), wording.place_sentence(run)) if text]
         notes += [f"No other GPUs: {why_none}."] if why_none else []
         elsewhere = [] if why_none else [f"greenlove project {shown}"]
         steps = [f"{shown}/dashboard.html", *elsewhere, f"greenlove explore {shown} --epochs N    no new run needed"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import textwrap
 import unicodedata
 from collections.abc import Sequence
@@ -32,14 +33,20 @@ _RANGED = frozenset({"time", "energy"})  # figures whose range the brief screen 
 _TOLD_BY_UNIT = frozenset({"time", "energy", "cost"})  # figures that need no label where their unit stands
 
 
-def render(document: doc.Document, *, brief: bool = True, width: int = WIDTH) -> str:
+def columns() -> int:
+    """Return how wide a screen may be: as the terminal, where there is one, and at most ``WIDTH``."""
+    return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def render(document: doc.Document, *, brief: bool = True, width: int | None = None) -> str:
     """Return a document as text.
 
     Args:
         document: the document.
         brief: only the verdict, what stands before the first heading, and what to do next.
-        width: columns.
+        width: columns; None: as ``columns`` says.
     """
+    width = width or columns()
     about = " · ".join(filter(None, (document.title, document.subtitle)))
     heads = [document.verdict or about] if brief else [about, document.verdict]
     parts = [wrap(head, "", MARGIN, width=width) for head in heads]

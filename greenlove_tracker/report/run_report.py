@@ -120,7 +120,7 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
     """
     code = f"exit {exit_code}" if exit_code else ""
     ending = " · ".join(filter(None, (fmt.shortened(run.summary.status, 16), wording.progress(run), code)))
-    room = terminal.WIDTH - len(ending) - len("greenlove   · ")
+    room = terminal.columns() - len(ending) - len("greenlove   · ")
     texts = [wording.loops_sentence(run), *_said_of(run), checkpoints_sentence(run)]
     screen = doc.Document(
         f"greenlove  {run.title(room)} · {ending}", "", "", _figures_and_notes(run, texts, is_end=True)
@@ -208,6 +208,7 @@ def _said_of(run: Run) -> tuple[str, ...]:
         time_limit_sentence(run),
         wording.wait_sentence(run),
         wording.kind_sentence(run),
+        wording.place_sentence(run),
     )
 
 

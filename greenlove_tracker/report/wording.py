@@ -299,6 +299,14 @@ def why_no_cost(run: Run) -> str:
     return f"no openly licensed electricity price for {country}" if country else "no country, so no electricity price"
 
 
+def place_sentence(run: Run) -> str:
+    """Say that a figure of the world stands for the place's own; empty where the log has one of its own."""
+    is_of_table = bool(run.carbon_intensity.table_sha256) and not run.intensity_sources
+    if run.text("country") or not is_of_table:
+        return ""
+    return "no country is set: CO2e is at the world's average intensity (--country, or country=)"
+
+
 def unmetered_text(run: Run) -> str:
     """Write the time that an estimate stands for: ``1.30 s before the meter was up``."""
     flags, unmetered_s = run.summary.flags, max(0.0, run.summary.duration_s - run.summary.metered_s)
