@@ -34,7 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let processes that tests start be interrupted: a shell ignores Ctrl-C for what it runs in the background."""
+    """Let processes that tests start be interrupted: a shell ignores Ctrl-C for what it runs in the background.
+
+    Screens are as wide as without a terminal, whatever the terminal of the tests is.
+    """
+    os.environ.pop("COLUMNS", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # No example fails because the machine is slow.
