@@ -18,8 +18,8 @@ from scipy import stats
 from scoring import COLUMNS, LEVELS, Intervals, Score, coverage, markdown
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.extrapolation.live import total_duration
-from greenlove_tracker.forecasting import Block, Progress
+from greenlove_tracker.extrapolation.live import outlook
+from greenlove_tracker.forecasting import LEVEL, Block, Progress
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
 from greenlove_tracker.tracker.progress_log import ProgressLog
@@ -34,7 +34,7 @@ Method = Callable[[Progress], tuple[float, Intervals]]
 
 
 def _ours(progress: Progress) -> tuple[float, Intervals]:
-    total = total_duration(progress)
+    total = outlook(progress, None, LEVEL)[0]
     ends = {level: tuple(np.quantile(total, [(1 - level) / 2, (1 + level) / 2]).tolist()) for level in LEVELS}
     return float(np.median(total)), ends  # type: ignore[return-value]
 

@@ -284,8 +284,8 @@ FAULTS = (
     Fault(
         "extrapolation",
         "extrapolation/live.py",
-        'return estimate(progress.used_kwh + more_kwh, level, "kWh")',
-        'return estimate(more_kwh, level, "kWh")',
+        'estimate(progress.used_kwh + each_kwh * left_s, level, "kWh")',
+        'estimate(each_kwh * left_s, level, "kWh")',
         "the energy forecast leaves out what is used already",
         golden("run"),
     ),
@@ -301,7 +301,7 @@ FAULTS = (
     Fault(
         "exploration",
         "exploration/snapshot.py",
-        "*(partial(_put_values_back, storage, of_it) for storage, of_it in self._copies),",
+        '*(("values", partial(_put_values_back, storage, of_it)) for storage, of_it in self._copies),',
         "",
         "the training begins with the weights of its exploration",
         golden("explore"),
@@ -317,8 +317,8 @@ FAULTS = (
     Fault(
         "exploration",
         "exploration/trial_session.py",
-        "TrialEnergy(whole.total_kwh if has_all else None,",
-        "TrialEnergy(whole.gpu_kwh if has_all else None,",
+        "return sum_energies(energies) if",
+        "return Energy(gpu_kwh=sum_energies(energies).gpu_kwh) if",
         "of a trial's energy that of the GPU alone is kept",
         golden("explore"),
     ),

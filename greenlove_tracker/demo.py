@@ -25,6 +25,7 @@ from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.grid.place import resolve_place
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath
+from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.decision import decide
 from greenlove_tracker.projection.options import ProjectionOptions
@@ -104,7 +105,10 @@ def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | No
     _step("", "", measured_sentence(run))
     elsewhere = _elsewhere(where)
     document = run_document(run)
-    explored = (Heading("What was expected before"), *exploration_blocks(expected, exploration.trials))
+    explored = (
+        Heading("What was expected before"),
+        *exploration_blocks(forecast_with_meter_error(expected, run), exploration.trials),
+    )
     document = replace(document, blocks=(*document.blocks, *explored, *elsewhere))
     pages = [write_document(document, Path(output).with_suffix(suffix)) for suffix in (".pdf", ".html")]
     _step(4, "report", "   ".join(map(str, pages)))

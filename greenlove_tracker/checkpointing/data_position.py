@@ -27,7 +27,6 @@ from greenlove_tracker.exploration.random_state import (
     generators_within,
     host_random_states,
     is_same_state,
-    original_value,
     plain_value,
     put_back_random_state_values,
     random_state_values,
@@ -184,7 +183,7 @@ class PositionedBatches:
         """Put back the generators; between two epochs but for those that the loop has seeded for this epoch."""
         for source, generator, saved in zip(self._sources, self._generators, resume["generators"], strict=False):
             if not between_epochs or _seed(source) == saved["seed"]:
-                generator.put_back(original_value(saved[when]))
+                generator.put_back(saved[when])
         self._after_fetch = None
 
     def _signature(self) -> dict[str, Any]:

@@ -80,13 +80,13 @@ def explore(
     from inspect import signature
 
     from greenlove_tracker.exploration.estimator import Estimator
-    from greenlove_tracker.exploration.task import load_task
+    from greenlove_tracker.exploration.task import load_task_function, pieces_of
     from greenlove_tracker.techniques.arm import FOR_TECHNIQUES
 
     takes = {*signature(Estimator).parameters, *setting_names()}
     options["max_hours"] = None if limit_s is None else limit_s / SECONDS_PER_HOUR
     chosen = {name: value for name, value in options.items() if value is not None}
-    pieces = load_task(task, {*takes, *FOR_TECHNIQUES}, script_arguments)
+    pieces = pieces_of(load_task_function(task, script_arguments)(), task, {*takes, *FOR_TECHNIQUES})
     arguments = {"asks": False} | {name: pieces[name] for name in pieces if name in takes} | chosen
     if epochs is not None or steps is not None:
         arguments |= {"total_epochs": epochs, "total_steps": steps}
@@ -104,6 +104,7 @@ def _forecast_again(
     from greenlove_tracker.extrapolation.time_fit import time_fit
     from greenlove_tracker.logs.tables import QUANTITIES
     from greenlove_tracker.logs.trials import explored_plan
+    from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
     from greenlove_tracker.report.exploration_report import exploration_document
 
     logs = logs_of(log_dir)
@@ -120,4 +121,5 @@ def _forecast_again(
         show_json({"plan": plan, **estimates, "warnings": [str(one) for one in forecast.warnings]})
         return
     fit = None if limit_s is None else time_fit(forecast, limit_s)
-    show(exploration_document(forecast, run.trials, now_utc_s=time.time(), fit=fit))
+    shown = forecast_with_meter_error(forecast, run)
+    show(exploration_document(shown, run.trials, now_utc_s=time.time(), fit=fit))

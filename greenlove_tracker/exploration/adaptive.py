@@ -27,8 +27,7 @@ from enum import StrEnum
 import numpy as np
 from scipy import optimize
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEAST_S, MOST_S, Trial
+from greenlove_tracker.forecasting import LEAST_ENERGY_S, Trial
 
 _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/method/forecasts.md)
 
@@ -120,17 +119,14 @@ class TrialResult:
     @property
     def steady_s(self) -> float:
         """The time that its epochs would have taken had none been cold."""
-        return len(self.epoch_durations_s) * self._warm_epoch_s + self.partial_s
-
-    @property
-    def _warm_epoch_s(self) -> float:
-        return statistics.median(self.epoch_durations_s[1:] or self.epoch_durations_s or (0.0,))
+        typical_s = self.typical[1] if self.typical else 0.0
+        return len(self.epoch_durations_s) * typical_s + self.partial_s
 
     @property
     def typical(self) -> tuple[int, float] | None:
         """Batches of an epoch and its time: the median without the first, which may be cold; else the partial one."""
         if self.epoch_durations_s:
-            return self.request.batches, self._warm_epoch_s
+            return self.request.batches, statistics.median(self.epoch_durations_s[1:] or self.epoch_durations_s)
         return (self.partial_batches, self.partial_s) if self.partial_batches and self.partial_s else None
 
 
@@ -175,7 +171,7 @@ class ExplorationScheduler:
         seed: of the order of trials.
 
     Attributes:
-        results: of the trials so far.
+        results: of the trials so far; whoever runs them adds each.
     """
 
     def __init__(
@@ -186,15 +182,6 @@ class ExplorationScheduler:
         budget_s: float = 30.0,
         seed: int = 0,
     ) -> None:
-        for name, count in (("batches_per_epoch", batches_per_epoch), ("total_epochs", total_epochs)):
-            if count < 1:
-                raise UsageError(
-                    f"{{argument}} must be at least 1, not {count}: there is nothing to train", argument=name
-                )
-        if not LEAST_S <= budget_s <= MOST_S:
-            raise UsageError(
-                f"{{argument}} must be positive seconds, such as 30, not {budget_s!r}", argument="budget_s"
-            )
         self.batches_per_epoch, self.total_epochs, self.budget_s = batches_per_epoch, total_epochs, budget_s
         self.results: list[TrialResult] = []
         self._random = random.Random(seed)  # noqa: S311  # an order, no secret
@@ -203,27 +190,16 @@ class ExplorationScheduler:
         self._planned: list[tuple[int, int]] = []  # batches and epochs of trials that are still to run
         self._n_blocks = 0
 
-    def record(self, result: TrialResult) -> None:
-        """Take the result of the last request."""
-        self.results.append(result)
-
     @property
     def cost(self) -> EpochCost | None:
         """The cost of an epoch, from the results so far; None where only the cold probe is known."""
-        trials = [r.typical for r in self._trial_results]
-        points = [p for p in trials if p is not None]
+        points = [r.typical for r in self._trial_results if r.typical]
         is_settled = len({m for m, _ in points}) > 1
         for result in self.results[1:]:  # the cold probe says nothing of the next epoch
-            is_probe = result.request.purpose == Purpose.PROBE
-            if result.request.purpose in _CALIBRATION and result.typical and not (is_probe and is_settled):
+            kinds = (Purpose.STRETCH,) if is_settled else _CALIBRATION
+            if result.request.purpose in kinds and result.typical:
                 points.append(result.typical)
         return EpochCost.fit(points) if points else None
-
-    @property
-    def whole_s(self) -> float | None:
-        """The time of the whole training, roughly: for planning; ``extrapolate`` forecasts it."""
-        cost = self.cost
-        return self.total_epochs * cost.epoch_s(self.batches_per_epoch) if cost else None
 
     @property
     def cold_start_s(self) -> float:
@@ -243,18 +219,17 @@ class ExplorationScheduler:
         Args:
             batch_size: of the training; sizes are whole multiples of it.
         """
-        results = self._trial_results
-        parts = [(r.request.batches, r.epoch_durations_s, r.energy_kwh) for r in results if r.epoch_durations_s]
-        if len({m for m, _, _ in parts}) < min(3, self.batches_per_epoch):
-            for result in self.results[1:]:
-                if result.request.purpose in _CALIBRATION and result.epoch_durations_s:
-                    parts.append((result.request.batches, result.epoch_durations_s, result.energy_kwh))
-                elif not result.epoch_durations_s and result.typical:
-                    parts.append((result.partial_batches, (result.partial_s,), None))
-        if not parts and self.results and self.results[0].epoch_durations_s:
-            probe = self.results[0]
-            parts = [(probe.request.batches, probe.epoch_durations_s, probe.energy_kwh)]
-        return tuple(Trial(m * batch_size, batch_size, times_s, kwh) for m, times_s, kwh in parts)
+        chosen = [r for r in self._trial_results if r.epoch_durations_s]
+        if len({r.request.batches for r in chosen}) < min(3, self.batches_per_epoch):
+            whole = [r for r in self.results[1:] if r.request.purpose in _CALIBRATION and r.epoch_durations_s]
+            chosen += [*whole, *(r for r in self.results[1:] if r.typical and not r.epoch_durations_s)]
+        trials = []
+        for r in chosen or self.results[:1]:
+            if r.epoch_durations_s:
+                trials.append(Trial(r.request.batches * batch_size, batch_size, r.epoch_durations_s, r.energy_kwh))
+            elif r.typical:
+                trials.append(Trial(r.partial_batches * batch_size, batch_size, (r.partial_s,)))
+        return tuple(trials)
 
     def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
         """Return the trial to run next; None when the exploration is over.
@@ -284,9 +259,10 @@ class ExplorationScheduler:
     def _available_s(self, remaining_s: float) -> float:
         """Return the time to plan with: a share of a short run, and never all that remains of the budget."""
         planned_s = (1 - _RESERVE_SHARE) * remaining_s
-        cost, whole_s = self.cost, self.whole_s
-        if cost is None or whole_s is None:
+        cost = self.cost
+        if cost is None:
             return planned_s
+        whole_s = self.total_epochs * cost.epoch_s(self.batches_per_epoch)
         useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.epoch_s(1)), _MOST_OF_RUN * whole_s)
         allowance_s = max(_SHARE_OF_RUN * whole_s, useful_s)
         return min(planned_s, allowance_s - (self.budget_s - remaining_s - self._probed_at_s))

@@ -14,7 +14,7 @@ from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError, is_whole, whole_number
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
-from greenlove_tracker.forecasting import LEAST_S, MOST_S, TrainingPlan, Trial
+from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.options import ProjectionOptions
@@ -72,9 +72,9 @@ def explore_callable(
     Raises:
         UsageError: on a bad argument, or where the budget held fewer than three sizes.
     """
-    sizes = _checked(sizes, samples, budget_s)
+    sizes = _checked(sizes, samples)
     plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
-    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, ProjectionOptions(), is_restored=False)
+    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, ProjectionOptions())
     with ExplorationRun(load_settings(settings), plan, options, clock, meter) as run:
         run.record = ExplorationRecord(method="power")
         try:
@@ -98,7 +98,7 @@ def _is_without_cuda(opened: Path = Path("/proc/self/fd")) -> bool:
         return False
 
 
-def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list[int]:
+def _checked(sizes: Sequence[int] | None, samples: int) -> list[int]:
     """Return the sizes in order, doubled from the smallest where none are given.
 
     Raises:
@@ -116,8 +116,6 @@ def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list
             f"sizes must be three different ones or more, from 1 to samples={samples}, such as "
             f"{[max(1, samples // k) for k in (100, 50, 20, 10)]}, not {wanted}"
         )
-    if not LEAST_S <= budget_s <= MOST_S:
-        raise UsageError(f"budget_s must be positive seconds, such as 30, not {budget_s!r}")
     return wanted
 
 
@@ -140,7 +138,7 @@ def _time_fits(
         fit(size)
         devices.synchronise()
         duration_s = run.perf_s() - began_s
-        return Trial(size, 1, (max(duration_s, 1e-9),), run.end_trial().kwh or None)
+        return Trial(size, 1, (max(duration_s, 1e-9),), run.end_trial().total_kwh or None)
 
     cold_s = timed(sizes[0]).total_s
     order = random.Random(seed)  # noqa: S311  # an order, no secret
@@ -168,10 +166,9 @@ def _longest_expected_s(trials: Sequence[Trial], size: int) -> float:
         by_size[t.sample_size] = min(t.total_s, by_size.get(t.sample_size, math.inf))
     if size in by_size:
         return by_size[size]
-    largest = max(by_size)
+    *smaller, largest = sorted(by_size)
     exponent = _STEEPEST
-    if len(by_size) > 1:
-        second = max(s for s in by_size if s != largest)
-        measured = math.log(by_size[largest] / by_size[second]) / math.log(largest / second)
+    if smaller:
+        measured = math.log(by_size[largest] / by_size[smaller[-1]]) / math.log(largest / smaller[-1])
         exponent = min(_STEEPEST, max(1.0, measured))
     return float(by_size[largest] * (size / largest) ** exponent)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -19,7 +18,7 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
-from greenlove_tracker.exploration.peak_memory import TrainingStep, peak_of_steps
+from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers, find_scalers_and_averages, preserved
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import (
@@ -137,16 +136,13 @@ class Estimator:
             asks,
             on_no_terminal,
             comparison or ProjectionOptions(),
-            is_restored=True,
         )
         self._data, self._source = train_dataset, source_of(train_dataset, batch_size)
         phases = self._settings.phases
         has_planned = any(phase.eval_every is not None for phase in phases)
-        if eval_fn is not None and eval_every is None and not has_planned:
-            if total_steps is not None:
-                raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
-            eval_every = 1
-        every = None if eval_fn is None else eval_every
+        if eval_fn is not None and eval_every is None and total_steps is not None and not has_planned:
+            raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
+        every = None if eval_fn is None else eval_every or (None if has_planned else 1)
         self.plan = plan_of(self._source, total_epochs, total_steps, every, phases)
         if stopping is not None:
             if self.plan.epochs is None:
@@ -155,11 +151,7 @@ class Estimator:
         reserved_share = (_EVAL_SHARE if eval_fn is not None else 0.0) + (
             _MEMORY_SHARE if self._device.type == "cpu" else 0.0
         )
-        plan, own_budget_s = self.plan, (1 - reserved_share) * budget_s
-        self._make_scheduler = partial(
-            ExplorationScheduler, plan.batches_per_epoch, plan.n_epochs, budget_s=own_budget_s, seed=seed
-        )
-        self._make_scheduler()  # a bad argument is refused now
+        self._scheduled_s, self._seed = (1 - reserved_share) * budget_s, seed
 
     def estimate(self, *, restores: bool = True) -> Estimation:
         """Explore, forecast, report, and ask whether to train on.
@@ -171,22 +163,22 @@ class Estimator:
             UsageError: where the training step or the data cannot be explored, with what to do.
         """
         check_single_process()
-        budget_s, options = self._options.budget_s, replace(self._options, is_restored=restores)
-        scheduler = self._make_scheduler()
-        with ExplorationRun(self._settings, self.plan, options, self._clock, self._meter) as run:
-            self._explore(run, scheduler)
+        plan, notes = self.plan, []
+        scheduler = ExplorationScheduler(
+            plan.batches_per_epoch, plan.n_epochs, budget_s=self._scheduled_s, seed=self._seed
+        )
+        with ExplorationRun(self._settings, self.plan, self._options, self._clock, self._meter) as run:
+            self._explore(run, scheduler, restores=restores)
             forecast = run.forecast()
         if self._eval_fn is None and not self.plan.has_pauses("eval"):
             message = "no evaluation was timed, so this forecast leaves evaluations out"
-            warning = WarningCode.EVALUATION.warning(message, "where the training has some, give eval_fn")
-            forecast = replace(forecast, warnings=(*forecast.warnings, warning))
+            notes.append(WarningCode.EVALUATION.warning(message, "where the training has some, give eval_fn"))
         if not run.record.is_finite:
-            hint = "check the learning rate and the data"
-            warning = WarningCode.NAN.warning("a loss was not finite", hint, True)
-            forecast = replace(forecast, warnings=(*forecast.warnings, warning))
-        return run.conclude(forecast, short_training_advice(forecast.duration_s, budget_s))
+            notes.append(WarningCode.NAN.warning("a loss was not finite", "check the learning rate and the data", True))
+        forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
+        return run.conclude(forecast, short_training_advice(forecast.duration_s, self._options.budget_s))
 
-    def _explore(self, run: ExplorationRun, scheduler: ExplorationScheduler) -> None:
+    def _explore(self, run: ExplorationRun, scheduler: ExplorationScheduler, *, restores: bool) -> None:
         """Run the trials and the evaluations, and put everything back that they change.
 
         Raises:
@@ -195,12 +187,18 @@ class Estimator:
         modules = [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
         run.record = ExplorationRecord(used_gpus=_gpus_of(modules))
         run.workload = _seen(lambda: workload_of(self._model))
+        self._n_batches, self._last_batch, self._precision = 0, None, Seen()
+        found = (*find_lr_schedulers(self._optimizer, self._also_restore), *find_scalers_and_averages())
+        others = (*self._also_restore, *found)
         try:
-            with self._preserved(modules) if run.options.is_restored else nullcontext():
+            with (
+                preserved(modules, self._optimizer, loaders=[self._data], others=others) if restores else nullcontext()
+            ):
                 devices.reset_peak_gpu_memory()
                 self._model.train()
-                with self._counted_steps(run):
+                with counted_updates(each_of(self._optimizer)) as n_updates:
                     self._run_trials(run, scheduler)
+                    per_step = round(self._n_batches / n_updates()) if n_updates() else 1
                 run.precision = self._precision
                 eval_durations_s = self._time_evaluations(run)
                 peak_memory_gb = devices.peak_memory_gb()
@@ -217,18 +215,14 @@ class Estimator:
                 f"not one step was done in {self._options.budget_s:g} s: give a larger {{argument}}",
                 argument="budget_s",
             )
+        if self.plan.steps is not None and per_step > 1:  # it is of optimizer steps, of so many batches each
+            self.plan = run.plan = replace(self.plan, batches_per_step=per_step)
         run.record = replace(
             run.record,
             eval_durations_s=eval_durations_s,
             peak_memory_gb=peak_memory_gb,
             gpu_memory_estimate_gb=estimate_gb,
         )
-
-    def _preserved(self, modules: Sequence[nn.Module]) -> AbstractContextManager[None]:
-        """Leave no trace of the block inside."""
-        found = (*find_lr_schedulers(self._optimizer, self._also_restore), *find_scalers_and_averages())
-        others = (*self._also_restore, *found)
-        return preserved(modules, self._optimizer, loaders=[self._data], others=others)
 
     def _run_trials(self, run: ExplorationRun, scheduler: ExplorationScheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""
@@ -237,35 +231,15 @@ class Estimator:
             run.show_progress(request.batches * batch_size, width)
             run.start_trial()
             timed = run_trial(self._source, self._step, request, perf_s=run.perf_s, synchronise=devices.synchronise)
-            energy_kwh = run.end_trial().kwh
+            energy_kwh = run.end_trial().total_kwh
             has_whole_epochs_only = timed.epoch_durations_s and not timed.partial_batches
-            scheduler.record(replace(timed, energy_kwh=energy_kwh or None) if has_whole_epochs_only else timed)
+            scheduler.results.append(replace(timed, energy_kwh=energy_kwh or None) if has_whole_epochs_only else timed)
             trials, is_finite = scheduler.trials(batch_size), run.record.is_finite and timed.is_finite
             cold_start_s = scheduler.cold_start_s
             run.record = replace(run.record, trials=trials, cold_start_s=cold_start_s, is_finite=is_finite)
             if len({t.sample_size for t in trials}) >= _LEAST_SIZES:
                 plan = replace(self.plan, eval_every=None, save_every=None, phases=(), stop=None)
                 width = extrapolate(trials, plan).duration_s.relative_width
-
-    @contextmanager
-    def _counted_steps(self, run: ExplorationRun) -> Iterator[None]:
-        """Count batches and optimizer steps: a plan in steps is of optimizer steps, of so many batches each."""
-        self._n_batches, n_steps, self._last_batch, self._precision = 0, 0, None, Seen()
-
-        def count(*_: Any) -> None:
-            nonlocal n_steps
-            n_steps += 1
-
-        optimizers = each_of(self._optimizer)
-        handles = [o.register_step_post_hook(count) for o in optimizers if hasattr(o, "register_step_post_hook")]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-        per_step = round(self._n_batches * len(handles) / n_steps) if n_steps else 1
-        if self.plan.steps is not None and per_step > 1:
-            self.plan = run.plan = replace(self.plan, batches_per_step=per_step)
 
     def _step(self, batch: Any) -> Any:
         self._n_batches += 1
@@ -306,10 +280,9 @@ class Estimator:
 
 def short_training_advice(whole: Estimate, budget_s: float) -> str | None:
     """Return the advice to train instead of exploring, where the whole training surely takes hardly longer."""
-    if whole.upper > _SHORT_BUDGETS * budget_s:
-        return None
     about = f"{whole.point:.2g} s" if whole.point < 59.5 else duration(whole.point)
-    return f"the whole training takes about {about}: just run it"
+    is_short = whole.upper <= _SHORT_BUDGETS * budget_s
+    return f"the whole training takes about {about}: just run it" if is_short else None
 
 
 def plan_of(
@@ -339,12 +312,12 @@ def plan_of(
         raise UsageError(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
-    for name, count in (("total_epochs", epochs), ("total_steps", steps)):
-        if count is not None and not is_whole(count):
-            raise UsageError(
-                f"{{argument}} must be a whole number of at least 1, not {count!r}: there is nothing to train",
-                argument=name,
-            )
+    name, count = ("total_epochs", epochs) if steps is None else ("total_steps", steps)
+    if not is_whole(count):
+        raise UsageError(
+            f"{{argument}} must be a whole number of at least 1, not {count!r}: there is nothing to train",
+            argument=name,
+        )
     batches = source.batches_per_epoch
     if batches is None and epochs is not None:
         raise UsageError(
@@ -360,9 +333,9 @@ def check_single_process() -> None:
     Raises:
         UsageError: where this process is one of several that train together.
     """
-    distributed = torch.distributed
+    ranks, distributed = find_ranks(os.environ), torch.distributed
     is_initialised = distributed.is_available() and distributed.is_initialized()
-    n_ranks = distributed.get_world_size() if is_initialised else find_ranks(os.environ).world_size
+    n_ranks = distributed.get_world_size() if is_initialised else ranks.world_size
     if n_ranks > 1:
         raise UsageError(
             f"{n_ranks} processes train together, and would wait for each other's steps for ever: explore in a process "
@@ -372,10 +345,9 @@ def check_single_process() -> None:
 
 def _seen(see: Callable[[], Seen]) -> Seen:
     """Return what is seen of a model; nothing where its modules are not as torch's are, and looking at them fails."""
-    try:
+    with suppress(Exception):  # a guess for a comparison is worth no training
         return see()
-    except Exception:  # a guess for a comparison is worth no training
-        return Seen()
+    return Seen()
 
 
 def _gpus_of(models: Sequence[nn.Module]) -> int:

@@ -13,9 +13,10 @@ from greenlove_tracker.exploration.trial_session import TrialSession
 from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
 from greenlove_tracker.extrapolation.time_fit import time_fit
 from greenlove_tracker.files import write_report
-from greenlove_tracker.forecasting import LEAST_ENERGY_S, Forecast, TimeFit, TrainingPlan, Trial
+from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEAST_S, MOST_S, Forecast, TimeFit, TrainingPlan, Trial
 from greenlove_tracker.logs import trials as trials_log
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.options import ProjectionOptions
@@ -40,10 +41,9 @@ class EstimateOptions:
         asks: ask on a terminal whether to train on.
         on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask.
         comparison: options of the comparison with other GPUs.
-        is_restored: whether model and random state are as before, once it is over.
 
     Raises:
-        UsageError: where the answer is another.
+        UsageError: where the answer is another, or the budget cannot be one.
     """
 
     budget_s: float
@@ -51,9 +51,12 @@ class EstimateOptions:
     asks: bool
     on_no_terminal: str
     comparison: ProjectionOptions
-    is_restored: bool
 
     def __post_init__(self) -> None:
+        if not LEAST_S <= self.budget_s <= MOST_S:
+            raise UsageError(
+                f"{{argument}} must be positive seconds, such as 30, not {self.budget_s!r}", argument="budget_s"
+            )
         if self.on_no_terminal not in _ANSWERS:
             raise UsageError(f'on_no_terminal must be "continue" or "stop", not {self.on_no_terminal!r}')
 
@@ -93,8 +96,11 @@ class Estimation:
 
     def __repr__(self) -> str:
         """Return it in a line: all of its fields would fill screens."""
-        estimates = [(getattr(self.forecast, field), text) for field, (_, text) in fmt.QUANTITIES.items()]
-        known = ", ".join(fmt.interval(e, text) for e, text in estimates if e is not None)
+        known = ", ".join(
+            fmt.interval(estimate, text)
+            for field, (_, text) in fmt.QUANTITIES.items()
+            if (estimate := getattr(self.forecast, field)) is not None
+        )
         doubt = "" if self.forecast.is_reliable else ", not reliable"
         return f"Estimation({known}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
 
@@ -183,12 +189,13 @@ class ExplorationRun(TrialSession):
         limit = time_limit(self.settings, now_utc_s)  # not of this Slurm job: the training may be another
         fit = None if limit is None else time_fit(forecast, limit.limit_s)
         projections, why_none = self._projections(forecast)
-        document = exploration_document(forecast, record.trials, projections=projections)
+        shown = forecast_with_meter_error(forecast, Run(session.run_dir))
+        document = exploration_document(shown, record.trials, projections=projections)
         page = write_report(session.run_dir / "dashboard.html", html.render(document))
         if options.auto_open_report:
             open_page(page.as_uri())
         if self.settings.verbose > 0:
-            self._say(forecast, advice, now_utc_s, fit, why_none)
+            self._say(shown, advice, now_utc_s, fit, why_none)
         may_ask = options.asks and self.settings.verbose > 0
         answer = confirm("Continue training locally?", default=False) if may_ask else None
         return Estimation(
@@ -232,13 +239,8 @@ class ExplorationRun(TrialSession):
 
     def _projections(self, forecast: Forecast) -> tuple[tuple[Projection, ...], str]:
         """Project onto other GPUs; none and why where that cannot be, as from a GPU in no table."""
-        session, rank = self._session, self._session.state.ranks.rank
-        run = Run(session.run_dir)
-        if session.summary is not None:
-            rows, fields = {rank: session.writer.rows()}, session.writer.fields
-            run = Run.from_memory(session.run_dir, fields, rows, session.summary, trials=self.record.trials)
         try:
-            return compare_run(run, self.options.comparison, forecast=forecast).projections, ""
+            return compare_run(Run(self._session.run_dir), self.options.comparison, forecast=forecast).projections, ""
         except GreenloveError as error:
             return (), str(error)
 

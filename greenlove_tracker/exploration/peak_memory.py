@@ -7,6 +7,7 @@ take and give back themselves is not seen, as in convolutions and recurrent laye
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from greenlove_tracker.comparisons import MEASURED_STEP, META
 from greenlove_tracker.errors import UsageError
@@ -71,11 +72,10 @@ class TrainingStep:
 
     def kept_tensors(self) -> list[torch.Tensor]:
         """Return what it keeps between steps: parameters, buffers, gradients and states of optimizers."""
-        parameters = [p for module in self.modules for p in module.parameters()]
-        buffers = [b for module in self.modules for b in module.buffers()]
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        states = tree_flatten([list(getattr(o, "state", {}).values()) for o in self.optimizers])[0]
-        return [*parameters, *buffers, *gradients, *(s for s in states if isinstance(s, torch.Tensor))]
+        parameters = [(p, p.grad) for module in self.modules for p in module.parameters()]
+        buffers = [list(module.buffers()) for module in self.modules]
+        states = [list(getattr(o, "state", {}).values()) for o in self.optimizers]
+        return [t for t in tree_leaves([parameters, buffers, states]) if isinstance(t, torch.Tensor)]
 
 
 def peak_of_steps(
@@ -107,14 +107,7 @@ def peak_of_steps(
         from torch.distributed._tools.mem_tracker import MemTracker
     except ImportError as error:
         raise UsageError("the memory of a step is followed by torch 2.5 and later") from error
-    has_data, batch, n_updates = training.device.type != "meta", None, 0
-
-    def count(*_: Any) -> None:
-        nonlocal n_updates
-        n_updates += 1
-
-    hooked = [o for o in training.optimizers if hasattr(o, "register_step_post_hook")]
-    handles = [o.register_step_post_hook(count) for o in hooked]
+    has_data, batch = training.device.type != "meta", None
     groups = [group for o in training.optimizers for group in getattr(o, "param_groups", ()) if as_on_gpu]
     untold = [g for g in groups if g.get("foreach", False) is None and not g.get("fused")]
     for group in untold:
@@ -122,21 +115,20 @@ def peak_of_steps(
     tracker = MemTracker()
     tracker.track_external(*training.modules, *training.optimizers)
     try:
-        for n_batches in range(most_batches):
-            if n_batches >= N_STEPS and n_updates >= N_STEPS * len(hooked):
-                break
-            if is_late():
-                raise TimeoutError("following the steps took too long")
-            batch = next(batches, batch)  # of a data set with one batch, that one again
-            batch = batch if has_data else tree_map(_to_meta, batch)
-            with tracker:
-                training.step(batch)
-            tracker.reset_mod_stats()
+        with counted_updates(training.optimizers) as n_updates:
+            for n_batches in range(most_batches):
+                if min(n_batches, n_updates()) >= N_STEPS:
+                    break
+                if is_late():
+                    raise TimeoutError("following the steps took too long")
+                batch = next(batches, batch)  # of a data set with one batch, that one again
+                batch = batch if has_data else tree_map_only(torch.Tensor, lambda t: t.to("meta"), batch)
+                with tracker:
+                    training.step(batch)
+                tracker.reset_mod_stats()
     finally:
         for group in untold:
             group["foreach"] = None
-        for handle in handles:
-            handle.remove()
     found = tracker.get_tracker_snapshot("peak").get(training.device, {})
     by_kind = {str(getattr(kind, "name", kind)): int(n_bytes) for kind, n_bytes in found.items()}
     parameters = by_kind.get("PARAM", 0) + by_kind.get("BUFFER", 0)
@@ -145,8 +137,21 @@ def peak_of_steps(
     return PeakMemory(parameters, gradients, optimizer, activations, MEASURED_STEP if has_data else META)
 
 
-def _to_meta(item: Any) -> Any:
-    return item.to("meta") if isinstance(item, torch.Tensor) else item
+@contextmanager
+def counted_updates(optimizers: Iterable[Any]) -> Iterator[Callable[[], float]]:
+    """Count the updates that are made inside.
+
+    Yields:
+        A function that returns how many each optimizer has made on average; infinite where none of them tells.
+    """
+    updates = list[object]()
+    hooked = [o for o in optimizers if hasattr(o, "register_step_post_hook")]
+    handles = [o.register_step_post_hook(lambda optimizer, *_: updates.append(type(optimizer))) for o in hooked]
+    try:
+        yield lambda: len(updates) / len(hooked) if hooked else math.inf
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 # ---- on a GPU that others use too

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import sys
 from collections import deque
@@ -11,15 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
-from types import FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 _MOST_OBJECTS = 200_000  # searched for generators
 _LONGEST = 1000  # items of a container that is searched: a longer one is data
 _NUMPYS = "NumPy's random state"
-_ARRAY = "array of NumPy"  # marks one among plain values
 
 # From the general to the particular: a precision that is not set is that of the wider one.
 _SWITCHES = (
@@ -72,38 +73,32 @@ class SavedState:
 
 def host_random_states() -> list[SavedState]:
     """Return the global random states of Python, of torch on the CPU, and of NumPy where it is loaded."""
-    states = [
+    numpy = getattr(sys.modules.get("numpy"), "random", None)
+    numpys = [SavedState(_NUMPYS, partial(numpy.get_state, legacy=False), numpy.set_state)] if numpy is not None else []
+    return [
         SavedState("Python's random state", random.getstate, random.setstate),
         SavedState("torch's random state", torch.get_rng_state, torch.set_rng_state),
+        *numpys,
     ]
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpys = numpy.random
-        states.append(SavedState(_NUMPYS, partial(numpys.get_state, legacy=False), numpys.set_state))
-    return states
 
 
 def random_states() -> list[SavedState]:
     """Return the global random states of Python, NumPy (where it is loaded) and torch, of CUDA and Apple's GPU too."""
-    states = [*host_random_states(), SavedState("cuda random states", _cuda_states, _set_cuda_states)]
+    cuda = SavedState(
+        "cuda random states",
+        lambda: torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None,
+        lambda saved: None if saved is None else torch.cuda.set_rng_state_all(saved),
+    )
+    states = [*host_random_states(), cuda]
     if torch.backends.mps.is_available():
         states.append(SavedState("mps random state", torch.mps.get_rng_state, torch.mps.set_rng_state))
     return states
 
 
-def _cuda_states() -> Any:
-    return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-
-
-def _set_cuda_states(states: Any) -> None:
-    if states is not None:
-        torch.cuda.set_rng_state_all(states)
-
-
 def random_state_values() -> dict[str, Any]:
     """Return the values of all global random states by name, in plain types that a file can hold.
 
-    ``torch.load(weights_only=True)`` reads them; what a state of NumPy has as an array is a tensor here.
+    ``torch.load(weights_only=True)`` reads them; what a state of NumPy has as an array is a list here.
     """
     return {state.name: plain_value(state.save()) for state in random_states()}
 
@@ -121,60 +116,46 @@ def put_back_random_state_values(values: Mapping[str, Any]) -> tuple[str, ...]:
     here = {state.name: state for state in random_states()}
     left = []
     for name in {**values, **here}:
-        if name not in values or (name not in here and values[name] is not None):
-            left.append(name)
-            continue
         try:
-            if name in here:
-                here[name].put_back(original_value(values[name]))
+            here[name].put_back(values[name])
         except (AssertionError, AttributeError, RuntimeError, ValueError, TypeError, LookupError):
-            left.append(name)
+            if values.get(name, here) is not None:  # that no device was there, needs no device here
+                left.append(name)
     return tuple(left)
 
 
 def plain_value(value: Any) -> Any:
-    """Return a random state in plain types: arrays of NumPy become tensors, with their type beside them."""
+    """Return a random state in plain types, which all generators take back: arrays of NumPy become lists."""
     if isinstance(value, dict):
         return {name: plain_value(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(plain_value, value))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
-        return {_ARRAY: torch.from_numpy(value.view(numpy.uint8).copy()), "dtype": value.dtype.str}
-    if numpy is not None and isinstance(value, numpy.generic):
-        return value.item()
+    if type(value).__module__ == "numpy":
+        return value.tolist()
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def original_value(value: Any) -> Any:
-    """Return what ``plain_value`` was given."""
-    if isinstance(value, dict):
-        if _ARRAY in value:
-            return value[_ARRAY].numpy().view(value["dtype"])
-        return {name: original_value(part) for name, part in value.items()}
-    return type(value)(map(original_value, value)) if isinstance(value, list | tuple) else value
-
-
 def is_same_state(one: Any, other: Any) -> bool:
-    """Return whether two random states are equal; both as they were saved, or both in plain types."""
-    if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and torch.equal(one, other)
-    if isinstance(one, dict):
-        return (
-            isinstance(other, dict) and one.keys() == other.keys() and all(is_same_state(one[k], other[k]) for k in one)
-        )
-    if isinstance(one, list | tuple) and one and not isinstance(one[0], int):
-        return len(one) == len(other) and all(map(is_same_state, one, other))
-    if type(one).__module__ == "numpy":
-        return type(one) is type(other) and bool((one == other).all())
-    return bool(one == other)
+    """Return whether two random states in plain types are equal."""
+    (parts, form), (others, other_form) = tree_flatten(one), tree_flatten(other)
+    return form == other_form and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(parts, others, strict=True)
+    )
 
 
 def switches() -> list[SavedState]:
     """Return the process-wide switches of torch that choose kernels, and with them the last bits of a result."""
+
+    def called(name: str, *value: Any) -> Any:
+        return attrgetter(name)(torch)(*value)
+
+    def set_attribute(name: str, value: Any) -> None:
+        owner, _, attribute = name.rpartition(".")
+        setattr(attrgetter(owner)(torch), attribute, value)
+
     # The precision of products is wider than the switches below.
-    states = [_switch(name, partial(_called, get), partial(_called, put)) for name, get, put in _FUNCTIONS]
-    states += [_switch(name, partial(attrgetter(name), torch), partial(_set_attribute, name)) for name in _SWITCHES]
+    states = [_switch(name, partial(called, get), partial(called, put)) for name, get, put in _FUNCTIONS]
+    states += [_switch(name, partial(attrgetter(name), torch), partial(set_attribute, name)) for name in _SWITCHES]
     anomaly = (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled)
     determinism = (torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled)
     return [
@@ -190,10 +171,8 @@ def switches() -> list[SavedState]:
 
 def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> SavedState:
     def value() -> Any:  # None where this torch lacks the switch, or refuses it since its newer form was used
-        try:
+        with contextlib.suppress(AttributeError, RuntimeError):
             return get()
-        except (AttributeError, RuntimeError):
-            return None
 
     def put_back(was: Any) -> None:
         if was is not None and value() != was:  # setting one of them may set others
@@ -202,31 +181,22 @@ def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> 
     return SavedState(name, value, put_back)
 
 
-def _called(name: str, *value: Any) -> Any:
-    return attrgetter(name)(torch)(*value)
-
-
-def _set_attribute(name: str, value: Any) -> None:
-    owner, _, attribute = name.rpartition(".")
-    setattr(attrgetter(owner)(torch), attribute, value)
-
-
 def saved_generator(name: str, source: Any) -> SavedState | None:
     """Return the state of a generator of random numbers; None where the object is none."""
     if isinstance(source, torch.Generator):
         return SavedState(name, source.get_state, source.set_state)
     if isinstance(source, random.Random):
         return None if isinstance(source, random.SystemRandom) else SavedState(name, source.getstate, source.setstate)
-    numpy = sys.modules.get("numpy")
+    numpy = getattr(sys.modules.get("numpy"), "random", None)
     if numpy is None:
         return None
-    if isinstance(source, numpy.random.RandomState):
+    if isinstance(source, numpy.RandomState):
         return SavedState(name, partial(source.get_state, legacy=False), source.set_state)
-    if isinstance(source, numpy.random.Generator):
-        source = source.bit_generator
-    if isinstance(source, numpy.random.BitGenerator):
-        return SavedState(name, partial(getattr, source, "state"), partial(setattr, source, "state"))
-    return None
+    source = source.bit_generator if isinstance(source, numpy.Generator) else source
+    is_generator = isinstance(source, numpy.BitGenerator)
+    return (
+        SavedState(name, partial(getattr, source, "state"), partial(setattr, source, "state")) if is_generator else None
+    )
 
 
 def generators_within(roots: Iterable[Any]) -> list[Any]:
@@ -249,13 +219,9 @@ def generators_within(roots: Iterable[Any]) -> list[Any]:
 
 
 def _parts(thing: Any) -> Iterable[Any]:
+    """Return what hangs on an object: of a function its closure and defaults, but not its module's globals; no data."""
     if isinstance(thing, (dict, list, tuple, set, frozenset, deque)):
         return list(thing.values() if isinstance(thing, dict) else thing) if len(thing) <= _LONGEST else ()
-    if isinstance(thing, MethodType):
-        return thing.__self__, thing.__func__
-    if isinstance(thing, partial):
-        return thing.func, thing.args, thing.keywords
-    if isinstance(thing, FunctionType):
-        cells = [c.cell_contents for c in thing.__closure__ or () if c != type(c)()]  # an empty cell has no contents
-        return *cells, thing.__defaults__, thing.__kwdefaults__
+    if isinstance(thing, (CellType, FunctionType, MethodType, partial)):
+        return [part for part in gc.get_referents(thing) if part is not getattr(thing, "__globals__", None)]
     return list(vars(thing).values()) if hasattr(thing, "__dict__") else ()

@@ -102,14 +102,11 @@ class Snapshot:
         self._states: list[SavedState] = []
         self._undos: list[Callable[[], object]] = []
         self._seen: dict[int, Any] = {}  # held, so that no other object gets the id meanwhile
-        for index, thing in enumerate(others):
-            self._add_named(f"also_restore[{index}]", thing)
-        for model in each_of(models):
-            if not isinstance(model, nn.Module):
-                raise UsageError(f"a model is a {type(model).__name__}, not a torch.nn.Module")
-            self._add(model)
-        for optimizer in each_of(optimizers):
-            self._add_named("optimizer", optimizer)
+        named = [(f"also_restore[{index}]", thing) for index, thing in enumerate(others)]
+        named += [("a model", model) for model in each_of(models)]
+        named += [("an optimizer", optimizer) for optimizer in each_of(optimizers)]
+        for name, thing in named:
+            self._add_named(name, thing)
         for loader in each_of(loaders):
             self._add_loader(loader)
         self.size_bytes = sum(storage.nbytes() for storage in self._storages.values())
@@ -120,7 +117,9 @@ class Snapshot:
             except Exception as error:
                 raise UsageError(f"{state.name} cannot be saved, so exploring would change it: {error!r}") from error
         self._states += of_process
-        self._copies = [(storage, _on_host(storage)) for storage in self._storages.values()]
+        self._copies = [
+            (storage, torch.UntypedStorage(storage.nbytes()).copy_(storage)) for storage in self._storages.values()
+        ]
         for loader in each_of(loaders):
             if getattr(loader, "_iterator", None) is not None:
                 loader._iterator = None  # the user's workers are set aside: the exploration starts others
@@ -132,11 +131,11 @@ class Snapshot:
             RestoreError: something could not be put back; all else was.
         """
         failures: list[tuple[str, Exception]] = []
-        undos: list[Callable[[], object]] = [
-            *reversed(self._undos),
-            *(partial(_put_values_back, storage, of_it) for storage, of_it in self._copies),
+        named: list[tuple[str, Callable[[], object]]] = [
+            *(("a part", undo) for undo in reversed(self._undos)),
+            *(("values", partial(_put_values_back, storage, of_it)) for storage, of_it in self._copies),
+            *((state.name, state.restore) for state in self._states),
         ]
-        named = [("a part", undo) for undo in undos] + [(state.name, state.restore) for state in self._states]
         for name, put_back in named:
             try:
                 put_back()
@@ -192,12 +191,20 @@ class Snapshot:
         Raises:
             UsageError: it can neither be put back by us nor restores itself.
         """
-        if isinstance(thing, tuple | list) and len(thing) == 2 and all(map(_is_function, thing)):
+        is_pair = isinstance(thing, tuple | list) and len(thing) == 2
+        if is_pair and all(callable(part) and not isinstance(part, nn.Module) for part in thing):
             self._states.append(SavedState(name, *thing))
         elif isinstance(thing, (torch.Tensor, *_TRAINS)) or saved_generator(name, thing) is not None:
             self._add(thing)
         elif all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
-            self._states.append(SavedState(name, partial(_state_dict, thing), partial(_load_state_dict, thing)))
+            # copied in both directions: many a state_dict is the object's own state
+            self._states.append(
+                SavedState(
+                    name,
+                    lambda: copy.deepcopy(thing.state_dict()),
+                    lambda state: thing.load_state_dict(copy.deepcopy(state)),
+                )
+            )
         else:
             raise UsageError(
                 f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with "
@@ -215,22 +222,6 @@ class Snapshot:
         for thing in (loader, parts.get("dataset"), *samplers):
             if hasattr(thing, "__dict__") and not isinstance(thing, type):
                 self._undos.append(partial(_refill, vars(thing), *_content(vars(thing))))
-
-
-def _is_function(thing: Any) -> bool:
-    return callable(thing) and not isinstance(thing, nn.Module)
-
-
-def _state_dict(thing: Any) -> Any:  # copied in both directions: many a state_dict is the object's own state
-    return copy.deepcopy(thing.state_dict())
-
-
-def _load_state_dict(thing: Any, state: Any) -> None:
-    thing.load_state_dict(copy.deepcopy(state))
-
-
-def _on_host(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    return torch.UntypedStorage(storage.nbytes()).copy_(storage)
 
 
 def _put_values_back(storage: torch.UntypedStorage, copied: torch.UntypedStorage) -> None:

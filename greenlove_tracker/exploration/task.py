@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,6 @@ from greenlove_tracker.errors import UsageError
 
 _RETURNS = "The function returns model, optimizer, criterion and train_dataset: docs/guides/explore.md"
 _PIECES = ("model", "optimizer", "criterion", "train_dataset")
-
-
-def load_task(target: str, takes: Collection[str], arguments: Sequence[str] = ()) -> dict[str, Any]:
-    """Call the function that ``file.py:name`` names, and give its pieces by name.
-
-    Args:
-        target: ``file.py:name``.
-        takes: the names that a mapping may hold.
-        arguments: of the file, which finds them in ``sys.argv``.
-
-    Raises:
-        UsageError: as ``load_task_function`` and ``pieces_of``.
-    """
-    return pieces_of(load_task_function(target, arguments)(), target, takes)
 
 
 def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
@@ -88,10 +74,7 @@ def _argv(file: str, arguments: Sequence[str]) -> Iterator[None]:
 
 def _module_name(path: Path) -> str:
     """Return the file's own name, unless a library is imported by it: that one must stay what it is."""
-    is_taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
-    if not is_taken:
-        with suppress(ImportError, ValueError):
-            is_taken = importlib.util.find_spec(path.stem) is not None
+    is_taken = path.stem in sys.modules or ("." not in path.stem and importlib.util.find_spec(path.stem) is not None)
     return f"greenlove_task_{path.stem}" if is_taken else path.stem
 
 

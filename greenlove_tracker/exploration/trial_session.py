@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -13,25 +13,12 @@ from greenlove_tracker.console import StatusLine
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.records import Clock, Energy, Field, RunStatus, SystemClock, sum_energies
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Field, RunStatus, SystemClock, sum_energies
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import Plan, RunMode
 
 _METER_S = 5.0  # the meter takes 1 to 2 s to start, and steps beside that take up to three times as long
 _METER_SHARE = 0.2  # of a small budget, that is waited for it at most
-
-
-@dataclass(frozen=True, slots=True)
-class TrialEnergy:
-    """The energy of a trial, without PUE.
-
-    Attributes:
-        kwh: None where a part of it was not metered.
-        method: of its components, as in the log; empty where nothing was metered.
-    """
-
-    kwh: float | None
-    method: str
 
 
 class TrialSession:
@@ -51,6 +38,8 @@ class TrialSession:
     Attributes:
         settings: as given, with the directory that it is logged in.
         budget_s: as given.
+        perf_s: the clock that everything is timed by.
+        draw_status: draws the line about what comes next, over the one before.
     """
 
     def __init__(
@@ -67,8 +56,10 @@ class TrialSession:
             settings = replace(settings, log_dir=str(outer.run_dir / EXPLORATIONS_DIR))
         self.settings, self.budget_s = settings, budget_s
         self._clock = clock or SystemClock()
-        self._began_s = self._clock.perf_s() if began_s is None else began_s
+        self.perf_s = self._clock.perf_s
+        self._began_s = self.perf_s() if began_s is None else began_s
         self._status = StatusLine()
+        self.draw_status = self._status.draw
         self._session = Session(
             settings,
             Plan(),
@@ -101,43 +92,26 @@ class TrialSession:
     def _keep_interrupted(self) -> None:
         """Write the trials before a Ctrl-C, where they are worth it."""
 
-    def perf_s(self) -> float:
-        """Return the time of the clock that everything is timed by."""
-        return self._clock.perf_s()
-
     @property
     def spent_s(self) -> float:
         """The time since it began."""
         return self.perf_s() - self._began_s
-
-    def draw_status(self, line: str) -> None:
-        """Draw the line about what comes next, over the one before."""
-        self._status.draw(line)
 
     def start_trial(self) -> None:
         """Start a trial: an epoch of the run."""
         with self._session.tracked_call as recorder:
             recorder.start_epoch()
 
-    def end_trial(self) -> TrialEnergy:
-        """End the trial, and return its energy."""
+    def end_trial(self) -> Energy:
+        """End the trial, and return its energy without PUE; unknown where a part of it was not metered."""
         number = None
         with self._session.tracked_call as recorder:
             number = recorder.epoch
             recorder.end_epoch()
-        rows = [row.energy for row in self._session.writer.rows() if row.epoch == number]
-        has_all = bool(rows) and all(energy.is_known for energy in rows)
-        whole = sum_energies(rows)
-        return TrialEnergy(whole.total_kwh if has_all else None, _method(whole) if has_all else "")
+        energies = [row.energy for row in self._session.writer.rows() if row.epoch == number]
+        return sum_energies(energies) if energies and all(e.is_known for e in energies) else UNKNOWN_ENERGY
 
     def abandon_trial(self) -> None:
         """End a trial that was cut: an unfinished epoch of the run."""
         with self._session.tracked_call as recorder:
-            if recorder.epoch is not None:
-                recorder.abandon_epoch()
-
-
-def _method(energy: Energy) -> str:
-    """Return how the components were obtained, each method once: ``counter+constant``."""
-    known = (energy.component_method(c) for c in ("gpu", "cpu", "ram"))
-    return "+".join(dict.fromkeys(name for joined in known if joined for name in joined.split("+")))
+            recorder.abandon_epoch()

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
 from greenlove_tracker.errors import UsageError, is_whole
@@ -152,15 +153,13 @@ def loss_of_pair(model: Any, batch: Any, criterion: Any) -> Any:
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return a value with the tensors in its tuples, lists and mappings changed, and all else as it was."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, Mapping):
-        return type(value)({key: map_tensors(item, change) for key, item in value.items()})  # type: ignore[call-arg]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
-        return type(value)(*(map_tensors(item, change) for item in value))
-    if isinstance(value, list | tuple):
-        return type(value)([map_tensors(item, change) for item in value])
-    return value
+
+    def changed(item: Any) -> Any:
+        if isinstance(item, Mapping):  # of a kind that torch does not know, as a batch of a tokenizer
+            return type(item)({key: map_tensors(part, change) for key, part in item.items()})  # type: ignore[call-arg]
+        return change(item) if isinstance(item, torch.Tensor) else item
+
+    return tree_map(changed, value)
 
 
 class BatchSource(ABC):
@@ -184,8 +183,7 @@ class BatchSource(ABC):
         """Begin a new epoch, of all its batches; it has no end where nobody knows how many there are."""
         return self.first(self.batches_per_epoch or sys.maxsize)
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most have none
         """Let go of workers."""
 
 
@@ -197,9 +195,6 @@ class _FirstBatches:
 
     def __iter__(self) -> Iterator[Any]:
         return islice(self._batch_sampler, self.limit)
-
-    def __len__(self) -> int:
-        return self.limit
 
 
 def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
@@ -259,10 +254,7 @@ class LoaderSource(BatchSource):
 
     def close(self) -> None:
         """Let go of persistent workers."""
-        workers = self._loader._iterator
         self._loader._iterator = None
-        if workers is not None:
-            workers._shutdown_workers()
 
 
 class _TruncatedStream:
@@ -285,10 +277,8 @@ class _TruncatedStream:
         try:
             return next(self._batches)
         except StopIteration:
-            if not self._is_repeated:
-                raise
-        self._batches = iter(self._stream)
-        return next(self._batches)  # one that is empty now ends for good
+            self._batches = iter(self._stream if self._is_repeated else ())
+            return next(self._batches)  # one that is empty now ends for good
 
 
 class StreamSource(BatchSource):
@@ -316,9 +306,6 @@ class StreamSource(BatchSource):
         """Begin a new epoch that ends after so many batches."""
         return _TruncatedStream(self._stream, batches, is_repeated=self.batches_per_epoch is None)
 
-    def close(self) -> None:
-        """Do nothing: its workers end with the iterator that each epoch drops."""
-
 
 def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
     """Return the batches of a loader, a data set, or anything that can be iterated anew.
@@ -336,43 +323,40 @@ def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
         raise UsageError(
             f"{{argument}} must be a whole number of at least 1, not {batch_size!r}", argument="batch_size"
         )
-    batch_size = int(batch_size)
+    batch_size, length = int(batch_size), _length(data)
     if isinstance(data, IterableDataset):
         data = DataLoader(data, batch_size=batch_size)
     if isinstance(data, DataLoader):
         if isinstance(data.dataset, IterableDataset) or type(data) is not DataLoader:
             return StreamSource(data, int(data.batch_size or batch_size), _length(data))
         return LoaderSource(data)
-    is_list = isinstance(data, list | tuple)
-    if hasattr(data, "__getitem__") and _length(data) is not None and not (is_list and _holds_batches(data)):
-        if _length(data) == 0:
+    if (
+        hasattr(data, "__getitem__")
+        and length is not None
+        and not (isinstance(data, list | tuple) and _holds_batches(data))
+    ):
+        if length == 0:
             raise UsageError("the training data set is empty: there is nothing to explore")
         return LoaderSource(DataLoader(data, batch_size=batch_size, shuffle=True))
     if not isinstance(data, Iterable):
         raise UsageError(f"train_dataset must be a data set, a DataLoader or an iterable of batches, not {data!r}")
-    return StreamSource(data, batch_size, _length(data))
+    return StreamSource(data, batch_size, length)
 
 
 def _holds_batches(data: Sequence[Any]) -> bool:
-    if not data:
-        return True
-    item = data[0]
-    parts = item.values() if isinstance(item, dict) else item if isinstance(item, list | tuple) else (item,)
-    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
-    if any(tensor.ndim == 0 for tensor in tensors):
-        return False
-    return len({tensor.shape[0] for tensor in tensors}) <= 1
+    tensors = [part for part in tree_leaves(data[:1]) if isinstance(part, torch.Tensor)]
+    return all(tensor.ndim for tensor in tensors) and len({tensor.shape[0] for tensor in tensors}) <= 1
 
 
 def _sizes(loader: DataLoader[Any], batches: int) -> tuple[int, int]:
     """Return the samples of a batch and of an epoch: as the sampler says, where that agrees with the batches."""
-    batch_size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 0)
     samples = _length(loader.sampler) if loader.batch_size else _length(loader.dataset)
-    if batch_size is None and samples is not None:  # a bucket sampler, whose batches differ: their mean
-        batch_size = -(-samples // batches)
-    if samples is not None and -(-samples // int(batch_size or 1)) == batches:
-        return int(batch_size or 1), samples
-    return int(batch_size or 1), batches * int(batch_size or 1)
+    if not batch_size:  # a bucket sampler, whose batches differ: their mean
+        batch_size = -(-(samples or 1) // batches)
+    if samples is None or -(-samples // batch_size) != batches:
+        samples = batches * batch_size
+    return batch_size, samples
 
 
 def _length(data: Any) -> int | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
@@ -36,6 +39,26 @@ def with_point(draws: Array, point: float, rng: np.random.Generator) -> Array:
     return np.concatenate([[point], rng.permutation(draws)])
 
 
+def sum_to_come(count: int, known: Sequence[float], spread_of_one: float, rng: np.random.Generator) -> Array:
+    """Return the sum of ``count`` future values like those that are known, as draws behind their point.
+
+    Its variance is s²(count²/n + count), of the mean's error and the scatter to come, with Student's t of n - 1 degrees
+    of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6: a prediction interval for the mean of future
+    observations, times their number).
+
+    Args:
+        count: of future values.
+        known: at least one.
+        spread_of_one: assumed relative standard deviation where one alone is known.
+        rng: of the order of the draws.
+    """
+    n, mean = len(known), float(np.mean(known))
+    if n == 1:
+        return count * mean * (1.0 + spread_of_one * with_point(NORMAL, 0.0, rng))
+    error = float(np.std(known, ddof=1)) * math.sqrt(count**2 / n + count)
+    return count * mean + error * with_point(special.stdtrit(n - 1, SPREAD), 0.0, rng)
+
+
 def estimate(draws: Array, level: float, unit: str, floor: float = 0.0) -> Estimate:
     """Return the median and the prediction interval of a quantity that is no less than ``floor``."""
     lower, point, upper = np.maximum(floor, np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])).tolist()
@@ -50,6 +73,18 @@ def estimate_about(draws: Array, level: float, unit: str, kind: str = Kind.PREDI
     return Estimate(
         point, above_zero(lower, point, upper) if kind == Kind.PREDICTION else lower, upper, level, unit, kind
     )
+
+
+def split_normal(z: Array, point: Array | float, lower: Array | float, upper: Array | float) -> Array:
+    """Return draws each side of which is half a normal distribution, from standard ones over the quantile of the ends.
+
+    Args:
+        z: standard normal draws, divided by the quantile that the upper end is.
+        point: median.
+        lower: end of the interval.
+        upper: likewise.
+    """
+    return np.asarray(point + z * np.where(z > 0, np.subtract(upper, point), np.subtract(point, lower)))
 
 
 def lognormal(median: float, spread: float, rng: np.random.Generator) -> Array:

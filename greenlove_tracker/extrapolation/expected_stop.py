@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from scipy import special
 
-from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array
-from greenlove_tracker.forecasting import P99, WIDE_RELATIVE_WIDTH, Estimate, Forecast, ForecastWarning, WarningCode
+from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, split_normal
+from greenlove_tracker.forecasting import P99, WIDE_RELATIVE_WIDTH, Estimate, Forecast, WarningCode
 from greenlove_tracker.phases import spans
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
 
@@ -35,8 +35,7 @@ _LEAST_VALUES = 4  # for a curve
 _POWERS = (0.5, 1.0, 2.0)  # p
 _TAUS = (1.0, 4.0, 16.0, 64.0, 1024.0)  # τ, in values; the last one is all but a straight line
 _EXPONENTIAL = 0.02  # prior weight of each, in that of a power
-_RISES = ("none", "linear", "root")
-_RISE_WEIGHTS = (0.1, 0.6, 0.3)
+_RISE_WEIGHTS = (0.1, 0.6, 0.3)  # of none, a linear one, and a root
 _AUTOCORRELATIONS = (0.0, 0.4, 0.8, 0.95)
 _FADES = (0.0, 1.5, 3.0)  # log of the noise's standard deviation at the first value, in that of now
 _CURVE_SCALE = 20.0  # standard deviation of a and b, in that of the noise
@@ -58,20 +57,15 @@ def expected_stop(
         seed: of the simulation.
     """
     known = [float(value) for value in values]
-    ended = rule.first_stop(known)
+    ended, basis = rule.first_stop(known), f"{rule.metric} of {len(known) * rule.every} epochs"
     if ended is not None:  # it ends now: nothing is forecast past a rule that has ended it
         now = min(most_epochs, max(len(known) * rule.every, least_epochs))
         basis = f"{rule.metric} of {ended * rule.every} epochs, after which the rule ends it"
         return _of_counts({now: 1.0}, most_epochs, 0.0, basis)
-    return _not_before(_simulated_stop(known, rule, most_epochs, seed), least_epochs)
-
-
-def _simulated_stop(known: Sequence[float], rule: StoppingRule, most_epochs: int, seed: int) -> ExpectedStop:
-    basis = f"{rule.metric} of {len(known) * rule.every} epochs"
     ahead = min(_MOST_AHEAD, most_epochs // rule.every - len(known))
     if ahead <= 0:
         return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
-    prior = _not_before(unknown_stop(rule, most_epochs), (len(known) + 1) * rule.every)
+    prior = _not_before(unknown_stop(rule, most_epochs), max(least_epochs, (len(known) + 1) * rule.every))
     sign = -1.0 if rule.higher_is_better else 1.0
     curve = np.array([value if abs(value) < _LARGEST else math.nan for value in known[-_MOST_FITTED:]])
     if np.isfinite(curve).sum() < _LEAST_VALUES:
@@ -86,13 +80,15 @@ def _simulated_stop(known: Sequence[float], rule: StoppingRule, most_epochs: int
         epochs = most_epochs if stop is None else min(most_epochs, stop * rule.every)
         shares[epochs] = shares.get(epochs, 0.0) + (1 - _UNFORESEEN) / len(paths)
         none += (1 - _UNFORESEEN) / len(paths) if stop is None else 0.0
-    return _of_counts(shares, most_epochs, none, basis)
+    return _not_before(_of_counts(shares, most_epochs, none, basis), least_epochs)
 
 
 def forecast_over_stops(
     stop: ExpectedStop, whole: Forecast, forecast_until: Callable[[int], Forecast], *, least_epochs: int = 1
 ) -> Forecast:
     """Return the forecast of a training that a rule may end early: a mixture over the epochs after which it does.
+
+    CO2e and cost are left to whoever knows the rates.
 
     It is forecast for a few of these; between them, and between the ends of phases, all is taken to grow in proportion.
 
@@ -105,50 +101,45 @@ def forecast_over_stops(
     stop = _not_before(stop, least_epochs)
     epochs, weights = (np.array(column) for column in zip(*stop.probabilities, strict=True))
     which = np.searchsorted(np.cumsum(weights), SPREAD * weights.sum())
-    phase_ends = [end for _, end in spans([part.phase for part in whole.phases])]
-    wanted = {int(epochs[0]), stop.quantile(0.5), int(epochs[-1])}
-    wanted |= {end for end in phase_ends if epochs[0] < end < epochs[-1]}
-    at = sorted(wanted)
+    phase_ends = {end for _, end in spans([part.phase for part in whole.phases]) if epochs[0] < end < epochs[-1]}
+    at = sorted({int(epochs[0]), stop.quantile(0.5), int(epochs[-1])} | phase_ends)
     forecasts = [whole if k == stop.most_epochs else forecast_until(k) for k in at]
-    level = whole.duration_s.level
+    level, rng = whole.duration_s.level, np.random.default_rng(_SEED)
 
-    rng, z_of_ends = np.random.default_rng(_SEED), float(special.ndtri((1 + level) / 2))
-
-    def drawn(points: Sequence[float], lowers: Sequence[float], uppers: Sequence[float], z_of_ends: float) -> Array:
-        """Return draws of a mixture over the epochs, each side of whose parts is half a normal distribution."""
-        middle, low, high = (np.interp(epochs, at, ends)[which] for ends in (points, lowers, uppers))
-        z = rng.permutation(NORMAL) / z_of_ends
-        return np.asarray(middle + z * np.where(z > 0, high - middle, middle - low))
+    def quantiles(ends: Sequence[tuple[float, float, float]], z: float, shares: Sequence[float]) -> list[float]:
+        """Return those of a mixture over the epochs, from point, lower and upper end of its parts."""
+        of_each = (np.interp(epochs, at, column)[which] for column in zip(*ends, strict=True))
+        found: list[float] = np.quantile(
+            split_normal(rng.permutation(NORMAL) / z, *of_each), shares, method="hazen"
+        ).tolist()
+        return found
 
     def mixed(estimates: Sequence[Estimate | None]) -> Estimate | None:
-        known = [estimate for estimate in estimates if estimate is not None]
-        if len(known) < len(estimates):
+        ends = [(e.point, e.lower, e.upper) for e in estimates if e is not None]
+        if estimates[0] is None or len(ends) < len(estimates):
             return None
-        points, lowers, uppers = ([getattr(e, end) for e in known] for end in ("point", "lower", "upper"))
         shares = (1 - level) / 2, 0.5, (1 + level) / 2
-        lower, point, upper = np.quantile(drawn(points, lowers, uppers, z_of_ends), shares, method="hazen").tolist()
-        return Estimate(point, lower, upper, level, known[0].unit, known[0].kind)
+        lower, point, upper = quantiles(ends, float(special.ndtri((1 + level) / 2)), shares)
+        return replace(estimates[0], point=point, lower=lower, upper=upper)
 
     duration = mixed([f.duration_s for f in forecasts]) or whole.duration_s
-    p99s = [f.duration_p99_s for f in forecasts if f.duration_p99_s is not None]
-    p99_s = None
-    if len(p99s) == len(forecasts):
-        points = [f.duration_s.point for f in forecasts]
-        p99_s = float(np.quantile(drawn(points, points, p99s, float(special.ndtri(P99))), P99, method="hazen"))
-    not_reached = Estimate(0.0, 0.0, 0.0, level, "s")
+    p99s = [(f.duration_s.point, f.duration_s.point, f.duration_p99_s) for f in forecasts if f.duration_p99_s]
+    not_reached, warnings = Estimate(0.0, 0.0, 0.0, level, "s"), [*whole.warnings]
     phases = []
     for i, part in enumerate(whole.phases):
         times = [f.phases[i].duration_s if i < len(f.phases) else not_reached for f in forecasts]
         phases.append(replace(part, duration_s=mixed(times) or part.duration_s))
+    if duration.relative_width > WIDE_RELATIVE_WIDTH:
+        width = f"±{duration.relative_width / 2:.0%} ({stop.basis})"
+        message = f"early stopping may end it sooner or later: the interval is {width}"
+        warnings.append(WarningCode.WIDE.warning(message, "it narrows as the run goes on"))
     return replace(
         whole,
         duration_s=duration,
         energy_kwh=mixed([f.energy_kwh for f in forecasts]),
-        emissions_kgco2e=mixed([f.emissions_kgco2e for f in forecasts]),
-        cost_usd=mixed([f.cost_usd for f in forecasts]),
         between_s=mixed([f.between_s for f in forecasts]),
-        duration_p99_s=p99_s,
-        warnings=_with_width(whole.warnings, duration, stop.basis),
+        duration_p99_s=quantiles(p99s, float(special.ndtri(P99)), [P99])[0] if len(p99s) == len(forecasts) else None,
+        warnings=tuple(warnings),
         phases=tuple(phases),
         expected_stop=stop,
         without_stop=whole,
@@ -156,15 +147,6 @@ def forecast_over_stops(
 
 
 _SEED = 0
-
-
-def _with_width(warnings: Sequence[ForecastWarning], duration: Estimate, basis: str) -> tuple[ForecastWarning, ...]:
-    """Return the warnings of all epochs, with how wide the interval is that knows of early stopping."""
-    if duration.relative_width <= WIDE_RELATIVE_WIDTH:
-        return tuple(warnings)
-    width = f"±{duration.relative_width / 2:.0%} ({basis})"
-    message = f"early stopping may end it sooner or later: the interval is {width}"
-    return (*warnings, WarningCode.WIDE.warning(message, "it narrows as the run goes on"))
 
 
 def _of_counts(shares: dict[int, float], most_epochs: int, none: float, basis: str) -> ExpectedStop:
@@ -183,41 +165,26 @@ def _not_before(stop: ExpectedStop, epochs: int) -> ExpectedStop:
     return _of_counts(left, stop.most_epochs, stop.probability_of_none / total, stop.basis)
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """The forms that a curve may have: g models over n values and those ahead.
+def _forms(n: int, ahead: int) -> tuple[Array, Array, Array, Array]:
+    """Return the forms that a curve of n values and those ahead may have, g of them.
 
-    Attributes:
-        design: columns 1, f(t), g(t); shape (g, n + ahead, 3).
-        deviations: of the noise, in that of now; shape (g, n + ahead).
-        correlations: of its neighbours; shape (g,).
-        log_prior: shape (g,).
+    Returns:
+        Columns 1, f(t), g(t), of shape (g, n + ahead, 3); standard deviations of the noise, in that of now, of shape
+        (g, n + ahead); correlations of its neighbours, and log prior, of shape (g,).
     """
-
-    design: Array
-    deviations: Array
-    correlations: Array
-    log_prior: Array
-
-    @classmethod
-    def of(cls, n: int, ahead: int) -> _Grid:
-        t = np.arange(1, n + ahead + 1, dtype=float)
-        falls = [t**-p for p in _POWERS] + [np.exp(-(t - 1) / tau) for tau in _TAUS]
-        falls = [(f - f[n - 1]) / max(1e-12, f[0] - f[n - 1]) for f in falls]
-        weights = [1.0] * len(_POWERS) + [_EXPONENTIAL] * len(_TAUS)
-        rises = {"none": np.zeros_like(t), "linear": t / n, "root": np.sqrt(t / n)}
-        now = np.minimum(t, n)
-        fades = [np.exp(fade * (1.0 - now / n)) for fade in _FADES]
-        models = list(product(range(len(falls)), range(len(_RISES)), _AUTOCORRELATIONS, range(len(_FADES))))
-        rising = [rises[_RISES[r]] - rises[_RISES[r]][n - 1] for _, r, _, _ in models]
-        falling = [falls[f] for f, *_ in models]
-        design = np.stack([np.ones((len(models), len(t))), np.array(falling), np.array(rising)], axis=2)
-        return cls(
-            design,
-            np.array([fades[fade] for *_, fade in models]),
-            np.array([rho for _, _, rho, _ in models]),
-            np.log([_RISE_WEIGHTS[r] * weights[f] for f, r, _, _ in models]),
-        )
+    t = np.arange(1, n + ahead + 1, dtype=float)
+    falls = [t**-p for p in _POWERS] + [np.exp(-(t - 1) / tau) for tau in _TAUS]
+    falls = [(f - f[n - 1]) / max(1e-12, f[0] - f[n - 1]) for f in falls]
+    weights = [1.0] * len(_POWERS) + [_EXPONENTIAL] * len(_TAUS)
+    rises = [rise - rise[n - 1] for rise in (np.zeros_like(t), t / n, np.sqrt(t / n))]
+    fades = [np.exp(fade * (1.0 - np.minimum(t, n) / n)) for fade in _FADES]
+    forms = list(product(range(len(falls)), range(len(rises)), _AUTOCORRELATIONS, fades))
+    return (
+        np.array([np.column_stack([np.ones_like(t), falls[f], rises[r]]) for f, r, *_ in forms]),
+        np.array([fade for *_, fade in forms]),
+        np.array([rho for _, _, rho, _ in forms]),
+        np.log([_RISE_WEIGHTS[r] * weights[f] for f, r, *_ in forms]),
+    )
 
 
 def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator) -> Array:
@@ -227,10 +194,10 @@ def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator
     level = float(finite[-1])
     scale = max(float(np.ptp(finite)), 1e-9 * max(1.0, abs(level)))
     y = (finite - level) / scale
-    grid = _Grid.of(n, ahead)
-    rho = grid.correlations[:, None]
-    x = grid.design[:, :n] / grid.deviations[:, :n, None]
-    z = y / grid.deviations[:, :n]
+    design, deviations, correlations, log_prior = _forms(n, ahead)
+    rho = correlations[:, None]
+    x = design[:, :n] / deviations[:, :n, None]
+    z = y / deviations[:, :n]
     # the noise whitened: of the first value it is that of the stationary process
     first = np.sqrt(1.0 - rho**2)
     x = np.concatenate([x[:, :1] * first[..., None], x[:, 1:] - rho[..., None] * x[:, :-1]], axis=1)
@@ -242,7 +209,7 @@ def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator
     squares = np.einsum("gn,gn->g", z, z) - np.einsum("gi,gij,gj->g", means, posterior, means)
     freedom = _NOISE_FREEDOM + n
     rate = _NOISE_FREEDOM * _NOISE_SHARE**2 + np.maximum(squares, 0.0)
-    log_weights = grid.log_prior + np.log(first[:, 0]) - np.log(grid.deviations[:, :n]).sum(axis=1)
+    log_weights = log_prior + np.log(first[:, 0]) - np.log(deviations[:, :n]).sum(axis=1)
     log_weights = log_weights - 0.5 * np.linalg.slogdet(posterior)[1] - 0.5 * freedom * np.log(rate)
     weights = np.exp(log_weights - log_weights.max())
     models = rng.choice(len(weights), n_paths, p=weights / weights.sum())
@@ -250,11 +217,11 @@ def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator
     roots = np.linalg.cholesky(covariance)[models]
     drawn = means[models] + sigma[:, None] * np.einsum("kij,kj->ki", roots, rng.standard_normal((len(models), 3)))
     drawn = np.maximum(drawn, [-np.inf, 0.0, 0.0])  # what would fall ever faster, or rise to the first values, is flat
-    curves = np.einsum("kti,ki->kt", grid.design[models, n - 1 :], drawn)
+    curves = np.einsum("kti,ki->kt", design[models, n - 1 :], drawn)
     noise = np.empty_like(curves)
     noise[:, 0] = y[-1] - curves[:, 0]
     innovations = sigma[:, None] * rng.standard_normal(curves.shape)
     for i in range(1, curves.shape[1]):
-        noise[:, i] = grid.correlations[models] * noise[:, i - 1] + innovations[:, i]
+        noise[:, i] = correlations[models] * noise[:, i - 1] + innovations[:, i]
     paths: Array = level + scale * (curves + noise)[:, 1:]
     return paths

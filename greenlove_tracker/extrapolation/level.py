@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -238,11 +239,12 @@ def _trends() -> Trends:
     """Return no trend, and those of every curve, direction and size: curve, change, its variance, log probability."""
     trends = [(0, 0.0, 1e-12, _STEADY)]
     sizes = [_LARGER**i for i in range(len(_CHANGES))]
-    for curve, (p_curve, _) in enumerate(_CURVES):
-        for sign, p_sign in ((1.0, _RISES), (-1.0, 1.0 - _RISES)):
-            for change, size in zip(_CHANGES, sizes, strict=True):
-                p = (1.0 - _STEADY) * p_curve * p_sign * size / sum(sizes)
-                trends.append((curve, sign * change, (_CHANGE_SPREAD * change) ** 2, p))
+    directions = ((1.0, _RISES), (-1.0, 1.0 - _RISES))
+    for (curve, (p_curve, _)), (sign, p_sign), (change, size) in product(
+        enumerate(_CURVES), directions, zip(_CHANGES, sizes, strict=True)
+    ):
+        p = (1.0 - _STEADY) * p_curve * p_sign * size / sum(sizes)
+        trends.append((curve, sign * change, (_CHANGE_SPREAD * change) ** 2, p))
     curves, changes, variances, probabilities = (np.array(column) for column in zip(*trends, strict=True))
     return curves, changes, variances, np.log(probabilities)
 
@@ -387,17 +389,16 @@ def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
     n = len(units)
     known = [cost for cost in units if cost is not None]
     constant, growing = max(known, key=lambda cost: cost[0] / cost[1]) if known else (1.0, 1.0)
-    expected, factors = np.ones(n), np.zeros((n, n + 1))
-    own = np.full(n, NEXT_LEVEL if (known and units[0] is not None) or not known else _UNRELATED)
+    expected, factors, own = np.ones(n), np.zeros((n, n + 1)), np.full(n, NEXT_LEVEL)
+    own[0] = _UNRELATED if known else NEXT_LEVEL
     for p, cost in enumerate(units):
         if cost is not None:
             k, g = cost[0] / constant, cost[1] / growing
             expected[p] = _SHARE * k + (1.0 - _SHARE) * g
             factors[p, 0] = (k - g) / expected[p]
         elif p:
-            expected[p], factors[p], own[p] = expected[p - 1], factors[p - 1], NEXT_LEVEL
-        if cost is not None or p or known:
-            factors[p, p + 1] = 1.0
+            expected[p], factors[p] = expected[p - 1], factors[p - 1]
+        factors[p, p + 1] = 1.0 if known or p else 0.0
     is_known = np.array([cost is not None for cost in units])
     choices = _SPREADS if known else ((1.0, 0.0, 0.0),)
     deviations = [(w, np.append(share, np.where(is_known, effect, own))) for w, share, effect in choices]

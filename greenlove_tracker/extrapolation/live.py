@@ -6,14 +6,13 @@ A running training loads it: no statsmodels, and of SciPy ``scipy.special`` alon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from scipy import special
 
-from greenlove_tracker import forecasting
-from greenlove_tracker.extrapolation.draws import Array, N, above_zero, estimate, lognormal
+from greenlove_tracker.extrapolation.draws import Array, N, above_zero, estimate, lognormal, student_quantile
 from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.level import (
     ASSUMED_SHARE,
@@ -26,12 +25,14 @@ from greenlove_tracker.extrapolation.level import (
 )
 from greenlove_tracker.extrapolation.pauses import (
     TOLD_SPREAD,
-    interval_warnings,
     pause_warnings,
     planned_pauses,
     with_interval,
 )
 from greenlove_tracker.forecasting import (
+    LEVEL,
+    P99,
+    WIDE_RELATIVE_WIDTH,
     Estimate,
     Forecast,
     ForecastWarning,
@@ -42,7 +43,7 @@ from greenlove_tracker.forecasting import (
     WarningCode,
 )
 from greenlove_tracker.format import plural
-from greenlove_tracker.phases import phase_at, phases_until, spans
+from greenlove_tracker.phases import Phase, phase_at, phases_until, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import kwh_from_w_s
 
@@ -50,6 +51,9 @@ _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast 
 # Assumptions: that something comes at the ends of epochs, a validation or a checkpoint, where none was seen; its share
 # of an epoch, which is lognormal, with this median; and the standard deviation of the logarithm: 95% are 1% to 24%.
 _HAS_ENDS, _END_SHARE, _END_SPREAD = 0.3, 0.05, 0.8
+# How far a total may be off at least: by the clock and what a busy machine does beside, and by what lies behind the
+# epochs, as a model that is saved. A run that takes long to start takes long to end.
+_OUTSIDE_S, _OUTSIDE_BY_STARTUP = 0.015, 0.02
 # And that all steps of the first epoch are slower than those of the others, as where it reads its data for the first
 # time; by how much, likewise.
 _IS_COLD, _COLD_EXCESS, _COLD_SPREAD = 0.05, 0.05, 0.8
@@ -64,7 +68,7 @@ _SEED = 0
 def forecast_run(
     progress: Progress,
     *,
-    level: float = forecasting.LEVEL,
+    level: float = LEVEL,
     prior: Forecast | None = None,
     rates: Rates | None = None,
     passed_s: float = 0.0,
@@ -81,48 +85,56 @@ def forecast_run(
         rates: for CO2e and cost; default none.
         passed_s: since the start, the open epoch too: the run takes no less.
     """
+
+    def until(epochs: float) -> Forecast:
+        phases = progress.phases if epochs == progress.total_units else phases_until(progress.phases, int(epochs))
+        part = replace(progress, total_units=epochs, phases=phases)
+        return _forecast(part, prior, level, max(passed_s, progress.elapsed_s))
+
+    forecast, done = until(progress.total_units), math.ceil(progress.done_units)
     if progress.stop is not None and not progress.is_in_steps:
+        forecast = forecast_over_stops(progress.stop, forecast, until, least_epochs=done)
+    return (rates or Rates()).priced(forecast, progress.gpu_count)
 
-        def until(epochs: float) -> Forecast:
-            phases = progress.phases if epochs == progress.total_units else phases_until(progress.phases, int(epochs))
-            part = replace(progress, total_units=epochs, phases=phases, stop=None)
-            return forecast_run(part, level=level, prior=prior, rates=rates, passed_s=passed_s)
 
-        done = math.ceil(progress.done_units)
-        return forecast_over_stops(progress.stop, until(progress.total_units), until, least_epochs=done)
-    total_s, parts, per_unit_s, warnings = _outlook(progress, prior, level)
-    passed_s = max(passed_s, progress.elapsed_s)
-    duration, startup_s = estimate(total_s, level, "s", passed_s), progress.startup_s
-    wide = []
-    if duration.relative_width > forecasting.WIDE_RELATIVE_WIDTH:
+def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s: float) -> Forecast:
+    """Return the forecast of a run that nothing ends early, before CO2e and cost."""
+    total_s, parts, per_unit_s, warnings = outlook(progress, prior, level)
+    is_between_epochs = progress.blocks[-1].between_s is None and float(progress.done_units).is_integer()
+    left_s = per_unit_s * (progress.total_units - progress.done_units) if is_between_epochs else 0.0
+    total_s, startup_s = np.maximum(total_s, passed_s + left_s), progress.startup_s
+    outside_s = _OUTSIDE_S + _OUTSIDE_BY_STARTUP * startup_s
+    duration = _no_narrower(estimate(total_s, level, "s"), outside_s, passed_s)
+    if duration.relative_width > WIDE_RELATIVE_WIDTH:
         width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "unbounded"
-        wide = [WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)]
-    forecast = Forecast(
+        wide = WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)
+        warnings = [wide, *warnings]
+    return Forecast(
         duration_s=duration,
-        energy_kwh=_energy(progress, total_s, level),
+        energy_kwh=_energy(progress, total_s, outside_s, level),
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE),
         per_epoch_s=estimate(per_unit_s, level, "s"),
         per_batch_s=None,
-        warnings=(*wide, *warnings),
+        warnings=tuple(warnings),
         backtest_error=None,
         method="live",
         degrees_of_freedom=len(progress.warm_blocks or progress.blocks) - 1,
         plan=None,
-        duration_p99_s=max(passed_s, float(np.quantile(total_s, forecasting.P99))),
+        duration_p99_s=max(duration.upper, float(np.quantile(total_s, P99))),
         phases=parts,
         position=Position(progress.total_units, progress.done_units, progress.elapsed_s, progress.is_in_steps),
     )
-    return (rates or Rates()).priced(forecast, progress.gpu_count)
 
 
-def total_duration(progress: Progress, prior: Forecast | None = None) -> Array:
-    """Return draws of the whole run's time in s."""
-    return _outlook(progress, prior, forecasting.LEVEL)[0]
+def _no_narrower(found: Estimate, least: float, floor: float) -> Estimate:
+    """Return the estimate with ends at least so far from the point, as far as what is over lets them."""
+    lower, upper = min(found.lower, found.point - least), max(found.upper, found.point + least)
+    return replace(found, lower=max(floor, lower), upper=upper)
 
 
-def _outlook(
+def outlook(
     progress: Progress, prior: Forecast | None, level: float
 ) -> tuple[Array, tuple[PhaseForecast, ...], Array, list[ForecastWarning]]:
     """Return draws of the whole time, the part of each phase of the plan, draws of a unit's time, and warnings."""
@@ -130,53 +142,64 @@ def _outlook(
     progress, interval = with_interval(progress)
     remaining = max(0.0, progress.total_units - progress.done_units)
     to_come_s, phase_s, n_levels = _active(replace(progress, phases=given), prior, rng)
-    per_unit_s = to_come_s / remaining if remaining else _last(progress)
+    last = (progress.warm_blocks or progress.blocks)[-1]
+    per_unit_s = to_come_s / remaining if remaining else np.full(N, last.active_s / last.units)
     unit_s = [float(np.median(s)) / phase.length for s, phase in zip(phase_s, given, strict=True)]
     pauses = planned_pauses(progress, unit_s or [float(np.median(per_unit_s))] * len(progress.phases), prior, rng)
-    total_s = progress.elapsed_s + to_come_s
+    total, are_ends_known = progress.total_units, True
     if pauses is not None:
-        total_s = total_s + pauses.future_s + _gaps(pauses.gaps, progress.total_units, rng)
-        are_ends_known = True
+        beside_s = pauses.future_s + _gaps(pauses.gaps, total, rng)
     else:
         skipped = progress.done_units - math.fsum(b.units for b in progress.blocks)
         paused = [(b.units, b.paused_s / b.units) for b in progress.blocks]
         between = [(b.gap_units, b.between_s / b.gap_units) for b in progress.blocks if b.between_s is not None]
-        total_s = (
-            total_s + _gaps(paused, progress.total_units - skipped, rng) + _gaps(between, progress.total_units, rng)
-        )
+        beside_s = np.zeros(N) + _gaps(paused, total - skipped, rng) + _gaps(between, total, rng)
         ends_s, are_ends_known = _unseen_ends(progress, per_unit_s, prior, rng)
-        total_s = total_s + ends_s
-    parts = []
-    for i, (phase, seconds) in enumerate(zip(given, phase_s, strict=True)):
-        n_eval, eval_s = (0, None) if pauses is None or interval is not None else pauses.of_phase(i)
-        parts.append(
-            PhaseForecast(
-                phase, estimate(seconds, level, "s"), None if eval_s is None else estimate(eval_s, level, "s"), n_eval
-            )
+        beside_s += ends_s
+    evaluations = pauses if interval is None else None
+    parts = [
+        PhaseForecast(
+            phase, estimate(seconds, level, "s"), *(evaluations.of_phase(i, level) if evaluations else (None, 0))
         )
-    warnings = list(_warnings(progress, are_ends_known))
-    warnings += _work_warnings(replace(progress, phases=given), n_levels)
-    warnings += pause_warnings(progress, pauses)
-    warnings += interval_warnings(interval, "step" if progress.is_in_steps else "epoch")
-    return total_s, tuple(parts), per_unit_s, warnings
+        for i, (phase, seconds) in enumerate(zip(given, phase_s, strict=True))
+    ]
+    warnings = _warnings(progress, given, n_levels, are_ends_known)
+    warnings += pause_warnings(progress, pauses, interval)
+    return progress.elapsed_s + to_come_s + beside_s, tuple(parts), per_unit_s, warnings
 
 
-def _warnings(progress: Progress, are_ends_known: bool) -> Iterator[ForecastWarning]:
-    """Yield what makes a forecast of a running training worse, and what is assumed in it."""
-    if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
-        yield WarningCode.FEW.warning("what little is known may be a cold start", "it improves as the run goes on")
-    if progress.has_unseen_ends and not are_ends_known:
-        message = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
-        yield WarningCode.GAPS.warning(message, "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)")
-    elif not progress.has_unseen_ends and all(block.between_s is None for block in progress.blocks):
-        message = "no gap between epochs was seen yet, so none is included"
-        yield WarningCode.GAPS.warning(message, "wait for the next epoch")
+def _warnings(progress: Progress, phases: Sequence[Phase], n_seen: int, are_ends_known: bool) -> list[ForecastWarning]:
+    """Return what makes a forecast of a running training worse, and what is assumed in it.
 
-
-def _last(progress: Progress) -> Array:
-    """Return the time of the last unit, where none is to come."""
-    block = (progress.warm_blocks or progress.blocks)[-1]
-    return np.full(N, block.active_s / block.units, dtype=float)
+    Args:
+        progress: of the run.
+        phases: of its plan, as given.
+        n_seen: works of theirs that were seen.
+        are_ends_known: whether anything tells what comes at the ends of epochs.
+    """
+    has_gaps = any(block.between_s is not None for block in progress.blocks)
+    now = phase_at(phases, progress.done_units)
+    works, present = [phase.work for phase in phases[now + 1 :]], [phase.work for phase in phases[now : now + 1]]
+    few, gaps, work = WarningCode.FEW, WarningCode.GAPS, WarningCode.WORK
+    cold = "what little is known may be a cold start"
+    unseen = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
+    say = "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)"
+    none_seen = "no gap between epochs was seen yet, so none is included"
+    n_phases, reach = plural(works.count(None), "phase"), 1.96 * NEXT_LEVEL
+    assumed = f"{n_phases} to come without work: each is taken to cost as the one before it, ±{reach:.0%}"
+    give = "give them tokens_per_step, samples_per_step or work_per_step"
+    one, narrows = (
+        f"one level of work was seen: {ASSUMED_SHARE}",
+        "it narrows with the second level, or with prior= of an earlier run",
+    )
+    found = (
+        (len(progress.warm_blocks) <= 1, few.warning(cold, "it improves as the run goes on")),
+        (progress.has_unseen_ends and not are_ends_known, gaps.warning(unseen, say)),
+        (not progress.has_unseen_ends and not has_gaps, gaps.warning(none_seen, "wait for the next epoch")),
+        (None in works, work.warning(assumed, give)),
+        (n_seen < 2 and not {*works} <= {None, *present}, work.warning(one, narrows)),
+    )
+    return [warning for applies, warning in found if applies]
 
 
 def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator) -> tuple[Array, list[Array], int]:
@@ -268,9 +291,8 @@ def _unseen_ends(
     if not progress.has_unseen_ends:
         return 0.0, True
     known_s = None
-    if prior is not None and prior.between_s is not None:
-        planned = prior.plan.n_epochs if prior.plan is not None else progress.total_units
-        known_s = prior.between_s.point / (prior.position.total_units if prior.position is not None else planned)
+    if prior is not None and prior.between_s is not None and prior.plan is not None:
+        known_s = prior.between_s.point / prior.plan.n_epochs
     elif prior is not None and prior.method == "live" and prior.position is not None:
         at = prior.position
         each_s = (prior.duration_s.point - at.done_s) / max(1.0, at.total_units - at.done_units)
@@ -296,45 +318,22 @@ def _mean_to_come(known: Sequence[tuple[float, float]], remaining: float, rng: n
     return found
 
 
-def _energy(progress: Progress, total_s: Array, level: float) -> Estimate | None:
+def _energy(progress: Progress, total_s: Array, outside_s: float, level: float) -> Estimate | None:
     """Return the energy used so far, plus that of the remaining time at the power expected."""
     if not progress.metered or progress.used_kwh is None:
         return None
     left_s = np.maximum(0.0, total_s - progress.elapsed_s)
-    expected_s = float(np.median(left_s))
-    more_kwh = np.zeros(N)
-    if expected_s > 0:
-        known = [(s, w) for s, w in progress.metered if s > 0]
-        power_w = np.maximum(0.0, _mean_to_come(known, expected_s, np.random.default_rng(_SEED + 1)))
-        more_kwh = kwh_from_w_s(1.0, 1.0) * power_w * left_s
-    return estimate(progress.used_kwh + more_kwh, level, "kWh")
+    rng, expected_s = np.random.default_rng(_SEED + 1), max(1e-6, float(np.median(left_s)))
+    power_w = _mean_to_come(progress.metered, expected_s, rng)
+    each_kwh = kwh_from_w_s(1.0, 1.0) * np.maximum(0.0, power_w)
+    found = estimate(progress.used_kwh + each_kwh * left_s, level, "kWh")
+    return _no_narrower(found, float(np.median(each_kwh)) * outside_s, progress.used_kwh)
 
 
-def _work_warnings(progress: Progress, n_seen: int) -> Iterator[ForecastWarning]:
-    """Yield what is not known of the work of units to come, and the line of code that would tell it."""
-    phases = progress.phases
-    if not phases:
-        return
-    now = phase_at(phases, progress.done_units)
-    unknown = [phase for phase in phases[now + 1 :] if phase.work is None]
-    if unknown:
-        reach = 1.96 * NEXT_LEVEL
-        n_phases = plural(len(unknown), "phase")
-        message = f"{n_phases} to come without work: each is taken to cost as the one before it, ±{reach:.0%}"
-        yield WarningCode.WORK.warning(message, "give them tokens_per_step, samples_per_step or work_per_step")
-    works_to_come = {phase.work for phase in phases[now + 1 :]} - {None, phases[now].work}
-    if works_to_come and n_seen < 2:
-        message = f"one level of work was seen: {ASSUMED_SHARE}"
-        yield WarningCode.WORK.warning(message, "it narrows with the second level, or with prior= of an earlier run")
-
-
-def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = forecasting.LEVEL) -> Estimate:
+def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = LEVEL) -> Estimate:
     """Forecast the total of ``n_runs`` further runs like those that are done.
 
-    The sum of N new draws from a normal population of which n are known: N·ȳ ± t·s·√(N²/n + N), with Student's t of
-    n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6, a prediction interval for the mean of
-    future observations, times their number). Where that reaches to nothing, the lower end lies as far below in
-    proportion as the upper end above.
+    Where the interval reaches to nothing, its lower end lies as far below in proportion as the upper end above.
 
     Args:
         outcomes: what each run came to; at least one.
@@ -342,20 +341,18 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
         unit: of the outcomes.
         level: of the interval.
     """
-    known = np.asarray(outcomes, dtype=float)
-    n, mean, share = len(known), float(known.mean()), (1 + level) / 2
+    n, total = len(outcomes), n_runs * float(np.mean(outcomes))
     if n == 1:
-        reach = float(special.ndtri(share)) * _SINGLE_SPREAD * mean * n_runs
+        reach = float(special.ndtri((1 + level) / 2)) * _SINGLE_SPREAD * total
     else:
-        reach = float(special.stdtrit(n - 1, share)) * float(known.std(ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)
-    total = n_runs * mean
+        scatter = float(np.std(outcomes, ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)  # as of ``sum_to_come``
+        reach = student_quantile((1 + level) / 2, n - 1) * scatter
     lower = above_zero(max(0.0, total - reach), total, total + reach)
     return Estimate(total, lower, total + reach, level, unit, Kind.PREDICTION)
 
 
 def sweep_warnings(n_done: int) -> list[ForecastWarning]:
     """Return what makes the forecast of a sweep worse, from how many runs it was made."""
-    if n_done != 1:
-        return []
     message = f"only one run was seen: ±{_SINGLE_SPREAD:.0%} between runs is assumed"
-    return [WarningCode.FEW.warning(message, "three or more, with other settings, would tell", True)]
+    few = WarningCode.FEW.warning(message, "three or more, with other settings, would tell", True)
+    return [few] if n_done == 1 else []

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from greenlove_tracker.extrapolation.draws import Array, N, lognormal
+from greenlove_tracker.extrapolation.draws import Array, N, estimate, lognormal
 from greenlove_tracker.extrapolation.level import future_mean
-from greenlove_tracker.forecasting import Block, Forecast, ForecastWarning, Progress, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Progress, WarningCode
 from greenlove_tracker.format import duration, percent, plural
 from greenlove_tracker.phases import Phase, pauses_between, spans
 
@@ -56,15 +56,11 @@ class PlannedPauses:
     n_future: int
     is_length_known: bool
 
-    def of_phase(self, i: int) -> tuple[int, Array | None]:
-        """Return the evaluations of a phase, and draws of what one takes."""
+    def of_phase(self, i: int, level: float) -> tuple[Estimate | None, int]:
+        """Return what an evaluation of a phase takes, where that is known, and how many it has."""
         n = pauses_between(self.phases, *spans(self.phases)[i], "eval")
-        return n, self.evaluation_s * eval_ratios(self.phases)[i] if n and self.evaluation_s is not None else None
-
-
-def has_pauses(phases: Sequence[Phase]) -> bool:
-    """Return True where a plan names evaluations."""
-    return any(phase.eval_every for phase in phases)
+        seconds = self.evaluation_s if n else None
+        return (None if seconds is None else estimate(seconds * eval_ratios(self.phases)[i], level, "s")), n
 
 
 def eval_ratios(phases: Sequence[Phase]) -> list[float]:
@@ -75,11 +71,9 @@ def eval_ratios(phases: Sequence[Phase]) -> list[float]:
 
 def _count(progress: Progress, begin: float, end: float) -> float:
     """Return the evaluations that follow the units from one to another, each by its ratio."""
-    phases, evaluations = progress.phases, 0.0
-    for (a, b), ratio in zip(spans(phases), eval_ratios(phases), strict=True):
-        if min(b, end) > max(a, begin):
-            evaluations += ratio * pauses_between(phases, max(a, begin), min(b, end), "eval")
-    return evaluations
+    phases = progress.phases
+    each = zip(spans(phases), eval_ratios(phases), strict=True)
+    return sum(ratio * pauses_between(phases, max(a, begin), min(b, end), "eval") for (a, b), ratio in each)
 
 
 def _until_now(progress: Progress) -> float:
@@ -88,16 +82,14 @@ def _until_now(progress: Progress) -> float:
     return progress.done_units - (0.5 if is_open else 0.0)
 
 
-def _positions(progress: Progress) -> Iterator[tuple[float, float, Block]]:
-    """Yield each block, and from which unit to which it holds the pauses behind them.
+def _positions(progress: Progress) -> tuple[Array, Array]:
+    """Return from which unit to which each block holds the pauses behind them.
 
     Epochs are followed by their gap. A block of steps ends with its last step, and a pause behind that is in the next.
     """
-    at = progress.done_units - math.fsum(block.units for block in progress.blocks)
-    at -= 0.5 if progress.is_in_steps else 0.0
-    for block in progress.blocks:
-        yield at, at + block.units, block
-        at += block.units
+    units = np.array([block.units for block in progress.blocks], dtype=float)
+    ends = progress.done_units - (0.5 if progress.is_in_steps else 0.0) - units.sum() + np.cumsum(units)
+    return ends - units, ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +115,12 @@ def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
     Those that a loop counted into the time of an epoch become its pause. None, and the progress as it is, where the
     plan names evaluations, or nothing comes at one interval.
     """
-    if has_pauses(progress.phases):
+    closed = [block for block in progress.blocks if block.between_s is not None]
+    if any(phase.eval_every for phase in progress.phases) or len(closed) < 2 * _FEWEST_USUAL:
         return progress, None
-    positions = [position for position in _positions(progress) if position[2].between_s is not None]
-    if len(positions) < 2 * _FEWEST_USUAL:
-        return progress, None
-    begins, ends = (np.array(column) for column in zip(*(position[:2] for position in positions), strict=True))
-    units, active_s = ends - begins, np.array([block.active_s for *_, block in positions])
-    pause_s = np.array([block.paused_s + (block.between_s or 0.0) for *_, block in positions])
+    begins, ends = (edges[: len(closed)] for edges in _positions(progress))  # the last one may be open
+    units, active_s = ends - begins, np.array([block.active_s for block in closed])
+    pause_s = np.array([block.paused_s + (block.between_s or 0.0) for block in closed])
     least_s = _LEAST_EXCESS * float(np.median(active_s + pause_s))
     over_s = active_s - _usual(active_s / units) * units
     interval = _interval(begins, ends, pause_s - float(np.quantile(pause_s / units, _FEW)) * units, least_s)
@@ -197,18 +187,6 @@ def _longer(excess_s: Array, least_s: float) -> list[int] | None:
     return sorted(order[n_usual:].tolist()) if is_clear and longest <= alike * least else None
 
 
-def interval_warnings(interval: Interval | None, unit: str) -> Iterator[ForecastWarning]:
-    """Yield what is taken to come at the interval that a run shows, until it came often."""
-    if interval is None or len(interval.blocks) >= _SURE:
-        return
-    every = unit if interval.every == 1 else f"{interval.every:,} {unit}s"
-    yield WarningCode.EVALUATION.warning(
-        f"every {every} from {unit} {interval.first:,} on it took {duration(interval.extra_s)} more, "
-        f"{len(interval.blocks)} times so far: this is expected to go on",
-        f"say so, Phase(…, eval_every={interval.every})",
-    )
-
-
 def planned_pauses(
     progress: Progress, unit_s: Sequence[float], prior: Forecast | None, rng: np.random.Generator
 ) -> PlannedPauses | None:
@@ -220,32 +198,29 @@ def planned_pauses(
         prior: of an earlier run of the same training.
         rng: of the draws.
     """
-    if not has_pauses(progress.phases):
+    if not any(phase.eval_every for phase in progress.phases):
         return None
     evaluations, gaps = _seen(progress)
     done, total = _until_now(progress), progress.total_units
-    n_eval = _count(progress, done, total)
-    told = _told_length(progress, prior)
-    is_in_rate = not evaluations and _count(progress, 0.0, done) > 0 and not any(g for _, g in gaps)
-    length = None if is_in_rate and told is None else _length(evaluations, n_eval, told, rng)
-    is_known = length is not None or is_in_rate
-    if is_in_rate:
-        length = None  # they come as often as blocks do, and are in what a unit takes
-    elif length is None and n_eval:
-        length = _assumed_length(progress, unit_s, done, rng)
-    return PlannedPauses(
-        np.zeros(N) if length is None else n_eval * length,
-        gaps,
-        length if is_known else None,
-        progress.phases,
-        pauses_between(progress.phases, done, total, "eval"),
-        is_known,
-    )
+    n_eval, length = _count(progress, done, total), None
+    # those that stand out nowhere come as often as blocks do, and are in what a unit takes
+    is_in_rate = not evaluations and _count(progress, 0.0, done) > 0 and not any(gap for _, gap in gaps)
+    if not is_in_rate:
+        length = _length(evaluations, n_eval, _told_length(progress, prior), rng)
+    is_known = is_in_rate or length is not None
+    mean = length if is_known or not n_eval else _assumed_length(progress, unit_s, done, rng)
+    future_s = np.zeros(N) if mean is None else n_eval * mean
+    n_future = pauses_between(progress.phases, done, total, "eval")
+    return PlannedPauses(future_s, gaps, length, progress.phases, n_future, is_known)
 
 
 def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
     """Return the lengths of evaluations that were seen, and the gaps without them by units."""
-    closed = [(a, b, block) for a, b, block in _positions(progress) if block.between_s is not None or block.paused_s]
+    closed = [
+        (a, b, block)
+        for a, b, block in zip(*_positions(progress), progress.blocks, strict=True)
+        if block.between_s is not None or block.paused_s
+    ]
     seen = [(_count(progress, a, b), block.units, block.paused_s + (block.between_s or 0.0)) for a, b, block in closed]
     free = [(units, gap / units) for n, units, gap in seen if not n]
     usual_s = float(np.median([gap for _, gap in free])) if free else 0.0
@@ -256,13 +231,10 @@ def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
 
 def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, float] | None:
     """Return the length of an evaluation that the plan or an earlier run says, and its relative deviation."""
-    told = next((phase.eval_s for phase in progress.phases if phase.eval_s is not None), None)
-    if told is not None:
-        return told, TOLD_SPREAD
+    told = [(phase.eval_s, TOLD_SPREAD) for phase in progress.phases if phase.eval_s is not None]
     known = [part.eval_s for part in prior.phases if part.eval_s is not None] if prior is not None else []
-    if not known:
-        return None
-    return known[0].point, math.hypot(_PRIOR_SPREAD, known[0].relative_width / 4)  # 95% is some four deviations
+    told += [(e.point, math.hypot(_PRIOR_SPREAD, e.relative_width / 4)) for e in known]  # 95% is some four deviations
+    return told[0] if told else None
 
 
 def _length(
@@ -285,15 +257,17 @@ def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float, rn
     return lognormal(between_s * _UNKNOWN_SHARE, _UNKNOWN_SPREAD, rng)
 
 
-def pause_warnings(progress: Progress, pauses: PlannedPauses | None) -> Iterator[ForecastWarning]:
-    """Yield what is assumed of evaluations."""
+def pause_warnings(
+    progress: Progress, pauses: PlannedPauses | None, interval: Interval | None
+) -> Iterator[ForecastWarning]:
+    """Yield what is assumed of evaluations, and what is taken to come at the interval that a run shows."""
+    unit = "step" if progress.is_in_steps else "epoch"
     if pauses is not None and pauses.n_future and not pauses.is_length_known:
         first = next(
-            unit
-            for unit in range(int(progress.done_units), int(progress.total_units) + 1)
-            if pauses_between(progress.phases, unit - 1, unit, "eval")
+            n
+            for n in range(int(progress.done_units), int(progress.total_units) + 1)
+            if pauses_between(progress.phases, n - 1, n, "eval")
         )
-        unit = progress.phases[0].unit.removesuffix("s")
         message = (
             f"{plural(pauses.n_future, 'evaluation')} to come, from {unit} {first:,} on, and none was seen: each is "
             f"taken to be {percent(_UNKNOWN_SHARE)} of the training between two, or 2% to 130%"
@@ -301,3 +275,10 @@ def pause_warnings(progress: Progress, pauses: PlannedPauses | None) -> Iterator
         yield WarningCode.EVALUATION.warning(
             message, "say its length, Phase(…, eval_s=…), or give an earlier run as prior"
         )
+    if interval is not None and len(interval.blocks) < _SURE:  # until it came often
+        every = unit if interval.every == 1 else f"{interval.every:,} {unit}s"
+        message = (
+            f"every {every} from {unit} {interval.first:,} on it took {duration(interval.extra_s)} more, "
+            f"{len(interval.blocks)} times so far: this is expected to go on"
+        )
+        yield WarningCode.EVALUATION.warning(message, f"say so, Phase(…, eval_every={interval.every})")

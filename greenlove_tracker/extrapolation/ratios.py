@@ -30,7 +30,6 @@ _MOST_INFLATION = 1.5  # of an arm's variance by the drift: more, and arms that 
 _ROUNDS = 40  # until the degrees of freedom and the trials that they need agree
 _MOST_FACTOR = 1e4  # of a budget: a longer one is no advice
 _LEAST_LONGER = 1.5  # times what was spent: it was too short, even where by the point it was long enough
-_NICE = (1.0, 2.0, 3.0, 5.0, 10.0)  # times a power of ten, in minutes or hours: what a person writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +103,13 @@ def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Ve
         ratio: to the baseline; None where nothing could be fitted.
         worth_having: the smallest effect of interest, as a share.
     """
-    if ratio is None:
-        return Verdict.TOO_SHORT
-    if ratio.upper < 1:
-        return Verdict.SAVES
-    if ratio.lower > 1:
-        return Verdict.COSTS_MORE
-    if 1 / (1 + worth_having) <= ratio.lower and ratio.upper <= 1 + worth_having:
-        return Verdict.NO_DIFFERENCE
-    return Verdict.TOO_SHORT
+    low, high = (0.0, math.inf) if ratio is None else (ratio.lower, ratio.upper)
+    answers = {
+        Verdict.SAVES: high < 1,
+        Verdict.COSTS_MORE: low > 1,
+        Verdict.NO_DIFFERENCE: 1 / (1 + worth_having) <= low and high <= 1 + worth_having,
+    }
+    return next((verdict for verdict, is_so in answers.items() if is_so), Verdict.TOO_SHORT)
 
 
 def budget_needed_s(fit: RatioFit, arm: str, n_trials: int, spent_s: float, *, prepared_s: float = 0.0) -> float:
@@ -157,30 +154,23 @@ def times_the_trials(fit: RatioFit, arm: str) -> float:
 
 def rounded_budget_s(seconds: float) -> float:
     """Return a budget no shorter, as a person writes it: 1, 2, 3, 5, 10, 20, 30 minutes, 1, 2, 3, 5, 10 hours …."""
-    minutes = seconds / 60
-    if minutes <= 30:
-        return 60 * _rounded_up(max(1.0, minutes))
-    return 3600 * _rounded_up(max(1.0, minutes / 60))
-
-
-def _rounded_up(number: float) -> float:
-    power = 10.0 ** math.floor(math.log10(number))
-    return next(nice * power for nice in _NICE if nice * power >= number * (1 - 1e-9))
+    minutes = [60.0 * n for n in (1, 2, 3, 5, 10, 20, 30)]
+    hours = [3600.0 * n * 10.0**power for power in range(15) for n in (1, 2, 3, 5)]
+    return next(nice_s for nice_s in (*minutes, *hours) if nice_s >= seconds * (1 - 1e-9))
 
 
 def _design_of(trials: Sequence[ArmTrial], baseline: str) -> tuple[Array, dict[str, int]]:
     """Return the columns of blocks, arms, and the drift if there is room for it; and the column of each other arm."""
     arms = [arm for arm in dict.fromkeys(trial.arm for trial in trials) if arm != baseline]
     blocks = sorted({trial.block for trial in trials})
-    columns = [[float(trial.block == block) for trial in trials] for block in blocks]
-    columns += [[float(trial.arm == arm) for trial in trials] for arm in arms]
-    design, of_arms = np.array(columns).T, {arm: len(blocks) + i for i, arm in enumerate(arms)}
+    rows = [[*(t.block == block for block in blocks), *(t.arm == arm for arm in arms)] for t in trials]
+    design, of_arms = np.array(rows, dtype=float), {arm: len(blocks) + i for i, arm in enumerate(arms)}
     if not arms:
         return design, of_arms
     positions = np.array([float(trial.position) for trial in trials])
-    drift = (positions - positions.mean()) / max(1.0, float(np.ptp(positions)))
-    with_drift = np.column_stack([design, drift])
-    if len(trials) - with_drift.shape[1] < _LEAST_DRIFT_FREEDOM or np.linalg.matrix_rank(with_drift) == len(columns):
+    with_drift = np.column_stack([design, (positions - positions.mean()) / max(1.0, float(np.ptp(positions)))])
+    has_room = len(trials) - with_drift.shape[1] >= _LEAST_DRIFT_FREEDOM
+    if not has_room or np.linalg.matrix_rank(with_drift) == design.shape[1]:
         return design, of_arms
     with_it, without = (
         np.diag(np.linalg.inv(x.T @ x))[list(of_arms.values())] for x in (with_drift, design)

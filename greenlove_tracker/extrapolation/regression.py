@@ -10,7 +10,7 @@ later than the trials, and differs from them by more than they do from each othe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,19 @@ import numpy as np
 import statsmodels.api as sm
 from scipy import special, stats
 
-from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.draws import NORMAL, SPREAD, Array, with_point
-from greenlove_tracker.forecasting import Estimate, ForecastWarning, Kind, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import (
+    LEAST_SIZES,
+    P99,
+    WIDE_RELATIVE_WIDTH,
+    Estimate,
+    ForecastWarning,
+    Kind,
+    TrainingPlan,
+    Trial,
+    WarningCode,
+)
 
 # Chosen on the recorded trainings of even number, and scored on the others (benchmarks/tables/forecasts.md).
 _PRIOR_TRIALS, SCATTER = 2.0, 0.01
@@ -99,18 +108,14 @@ def observe(trials: Sequence[Trial], plan: TrainingPlan) -> Observations:
     """
     goes_by_tokens = plan.tokens_per_step is not None and all(t.tokens_per_epoch is not None for t in trials)
     durations_s = [trial.epoch_durations_s for trial in trials]
-    cold_counts = cold_epochs_of(durations_s)
-    warm_s, cold_excess_s = [], []
-    for times_s, n_cold in zip(durations_s, cold_counts, strict=True):
-        cut = min(n_cold, len(times_s) - 1)
-        warm_s.append(times_s[cut:])
-        if cut:
-            cold_excess_s.append(math.fsum(times_s[:cut]) - cut * float(np.mean(times_s[cut:])))
+    cuts = [min(cold, len(times_s) - 1) for times_s, cold in zip(durations_s, cold_epochs_of(durations_s), strict=True)]
+    warm_s = [times_s[cut:] for times_s, cut in zip(durations_s, cuts, strict=True)]
+    excess_s = [math.fsum(t[:cut]) - cut * float(np.mean(t[cut:])) for t, cut in zip(durations_s, cuts, strict=True)]
     return Observations(
         m=np.array([float(t.tokens_per_epoch or 0) if goes_by_tokens else float(t.batches) for t in trials]),
         warm_s=tuple(warm_s),
         mean_s=np.array([float(np.mean(epochs)) for epochs in warm_s]),
-        cold_excess_s=tuple(cold_excess_s),
+        cold_excess_s=tuple(excess for excess, cut in zip(excess_s, cuts, strict=True) if cut),
         mean_variance=float(np.mean([variance_of_mean(epochs) for epochs in warm_s])),
         goes_by_tokens=goes_by_tokens,
     )
@@ -127,13 +132,11 @@ def cold_epochs_of(trials: Sequence[Sequence[float]]) -> list[int]:
         trials: the epochs of each trial in s.
     """
     cuts = [cold_epochs(times) for times in trials]
-    excess = [np.asarray(t[cut:]) / np.median(t[cut:]) - 1.0 for t, cut in zip(trials, cuts, strict=True)]
-    worst_warm = max(float(e.max()) for e in excess)
-    for i, (times, cut) in enumerate(zip(trials, cuts, strict=True)):
-        if cut:
-            slowest = max(times[:cut]) / float(np.median(times[cut:])) - 1.0
-            cuts[i] = cut if slowest > _CLEARLY_SLOWER * worst_warm else 0
-    return cuts
+    excess = [np.asarray(t) / np.median(t[cut:]) - 1.0 for t, cut in zip(trials, cuts, strict=True)]
+    worst_warm = max(float(e[cut:].max()) for e, cut in zip(excess, cuts, strict=True))
+    return [
+        cut if cut and e[:cut].max() > _CLEARLY_SLOWER * worst_warm else 0 for e, cut in zip(excess, cuts, strict=True)
+    ]
 
 
 def cold_epochs(durations_s: Sequence[float]) -> int:
@@ -251,34 +254,22 @@ def fit_line(m: Array, values: Array, mean_variance: float, scatter: float = SCA
     return CostLine(np.maximum(0.0, at_centre - slope * centre), slope, of_run, int(fit.df_resid))
 
 
-@dataclass(frozen=True, slots=True)
-class Backtest:
-    """A forecast of the largest size from the smaller ones, against its measured time.
+def backtest(observations: Observations) -> tuple[float, float] | None:
+    """Forecast the largest size from the others.
 
-    Attributes:
-        error: (forecast - measured) / measured, more than -1.
-        is_predicted: whether that is no more than their own prediction interval of 99% allows, and no factor of 1.5.
+    Returns:
+        The relative error, more than -1, and the factor that it is off by, either way: 1 where that is no more than
+        their own prediction interval of 99% allows, and no factor of 1.5. None with fewer than two smaller sizes.
     """
-
-    error: float
-    is_predicted: bool
-
-    @property
-    def factor(self) -> float:
-        """The factor by which the largest size is off, either way; 1 or more."""
-        return max(1 + self.error, 1 / (1 + self.error))
-
-
-def backtest(observations: Observations) -> Backtest | None:
-    """Forecast the largest size from the others; None with fewer than two smaller sizes."""
     m, mean_s = observations.m, observations.mean_s
     is_largest = m == m.max()
     if len(np.unique(m[~is_largest])) < 2:
         return None
     line = fit_line(m[~is_largest], mean_s[~is_largest], observations.mean_variance)
     foreseen, measured = line.mean(float(m.max())) * line.of_run, float(mean_s[is_largest].mean())
-    error, share = float(foreseen[0]) / measured - 1.0, float(np.mean(foreseen[1:] < measured))
-    return Backtest(error, _TAIL <= share <= 1 - _TAIL and 1 / _MOST_OFF < 1 + error < _MOST_OFF)
+    ratio, share = float(foreseen[0]) / measured, float(np.mean(foreseen[1:] < measured))
+    is_foreseen = _TAIL <= share <= 1 - _TAIL and 1 / _MOST_OFF < ratio < _MOST_OFF
+    return ratio - 1.0, 1.0 if is_foreseen else max(ratio, 1 / ratio)
 
 
 def curvature(m: Array, mean_s: Array) -> float | None:
@@ -300,60 +291,47 @@ def curvature(m: Array, mean_s: Array) -> float | None:
 
 
 def line_warnings(
-    observations: Observations, plan: TrainingPlan, width: float, backtested: Backtest | None
-) -> Iterator[ForecastWarning]:
-    """Yield what makes a forecast by the line worse.
+    observations: Observations, plan: TrainingPlan, width: float, backtested: tuple[float, float] | None
+) -> list[ForecastWarning]:
+    """Return what makes a forecast by the line worse.
 
     Args:
         observations: the trials as the line was fitted to them.
         plan: of the forecast.
         width: of the interval, relative, without what a plan's work may cost.
-        backtested: how well the others predict the largest size.
+        backtested: how well the others foresee the largest size.
     """
     m, mean_s, n_sizes = observations.m, observations.mean_s, observations.n_sizes
-    if n_sizes < forecasting.LEAST_SIZES:
-        message = f"trials of {'one size' if n_sizes == 1 else 'two sizes'} cannot show whether cost is linear"
-        yield WarningCode.FEW.warning(message, "four sizes would", True)
-    if n_sizes == 1:
-        yield WarningCode.WIDE.warning("fixed costs are not separable from one size", "a larger --budget", True)
-    if (p_value := curvature(m, mean_s)) is not None:
-        message = f"cost is not linear in {'tokens' if observations.goes_by_tokens else 'batches'} (p = {p_value:.2g})"
-        advice = 'explore larger samples, or forecast with method="power"'
-        yield WarningCode.NONLINEAR.warning(message, advice, True)
-    times = observations.epoch_of(plan) / float(m.max())
-    if times > _FAR:
-        yield WarningCode.FAR.warning(f"the plan's epoch is {times:,.0f} × the largest trial", "a larger --budget")
-    if width > forecasting.WIDE_RELATIVE_WIDTH and n_sizes > 1:
-        advice = "more and longer trials, or a quieter machine, may narrow it"
-        yield WarningCode.WIDE.warning(f"±{width / 2:.0%}: the trials differ too much", advice, width > _VAGUE)
-    if backtested is not None and not backtested.is_predicted:
-        message = f"the largest size, forecast from the others, comes out {backtested.error:+.0%}: so may the whole"
-        yield WarningCode.BACKTEST.warning(message, "explore again on a quieter machine, or larger samples", True)
+    p_value, times = curvature(m, mean_s), observations.epoch_of(plan) / float(m.max())
+    error, off_by = backtested or (0.0, 1.0)
     ratio = max(float(np.ptp(mean_s[m == size]) / mean_s[m == size].min()) for size in m) + 1.0
-    if ratio >= _SCATTER:
-        message = f"trials of one size took up to {ratio:.1f} times as long as each other"
-        advice = "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help"
-        yield WarningCode.SCATTER.warning(message, advice, True)
+    few = f"trials of {'one size' if n_sizes == 1 else 'two sizes'} cannot show whether cost is linear"
+    curved = f"cost is not linear in {'tokens' if observations.goes_by_tokens else 'batches'} (p = {p_value or 0:.2g})"
+    far, scattered = (
+        f"the plan's epoch is {times:,.0f} × the largest trial",
+        f"±{width / 2:.0%}: the trials differ too much",
+    )
+    missed = f"the largest size, forecast from the others, comes out {error:+.0%}: so may the whole"
+    apart = f"trials of one size took up to {ratio:.1f} times as long as each other"
+    fewer_threads = "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help"
+    quieter = "more and longer trials, or a quieter machine, may narrow it"
+    power = 'explore larger samples, or forecast with method="power"'
+    code, is_wide = WarningCode, n_sizes > 1 and width > WIDE_RELATIVE_WIDTH
+    found = (
+        (n_sizes < LEAST_SIZES, code.FEW.warning(few, "four sizes would", True)),
+        (n_sizes == 1, code.WIDE.warning("fixed costs are not separable from one size", "a larger --budget", True)),
+        (p_value is not None, code.NONLINEAR.warning(curved, power, True)),
+        (times > _FAR, code.FAR.warning(far, "a larger --budget")),
+        (is_wide, code.WIDE.warning(scattered, quieter, width > _VAGUE)),
+        (off_by > 1, code.BACKTEST.warning(missed, "explore again on a quieter machine, or larger samples", True)),
+        (ratio >= _SCATTER, code.SCATTER.warning(apart, fewer_threads, True)),
+    )
+    return [warning for applies, warning in found if applies]
 
 
-@dataclass(frozen=True, slots=True)
-class PowerLaw:
-    """A power law's forecast of the whole.
-
-    Attributes:
-        duration_s: of the whole plan.
-        duration_p99_s: exceeded with a probability of 1%.
-        degrees_of_freedom: trials less two.
-        warning: how far it is extended.
-    """
-
-    duration_s: Estimate
-    duration_p99_s: float
-    degrees_of_freedom: int
-    warning: ForecastWarning
-
-
-def power_law(observations: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
+def power_law(
+    observations: Observations, plan: TrainingPlan, level: float
+) -> tuple[Estimate, float, int, ForecastWarning]:
     """Fit ``log(time of an epoch) = a + b · log(size)`` by least squares and predict the plan's epochs.
 
     The interval is that of statsmodels for one new observation, in logarithms, multiplied by the number of epochs: what
@@ -361,14 +339,17 @@ def power_law(observations: Observations, plan: TrainingPlan, level: float) -> P
     exponents change where a cache or the memory is full (benchmarks/tables/exploration.md shows by how much they did).
     Sizes under a tenth of the largest are left out, where three others remain.
 
+    Returns:
+        The time of the plan, what is exceeded with a probability of 1%, degrees of freedom, and how far it is extended.
+
     Raises:
         UsageError: with fewer than three sizes, or where the trials contradict each other beyond any number.
     """
     sizes, mean_s = observations.m, observations.mean_s
-    if observations.n_sizes < forecasting.LEAST_SIZES:
+    if observations.n_sizes < LEAST_SIZES:
         raise UsageError(f"a power law needs trials of three sizes, not {observations.n_sizes}")
     is_used = sizes >= sizes.max() / _RANGE
-    if len(np.unique(sizes[is_used])) < forecasting.LEAST_SIZES:
+    if len(np.unique(sizes[is_used])) < LEAST_SIZES:
         is_used[:] = True
     fit = sm.OLS(np.log(mean_s[is_used]), sm.add_constant(np.log(sizes[is_used]))).fit()
     m = observations.epoch_of(plan)
@@ -376,7 +357,7 @@ def power_law(observations: Observations, plan: TrainingPlan, level: float) -> P
     predicted = fit.get_prediction(np.array([[1.0, math.log(m)]]))
     drift = math.hypot(_RUN_DEVIATION, _EXPONENT_DRIFT * math.log(times))
     error, middle = math.hypot(float(predicted.se_obs[0]), drift), float(predicted.predicted_mean[0])
-    reach, reach_p99 = (error * float(stats.t.ppf(p, fit.df_resid)) for p in ((1 + level) / 2, forecasting.P99))
+    reach, reach_p99 = (error * float(stats.t.ppf(p, fit.df_resid)) for p in ((1 + level) / 2, P99))
     if max(abs(middle) + reach, abs(middle) + reach_p99) > _MOST_LOG:
         raise UsageError("the trials differ too much to tell how time grows: explore larger samples, or more of them")
     point, lower, upper, p99_s = (plan.n_epochs * math.exp(middle + by) for by in (0.0, -reach, reach, reach_p99))
@@ -387,4 +368,4 @@ def power_law(observations: Observations, plan: TrainingPlan, level: float) -> P
         "an exponent may change with size: explore larger samples where you can",
         is_serious=upper > _POWER_VAGUE * point,
     )
-    return PowerLaw(Estimate(point, lower, upper, level, "s", Kind.PREDICTION), p99_s, int(fit.df_resid), warning)
+    return Estimate(point, lower, upper, level, "s", Kind.PREDICTION), p99_s, int(fit.df_resid), warning

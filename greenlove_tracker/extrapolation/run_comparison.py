@@ -12,10 +12,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from statistics import geometric_mean
 
 import numpy as np
+import pandas as pd
 from scipy import special
 
 from greenlove_tracker import format as fmt
@@ -27,16 +27,21 @@ from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_
 from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import finite
-from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
+from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag, joined_methods
+from greenlove_tracker.units import BYTES_PER_GB
 
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
 _LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
 _MOST_RUNS = 1000  # that anybody would run of each
 _TAU, _MOST_TAU = 0.02, 0.5  # an assumption: median of how much runs of one code differ, relative, and the most
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
-_UNITS = ("samples", "tokens", "epochs", "steps")  # of a length: what a technique changes least comes first
-_BYTES_PER_GIB = 1024.0**3
+
+
+Groups = Mapping[str, Sequence[Run]]
+"""The finished trainings under each name, the oldest first; the first name is the baseline."""
+
+Fitted = tuple[Mapping[str, Estimate], RatioFit | None]
+"""Ratios by name, and the fit that gave them; of one run each there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +55,7 @@ class _Quantity:
 
 def _peak_memory_gb(run: Run) -> float | None:
     """Return the most that torch's tensors took on one GPU; without that, what the whole process took."""
-    return _number(run, "peak_gpu_memory_gb") or _number(run, "peak_memory_gb")  # 0: torch used no GPU
-
-
-def _is_memory_of_process(run: Run) -> bool:
-    return not _number(run, "peak_gpu_memory_gb") and _number(run, "peak_memory_gb") is not None
-
-
-def _number(run: Run, field: str) -> float | None:
-    try:
-        return finite(run.text(field))
-    except ValueError:
-        return None
+    return run.amount("peak_gpu_memory_gb") or run.amount("peak_memory_gb")  # 0: torch used no GPU
 
 
 _TIME = _Quantity(lambda run: run.summary.duration_s, lambda epoch: epoch.duration_s)
@@ -69,22 +63,6 @@ _ENERGY = _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.ener
 _EMISSIONS = _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh)
 _COST = _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s)
 _MEMORY = _Quantity(_peak_memory_gb, lambda epoch: None, grows=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The finished trainings under one name, the oldest first."""
-
-    name: str
-    runs: Sequence[Run]
-
-
-@dataclass(frozen=True, slots=True)
-class _Fitted:
-    """Ratios by name, and the fit that gave them; of one run each there is none."""
-
-    ratios: Mapping[str, Estimate]
-    fit: RatioFit | None = None
 
 
 def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool = False) -> Comparison:
@@ -103,39 +81,39 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
         UsageError: where there is nothing to compare: one group, two of one name, or one without a finished training.
     """
     kept, notes = _finished(groups)
-    is_stopped = any(run.text("stopped_early_after") for group in kept for run in group.runs)
+    runs = sorted((run for group in kept.values() for run in group), key=lambda run: run.started_at)
+    is_stopped = any(run.text("stopped_early_after") for run in runs)
     lengths, length_note = _lengths(kept, of_whole=of_whole or is_stopped)
-    trials, runs = _trials(kept)
-    has_repeats = len(trials) > len(kept)
+    trials, has_repeats = _trials(kept, runs), len(runs) > len(kept)
 
-    def fitted(quantity: _Quantity) -> _Fitted:
+    def fitted(quantity: _Quantity) -> Fitted:
         def value(run: Run) -> float | None:
             whole = quantity.of_run(run)
             return None if whole is None else whole / (lengths[id(run)] if quantity.grows else 1.0)
 
         if not has_repeats:
-            return _Fitted(dict(_assumed_ratios(kept, quantity, value)))
-        fit = fit_ratios(trials, lambda trial: value(runs[trial.position]), baseline=kept[0].name)
-        return _Fitted({} if fit is None else fit.ratios, fit)
+            return dict(_assumed_ratios(kept, quantity, value)), None
+        fit = fit_ratios(trials, lambda trial: value(runs[trial.position]), baseline=next(iter(kept)))
+        return {} if fit is None else fit.ratios, fit
 
     time, energy = fitted(_TIME), fitted(_ENERGY)
     has_one_basis = len({run.summary.cost_basis for run in runs}) == 1
-    of_process = {_is_memory_of_process(run) for run in runs}
-    memory = fitted(_MEMORY) if len(of_process) == 1 else _Fitted({})  # a GPU's is not compared with a process's
-    of_all = (time, energy, fitted(_EMISSIONS), fitted(_COST) if has_one_basis else _Fitted({}), memory)
-    rows = sorted((_compared(group, of_all) for group in kept[1:]), key=saving_order)
+    of_process = {not run.amount("peak_gpu_memory_gb") and bool(_peak_memory_gb(run)) for run in runs}
+    memory = fitted(_MEMORY) if len(of_process) == 1 else ({}, None)  # a GPU's is not compared with a process's
+    of_all = (time, energy, fitted(_EMISSIONS), fitted(_COST) if has_one_basis else ({}, None), memory)
+    baseline, *rows = [_compared(name, group, of_all) for name, group in kept.items()]
     return Comparison(
-        baseline=_row(kept[0], Verdict.NO_DIFFERENCE),
-        rows=tuple(rows),
+        baseline=replace(baseline, verdict=Verdict.NO_DIFFERENCE, notes=()),
+        rows=tuple(sorted(rows, key=saving_order)),
         trials=tuple(trials),
         spent_s=math.fsum(trial.duration_s for trial in trials),
-        residual_cv=None if time.fit is None else time.fit.residual_cv,
+        residual_cv=None if time[1] is None else time[1].residual_cv,
         energy_method=_methods(runs),
         notes=(
             *([] if has_repeats else [_ONE_RUN_EACH]),
             *length_note,
             *notes,
-            *([_OF_PROCESS] if of_process == {True} and memory.ratios else []),
+            *([_OF_PROCESS] if of_process == {True} and memory[0] else []),
             *_differences(kept),
         ),
         is_of_runs=True,
@@ -145,57 +123,54 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
 # -- Which runs --
 
 
-def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[list[_Group], list[str]]:
+def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[dict[str, list[Run]], list[str]]:
     """Return the trainings that ended well, and say which runs were left out.
 
     Raises:
         UsageError: where a group has none, or what was given is no comparison.
     """
-    names = [name for name, _ in groups]
     if len(groups) < 2:
         raise UsageError("a comparison needs two runs or directories of runs, the baseline first")
-    if len(set(names)) < len(names):
+    if len(dict(groups)) < len(groups):
         raise UsageError("two groups of runs have one name: give each its own")
-    kept, notes = list[_Group](), list[str]()
+    kept, notes = dict[str, list[Run]](), list[str]()
     for name, runs in groups:
-        trainings = [run for run in runs if not _reason_against(run)]
-        reasons = Counter(reason for run in runs if (reason := _reason_against(run)))
+        reasons = [_reason_against(run) for run in runs]
+        trainings = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
+        left_out = Counter(filter(None, reasons)).items()
+        said = ", ".join(fmt.plural(number, noun) for noun, number in left_out) or "no run is there"
         if not trainings:
-            raise UsageError(f"nothing of {name} can be compared: {_said(reasons)}. {_WHAT_TO_GIVE}")
-        if reasons:
-            notes.append(f"Of {name}, left out: {_said(reasons)}")
-        kept.append(_Group(name, sorted(trainings, key=lambda run: run.started_at)))
+            raise UsageError(f"nothing of {name} can be compared: {said}. {_WHAT_TO_GIVE}")
+        if left_out:
+            notes.append(f"Of {name}, left out: {said}")
+        kept[name] = sorted(trainings, key=lambda run: run.started_at)
     return kept, notes
 
 
 def _reason_against(run: Run) -> str:
     """Return why a run cannot be compared, as something of which there are several; empty where it can."""
-    if run.is_comparison:
-        return "comparison"
-    if run.is_exploration:
-        return "exploration"
-    if run.summary.status not in GOOD_ENDINGS or run.summary.exit_code:
-        return "unfinished run"
-    return "" if run.summary.duration_s > 0 else "empty run"
-
-
-def _said(reasons: Counter[str]) -> str:
-    return ", ".join(fmt.plural(number, noun) for noun, number in reasons.items()) or "no run is there"
+    reasons = {
+        "comparison": run.is_comparison,
+        "exploration": run.is_exploration,
+        "unfinished run": run.summary.status not in GOOD_ENDINGS or bool(run.summary.exit_code),
+        "empty run": run.summary.duration_s <= 0,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 # -- How long they were --
 
 
-def _lengths(groups: Sequence[_Group], *, of_whole: bool) -> tuple[Mapping[int, float], list[str]]:
+def _lengths(groups: Groups, *, of_whole: bool) -> tuple[Mapping[int, float], list[str]]:
     """Return what each run is divided by, by its identity: 1 where all are of one length, and a note where not."""
-    runs = [run for group in groups for run in group.runs]
+    runs = [run for group in groups.values() for run in group]
     whole = {id(run): 1.0 for run in runs}
-    for unit in _UNITS:
-        known = {id(run): float(n) for run in runs if (n := _length(run, unit))}
+    for unit in ("samples", "tokens", "epochs", "steps"):  # what a technique changes least comes first
+        counted = [run.summary.epochs_done if unit == "epochs" else getattr(run.summary.counts, unit) for run in runs]
+        known = {id(run): float(n) for run, n in zip(runs, counted, strict=True) if n}
         if len(known) < len(runs):
             continue
-        least, most = min(known.values()), max(known.values())
-        if most <= least * (1 + _SAME_LENGTH):
+        if max(known.values()) <= min(known.values()) * (1 + _SAME_LENGTH):
             return whole, []
         lengths = _by_group(groups, lambda run: fmt.count(known[id(run)]))  # noqa: B023  # called at once
         if of_whole:
@@ -207,54 +182,38 @@ def _lengths(groups: Sequence[_Group], *, of_whole: bool) -> tuple[Mapping[int, 
     return whole, ["How long each run was is not known, so whole runs are compared: are they equally long?"]
 
 
-def _length(run: Run, unit: str) -> int | None:
-    counts = run.summary.counts
-    return run.summary.epochs_done if unit == "epochs" else getattr(counts, unit)
-
-
 # -- The fit --
 
 
-def _trials(groups: Sequence[_Group]) -> tuple[list[ArmTrial], list[Run]]:
-    """Return each run as a trial, in the order in which they began; and the runs in that order."""
-    named = sorted(((run, group.name) for group in groups for run in group.runs), key=lambda pair: pair[0].started_at)
-    starts_s = [_started_s(run) for run, _ in named]
-    first_s = next((s for s in starts_s if s is not None), 0.0)
-    trials = [
+def _trials(groups: Groups, runs: Sequence[Run]) -> list[ArmTrial]:
+    """Return each run as a trial, in the order in which they began."""
+    names = {id(run): name for name, group in groups.items() for run in group}
+    starts = pd.to_datetime(pd.Series([run.started_at for run in runs]), errors="coerce", utc=True, format="ISO8601")
+    started_s = (starts - starts.min()).dt.total_seconds().fillna(0.0)
+    return [
         ArmTrial(
-            arm=name,
+            arm=names[id(run)],
             block=0,
             position=position,
-            started_s=0.0 if start_s is None else start_s - first_s,
+            started_s=float(started_s[position]),
             duration_s=run.summary.duration_s,
             samples=run.summary.counts.samples or 1,
             energy_kwh=run.summary.energy_kwh,
-            energy_method=_method(run),
-            peak_memory_bytes=None
-            if (memory_gb := _peak_memory_gb(run)) is None
-            else round(memory_gb * _BYTES_PER_GIB),
+            energy_method=_methods([run]),
+            peak_memory_bytes=None if (gib := _peak_memory_gb(run)) is None else round(gib * BYTES_PER_GB),
         )
-        for position, ((run, name), start_s) in enumerate(zip(named, starts_s, strict=True))
+        for position, run in enumerate(runs)
     ]
-    return trials, [run for run, _ in named]
-
-
-def _started_s(run: Run) -> float | None:
-    try:
-        return datetime.fromisoformat(run.started_at).timestamp()
-    except ValueError:
-        return None
 
 
 def _methods(runs: Sequence[Run]) -> str:
     """Return how the energy of runs was obtained, as in the log."""
     energies = [run.summary.energy for run in runs]
-    found = {energy.component_method(component) or "" for energy in energies for component in COMPONENTS}
-    return "+".join(sorted({name for joined in found for name in joined.split("+")} - {""}))
+    return joined_methods(energy.component_method(c) for energy in energies for c in COMPONENTS) or ""
 
 
 def _assumed_ratios(
-    groups: Sequence[_Group], quantity: _Quantity, value: Callable[[Run], float | None]
+    groups: Groups, quantity: _Quantity, value: Callable[[Run], float | None]
 ) -> Iterator[tuple[str, Estimate]]:
     """Yield the ratios of one run each, with an assumed variation from run to run beside the noise of their epochs.
 
@@ -263,25 +222,22 @@ def _assumed_ratios(
     half-Cauchy distribution (Gelman, Bayesian Analysis 1(3), 2006). It is of times and energies: the ratio of two peaks
     of memory has no interval.
     """
-    baseline = groups[0].runs[0]
+    (_, (baseline, *_)), *others = groups.items()
     some = SPREAD[8::16]
     taus, normal = _TAU * np.tan(math.atan(_MOST_TAU / _TAU) * some)[:, None], special.ndtri(some)
-    for group in groups[1:]:
-        run = group.runs[0]
+    for name, (run,) in others:
         before, after = value(baseline), value(run)
-        if not quantity.grows and before and after:
-            ratio = after / before
-            yield group.name, Estimate(ratio, ratio, ratio, 0.0, "1", Kind.ASSUMPTION)
+        if not before or not after:
             continue
-        within = [_variance_within(r, quantity) for r in (baseline, run)]
-        if not before or not after or None in within:
-            continue
-        variance = math.fsum(v for v in within if v is not None)
-        difference = math.log(after / before)
-        differences = difference + np.sqrt(variance + 2 * taus**2) * normal
-        lower, upper = np.exp(np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])).tolist()
-        point = math.exp(difference)
-        yield group.name, Estimate(point, lower, upper, LEVEL, "1", Kind.ASSUMPTION)
+        ratio, level = after / before, 0.0
+        lower = upper = ratio
+        if quantity.grows:
+            within = [v for r in (baseline, run) if (v := _variance_within(r, quantity)) is not None]
+            if len(within) < 2:
+                continue
+            differences, level = np.sqrt(math.fsum(within) + 2 * taus**2) * normal, LEVEL
+            lower, upper = (ratio * np.exp(np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))).tolist()
+        yield name, Estimate(ratio, lower, upper, level, "1", Kind.ASSUMPTION)
 
 
 def _variance_within(run: Run, quantity: _Quantity) -> float | None:
@@ -297,43 +253,34 @@ def _variance_within(run: Run, quantity: _Quantity) -> float | None:
 # -- What is said --
 
 
-def _compared(group: _Group, of_all: Sequence[_Fitted]) -> ComparisonRow:
+def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> ComparisonRow:
     """Return the row of a group from what was fitted to time, energy, CO2e, cost and memory."""
-    time, energy, emissions, cost, memory = (fitted.ratios.get(group.name) for fitted in of_all)
-    has_counted_energy = energy is not None and not is_modelled(_methods(group.runs))
+    time, energy, emissions, cost, memory = (ratios.get(name) for ratios, _ in of_all)
+    has_counted_energy = energy is not None and not is_modelled(_methods(runs))
     verdict = verdict_of(energy if has_counted_energy else time)
-    fit = of_all[1 if has_counted_energy else 0].fit
-    notes = []
+    fit, notes = of_all[1 if has_counted_energy else 0][1], []
     if time is None:
         notes.append("How much its time varies is not known: run it three times, and the baseline too")
     elif verdict is Verdict.TOO_SHORT and fit is not None:
-        needed = len(group.runs) * times_the_trials(fit, group.name)
+        needed = len(runs) * times_the_trials(fit, name)
         notes.append(
-            f"Too few runs to tell: about {max(len(group.runs) + 1, math.ceil(needed))} of each would"
+            f"Too few runs to tell: about {max(len(runs) + 1, math.ceil(needed))} of each would"
             if needed <= _MOST_RUNS
             else "The runs differ so much among themselves that no number of them that anybody would run tells"
         )
-    return replace(
-        _row(group, verdict),
+    per_sample = [run.summary.duration_s / n for run in runs if (n := run.summary.counts.samples)]
+    return ComparisonRow(
+        name,
+        verdict,
         time_ratio=time,
         energy_ratio=energy,
         co2e_ratio=emissions,
         cost_ratio=cost,
         memory_ratio=memory,
+        n_trials=len(runs),
+        duration_s_per_sample=geometric_mean(per_sample) if len(per_sample) == len(runs) else None,
+        peak_memory_gb=max((gb for run in runs if (gb := _peak_memory_gb(run)) is not None), default=None),
         notes=tuple(notes),
-    )
-
-
-def _row(group: _Group, verdict: Verdict) -> ComparisonRow:
-    """Return the row of a group without ratios."""
-    per_sample = [run.summary.duration_s / n for run in group.runs if (n := run.summary.counts.samples)]
-    memory_gb = [gb for run in group.runs if (gb := _peak_memory_gb(run)) is not None]
-    return ComparisonRow(
-        group.name,
-        verdict,
-        n_trials=len(group.runs),
-        duration_s_per_sample=geometric_mean(per_sample) if len(per_sample) == len(group.runs) else None,
-        peak_memory_gb=max(memory_gb, default=None),
     )
 
 
@@ -343,44 +290,30 @@ def saving_order(row: ComparisonRow) -> tuple[bool, float]:
     return (ratio is None, 0.0 if ratio is None else ratio.point)
 
 
-def _differences(groups: Sequence[_Group]) -> Iterator[str]:
+def _differences(groups: Groups) -> Iterator[str]:
     """Yield what else was not the same in the runs, whose effect is in the ratios."""
     for text_of, what, effect in _CIRCUMSTANCES:
-        values = {text_of(run) for group in groups for run in group.runs}
-        if len(values) > 1:
+        if len({text_of(run) for group in groups.values() for run in group}) > 1:
             yield f"The runs had {what} ({_by_group(groups, text_of)}): {effect}"
 
 
-def _by_group(groups: Sequence[_Group], text_of: Callable[[Run], str]) -> str:
+def _by_group(groups: Groups, text_of: Callable[[Run], str]) -> str:
     """Write what the runs of each group had, by its name."""
     return "; ".join(
-        f"{group.name}: {', '.join(sorted({text_of(run) or 'not known' for run in group.runs}))}" for group in groups
+        f"{name}: {', '.join(sorted({text_of(run) or 'not known' for run in group}))}" for name, group in groups.items()
     )
-
-
-def _method(run: Run) -> str:
-    return _methods([run])
 
 
 def _batch_size(run: Run) -> str:
     """Return what the run says of it; else the mean of its batches, among which epochs may end with smaller ones."""
     counts = run.summary.counts
-    if said := run.text("batch_size"):
-        return said
-    return "" if not counts.samples or not counts.batches else f"{counts.samples / counts.batches:.0f}"
-
-
-def _gpus(run: Run) -> str:
-    return run.text("gpu_models") or fmt.plural(run.summary.gpu_count, "GPU")
-
-
-def _intensity(run: Run) -> str:
-    return f"{run.carbon_intensity.value:.0f} gCO2e/kWh" if run.knows_carbon_intensity else ""
+    mean = "" if not counts.samples or not counts.batches else f"{counts.samples / counts.batches:.0f}"
+    return run.text("batch_size") or mean
 
 
 _BOTH = "the ratios include its effect"
 _CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
-    (_gpus, "other GPUs", _BOTH),
+    (lambda run: run.text("gpu_models") or fmt.plural(run.summary.gpu_count, "GPU"), "other GPUs", _BOTH),
     (lambda run: run.text("cpu_model"), "other CPUs", _BOTH),
     (lambda run: str(run.summary.n_ranks), "other numbers of processes", _BOTH),
     (_batch_size, "other batch sizes", "that changes what the model learns, and the ratios include its effect"),
@@ -390,7 +323,11 @@ _CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
         "the ratio includes what one counts and another does not",
     ),
     (lambda run: f"{run.summary.pue:g}", "another PUE", "the ratios of energy, CO2e and cost include it"),
-    (_intensity, "another carbon intensity", "the ratio of CO2e includes the grid's effect"),
+    (
+        lambda run: f"{run.carbon_intensity.value:.0f} gCO2e/kWh" if run.knows_carbon_intensity else "",
+        "another carbon intensity",
+        "the ratio of CO2e includes the grid's effect",
+    ),
     (lambda run: run.summary.cost_basis, "costs on another basis", "they are not compared"),
     (
         lambda run: "waited" if Flag.WAITING in run.summary.flags else "did not wait",

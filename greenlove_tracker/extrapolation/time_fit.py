@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from greenlove_tracker.forecasting import FITS, Estimate, Forecast, Position, TimeFit, TrainingPlan
+from greenlove_tracker.forecasting import FITS, Estimate, Forecast, Position, TimeFit
 
 _MOST_TIMES = 1e6  # the planned length: what would fit beyond is not worth a word
 
@@ -27,23 +27,24 @@ def time_fit(
         passed_s: since its start: it takes more.
     """
     duration, position, plan = forecast.duration_s, forecast.position, forecast.plan
+    probability = _probability(duration, limit_s, passed_s)
     if forecast.without_stop is not None:  # the greatest length is one of a training that no rule ends
         fit = time_fit(forecast.without_stop, limit_s, passed_s=passed_s)
-        return fit if fit.is_over else replace(fit, probability=_probability(duration, limit_s, passed_s))
+        return fit if fit.is_over else replace(fit, probability=probability)
     if position is not None:
         fit = run_time_fit(duration, limit_s, position, passed_s=passed_s)
         return replace(fit, longest=None) if len(forecast.phases) > 1 else fit  # units that are not alike
     if limit_s <= passed_s:
         return TimeFit(limit_s, 0.0, is_over=True)
-    probability = _probability(duration, limit_s, passed_s)
     if plan is None:
         return TimeFit(limit_s, probability)
-    unit, planned = _length_of(plan)
+    unit, planned = ("step", plan.steps) if plan.steps is not None else ("epoch", plan.epochs or 1)
+    if (plan.batch_size, plan.epochs) == (1, 1):  # a call over so many items has items alone
+        unit, planned = "sample", plan.samples or 1
     once_s, needed_s = forecast.one_off_s.point, duration.quantile(FITS)
     share = max(0.0, limit_s - once_s) / (needed_s - once_s) if needed_s > once_s else math.inf
-    if share > _MOST_TIMES:
-        return TimeFit(limit_s, probability, unit=unit)
-    return TimeFit(limit_s, probability, longest=_rounded(math.floor(planned * share), planned), unit=unit)
+    longest = _rounded(math.floor(planned * share), planned) if share <= _MOST_TIMES else None
+    return TimeFit(limit_s, probability, longest=longest, unit=unit)
 
 
 def run_time_fit(
@@ -75,15 +76,6 @@ def run_time_fit(
 
 def _probability(duration: Estimate, limit_s: float, passed_s: float) -> float:
     return 1.0 - duration.given_more_than(passed_s).probability_above(limit_s)
-
-
-def _length_of(plan: TrainingPlan) -> tuple[str, int]:
-    """Return the unit that a plan is lengthened in, and its length; a call over so many items has items alone."""
-    if plan.steps is not None:
-        return "step", plan.steps
-    if (plan.batch_size, plan.epochs) == (1, 1):
-        return "sample", plan.samples or 1
-    return "epoch", plan.epochs or 1
 
 
 def _rounded(length: int, least: int) -> int:

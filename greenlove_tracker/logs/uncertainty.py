@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.forecasting import Estimate, Kind
+from greenlove_tracker.forecasting import Estimate, Forecast, Kind
 from greenlove_tracker.records import COMPONENTS
 from greenlove_tracker.tables.reading import rows
 
@@ -209,3 +209,16 @@ def with_meter_error(forecast: Estimate, run: Run, quantity: str) -> Estimate:
     below = math.hypot(point - forecast.lower, scale * (measured.point - measured.lower))
     above = math.hypot(forecast.upper - point, scale * (measured.upper - measured.point))
     return replace(forecast, lower=max(0.0, point - below), upper=point + above)
+
+
+def forecast_with_meter_error(forecast: Forecast, run: Run) -> Forecast:
+    """Return a forecast as people are to see it: with the error of the meters that it was made with, or is metered by.
+
+    Args:
+        forecast: of a training.
+        run: whose meters they are: its exploration, or the run itself.
+    """
+    for name in QUANTITIES:
+        if (estimate := getattr(forecast, name)) is not None:
+            forecast = replace(forecast, **{name: with_meter_error(estimate, run, name)})  # type: ignore[arg-type]
+    return forecast

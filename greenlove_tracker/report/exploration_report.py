@@ -12,6 +12,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
 from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -66,7 +67,7 @@ def explored_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
     try:
-        forecast = forecast_from_log(run)
+        forecast = forecast_with_meter_error(forecast_from_log(run), run)
     except (UsageError, ValueError) as error:
         return f"The exploration cannot be forecast again: {error}.", ()
     return _verdict(forecast), exploration_blocks(forecast, run.trials)
@@ -159,7 +160,7 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ..
             "checked",
             "" if checked is None else f"the largest size, forecast from the others, is off {fmt.error(checked)}",
         ),
-        ("not covered", "another machine, other work on this one, errors of modelled power and carbon intensity"),
+        ("not covered", "another machine, other work on this one, an error of the carbon intensity"),
     ]
     charts = _narrowing(forecast, trials)
     return (

@@ -37,7 +37,7 @@ from greenlove_tracker.logs.comparisons import comparison_field, write_compariso
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import Clock, Method, RunStatus, SystemClock
+from greenlove_tracker.records import COMPONENTS, Clock, Method, RunStatus, SystemClock, joined_methods
 from greenlove_tracker.techniques.arm import Arm, Task, arm_of, check_is_new, is_out_of_memory, parts_of
 from greenlove_tracker.techniques.arm_training import ArmTraining, CutOffError, process_states
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
@@ -267,17 +267,18 @@ class _ComparisonRun(TrialSession):
             energy = self.end_trial()
             ended_s = self.spent_s
         self._n_positions += 1
-        self._is_metered |= bool(energy.kwh)
+        self._is_metered |= bool(energy.total_kwh)
         untimed_s = max(0.0, ended_s - began_s - trial.duration_s)
         training.cost = ArmCost(trial.duration_s / trial.samples, training.cost.batch_size, untimed_s)
         # Of short trials only the slow ones last long enough: their energy would be compared with nothing.
-        is_long = plan.is_metered and trial.duration_s >= LEAST_ENERGY_S and bool(energy.kwh)
-        self._method = energy.method if is_long else self._method
+        is_long = plan.is_metered and trial.duration_s >= LEAST_ENERGY_S and bool(energy.total_kwh)
+        method = joined_methods(energy.component_method(c) for c in COMPONENTS) or ""
+        self._method = method if is_long else self._method
         return replace(
             trial,
             started_s=ended_s - trial.duration_s,
-            energy_kwh=energy.kwh if is_long else None,
-            energy_method=energy.method if is_long else "",
+            energy_kwh=energy.total_kwh if is_long else None,
+            energy_method=method if is_long else "",
         )
 
     def _pause(self, training: ArmTraining, *, is_metered: bool) -> None:

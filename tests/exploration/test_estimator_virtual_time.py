@@ -16,13 +16,13 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # noqa: E402
 
 from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
+from greenlove_tracker import format as fmt  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # noqa: E402
 from greenlove_tracker.logs.run import Run  # noqa: E402
 from greenlove_tracker.logs.trials import explored_plan  # noqa: E402
+from greenlove_tracker.logs.uncertainty import forecast_with_meter_error  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
-from greenlove_tracker.projection.comparison import compare_log  # noqa: E402
-from greenlove_tracker.projection.options import ProjectionOptions  # noqa: E402
 from greenlove_tracker.stopping import StoppingRule, unknown_stop  # noqa: E402
 
 
@@ -226,10 +226,13 @@ def test_a_forecast_from_the_log_is_the_one_that_was_told(tmp_path):
         assert estimation.projections[0].duration_s.point == pytest.approx(again.duration_s.point, rel=1e-9)
 
 
-def test_the_comparison_from_memory_is_that_from_the_log(tmp_path):
-    estimation, _, _ = explored(tmp_path, step_s=0.01, meter=None, sim_cpu_tdp_w=50.0, pue=1.3)
-    logged = compare_log(str(estimation.run_dir), ProjectionOptions(), forecast=estimation.forecast)
-    assert estimation.projections and estimation.projections == logged.projections
+def test_what_is_shown_of_its_energy_has_the_error_of_the_meters(tmp_path):
+    estimation, _, _ = explored(tmp_path, step_s=0.1, meter=None, sim_cpu_tdp_w=50.0)
+    energy = estimation.forecast.energy_kwh
+    shown = forecast_with_meter_error(estimation.forecast, Run(estimation.run_dir))
+    assert shown.energy_kwh.point == energy.point and shown.duration_s == estimation.forecast.duration_s
+    assert shown.energy_kwh.upper > 1.6 * energy.point > energy.upper  # a model by rated power may be so far off
+    assert fmt.bounds(shown.energy_kwh, fmt.energy) in estimation.page.read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ import torch
 
 from greenlove_tracker.exploration.random_state import (
     is_same_state,
-    original_value,
     plain_value,
     put_back_random_state_values,
     random_state_values,
@@ -83,6 +82,6 @@ def test_every_kind_of_generator(kind) -> None:
     before = through_a_file(plain_value(state.save()))
     first = draw(generator)
     assert not is_same_state(plain_value(state.save()), before)
-    state.put_back(original_value(before))
+    state.put_back(before)
     assert is_same_state(plain_value(state.save()), before)
     assert draw(generator) == first

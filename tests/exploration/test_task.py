@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.task import load_task
+from greenlove_tracker.exploration.task import load_task_function, pieces_of
 
 TAKES = ("model", "optimizer", "criterion", "train_dataset", "total_epochs", "batch_size", "eval_fn")
 TASK = """
@@ -54,9 +54,13 @@ def here(tmp_path, monkeypatch):
     sys.modules.pop("training_for_a_test", None)
 
 
+def load_task(target, arguments=()):
+    return pieces_of(load_task_function(target, arguments)(), target, TAKES)
+
+
 def test_pieces_come_in_order_or_by_name():
-    assert set(load_task("training_for_a_test.py:task", TAKES)) == {"model", "optimizer", "criterion", "train_dataset"}
-    assert load_task("training_for_a_test.py:named", TAKES)["batch_size"] == 32
+    assert set(load_task("training_for_a_test.py:task")) == {"model", "optimizer", "criterion", "train_dataset"}
+    assert load_task("training_for_a_test.py:named")["batch_size"] == 32
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,7 @@ def test_pieces_come_in_order_or_by_name():
 )
 def test_what_is_wrong_is_said(target, message):
     with pytest.raises(UsageError, match=message):
-        load_task(target, TAKES)
+        load_task(target)
 
 
 def test_explore_at_the_command_line(monkeypatch):
@@ -118,7 +122,7 @@ def test_ctrl_c_in_an_exploration_ends_with_130_and_says_what_is_left(monkeypatc
 def test_the_file_is_imported_with_its_own_arguments(tmp_path):
     (tmp_path / "training_for_a_test.py").write_text(TASK + "\nimport sys\nARGV = list(sys.argv)\n")
     argv = list(sys.argv)
-    load_task("training_for_a_test.py:task", TAKES, ("--width", "8"))
+    load_task("training_for_a_test.py:task", ("--width", "8"))
     assert sys.modules["training_for_a_test"].ARGV == ["training_for_a_test.py", "--width", "8"]
     assert sys.argv == argv
 
@@ -127,6 +131,6 @@ def test_the_file_is_imported_with_its_own_arguments(tmp_path):
 def test_a_file_named_like_a_library_does_not_take_its_place(tmp_path, name):
     (tmp_path / f"{name}.py").write_text(TASK)
     library = sys.modules.get(name)
-    assert load_task(f"{name}.py:task", TAKES)["model"] is not None
+    assert load_task(f"{name}.py:task")["model"] is not None
     assert sys.modules[name] is library
     sys.modules.pop(f"greenlove_task_{name}")

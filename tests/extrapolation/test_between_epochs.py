@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
@@ -27,12 +26,6 @@ def names(forecast) -> list[str]:
     return [w.name for w in forecast.warnings]
 
 
-def test_how_many_there_are():
-    assert plan(eval_every=3).n_evaluations == 3 and plan(save_every=10).n_checkpoints == 1
-    assert plan().n_evaluations == plan(eval_every=11).n_evaluations == 0
-    assert TrainingPlan(steps=1000, eval_every=300).n_evaluations == 3
-
-
 def test_their_time_and_energy_are_part_of_the_total():
     bare = extrapolate(trials(200.0), plan())
     full = extrapolate(
@@ -44,17 +37,6 @@ def test_their_time_and_energy_are_part_of_the_total():
     assert full.energy_kwh.point == pytest.approx(bare.energy_kwh.point + 200 * 110 / 3.6e6, rel=1e-4)
     assert full.duration_s.upper - full.duration_s.lower > bare.duration_s.upper - bare.duration_s.lower
     assert not {"EVALUATION", "CHECKPOINT"} & set(names(full))
-
-
-def test_the_interval_of_future_evaluations_keeps_its_word():
-    rng = np.random.default_rng(4)
-    replicates, hits = 500, 0
-    for _ in range(replicates):
-        total, _ = time_between_epochs(plan(eval_every=1), rng.normal(10.0, 1.0, 4), ())
-        between = estimate_about(total, 0.95, "s")
-        hits += between.lower <= rng.normal(10.0, 1.0, 10).sum() <= between.upper
-    # normal scatter and Student's t: exactly 95%
-    assert hits / replicates == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / replicates))
 
 
 def test_the_interval_by_hand():

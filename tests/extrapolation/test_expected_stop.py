@@ -178,8 +178,3 @@ def test_a_running_training_is_forecast_until_its_stop():
     assert forecast.without_stop == forecast_run(replace(progress, stop=None))
     passed = forecast_run(running(stop=certain(8)))
     assert passed.duration_s.point == pytest.approx(running().elapsed_s, rel=0.01)  # it is over, or about to be
-
-
-def test_without_a_stop_nothing_changes():
-    assert forecast_run(running()).expected_stop is None and forecast_run(running()).without_stop is None
-    assert extrapolate(TRIALS, PLAN).expected_stop is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker import Estimate, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.regression import cold_epochs, curvature, variance_of_mean
+from greenlove_tracker.extrapolation.regression import cold_epochs, curvature
 
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)
@@ -50,11 +50,6 @@ def test_a_cold_start_is_paid_once_and_not_scaled():
     forecast = extrapolate(cold, PLAN)
     assert forecast.one_off_s.point == pytest.approx(2.0, rel=1e-6)
     assert forecast.duration_s.point == pytest.approx(2.0 + 100 * 0.943, rel=1e-6)
-
-
-def test_a_partial_batch_runs_as_a_batch():
-    assert TrainingPlan(samples=65, batch_size=64, epochs=1).batches_per_epoch == 2
-    assert Trial(65, 64, (1.0,)).batches == 2
 
 
 def test_a_plan_in_steps_is_one_epoch():
@@ -133,18 +128,6 @@ def test_bad_input_says_what_to_do(make, says):
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
-@given(st.floats(1e-5, 1.0), st.floats(0.0, 2.0), st.integers(1, 10_000), st.integers(2, 100))
-def test_forecasts_are_finite_ordered_and_scale(batch_s, fixed_share, epochs, ratio):
-    fixed_s = fixed_share * 8 * batch_s
-    plan = TrainingPlan(samples=64 * BATCH * ratio, batch_size=BATCH, epochs=epochs)
-    duration = extrapolate(exact(fixed_s=fixed_s, batch_s=batch_s), plan).duration_s
-    assert 0 < duration.lower <= duration.point <= duration.upper < math.inf
-    slower = extrapolate(exact(fixed_s=2 * fixed_s, batch_s=2 * batch_s), plan).duration_s
-    assert slower.point == pytest.approx(2 * duration.point, rel=1e-4)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("cost", [{}, {"fixed_s": 0.005}, {"run_noise": 0.02, "noise": 0.02}])
 def test_the_95_percent_interval_keeps_its_word(cost):
     rng = np.random.default_rng(7)
@@ -176,11 +159,6 @@ def test_curvature_is_flagged_and_a_line_is_not():
 
     assert sum(is_curved(0.2) for _ in range(100)) >= 95
     assert sum(is_curved(0.0) for _ in range(300)) <= 300 * 0.03 + 3 * math.sqrt(300 * 0.02 * 0.98)
-
-
-def test_the_largest_size_is_forecast_from_the_others():
-    assert extrapolate(in_s((4, 8, 16, 16), (4.0, 8.0, 20.0, 20.0)), PLAN).backtest_error == pytest.approx(-0.2)
-    assert extrapolate(in_s((4, 16), (4.0, 16.0)), PLAN).backtest_error is None
 
 
 def in_s(batches, durations_s) -> list[Trial]:
@@ -302,11 +280,6 @@ def test_warm_up_is_found_not_assumed():
     # a spike after an epoch that was not slow is no cold start
     assert all(cold_epochs([row[0], 1.3, *row[1:]]) == 0 for row in warm[:50])
     assert all(cold_epochs([2.0, row[0], 1.3, *row[1:]]) <= 1 for row in warm[:50])
-
-
-def test_the_variance_of_a_mean_is_relative():
-    assert variance_of_mean([9.0, 10.0, 11.0]) == pytest.approx(1.0 / 100 / 3)
-    assert variance_of_mean([1.0]) == 0.0
 
 
 def test_the_originals_formulas_by_hand():

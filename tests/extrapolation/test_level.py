@@ -78,16 +78,6 @@ def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
             assert found[j, i] == pytest.approx(density, abs=1e-6)
 
 
-def test_steps_that_are_to_come_are_as_likely_as_their_rate_says():
-    rng = RNG(8)
-    steps = level._steps(100_000, 0.6, 0.02, rng)
-    # a rate of gamma prior, less likely after 0.4 of a run without a step; at least one comes in the 0.6 that remain
-    rates = rng.gamma(level._STEPS, 1.0 / 1.4, 100_000)
-    assert np.mean(steps == 0.0) == pytest.approx(np.mean(np.exp(-0.6 * rates)), rel=0.01)
-    assert np.mean(steps > 0) > 5 * np.mean(steps < 0) > 0
-    assert np.abs(steps[steps != 0]).mean() == pytest.approx(0.02 * math.sqrt(2 / math.pi) / 2, rel=0.02)
-
-
 def test_a_single_regime_is_the_mean_of_its_units():
     values = [10.0, 10.2, 9.9, 10.1, 10.0, 9.8, 10.1, 10.0]
     lower, point, upper = interval(values, 10)
@@ -95,22 +85,11 @@ def test_a_single_regime_is_the_mean_of_its_units():
     assert lower < 9.9 and 10.1 < upper < 11.0
 
 
-def test_blocks_weigh_by_their_units():
-    u, t = np.array([99.0, 1.0]), np.array([0.495, 0.995])
-    _, means, _ = fitted(np.array([1.0, 2.0]), u, t, np.zeros(1), 0.02, NO_TREND)
-    assert means[0, 0, 0] == pytest.approx(1.01)
-
-
 @pytest.mark.parametrize("cold", [[2.0], [1.8, 1.3]])
 def test_a_cold_start_is_not_extrapolated(cold):
     _, point, upper = interval([*cold, 1.01, 0.99, 1.0, 1.02, 0.98], 60)
     assert point == pytest.approx(1.0, abs=0.02)
     assert upper < 1.4
-
-
-def test_after_two_epochs_a_slow_first_one_is_taken_for_cold_and_the_interval_allows_for_more():
-    _, point, upper = interval([1.7, 1.0], 40)
-    assert point == pytest.approx(1.0, abs=0.05) and upper > 1.2
 
 
 def test_a_single_epoch_may_be_a_cold_one():

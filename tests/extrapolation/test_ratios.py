@@ -162,10 +162,6 @@ def test_verdicts(lower: float, upper: float, verdict: Verdict) -> None:
     assert verdict_of(ratio(lower, upper)) is verdict
 
 
-def test_without_a_ratio_there_is_nothing_to_tell_by() -> None:
-    assert verdict_of(None) is Verdict.TOO_SHORT
-
-
 def test_the_advised_budget_finds_the_difference_in_nine_of_ten() -> None:
     fit = fitted(simulated(np.random.default_rng(8), -0.05, 0.06, 1, 4))
     assert verdict_of(fit.ratios["arm1"]) is Verdict.TOO_SHORT

@@ -17,12 +17,6 @@ def noisy(n=3, noise=0.02):
     return m, (0.01 + 0.002 * m) * (1 + noise * np.random.default_rng(0).standard_normal(4 * n))
 
 
-def test_weights_are_those_of_the_fitted_mean():
-    m, y = noisy()
-    fit, _ = weighted_fit(m, y)
-    assert fit.model.weights == pytest.approx(1 / fit.fittedvalues**2, rel=1e-3)
-
-
 def test_without_a_prior_the_interval_is_that_of_statsmodels(monkeypatch):
     monkeypatch.setattr(regression, "_PRIOR_TRIALS", 0.0)
     monkeypatch.setattr(regression, "_RUN_TO_RUN", 0.0)
@@ -48,13 +42,6 @@ def test_a_run_differs_from_trials_by_more_than_they_do_from_each_other():
     run = estimate_about(line.of_run, 0.95, "1")
     assert run.upper - 1 == pytest.approx(1.96 * sigma * np.sqrt(1 + 1.5**2), rel=0.05)
     assert own < run.relative_width / 5
-
-
-def test_a_line_without_noise_is_found_exactly():
-    m = np.array([4.0, 8.0, 16.0, 16.0])
-    line = fit_line(m, 0.005 + 0.001 * m, 0.0)
-    assert (line.per_epoch[0], line.per_batch[0]) == pytest.approx((0.005, 0.001), rel=1e-6)
-    assert line.degrees_of_freedom == 2
 
 
 def test_a_negative_cost_per_epoch_is_taken_as_none():

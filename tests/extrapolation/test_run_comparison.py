@@ -203,20 +203,6 @@ def test_an_interrupted_training_that_lacks_the_energy_of_an_epoch_is_compared(r
     assert compare_runs([("a", runs.of([2000.0])), ("b", [runs.write(unknown)])]).rows[0].energy_ratio is None
 
 
-def test_one_short_run_of_each_has_no_ratio(runs: Runs) -> None:
-    a, b = runs.write(rows_of(100.0, epochs=2)), runs.write(rows_of(50.0, epochs=2))
-    (row,) = compare_runs([("a", [a]), ("b", [b])]).rows
-    assert row.time_ratio is None
-    assert row.verdict is Verdict.TOO_SHORT
-    assert row.notes == ("How much its time varies is not known: run it three times, and the baseline too",)
-
-
-def test_two_of_one_and_one_of_the_other_is_enough_for_an_interval(runs: Runs) -> None:
-    (row,) = compare_runs([("a", runs.of([100.0, 101.0])), ("b", runs.of([50.0]))]).rows
-    assert row.time_ratio is not None
-    assert row.time_ratio.kind == "confidence"
-
-
 def test_a_drift_is_fitted_where_the_runs_took_turns(runs: Runs) -> None:
     groups: dict[str, list[Run]] = {"a": [], "b": []}
     for n, name in enumerate("abbaabba"):

@@ -5,7 +5,6 @@ import math
 import random
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -116,12 +115,6 @@ def test_steps_are_counted_in_steps_and_told_to_three_digits():
     position = Position(1e6, 12_345, 1000.0, is_in_steps=True)
     fit = run_time_fit(Estimate(80_000.0, 79_000.0, 81_000.0, 0.95, "s"), 50_000.0, position)
     assert (fit.unit, fit.longest) == ("step", 618_000)  # 618,508
-
-
-def test_a_forecast_of_another_run_has_no_position_here():
-    forecast = run_forecast([10.0] * 100, 30, 100)
-    fit = time_fit(replace(forecast, position=None), 500.0)
-    assert fit.longest is None and fit.probability < 0.01
 
 
 def test_asking_loads_nothing():
