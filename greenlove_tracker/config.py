@@ -351,20 +351,26 @@ def _hints() -> Mapping[str, Any]:
     return {name: hint for name, hint in get_type_hints(Settings).items() if name not in ("given", "site", "notes")}
 
 
-def _check_names(names: Iterable[str]) -> None:
+def refuse_unknown(names: Iterable[str], further: Iterable[str] = ()) -> None:
+    """Refuse names of settings that there are not, with the nearest one.
+
+    Args:
+        names: of settings.
+        further: that could have been meant, beside all settings.
+
+    Raises:
+        UsageError: where one is unknown.
+    """
     hints = _hints()
-    unknown = sorted(set(names) - set(hints))
-    if unknown:
-        if unknown[0] in config_files.GONE:
-            raise UsageError(f"no such setting: {unknown[0]}; {config_files.GONE[unknown[0]]}")
-        near = difflib.get_close_matches(unknown[0], hints, n=1)
+    if unknown := sorted(set(names) - set(hints)):
+        near = difflib.get_close_matches(unknown[0], [*hints, *further], n=1)
         hint = f"did you mean {near[0]}?" if near else "greenlove config show lists all"
         raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     hints = _hints()
-    _check_names(values)
+    refuse_unknown(values)
     return {name: _converted(name, value, hints[name]) for name, value in values.items()}
 
 

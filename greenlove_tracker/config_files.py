@@ -15,14 +15,6 @@ SITE_FILE = Path("/etc/greenlove.toml")
 LOCAL_FILE = Path("greenlove.toml")
 SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a cluster's shared disk
 PREFIX = "GREENLOVE_"
-# Settings that were removed: what a person is told who gives one.
-_NO_PAUSES = "a training does not pause between its epochs any more; --start waits before it begins"
-GONE = {
-    "pause_above_gco2e_per_kwh": _NO_PAUSES,
-    "max_pause_hours": _NO_PAUSES,
-    "budgets": "those of teams are gone; max_energy_kwh and the like are budgets of a run",
-    "locked": "nothing locks a setting; greenlove config show says where each comes from",
-}
 # Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
 _NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT"}
 _NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
@@ -98,9 +90,7 @@ def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[st
     known = {name.upper() for name in names} | {name.removeprefix(PREFIX) for name in _NO_SETTINGS}
     found = []
     for name in sorted(key.removeprefix(PREFIX) for key in env if key.startswith(PREFIX)):
-        if name.lower() in GONE:
-            found.append(f"{PREFIX}{name} is no setting: {GONE[name.lower()]}")
-        elif name not in known:
+        if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f": did you mean {PREFIX}{near[0]}?" if near else ", and counts for nothing"
             found.append(f"{PREFIX}{name} is no setting{meant}")

@@ -54,13 +54,6 @@ def test_a_sites_files_are_below_the_users(env, tmp_path, monkeypatch):
     assert not settings.notes
 
 
-@pytest.mark.parametrize("text", ['locked = ["pue"]', "[budgets.project.thesis]\nkwh = 100"])
-def test_a_setting_of_before_is_said_to_be_gone(env, tmp_path, text):
-    (tmp_path / "cluster.toml").write_text(text)
-    with pytest.raises(SettingError, match=r"cluster.toml: no such setting: (locked|budgets); .*(gone|nothing locks)"):
-        load_settings(env={**env, "GREENLOVE_CONFIG": str(tmp_path / "cluster.toml")})
-
-
 HELD_BACK = {
     "log_dir": '"/tmp/elsewhere"',
     "intensity_urls": '"electricity_maps=https://example.org"',
@@ -131,13 +124,6 @@ def test_strict_is_found_beside_what_cannot_be_read(env):
 def test_a_named_file_must_be_there(env):
     with pytest.raises(UsageError, match=r"gone\.toml: not a readable TOML file"):
         load_settings(env={**env, "GREENLOVE_CONFIG": "gone.toml"})
-
-
-def test_a_setting_that_was_removed_says_what_became_of_it(env):
-    with pytest.raises(UsageError, match="--start waits before it begins"):
-        load_settings({"max_pause_hours": 2}, env)
-    notes = load_settings(env={**env, "GREENLOVE_PAUSE_ABOVE_GCO2E_PER_KWH": "200"}).notes
-    assert [("--start" in note) for note in notes] == [True]
 
 
 def test_an_unknown_name_is_told_with_those_there_are(env):

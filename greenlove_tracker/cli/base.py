@@ -23,7 +23,6 @@ import click
 import greenlove_tracker
 from greenlove_tracker import console
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings, setting_names
-from greenlove_tracker.config_files import GONE
 from greenlove_tracker.errors import GreenloveError, NoSuchScriptError, UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ SECOND_PAGE = ("experiment", "checkpoints", "export", "import", "config", "calib
 _MOST_OPTIONS = 9  # of the first help of a verb, beside --help-all
 HELP_NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-_SEE_WITHIN = "say --within: a length of time (24h) or a time (tomorrow 08:00)"
-# Verbs, and options of a verb, that were removed: what a person is told who types one.
+# Verbs that became part of others: what a person is told who types one.
 _GONE = {
     "summary": "say greenlove report DIR --text",
     "forecast": "say greenlove report DIR --format forecasts, or --runs N; or greenlove explore DIR --epochs N",
@@ -45,46 +43,6 @@ _GONE = {
     "speedup": "say greenlove project --speedups --gpu A --target B",
     "gpus": "say greenlove project --list",
     "wait": "say greenlove plan --threshold G -- COMMAND",
-    "seal": "it is gone: keep the hashes of sha256sum greenlove_logs/*/*.csv where nobody can change them",
-    "run --gpu-hour-price": "say --price",
-    "run --hours": _SEE_WITHIN,
-    "run --max-hours": _SEE_WITHIN,
-    "run --deadline": _SEE_WITHIN,
-    "run --deadline-utc": _SEE_WITHIN,
-    "run --max-energy-kwh": "say --max-energy",
-    "run --max-cost-usd": "say --max-cost",
-    "run --max-kgco2e": "say --max-co2e",
-    "run --node-overhead": "it is a setting: GREENLOVE_NODE_OVERHEAD, or a line in greenlove.toml",
-    "run --pause-above": GONE["pause_above_gco2e_per_kwh"],
-    "run --max-pause-hours": GONE["max_pause_hours"],
-    "run --status": "it is gone: the status line is always shown, but with --quiet",
-    "watch --every": "it is gone: the view is drawn anew every 2 s",
-    "explore --hours": _SEE_WITHIN,
-    "plan --deadline": _SEE_WITHIN,
-    "plan --regions": "say --country",
-    "plan --intensity-forecast": "it is gone; Python's best_start takes such a source",
-    "plan --least-saving": "it is gone; Python's best_start takes least_saving=",
-    "plan --time": "it is gone: sbatch --dependency=singleton runs jobs one after the other",
-    "plan --image": "it is gone: --emit is for Slurm alone",
-    "project --method": "it is gone: the best that is known of each GPU counts; or give --speedup",
-    "project --embodied": "it is gone: multiply your figure with the GPU-hours, which --json has",
-    "project --spot-discount": "it is gone: give --spot-price, in USD per GPU and hour",
-    "project --announced": "it is gone: every preemption counts as if it lost its work",
-    "project --notice-s": "it is gone: every preemption counts as if it lost its work",
-    "project --card-price": "it is gone: divide the price by what an hour costs more to rent than the electricity here",
-    "calibrate --pdu": "it is gone: add its readings up over the time of the run, and give --wall-kwh",
-    "calibrate --valid-from": "it is gone: a calibration is of all runs of the machine in its log directory",
-    "calibrate --replace": "it is not needed any more: a run that is measured again has the later figure",
-    "report --follow": "it is gone: greenlove watch shows what runs; greenlove report RUN -o page.html, run again, too",
-    "report --factors": "it is gone: --format ledger has each run's energy, to be multiplied by another factor",
-    "report --sacct": "it is gone; --jobs N says how many of N jobs left no log",
-    "report --latex": "say --format latex",
-    "report --month": "say --since 2026-11",
-    "report --training-type": "it is gone: write the line training_type into the card",
-    "report --all": "it is gone: runs that crashed without figures are left out by name",
-    "compare --csv": "say --json",
-    "doctor --restore-power-limits": "it is gone: sudo nvidia-smi -pl sets the limit of a GPU",
-    "experiment --json": "it is gone: each training is a run below the outputs, which greenlove report --json reads",
 }
 
 
@@ -121,15 +79,8 @@ class Verb(click.Command):
             raise kind(self.message(error, ctx.params)) from error
         except GreenloveError as error:
             raise click.ClickException(str(error)) from error
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the arguments apart; of an option that was removed, say what became of it."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if why := _GONE.get(f"{self.name} {error.option_name}"):
-                raise click.UsageError(f"{error.option_name}: {why}", ctx) from None
-            raise
+        except KeyboardInterrupt:  # click would call it aborted, with code 1
+            raise SystemExit(BY_CTRL_C) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options that come first, or all of them."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker import console
 from greenlove_tracker.cli import base
 from greenlove_tracker.comparisons import Comparison
 from greenlove_tracker.config import load_settings
@@ -70,12 +69,8 @@ def compare(
     if any(":" in target and target.rpartition(":")[0].endswith(".py") for target in targets):
         if len(targets) > 1:
             raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
-        try:
-            with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-                found = _compare_techniques(targets[0], arguments or (), **options)
-        except KeyboardInterrupt:  # click would call it aborted, with code 1
-            console.say("greenlove compare: stopped by Ctrl-C, before anything could be told")
-            raise SystemExit(base.BY_CTRL_C) from None
+        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+            found = _compare_techniques(targets[0], arguments or (), **options)
         base.answer(comparison_document(found), found)
         return
     for target in targets:

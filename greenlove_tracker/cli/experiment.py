@@ -10,7 +10,7 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker import format as fmt
-from greenlove_tracker.cli.base import BY_CTRL_C, Verb, cli, show, wrote
+from greenlove_tracker.cli.base import Verb, cli, show, wrote
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering.document import Column, Document, Paragraph, Table
 
@@ -36,8 +36,6 @@ class ExperimentVerb(Verb):
             return super().invoke(ctx)
         except click.ClickException as error:
             raise _WrongUsage(error.message) if error.exit_code == 1 else error from error
-        except KeyboardInterrupt:  # click would call it aborted, with code 1
-            raise SystemExit(BY_CTRL_C) from None
 
 
 @cli.group(short_help="Run the trainings that a YAML file describes, and compare them.")

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from greenlove_tracker.cli.base import (
-    BY_CTRL_C,
     cli,
     country_option,
     group_option,
@@ -90,10 +89,7 @@ def explore(
     arguments = {"asks": False} | {name: pieces[name] for name in pieces if name in takes} | chosen
     if epochs is not None or steps is not None:
         arguments |= {"total_epochs": epochs, "total_steps": steps}
-    try:
-        Estimator(**arguments).estimate(restores=False)
-    except KeyboardInterrupt:  # told of by then; click would call it aborted, with code 1
-        raise SystemExit(BY_CTRL_C) from None
+    Estimator(**arguments).estimate(restores=False)
 
 
 def _forecast_again(

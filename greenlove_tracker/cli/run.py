@@ -261,14 +261,11 @@ def watch(log_dir: str | None, once: bool) -> None:
     if not is_live:
         base.show(watch_document(followed.look(MOST_ENDED), time.time()))
         return
-    try:
-        with LiveScreen() as screen:
-            while True:
-                begun_s, n_lines = time.monotonic(), shutil.get_terminal_size().lines  # it may be drawn larger
-                most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
-                seen = watch_document(followed.look(MOST_ENDED), time.time(), most=most)
-                screen.draw(terminal.render(seen))
-                took_s = time.monotonic() - begun_s
-                time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))
-    except KeyboardInterrupt:  # the only way out; click would call it aborted, with code 1
-        raise SystemExit(base.BY_CTRL_C) from None
+    with LiveScreen() as screen:
+        while True:  # until Ctrl-C
+            begun_s, n_lines = time.monotonic(), shutil.get_terminal_size().lines  # it may be drawn larger
+            most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
+            seen = watch_document(followed.look(MOST_ENDED), time.time(), most=most)
+            screen.draw(terminal.render(seen))
+            took_s = time.monotonic() - begun_s
+            time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
-from greenlove_tracker.config import is_strict, load_settings, setting_names
-from greenlove_tracker.config_files import GONE
+from greenlove_tracker.config import is_strict, load_settings, refuse_unknown
 from greenlove_tracker.errors import SettingError, UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import ranks_of_process
@@ -127,7 +125,7 @@ class Tracker:
         **settings: Any,
     ) -> None:
         self._pid = os.getpid()
-        _refuse_unknown(settings)
+        refuse_unknown(settings, inspect.signature(Tracker).parameters)
         plan = Plan(epochs, total_steps, phases_from(phases))
         for name, done in (("first_epoch", first_epoch), ("first_step", first_step)):
             if done is not None:
@@ -385,22 +383,6 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
             _log.debug("greenlove_tracker", exc_info=error)
     WarnOnce().warn("untracked", f"this training is not tracked: {reason}")
     return None
-
-
-def _refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse arguments that there are not, with the nearest one.
-
-    Raises:
-        UsageError: where one is unknown.
-    """
-    settings = setting_names()
-    if unknown := next((name for name in names if name not in settings), ""):
-        if unknown in GONE:
-            raise UsageError(f"no such setting: {unknown}; {GONE[unknown]}")
-        known = [*settings, *inspect.signature(Tracker).parameters]
-        near = difflib.get_close_matches(unknown, known, n=1)
-        meant = f"did you mean {near[0]}?" if near else "help(greenlove_tracker.Tracker) lists them"
-        raise UsageError(f"no such setting: {unknown}; {meant}")
 
 
 def _inert_tracker() -> Tracker:

@@ -219,8 +219,6 @@ def test_what_is_of_another_format_is_refused(logs):
     [
         ("summary --check", "report DIR --text"),
         ("wait --threshold 200", "plan --threshold"),
-        ("run --max-hours 3 x.py", "--within"),
-        ("calibrate --pdu FILE", "gone"),
     ],
 )
 def test_what_is_gone_names_its_successor(words, says):
