@@ -191,6 +191,7 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
     is_done = forecast.n_finished == forecast.n_runs
     totals = [] if is_done else totals
     lines = [_limit_text(forecast, quantity, limit) for quantity, limit in forecast.limits.items()]
+    lines += [] if is_done else _beside(forecast)
     lines += [f"* {note}" for note in forecast.notes]
     lines += [line for group in forecast.groups for line in _group_lines(group)]
     columns = [Column("one training"), Column("left", is_number=True)]
@@ -206,6 +207,20 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
 
 
 _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
+
+
+def _beside(forecast: ExperimentForecast) -> list[str]:
+    """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
+    start, n_left = forecast.start, forecast.n_runs - forecast.n_finished
+    found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
+    if start.start == "now":
+        return found
+    what = {
+        "best": f"the start that is expected to emit least before {start.deadline}",
+        "below": f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh",
+    }
+    most = f", at most {start.max_wait} for each of the {n_left}" if start.max_wait else ""
+    return [*found, f"before a training it waits for {what.get(start.start, start.start)}{most}"]
 
 
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:

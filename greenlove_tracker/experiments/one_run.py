@@ -163,6 +163,7 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
         **{quantity: None if estimate is None else asdict(estimate) for quantity, estimate in estimates.items()},
         "plan": fmt.plan(estimator.plan),
         "stop": stop,
+        "spent_s": estimation.spent_s,
         # Without their advice, which names a budget for this group alone.
         "warnings": [f"{warning.name}: {warning.message}" for warning in forecast.warnings],
     }

@@ -14,7 +14,7 @@ from fake_trainings import TRAIN, make_experiment, write_experiment
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli.experiment import forecast_document
 from greenlove_tracker.experiments import definition, runner
-from greenlove_tracker.experiments.definition import ExperimentBudget
+from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy
 from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
 from greenlove_tracker.experiments.progress import ExperimentUse
 from greenlove_tracker.experiments.runner import ExperimentOutcome, ExperimentProgress
@@ -114,9 +114,11 @@ def forecast_of(tmp_path, **changes):
     one = {"duration_s": estimate(3600.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "plan": "15 epochs"}
     warning = "FEW: trials of one size"
     groups = (
-        GroupForecast("baseline", 3, 1, 2.0, warnings=(warning,), **one),
-        GroupForecast("optimised", 3, 0, 3.0, stop="stops after about 8 of 15 epochs (4 to 15)", **one),
-        GroupForecast("half", 3, 0, 3.0, reason="this CPU has no bf16 instructions"),
+        GroupForecast("baseline", 3, 1, 2, warnings=(warning,), **one),
+        GroupForecast(
+            "optimised", 3, 0, 3.0, start_up_s=20.0, stop="stops after about 8 of 15 epochs (4 to 15)", **one
+        ),
+        GroupForecast("half", 3, 0, 3, reason="this CPU has no bf16 instructions"),
     )
     totals = dict.fromkeys(("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"))
     totals |= {"duration_s": estimate(18000.0, "s"), "energy_kwh": estimate(2.5, "kWh")}
@@ -132,6 +134,7 @@ def forecast_of(tmp_path, **changes):
         "limits": {"duration_s": 36000.0, "cost_usd": 5.0},
         "over": {"duration_s": 0.02},
         "notes": ("train.py has changed",),
+        "start": StartPolicy(start="below", below_gco2e_per_kwh=200.0, max_wait="6h"),
     }
     return ExperimentForecast(**(known | changes))
 
@@ -148,6 +151,8 @@ def test_the_screen_of_a_dry_run(tmp_path):
         "! half is in no sum: this CPU has no bf16 instructions",
         "! baseline: FEW: trials of one size",
         "* train.py has changed",
+        "starting the processes takes about 1 min",
+        "waits for a grid at or below 200 gCO2e/kWh, at most 6h for each of the 8",
     ):
         assert line in screen
 

@@ -33,7 +33,7 @@ def estimate(point, unit):
     return {"point": point, "lower": 0.9 * point, "upper": 1.2 * point, "level": 0.95, "unit": unit}
 found = {"duration_s": estimate(100.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "cost_usd": None}
 found |= {"emissions_kgco2e": estimate(0.2, "kgCO2e"), "plan": "4 epochs", "stop": "", "outcome": "finished"}
-found |= {"reason": "", "warnings": ["FEW: trials of one size"]} | how
+found |= {"reason": "", "warnings": ["FEW: trials of one size"], "spent_s": 0.0} | how
 open(answer, "w").write(json.dumps(found))
 """
 COMMAND = (sys.executable, "-c", EXPLORER)
@@ -73,6 +73,8 @@ def test_all_is_the_sum_of_the_groups_with_errors_of_one_sign(tmp_path, forecast
     assert found.totals["cost_usd"] is None
     assert [request["budget_s"] for request in requests()] == [10.0, 10.0]
     assert [request["key"] for request in requests()] == ["baseline-0", "optimised-0"]
+    assert all((group.start_up_s or 0) > 0 for group in found.groups)
+    assert found.start_up_s == pytest.approx(3 * sum(group.start_up_s for group in found.groups))
     assert not experiment.outputs.exists()
     assert not any(Path(request["answer"]).exists() for request in requests())
 
