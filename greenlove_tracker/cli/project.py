@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import click
@@ -106,10 +107,11 @@ def _project(
 ) -> None:
     """Show a training here and elsewhere, or one row of it on a spot machine."""
     from greenlove_tracker.projection import comparison
-    from greenlove_tracker.projection.decision import decide
     from greenlove_tracker.report import projection_report
 
-    found = comparison.compare_log(log_dir, chosen) if hours is None else comparison.compare_hours(hours, chosen)
+    of_hours, of_log = comparison.compare_hours, comparison.compare_log
+    known = partial(of_log, log_dir) if hours is None else partial(of_hours, hours)
+    found, decision = comparison.decided(known, chosen)
     rows, about = found.projections, found.about
     if spot_terms is not None:
         from greenlove_tracker.projection.spot import row_for_spot, spot_advice_of
@@ -124,7 +126,6 @@ def _project(
     asked["is_verbose"] |= (
         is_list := bool(chosen.include_all or chosen.gpus) and not asked["is_verbose"] and asked["page"] is None
     )
-    decision = decide(rows, found.options)
     answer(
         projection_report.projection_document(rows, about, decision, chosen.today, is_list=is_list),
         projection_report.projection_record(rows, about, decision),

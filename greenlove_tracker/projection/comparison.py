@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import exploration_of, has_trials
 from greenlove_tracker.projection.catalogue import counted
+from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import project_forecast
 from greenlove_tracker.projection.types import Projection
@@ -22,6 +24,7 @@ from greenlove_tracker.units import BYTES_PER_GB, SECONDS_PER_HOUR
 from greenlove_tracker.workloads import GIVEN, PRECISIONS, WORKLOADS
 
 _LEVEL = 0.95  # of a time that is known: its interval has no width
+_MORE_GPUS = (2, 4, 8)  # of one machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,37 @@ class MachineComparison:
     projections: tuple[Projection, ...]
     options: ProjectionOptions
     forecast: Forecast
+
+
+def decided(
+    compare: Callable[[ProjectionOptions], MachineComparison], options: ProjectionOptions
+) -> tuple[MachineComparison, Decision]:
+    """Return the machines and where to train, with as many GPUs as a time limit needs where nobody says how many.
+
+    These are as many as here, or the fewest of 2, 4 and 8 with which a machine for rent by the hour keeps the limits.
+
+    Args:
+        compare: such as ``compare_log`` of a directory.
+        options: with the limits.
+
+    Raises:
+        UsageError: as ``compare``.
+    """
+    found = compare(options)
+    made = decide(found.projections, found.options)
+    if options.within_s is not None and options.target_gpus is None and not _is_settled(made):
+        for n_gpus in (n for n in _MORE_GPUS if n > found.projections[0].n_gpus):
+            larger = compare(replace(options, target_gpus=n_gpus))
+            decision = decide(larger.projections, larger.options)
+            if _is_settled(decision):
+                return larger, decision
+    return found, made
+
+
+def _is_settled(decision: Decision) -> bool:
+    """Return True where a machine that can be had at once keeps the limits."""
+    row = decision.recommended
+    return decision.verdict != "best chance" and row is not None and (row.is_local or row.is_for_rent_now)
 
 
 def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison:

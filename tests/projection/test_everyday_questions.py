@@ -5,11 +5,14 @@ The speedups are given, so that time there = hours here / speedup, and cost = ti
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from projection_samples import TODAY, forecast
 
+from greenlove_tracker.projection.comparison import compare_hours, decided
 from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import project_forecast
@@ -137,3 +140,17 @@ def test_a_slurm_node_is_given_and_what_is_the_cheapest_way_to_use_it(tmp_path: 
         row = decide(project_forecast(forecast(40.0, half_width=0.0), options), options).recommended
         assert row.billed_gpus == n_gpus
         assert (row.duration_s.point / 3600, row.cost_usd.point) == pytest.approx((hours, usd), abs=0.1)
+
+
+@pytest.mark.usefixtures("no_settings")
+def test_where_nobody_says_how_many_gpus_they_are_as_many_as_the_limit_needs(tmp_path: Path) -> None:
+    """The same node for rent, and one A100 here: 40 h here, within 30 h two of it, within 16 h four."""
+    prices = tmp_path / "node.csv"
+    prices.write_text(f"gpu,price,unit,gpus_per_instance,date_read\n{A100},1.50,USD/GPU-hour,1;2;4;8,2026-11-01\n")
+    given = {"local_gpu": A100, "scaling": 0.85, "today": TODAY, "provider": "node", "prices": prices}
+    for within_h, n_gpus in {48: 1, 30: 2, 16: 4}.items():
+        options = ProjectionOptions(**given, within_s=within_h * 3600.0)
+        found, made = decided(partial(compare_hours, 40.0), options)
+        assert made == decide(found.projections, found.options)
+        assert (made.recommended.billed_gpus, made.recommended.is_local) == (n_gpus, n_gpus == 1)
+    assert decided(partial(compare_hours, 40.0), replace(options, target_gpus=1))[1].recommended is None
