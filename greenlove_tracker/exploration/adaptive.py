@@ -119,8 +119,7 @@ class TrialResult:
     @property
     def steady_s(self) -> float:
         """The time that its epochs would have taken had none been cold."""
-        typical_s = self.typical[1] if self.typical else 0.0
-        return len(self.epoch_durations_s) * typical_s + self.partial_s
+        return len(self.epoch_durations_s) * (self.typical or (0, 0.0))[1] + self.partial_s
 
     @property
     def typical(self) -> tuple[int, float] | None:

@@ -80,8 +80,11 @@ def explore_callable(
         try:
             cold_start_s = _time_fits(fit, sizes, run, budget_s, seed)
         finally:
-            gpus = 0 if _is_without_cuda() else None
-            run.record = replace(run.record, peak_memory_gb=devices.peak_memory_gb(), used_gpus=gpus)
+            run.record = replace(
+                run.record,
+                peak_memory_gb=devices.peak_memory_gb(),
+                used_gpus=0 if _is_without_cuda() else None,
+            )
         run.record = replace(run.record, cold_start_s=cold_start_s)
         forecast = run.forecast()
     return run.conclude(forecast)
@@ -161,9 +164,7 @@ def _longest_expected_s(trials: Sequence[Trial], size: int) -> float:
     """Return the time that a fit may take: as before at its size, else by a power law through the two largest."""
     if not trials:
         return 0.0
-    by_size: dict[int, float] = {}  # the shortest of each: a hiccup is not to stop the climb
-    for t in trials:
-        by_size[t.sample_size] = min(t.total_s, by_size.get(t.sample_size, math.inf))
+    by_size = {t.sample_size: t.total_s for t in sorted(trials, key=lambda t: -t.total_s)}  # a hiccup stops no climb
     if size in by_size:
         return by_size[size]
     *smaller, largest = sorted(by_size)

@@ -171,8 +171,12 @@ class Estimator:
             self._explore(run, scheduler, restores=restores)
             forecast = run.forecast()
         if self._eval_fn is None and not self.plan.has_pauses("eval"):
-            message = "no evaluation was timed, so this forecast leaves evaluations out"
-            notes.append(WarningCode.EVALUATION.warning(message, "where the training has some, give eval_fn"))
+            notes.append(
+                WarningCode.EVALUATION.warning(
+                    "no evaluation was timed, so this forecast leaves evaluations out",
+                    "where the training has some, give eval_fn",
+                )
+            )
         if not run.record.is_finite:
             notes.append(WarningCode.NAN.warning("a loss was not finite", "check the learning rate and the data", True))
         forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
@@ -188,8 +192,8 @@ class Estimator:
         run.record = ExplorationRecord(used_gpus=_gpus_of(modules))
         run.workload = _seen(lambda: workload_of(self._model))
         self._n_batches, self._last_batch, self._precision = 0, None, Seen()
-        found = (*find_lr_schedulers(self._optimizer, self._also_restore), *find_scalers_and_averages())
-        others = (*self._also_restore, *found)
+        schedulers = find_lr_schedulers(self._optimizer, self._also_restore)
+        others = (*self._also_restore, *schedulers, *find_scalers_and_averages())
         try:
             with (
                 preserved(modules, self._optimizer, loaders=[self._data], others=others) if restores else nullcontext()
@@ -231,12 +235,15 @@ class Estimator:
             run.show_progress(request.batches * batch_size, width)
             run.start_trial()
             timed = run_trial(self._source, self._step, request, perf_s=run.perf_s, synchronise=devices.synchronise)
-            energy_kwh = run.end_trial().total_kwh
-            has_whole_epochs_only = timed.epoch_durations_s and not timed.partial_batches
-            scheduler.results.append(replace(timed, energy_kwh=energy_kwh or None) if has_whole_epochs_only else timed)
-            trials, is_finite = scheduler.trials(batch_size), run.record.is_finite and timed.is_finite
-            cold_start_s = scheduler.cold_start_s
-            run.record = replace(run.record, trials=trials, cold_start_s=cold_start_s, is_finite=is_finite)
+            energy_kwh = run.end_trial().total_kwh or None
+            scheduler.results.append(replace(timed, energy_kwh=None if timed.partial_batches else energy_kwh))
+            trials = scheduler.trials(batch_size)
+            run.record = replace(
+                run.record,
+                trials=trials,
+                cold_start_s=scheduler.cold_start_s,
+                is_finite=run.record.is_finite and timed.is_finite,
+            )
             if len({t.sample_size for t in trials}) >= _LEAST_SIZES:
                 plan = replace(self.plan, eval_every=None, save_every=None, phases=(), stop=None)
                 width = extrapolate(trials, plan).duration_s.relative_width
@@ -268,13 +275,15 @@ class Estimator:
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:
         """Time one evaluation, which may overrun the budget, and more while what is left of it holds them."""
         times_s: list[float] = []
-        while self._eval_fn is not None and len(times_s) < _MOST_EVALUATIONS:
+        while (
+            self._eval_fn is not None
+            and len(times_s) < _MOST_EVALUATIONS
+            and (not times_s or run.spent_s + max(times_s) <= self._options.budget_s)
+        ):
             began_s = run.perf_s()
             self._eval_fn(self._model)
             devices.synchronise()
             times_s.append(run.perf_s() - began_s)
-            if run.spent_s + max(times_s) > self._options.budget_s:
-                break
         return tuple(times_s)
 
 
@@ -323,8 +332,9 @@ def plan_of(
         raise UsageError(
             "the training data have no length: say with {argument=} how long the training is", argument="total_steps"
         )
-    samples, batch_size = source.samples_per_epoch, source.batch_size
-    return TrainingPlan(samples, batch_size, epochs, steps, eval_every=eval_every, phases=phases)
+    return TrainingPlan(
+        source.samples_per_epoch, source.batch_size, epochs, steps, eval_every=eval_every, phases=phases
+    )
 
 
 def check_single_process() -> None:

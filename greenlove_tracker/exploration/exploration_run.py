@@ -190,14 +190,14 @@ class ExplorationRun(TrialSession):
         fit = None if limit is None else time_fit(forecast, limit.limit_s)
         projections, why_none = self._projections(forecast)
         shown = forecast_with_meter_error(forecast, Run(session.run_dir))
-        document = exploration_document(shown, record.trials, projections=projections)
-        page = write_report(session.run_dir / "dashboard.html", html.render(document))
+        page_of = html.render(exploration_document(shown, record.trials, projections=projections))
+        page = write_report(session.run_dir / "dashboard.html", page_of)
         if options.auto_open_report:
             open_page(page.as_uri())
         if self.settings.verbose > 0:
             self._say(shown, advice, now_utc_s, fit, why_none)
-        may_ask = options.asks and self.settings.verbose > 0
-        answer = confirm("Continue training locally?", default=False) if may_ask else None
+        asks = options.asks and self.settings.verbose > 0
+        answer = confirm("Continue training locally?", default=False) if asks else None
         return Estimation(
             forecast,
             record.trials,

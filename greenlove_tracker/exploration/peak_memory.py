@@ -159,7 +159,7 @@ def counted_updates(optimizers: Iterable[Any]) -> Iterator[Callable[[], float]]:
 
 def storage_bytes(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
     """Return the memory that tensors hold on a device, each storage once."""
-    storages = [tensor.untyped_storage() for tensor in tensors if tensor.device == device]
+    storages = (tensor.untyped_storage() for tensor in tensors if tensor.device == device)
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 

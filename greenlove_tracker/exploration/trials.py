@@ -45,8 +45,7 @@ def run_trial(
         UsageError: where the data end before an epoch does.
     """
     deadline = Deadline(perf_s() + request.deadline_s, perf_s, synchronise)
-    durations_s: list[float] = []
-    loss = None
+    durations_s, loss = list[float](), None
     for _ in range(request.epochs):
         synchronise()
         began_s, done = perf_s(), 0
@@ -208,7 +207,6 @@ def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
         batches: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
     else:
         batches = {"batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
-    newer = {name: getattr(loader, name) for name in ("in_order",) if hasattr(loader, name)}
     arguments = {
         **batches,
         "num_workers": loader.num_workers,
@@ -220,7 +218,7 @@ def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
         "generator": loader.generator,
         "prefetch_factor": loader.prefetch_factor,
         "persistent_workers": loader.persistent_workers,
-        **newer,
+        **({"in_order": loader.in_order} if hasattr(loader, "in_order") else {}),  # since torch 2.6
         **changes,
     }
     return DataLoader(loader.dataset, **arguments)
@@ -238,10 +236,12 @@ class LoaderSource(BatchSource):
         if loader.batch_sampler is None:
             raise UsageError("a DataLoader with batch_size=None gives single samples: give it a batch_size")
         batches = _length(loader)
-        if batches is None:
-            raise UsageError("the DataLoader's sampler has no length: give it __len__, or wrap the data as a stream")
-        if batches == 0:
-            raise UsageError("the DataLoader gives no batch: the data set is empty, or smaller than a dropped last one")
+        if not batches:
+            raise UsageError(
+                "the DataLoader's sampler has no length: give it __len__, or wrap the data as a stream"
+                if batches is None
+                else "the DataLoader gives no batch: the data set is empty, or smaller than a dropped last one"
+            )
         self.batches_per_epoch = batches
         self.batch_size, self.samples_per_epoch = _sizes(loader, batches)
         self._sampler = _FirstBatches(loader.batch_sampler, batches)

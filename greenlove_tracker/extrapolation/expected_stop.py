@@ -106,13 +106,11 @@ def forecast_over_stops(
     forecasts = [whole if k == stop.most_epochs else forecast_until(k) for k in at]
     level, rng = whole.duration_s.level, np.random.default_rng(_SEED)
 
-    def quantiles(ends: Sequence[tuple[float, float, float]], z: float, shares: Sequence[float]) -> list[float]:
+    def quantiles(ends: Sequence[tuple[float, float, float]], z: float, shares: Sequence[float]) -> Sequence[float]:
         """Return those of a mixture over the epochs, from point, lower and upper end of its parts."""
         of_each = (np.interp(epochs, at, column)[which] for column in zip(*ends, strict=True))
-        found: list[float] = np.quantile(
-            split_normal(rng.permutation(NORMAL) / z, *of_each), shares, method="hazen"
-        ).tolist()
-        return found
+        drawn = split_normal(rng.permutation(NORMAL) / z, *of_each)
+        return list(map(float, np.quantile(drawn, shares, method="hazen")))
 
     def mixed(estimates: Sequence[Estimate | None]) -> Estimate | None:
         ends = [(e.point, e.lower, e.upper) for e in estimates if e is not None]
@@ -125,10 +123,10 @@ def forecast_over_stops(
     duration = mixed([f.duration_s for f in forecasts]) or whole.duration_s
     p99s = [(f.duration_s.point, f.duration_s.point, f.duration_p99_s) for f in forecasts if f.duration_p99_s]
     not_reached, warnings = Estimate(0.0, 0.0, 0.0, level, "s"), [*whole.warnings]
-    phases = []
-    for i, part in enumerate(whole.phases):
-        times = [f.phases[i].duration_s if i < len(f.phases) else not_reached for f in forecasts]
-        phases.append(replace(part, duration_s=mixed(times) or part.duration_s))
+    parts = [
+        mixed([f.phases[i].duration_s if i < len(f.phases) else not_reached for f in forecasts])
+        for i in range(len(whole.phases))
+    ]
     if duration.relative_width > WIDE_RELATIVE_WIDTH:
         width = f"±{duration.relative_width / 2:.0%} ({stop.basis})"
         message = f"early stopping may end it sooner or later: the interval is {width}"
@@ -140,7 +138,9 @@ def forecast_over_stops(
         between_s=mixed([f.between_s for f in forecasts]),
         duration_p99_s=quantiles(p99s, float(special.ndtri(P99)), [P99])[0] if len(p99s) == len(forecasts) else None,
         warnings=tuple(warnings),
-        phases=tuple(phases),
+        phases=tuple(
+            replace(part, duration_s=mix or part.duration_s) for part, mix in zip(whole.phases, parts, strict=True)
+        ),
         expected_stop=stop,
         without_stop=whole,
     )

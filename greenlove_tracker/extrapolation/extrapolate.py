@@ -315,19 +315,17 @@ def _phases(
         "tokens_per_step": first.tokens_per_epoch and first.tokens_per_epoch / first.batches * batches,
         "data_share": 1.0,  # the timed epochs are extended to one of all data
     }.get(measure)
-    share, deviation, levels, deviations = planned_costs(phases, trial_work)
-    rng = np.random.default_rng(_SEED)
-
-    def about(point: float, spread: float) -> Array:
-        return np.maximum(0.0, point + spread * with_point(NORMAL, 0.0, rng))
-
-    work, unit_s = about(share, deviation), epochs_s / sum(phase.length for phase in phases)
+    costs = planned_costs(phases, trial_work, np.random.default_rng(_SEED))
+    lengths = np.array([phase.length for phase in phases])
     found = []
-    for (begin, end), phase, cost, spread in zip(spans(phases), phases, levels, deviations, strict=True):
-        seconds = estimate_about(phase.length * float(cost) * unit_s * about(1.0, spread), level, "s")
+    for span, phase, seconds in zip(
+        spans(phases), phases, lengths[:, None] * costs / lengths.sum() * epochs_s, strict=True
+    ):
         eval_s = None if phase.eval_s is None else Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
-        found.append(PhaseForecast(phase, seconds, eval_s, pauses_between(phases, begin, end, "eval")))
-    if max(deviations) < _SURE_OF_WORK:
+        duration = estimate_about(seconds, level, "s")
+        found.append(PhaseForecast(phase, duration, eval_s, pauses_between(phases, *span, "eval")))
+    work = np.average(costs, axis=0, weights=lengths)
+    if (costs.std(axis=1) / costs[:, 0]).max() < _SURE_OF_WORK:
         return work, tuple(found), []
     note = ", and the trials are taken to be of the first phase's" if measure and trial_work is None else ""
     message = f"one level of work was timed: {ASSUMED_SHARE}{note}"

@@ -17,8 +17,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from greenlove_tracker.extrapolation.draws import Array, drawn
-from greenlove_tracker.phases import Phase, spans, total_length
+from greenlove_tracker.extrapolation.draws import SPREAD, Array, drawn
+from greenlove_tracker.phases import Phase
 
 Trends = tuple[NDArray[np.int64], Array, Array, Array]  # curve, change, its variance, log of its probability
 _Regime = tuple[float, int, float, float | None]
@@ -77,8 +77,15 @@ class Regressors:
 
 def unplanned(n: int) -> Regressors:
     """Return the plan of which nothing is known."""
-    nothing = np.zeros(0)
-    return Regressors(np.zeros((n, 0)), np.zeros((1, 0)), ((1.0, nothing),), nothing, np.zeros((0, 0)), nothing, 0.0)
+    return Regressors(
+        past=np.zeros((n, 0)),
+        ahead=np.zeros((1, 0)),
+        deviations=((1.0, np.zeros(0)),),
+        told=np.zeros(0),
+        of_told=np.zeros((0, 0)),
+        variances=np.zeros(0),
+        shift=0.0,
+    )
 
 
 def future_mean(
@@ -405,13 +412,14 @@ def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
     return expected, factors, tuple(deviations)
 
 
-def planned_costs(phases: Sequence[Phase], trial_work: float | None) -> tuple[float, float, Array, Array]:
-    """Return what a unit of a plan costs on average, in one that was timed, and a unit of each phase; with deviations.
+def planned_costs(phases: Sequence[Phase], trial_work: float | None, rng: np.random.Generator) -> Array:
+    """Return what a unit of each phase costs, in one that was timed, as draws behind their point; shape (n, N + 1).
 
     Args:
         phases: of the plan.
         trial_work: work of a step that was timed, in the measure of the phases; None where that is not known: then it
             is taken to be the first phase's.
+        rng: of the draws.
     """
     units: list[Cost] = [phase.constant_and_growing for phase in phases]
     timed = 0
@@ -421,12 +429,8 @@ def planned_costs(phases: Sequence[Phase], trial_work: float | None) -> tuple[fl
         timed = units.index(cost) if cost in units else len(units)
         units += [] if cost in units else [cost]
     expected, factors, choices = costs_of(units)
-    lengths = np.array([end - begin for begin, end in spans(phases)], dtype=float)
-    n, each = len(phases), expected / expected[timed]
-    all_units = float(lengths @ each[:n])
-    mean_factors = lengths * each[:n] @ factors[:n] / all_units
-    deviations = np.sqrt(
-        sum(w * ((np.vstack([mean_factors, factors[:n]]) - factors[timed]) ** 2 @ s**2) for w, s in choices)
-    )
-    share = all_units / total_length(phases)
-    return share, share * float(deviations[0]), each[:n], deviations[1:]
+    weights, deviations = zip(*choices, strict=True)
+    spread = rng.permutation(np.array(deviations)[np.searchsorted(np.cumsum(weights), SPREAD)])
+    beta = np.vstack([np.zeros(spread.shape[1]), spread * rng.standard_normal(spread.shape)])
+    costs = expected[:, None] / expected[timed] * (1.0 + (factors - factors[timed]) @ beta.T)
+    return np.asarray(np.maximum(0.0, costs[: len(phases)]))

@@ -230,7 +230,7 @@ def _active(progress: Progress, prior: Forecast | None, rng: np.random.Generator
     u, times, *sums = _joined(np.column_stack([costs.sum(axis=1), active, costs @ factors])[is_warm]).T
     ahead = np.vstack([to_come @ factors / to_come.sum(), factors if phases else factors[:0]])
     plan = replace(unplanned(len(u)), past=np.array(sums).T / u[:, None], ahead=ahead, deviations=deviations)
-    plan = _with_earlier(plan, progress, prior, expected, factors)
+    plan = plan if prior is None else _with_earlier(plan, progress, prior, expected, factors)
     means = future_mean(u, times / u, float(to_come.sum()), rng, plan)
     if progress.is_of_first_epoch and not len(plan.told):  # it may be slower as a whole
         excess = lognormal(_COLD_EXCESS, _COLD_SPREAD, rng)
@@ -257,12 +257,8 @@ def _joined(sums: Array) -> Array:
     return sums
 
 
-def _with_earlier(
-    plan: Regressors, progress: Progress, prior: Forecast | None, expected: Array, factors: Array
-) -> Regressors:
+def _with_earlier(plan: Regressors, progress: Progress, prior: Forecast, expected: Array, factors: Array) -> Regressors:
     """Return the plan with what an earlier run, or an exploration, took for a unit of each phase."""
-    if prior is None:
-        return plan
     phases, z = prior.phases, float(special.ndtri((1 + prior.duration_s.level) / 2))
     if len(progress.phases) > 1:
         if len(phases) != len(progress.phases) or any(part.duration_s.point <= 0 for part in phases):

@@ -90,10 +90,10 @@ def fit_ratios(
     for arm, column in columns.items():
         difference, error = float(result.params[column]), float(errors[column])
         lower, point, upper = (math.exp(difference + side * t * error) for side in (-1, 0, 1))
-        ratios[arm] = Estimate(point, lower, upper, level, "1", Kind.CONFIDENCE)
-        standard_errors[arm] = error
-    n_blocks = len({trial.block for trial in timed})
-    return RatioFit(ratios, standard_errors, residual_cv, freedom, len(timed), n_blocks)
+        ratios[arm], standard_errors[arm] = Estimate(point, lower, upper, level, "1", Kind.CONFIDENCE), error
+    return RatioFit(
+        ratios, standard_errors, residual_cv, freedom, len(timed), n_blocks=len({trial.block for trial in timed})
+    )
 
 
 def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Verdict:
