@@ -320,7 +320,14 @@ class Side:
 
     def cells(self, metrics: Sequence[str]) -> tuple[str, ...]:
         """Write how far the runs trained, the means of what they took, and what they learnt."""
-        trained = "; ".join(dict.fromkeys(map(wording.progress, self.runs))) or "did not finish"
+        each, planned = (
+            dict.fromkeys(map(wording.progress, self.runs)),
+            {run.summary.epochs_planned for run in self.runs},
+        )
+        trained = "; ".join(each) or "did not finish"
+        if len(each) > 1 and len(planned) == 1 and None not in planned:  # each may have stopped early
+            done = sorted(run.summary.epochs_done for run in self.runs)
+            trained = f"{done[0]:,}–{done[-1]:,} of {planned.pop():,} epochs"
         took = (_mean_text(self.values(quantity), text) for quantity, (_, text) in fmt.QUANTITIES.items())
         learnt = (_mean_text([final_value(run, name) for run in self.runs], number_text) for name in metrics)
         several = f" ({len(self.runs)} runs)" if len(self.runs) > 1 else ""
