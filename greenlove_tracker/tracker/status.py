@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 
@@ -70,23 +72,35 @@ class StatusPrinter(RunPart):
             verdicts.pop("duration_s", None)
             if fit.probability < FITS:  # news, which a narrow terminal is not to cut off
                 parts.append(fmt.time_fit(fit))
-        last = 0  # of those that are so far
+        behind = [] if forecast is None else self._limits(forecast, elapsed_s)
+        if fit is not None and fit.probability >= FITS:
+            behind.append(fmt.time_fit(fit))
+        behind += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
+        quantities = self._quantities(forecast, used)
+        for n in range(len(quantities), -1, -1):  # a narrow terminal shows the cost, and then the CO2e, at the end
+            shown, so_far = quantities[:n], [at for at, (_, is_so_far) in enumerate(quantities[:n]) if is_so_far]
+            texts = [text + (" so far" if so_far[-1:] == [at] else "") for at, (text, _) in enumerate(shown)]
+            line = self._head() + " · ".join([*parts, *texts, *behind])
+            if len(line) <= self._room:
+                break
+        return line
+
+    @property
+    def _room(self) -> float:
+        """The columns of the line, behind our name."""
+        columns = shutil.get_terminal_size().columns - len("greenlove  ")
+        return columns if is_terminal(sys.stderr) else math.inf
+
+    def _quantities(self, forecast: Forecast | None, used: Mapping[str, float | None]) -> list[tuple[str, bool]]:
+        """Return energy, CO2e and cost as they are known, and whether each is so far; the dispensable last."""
+        found = []
         for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
             text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)
-            if expected is not None:
-                parts.append(text(expected.total(used[quantity])) + suffix)
-            elif used[quantity] is not None:
-                parts.append(text(used[quantity]) + suffix)
-                last = len(parts) - 1
-        if last:
-            parts[last] += " so far"
-        if forecast is not None:
-            parts += self._limits(forecast, elapsed_s)
-        if fit is not None and fit.probability >= FITS:
-            parts.append(fmt.time_fit(fit))
-        parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
-        return self._head() + " · ".join(parts)
+            value = used[quantity] if expected is None else expected.total(used[quantity])
+            if value is not None:
+                found.append((text(value) + suffix, expected is None))
+        return found
 
     def _is_overdue(self, elapsed_s: float) -> bool:
         forecast = self._state.forecast

@@ -32,6 +32,7 @@ def test_a_line_tells_when_the_run_ends(clock, tmp_path, monkeypatch, is_termina
     """After each epoch on a terminal, which a script that prints shares; once a minute in a job's log."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("COLUMNS", "120")
     time.tzset()
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
@@ -136,3 +137,22 @@ def test_a_narrow_terminal_drops_parts_and_cuts_no_number(columns, drawn, monkey
     monkeypatch.setenv("COLUMNS", str(columns))
     StatusLine().draw("epoch 3 · 1 min 20 s · forecast 41 min [40 min – 42 min] · ends Sat 12:03")
     assert screen.getvalue() == f"\r\x1b[2K{drawn}\r"
+
+
+def test_a_narrow_terminal_leaves_out_the_cost_and_then_the_co2e(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr("greenlove_tracker.tracker.status.is_terminal", lambda stream: True)
+    said = {}
+    with make_tracker(clock, tmp_path, verbose=1, country="DE") as tracker:
+        train(tracker, clock, 4, epoch_s=25.0)
+        assert tracker.forecast is not None
+        for columns in (120, 100, 80, 20):
+            monkeypatch.setenv("COLUMNS", str(columns))
+            said[columns] = session().status_text()
+    assert [[word in text for word in ("Wh", "CO2e", "$")] for text in said.values()] == [
+        [True, True, True],
+        [True, True, False],
+        [True, False, False],
+        [False, False, False],
+    ], said
+    assert all(len(said[columns]) <= columns - len("greenlove  ") for columns in (120, 100, 80))
+    assert "ends" in said[20]
