@@ -505,11 +505,10 @@ class Checkpointer:
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
         name, saved = checkpoint_name(self.position, kind), ""
         with self._gap(is_one=self._is_in_epoch):
-            may_go_on = kind in (CheckpointKind.REGULAR, CheckpointKind.BEST)
-            files = self._copied_files() if self._threads is not None and may_go_on else None
-            if self._threads is not None and files is not None:
+            threads = self._threads if kind in (CheckpointKind.REGULAR, CheckpointKind.BEST) else None
+            if threads is not None and (files := self._copied_files()) is not None:
                 blocked_s, saved = self._clock.perf_s() - begun_s, name
-                self._writing = self._threads.submit(self._write, name, manifest, lambda: files, begun_s, blocked_s)
+                self._writing = threads.submit(self._write, name, manifest, lambda: files, begun_s, blocked_s)
             else:
                 saved = self._write(name, manifest, self._files, begun_s)
         self._note_saved()

@@ -45,7 +45,7 @@ class Service:
     def _point(self, start):
         value = self.level + 100 * np.cos((start.hour - 18) * 2 * np.pi / 24) + (start.day % 3)
         kind = PointKind.MEASURED
-        return IntensityPoint(float(value), start, start + HOUR, self.name, "Our service", "Z1", self.scope, kind, NOW)
+        return IntensityPoint(float(value), start, start + HOUR, self.name, "Our service", self.scope, kind, NOW)
 
 
 def one(source, region="DE", now=NOW):

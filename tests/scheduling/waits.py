@@ -104,7 +104,7 @@ class HourlyProvider:
             raise IntensityUnavailable(self.name, "it is down")
         start = self._first + timedelta(hours=hour)
         return IntensityPoint(
-            value, start, start + timedelta(hours=1), self.name, "Hourly", "X", Scope.DIRECT,
+            value, start, start + timedelta(hours=1), self.name, "Hourly", Scope.DIRECT,
             PointKind.MEASURED, self._machine.now,
         )  # fmt: skip
 

@@ -71,7 +71,7 @@ def point_of(figure, utc_s, length_s=300):
     now = datetime.fromtimestamp(utc_s, UTC)
     end = now + timedelta(seconds=length_s)
     kind, scope = PointKind.MEASURED, Scope.DIRECT
-    return IntensityPoint(figure, now, end, "scripted", "a test", "here", scope, kind, now)
+    return IntensityPoint(figure, now, end, "scripted", "a test", scope, kind, now)
 
 
 def fallbacks(*providers):

@@ -64,7 +64,6 @@ class IntensityPoint:
         end_utc: its end, which is not part of it.
         provider: the name of the service, such as ``neso``.
         source: the service and what it is asked for, for people.
-        zone: the part of the grid, in the service's own name.
         scope: direct or lifecycle emissions.
         kind: measured, forecast, of a table, or a mock.
         known_utc: when the service said so; an answer kept on the disk has the time that it came.
@@ -75,7 +74,6 @@ class IntensityPoint:
     end_utc: datetime
     provider: str
     source: str
-    zone: str
     scope: Scope
     kind: PointKind
     known_utc: datetime

@@ -57,7 +57,6 @@ class CsvIntensity:
                 row.end_utc,
                 self.name,
                 source,
-                "",
                 Scope.NOT_STATED,
                 PointKind.GIVEN,
                 row.start_utc,
@@ -95,9 +94,8 @@ class TableIntensity:
         factor = carbon_intensity(place.place)
         scope = next((s for s in (Scope.DIRECT, Scope.LIFECYCLE) if s in factor.basis), Scope.NOT_STATED)
         source = f"{factor.source}, {factor.year}" if factor.year else factor.source
-        zone = place.place.name if place.place else "world"
         kind = PointKind.TABLE
-        return (IntensityPoint(factor.value, since, until, self.name, source, zone, scope, kind, self._now()),)
+        return (IntensityPoint(factor.value, since, until, self.name, source, scope, kind, self._now()),)
 
 
 _TROUGH_H, _PEAK_H = 3.0, 18.0
@@ -134,5 +132,5 @@ class MockIntensity:
         since, until = checked_range(since, until)
         first = floor_time(since, _HOUR)
         hours = [first + n * _HOUR for n in range(math.ceil((until - first) / _HOUR))]
-        of = self.name, "MOCK: invented figures, of no grid", "mock", Scope.NOT_STATED, PointKind.MOCK, self._now()
+        of = self.name, "MOCK: invented figures, of no grid", Scope.NOT_STATED, PointKind.MOCK, self._now()
         return tuple(IntensityPoint(mock_gco2e_per_kwh(hour), hour, hour + _HOUR, *of) for hour in hours)

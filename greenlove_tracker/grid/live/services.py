@@ -99,8 +99,7 @@ class Service(ABC):
         slots, scope = self._slots(zone, since, until)
         source, now = f"{self.title}, {zone}", self.client.now()
         return [
-            IntensityPoint(value, start, end, self.name, source, zone, scope, kind, now)
-            for start, end, value, kind in slots
+            IntensityPoint(value, start, end, self.name, source, scope, kind, now) for start, end, value, kind in slots
         ]
 
     def _get(self, path: str, *parameters: tuple[str, str], until: datetime, **options: Any) -> Any:

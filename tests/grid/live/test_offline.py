@@ -101,4 +101,4 @@ def test_the_mock_peaks_at_18_and_is_lowest_at_3_and_says_that_it_is_one():
     day = {p.start_utc.hour: p.gco2e_per_kwh for p in points}
     assert max(day, key=day.get) == 18 and min(day, key=day.get) == 3
     assert (day[18], day[3]) == (400, 200) and 200 < mock_gco2e_per_kwh(at(10.5)) < 400
-    assert {(p.kind, p.zone) for p in points} == {(PointKind.MOCK, "mock")} and points[0].source.startswith("MOCK")
+    assert {p.kind for p in points} == {PointKind.MOCK} and points[0].source.startswith("MOCK")
