@@ -104,7 +104,7 @@ def forecast_over_stops(
     phase_ends = {end for _, end in spans([part.phase for part in whole.phases]) if epochs[0] < end < epochs[-1]}
     at = sorted({int(epochs[0]), stop.quantile(0.5), int(epochs[-1])} | phase_ends)
     forecasts = [whole if k == stop.most_epochs else forecast_until(k) for k in at]
-    level, rng = whole.duration_s.level, np.random.default_rng(_SEED)
+    level, rng = whole.duration_s.level, np.random.default_rng(0)
 
     def quantiles(ends: Sequence[tuple[float, float, float]], z: float, shares: Sequence[float]) -> Sequence[float]:
         """Return those of a mixture over the epochs, from point, lower and upper end of its parts."""
@@ -144,9 +144,6 @@ def forecast_over_stops(
         expected_stop=stop,
         without_stop=whole,
     )
-
-
-_SEED = 0
 
 
 def _of_counts(shares: dict[int, float], most_epochs: int, none: float, basis: str) -> ExpectedStop:
@@ -190,8 +187,7 @@ def _forms(n: int, ahead: int) -> tuple[Array, Array, Array, Array]:
 def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator) -> Array:
     """Return paths on which values, of which smaller ones are better, may go on; shape (n_paths, ahead)."""
     finite = values[np.isfinite(values)]
-    n = len(finite)
-    level = float(finite[-1])
+    n, level = len(finite), float(finite[-1])
     scale = max(float(np.ptp(finite)), 1e-9 * max(1.0, abs(level)))
     y = (finite - level) / scale
     design, deviations, correlations, log_prior = _forms(n, ahead)
@@ -223,5 +219,4 @@ def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator
     innovations = sigma[:, None] * rng.standard_normal(curves.shape)
     for i in range(1, curves.shape[1]):
         noise[:, i] = correlations[models] * noise[:, i - 1] + innovations[:, i]
-    paths: Array = level + scale * (curves + noise)[:, 1:]
-    return paths
+    return np.asarray(level + scale * (curves + noise)[:, 1:])

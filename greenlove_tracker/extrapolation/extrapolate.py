@@ -124,8 +124,8 @@ def extrapolate(
 
     forecast = until_end(replace(plan, stop=None))
     if plan.stop is not None:
-        forecast = forecast_over_stops(plan.stop, forecast, lambda epochs: until_end(plan.until(epochs)))
-        forecast = replace(forecast, plan=plan)
+        mixture = forecast_over_stops(plan.stop, forecast, lambda epochs: until_end(plan.until(epochs)))
+        forecast = replace(mixture, plan=plan)
     return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
 
 
@@ -175,7 +175,6 @@ def _forecast_line(
         energy_warnings = []  # and what is beside the epochs draws their mean power
         total_kwh = energy_kwh + overhead_s * energy_kwh[0] / (epochs_s * work)[0]
         energy = _widened(estimate_about(total_kwh, level, "kWh"), error_factor)
-    p99_s = float(np.quantile(total_s[1:], P99, method="hazen"))
     width = estimate_about(epochs_s + overhead_s, level, "s").relative_width
     return _forecast(
         plan,
@@ -188,7 +187,7 @@ def _forecast_line(
         warnings=(*line_warnings(observations, plan, width, backtested), *energy_warnings, *work_warnings),
         backtest_error=error,
         degrees_of_freedom=line.degrees_of_freedom,
-        duration_p99_s=max(p99_s, duration.point * error_factor),
+        duration_p99_s=max(float(np.quantile(total_s[1:], P99, method="hazen")), duration.point * error_factor),
         between_s=None if between_s is None else estimate_about(between_s, level, "s"),
         phases=phases,
     )
@@ -292,9 +291,13 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
         relative_power = student_quantile((1 + duration.level) / 2, n - 1) * scatter
     if n == 1 or total_s < LEAST_ENERGY_S:
         relative_power = max(relative_power, _UNKNOWN_POWER)
-        measured_for = f"{total_s:.2g} s in {plural(n, 'trial')}"
-        message = f"energy was measured for {measured_for}: ±{_UNKNOWN_POWER:.0%} of its power is assumed"
-        warnings.append(WarningCode.ENERGY.warning(message, "several trials of 5 s in all would show it"))
+        warnings.append(
+            WarningCode.ENERGY.warning(
+                f"energy was measured for {total_s:.2g} s in {plural(n, 'trial')}: ±{_UNKNOWN_POWER:.0%} of its "
+                "power is assumed",
+                "several trials of 5 s in all would show it",
+            )
+        )
     energy = duration.times(mean_kwh_per_s, "kWh")
     below, above = (math.hypot(end / energy.point - 1.0, relative_power) for end in (energy.lower, energy.upper))
     upper = energy.point * (1.0 + above)
@@ -327,9 +330,12 @@ def _phases(
     work = np.average(costs, axis=0, weights=lengths)
     if (costs.std(axis=1) / costs[:, 0]).max() < _SURE_OF_WORK:
         return work, tuple(found), []
-    note = ", and the trials are taken to be of the first phase's" if measure and trial_work is None else ""
-    message = f"one level of work was timed: {ASSUMED_SHARE}{note}"
-    return work, tuple(found), [WarningCode.WORK.warning(message, "the run itself shows it with its second phase")]
+    warning = WarningCode.WORK.warning(
+        f"one level of work was timed: {ASSUMED_SHARE}"
+        + (", and the trials are taken to be of the first phase's" if measure and trial_work is None else ""),
+        "the run itself shows it with its second phase",
+    )
+    return work, tuple(found), [warning]
 
 
 def _widened(total: Estimate, factor: float) -> Estimate:
@@ -380,18 +386,29 @@ def time_between_epochs(
         elif count and n_timed:
             parts.append(sum_to_come(count, durations_s, _ONE_TIMING, rng))
         elif count:
-            message = f"the plan's {count:,} {name}s were not timed: their time is not in this forecast"
-            warnings.append(code.warning(message, f"time some: extrapolate(…, {argument}=[…])", True))
+            warnings.append(
+                code.warning(
+                    f"the plan's {count:,} {name}s were not timed: their time is not in this forecast",
+                    f"time some: extrapolate(…, {argument}=[…])",
+                    True,
+                )
+            )
         if count and n_timed == 1:
-            message = f"one {name} was timed: how they vary is not known, ±{1.96 * _ONE_TIMING:.0%} is assumed"
-            warnings.append(code.warning(message, "time two and more"))
+            warnings.append(
+                code.warning(
+                    f"one {name} was timed: how they vary is not known, ±{1.96 * _ONE_TIMING:.0%} is assumed",
+                    "time two and more",
+                )
+            )
     return np.maximum(0.0, np.sum(parts, axis=0)) if parts else None, warnings
 
 
 def _told_s(plan: TrainingPlan) -> float | None:
     """Return the time of all evaluations by the lengths that the phases say; None where one does not say it."""
-    each = zip(spans(plan.phases), plan.phases, strict=True)
-    told = [(pauses_between(plan.phases, *span, "eval"), phase.eval_s) for span, phase in each]
+    told = [
+        (pauses_between(plan.phases, *span, "eval"), phase.eval_s)
+        for span, phase in zip(spans(plan.phases), plan.phases, strict=True)
+    ]
     if not told or plan.eval_every is not None or any(count and eval_s is None for count, eval_s in told):
         return None
     return math.fsum(count * (eval_s or 0.0) for count, eval_s in told)
@@ -439,9 +456,13 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     Raises:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
-    plan, gpu_count = plan or explored_plan(run), run.summary.gpu_count
-    node_factor = run.terms.node_factor(run.summary.energy)
-    return forecast_exploration(exploration_of(run), plan, run.terms, gpu_count=gpu_count, node_factor=node_factor)
+    return forecast_exploration(
+        exploration_of(run),
+        plan or explored_plan(run),
+        run.terms,
+        gpu_count=run.summary.gpu_count,
+        node_factor=run.terms.node_factor(run.summary.energy),
+    )
 
 
 _DRAWS = 50_000  # their 95% interval's ends are good to about 1% of its width
@@ -468,15 +489,18 @@ def priced(
     """
     if not is_whole(seed, 0):
         raise UsageError(f"seed must be a whole number of at least 0, not {seed!r}")
-    _check_rate("carbon_intensity", carbon_intensity, "gCO2e/kWh")
-    _check_rate("electricity_price", electricity_price, "USD/kWh")
-    _check_rate("price_usd_per_hour", price_usd_per_hour, "USD/h")
+    for name, rate, unit in (
+        ("carbon_intensity", carbon_intensity, "gCO2e/kWh"),
+        ("electricity_price", electricity_price, "USD/kWh"),
+        ("price_usd_per_hour", price_usd_per_hour, "USD/h"),
+    ):
+        _check_rate(name, rate, unit)
     intensity, price = (r.point if isinstance(r, Estimate) else r for r in (carbon_intensity, electricity_price))
     energy, forecast = forecast.energy_kwh, Rates(intensity, price, price_usd_per_hour).priced(forecast)
     rng = np.random.default_rng(seed)
     if energy is not None and isinstance(carbon_intensity, Estimate):
-        emissions = _product(energy, carbon_intensity, rng).times(1 / GRAMS_PER_KG, "kgCO2e")
-        forecast = replace(forecast, emissions_kgco2e=emissions)
+        grams = _product(energy, carbon_intensity, rng)
+        forecast = replace(forecast, emissions_kgco2e=grams.times(1 / GRAMS_PER_KG, "kgCO2e"))
     if energy is not None and isinstance(electricity_price, Estimate) and price_usd_per_hour is None:
         forecast = replace(forecast, cost_usd=_product(energy, electricity_price, rng).times(1.0, "USD"))
     if forecast.without_stop is not None:

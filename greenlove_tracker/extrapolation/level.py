@@ -107,9 +107,7 @@ def future_mean(
         plan: None where nothing is known.
         may_be_cold: a single value may be larger for once; of more, the first ones always may.
     """
-    scale = float(np.median(values))
-    if scale <= 0.0:  # mostly nothing happened: plain mean
-        scale = float(values.mean())
+    scale = max(0.0, float(np.median(values))) or float(values.mean())  # mostly nothing happened: plain mean
     if scale <= 0.0:
         return drawn(np.array([[1.0, 0.0, 0.0, np.inf]]).T, rng)[None]
     plan = plan or unplanned(len(values))
@@ -169,8 +167,7 @@ def _future_spikes(excess: Array, u: Array, remaining: float, n: int, rng: np.ra
     if not excess.any():
         return 0.0
     past = float(u.sum())
-    squares = float(np.dot(excess * u, excess * u))
-    spread = math.sqrt(squares / past * (1.0 / past + 1.0 / remaining))
+    spread = math.sqrt(float(np.dot(excess * u, excess * u)) / past * (1.0 / past + 1.0 / remaining))
     return float(np.dot(excess, u)) / past + spread * rng.standard_normal(n)
 
 
@@ -184,8 +181,8 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
     if n == 1:  # as likely cold as not
         yield math.log(0.5), 0, 1.0, None
         for quantile in _COLD_QUANTILES:
-            warm = 1.0 / (1.0 + _COLD_EXCESS * math.tan(math.pi / 2 * quantile))
-            yield math.log(0.5 / len(_COLD_QUANTILES)), 0, warm, None
+            beyond = _COLD_EXCESS * math.tan(math.pi / 2 * quantile)
+            yield math.log(0.5 / len(_COLD_QUANTILES)), 0, 1.0 / (1.0 + beyond), None
         return
     level = float(np.median(y)) or 1.0
     for cold, weight in enumerate(_COLD_WEIGHTS[:n]):
@@ -234,8 +231,7 @@ def _loads(y: Array, u: Array, total: float) -> float:
 
     It is that of a hundredth of the run, or of a unit where that is longer: the same from steps as from epochs.
     """
-    noise = _noise(y, u)
-    n = len(y) // 2 * 2
+    noise, n = _noise(y, u), len(y) // 2 * 2
     if n >= 2 * _LEAST_FOR_SPIKES:  # what alternates, as evaluations in every other block, is less in pairs
         pairs, sums = u[-n:].reshape(-1, 2).sum(axis=1), (u * y)[-n:].reshape(-1, 2).sum(axis=1)
         noise = min(noise, _noise(sums / pairs, pairs))
@@ -264,21 +260,9 @@ def _curves(t: Array) -> Array:
     return np.array([t, np.expm1(-t / _FADING) / math.expm1(-1.0 / _FADING), t**2])
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """What is asked for: the mean of what remains.
-
-    Attributes:
-        regressors: of the plan, for each quantity; shape (m, p).
-        curves: mean of each curve of a trend.
-        walk: the time at which a walk from the beginning on varies as its mean over what remains does.
-        remaining: units.
-    """
-
-    regressors: Array
-    curves: Array
-    walk: float
-    remaining: float
+Ahead = tuple[Array, Array, float, float]
+"""What is asked for, the mean of what remains: regressors of the plan for each quantity, of shape (m, p); mean of each
+curve of a trend; the time at which a walk from the beginning on varies as its mean over what remains does; units."""
 
 
 def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float, regime: _Regime) -> Array:
@@ -291,9 +275,9 @@ def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float,
     prior = np.gradient(_WALKS) / (1.0 + (_WALKS / strengths) ** 2)
     walk = 3.0 / whole * (_WALKS / noise) ** 2
     middles = (now + (np.arange(50) + 0.5) / 50 * remaining) / whole
-    ahead = Ahead(plan.ahead, _curves(middles).mean(axis=1), now + remaining / 3, remaining)
-    t = np.append(np.cumsum(u) - u / 2, np.full(told, ahead.walk))  # an earlier run tells of the mean of what remains
-    curves = np.hstack([_curves(t[: len(u)] / whole), np.repeat(ahead.curves[:, None], told, axis=1)])
+    curves_ahead, walk_ahead = _curves(middles).mean(axis=1), now + remaining / 3
+    t = np.append(np.cumsum(u) - u / 2, np.full(told, walk_ahead))  # an earlier run tells of the mean of what remains
+    curves = np.hstack([_curves(t[: len(u)] / whole), np.repeat(curves_ahead[:, None], told, axis=1)])
     regressors = np.vstack([plan.past[start:], plan.of_told.reshape(told, -1)]) if told else plan.past[start:]
     columns = np.column_stack([np.ones(len(t)), np.append(y, plan.told / scale), t, curves.T, regressors])
     shifts = ((plan.shift, 1 - _PRIOR_IS_WRONG), (_WRONG, _PRIOR_IS_WRONG)) if told else ((0.0, 1.0),)
@@ -303,12 +287,11 @@ def _parts(y: Array, u: Array, remaining: float, plan: Regressors, scale: float,
         covariance[len(u) :, len(u) :] += (shift / noise) ** 2
         products, determinants = _products(columns, covariance, np.minimum.outer(t, t), walk)
         for p_deviations, deviations in plan.deviations:
-            fit = _fit(products, determinants, walk, noise, len(t), deviations, ahead, _TRENDS)
+            ahead = (plan.ahead, curves_ahead, walk_ahead, remaining)
+            log_likelihood, *of_each = _fit(products, determinants, walk, noise, len(t), deviations, ahead, _TRENDS)
             logs = log_weight + math.log(p_shift * p_deviations) + np.log(prior / prior.sum())[:, None] + _TRENDS[3]
-            freedom = np.array(_NOISE_WEIGHT + len(t) - 1)
-            shape = fit[1].shape
-            each = (logs + fit[0], *fit[1:], freedom)
-            found.append(np.array([np.broadcast_to(a, shape).reshape(shape[0], -1) for a in each]))
+            each = np.broadcast_arrays(logs + log_likelihood, *of_each, _NOISE_WEIGHT + len(t) - 1)
+            found.append(np.array(each).reshape(4, len(plan.ahead), -1))
     parts = np.concatenate(found, axis=-1)
     if former is None:
         return parts
@@ -348,8 +331,8 @@ def _fit(
 
     Their shapes are (k, j), and (m, k, j) for m quantities. Equations 2.41 to 2.43 of Rasmussen and Williams.
     """
-    curve, change, variance, _ = trends
-    j, p, m = len(curve), len(deviations), len(ahead.regressors)
+    (curve, change, variance, _), (regressors, curves, at, remaining) = trends, ahead
+    j, p, m = len(curve), len(deviations), len(regressors)
     of = np.column_stack([np.zeros(j, int), 3 + curve, np.tile(6 + np.arange(p), (j, 1))])  # columns of each trend
     own = np.tile((noise / np.maximum(deviations, 1e-6)) ** 2, (j, 1))
     precision = np.column_stack([np.zeros(j), noise**2 / variance, own])
@@ -359,14 +342,15 @@ def _fit(
     right = products[:, of, 1] + precision * expected
     inverse = np.linalg.inv(normal)
     beta = np.einsum("kjab,kjb->kja", inverse, right)
-    squares = products[:, 1, 1, None] + (precision * expected**2).sum(axis=1) - (right * beta).sum(axis=2)
-    squares = np.maximum(squares, 0.0)
+    squares = np.maximum(
+        0.0, products[:, 1, 1, None] + (precision * expected**2).sum(axis=1) - (right * beta).sum(axis=2)
+    )
     determinant = determinants[:, None] + np.linalg.slogdet(normal)[1] - np.log(precision[:, 1:]).sum(axis=1)
     to_come = np.empty((m, 1, j, p + 2))
-    to_come[..., 0], to_come[..., 1], to_come[..., 2:] = 1.0, ahead.curves[curve], ahead.regressors[:, None, None]
+    to_come[..., 0], to_come[..., 1], to_come[..., 2:] = 1.0, curves[curve], regressors[:, None, None]
     lacks = to_come - walk[:, None, None] * products[:, of, 2]
     means = walk[:, None] * products[:, 2, 1, None] + np.einsum("mkja,kja->mkj", lacks, beta)
-    known = walk * (ahead.walk - walk * products[:, 2, 2]) + 1.0 / ahead.remaining
+    known = walk * (at - walk * products[:, 2, 2]) + 1.0 / remaining
     relative = known[:, None] + np.einsum("mkja,kjab,mkjb->mkj", lacks, inverse, lacks)
     spread = (_NOISE_WEIGHT * noise**2 + squares) / (_NOISE_WEIGHT + n - 1)
     return _marginal(squares, determinant, n, noise), means, np.sqrt(np.maximum(relative, 0.0) * spread)
@@ -407,9 +391,11 @@ def costs_of(units: Sequence[Cost]) -> tuple[Array, Array, Deviations]:
             expected[p], factors[p] = expected[p - 1], factors[p - 1]
         factors[p, p + 1] = 1.0 if known or p else 0.0
     is_known = np.array([cost is not None for cost in units])
-    choices = _SPREADS if known else ((1.0, 0.0, 0.0),)
-    deviations = [(w, np.append(share, np.where(is_known, effect, own))) for w, share, effect in choices]
-    return expected, factors, tuple(deviations)
+    deviations = tuple(
+        (weight, np.append(share, np.where(is_known, effect, own)))
+        for weight, share, effect in (_SPREADS if known else ((1.0, 0.0, 0.0),))
+    )
+    return expected, factors, deviations
 
 
 def planned_costs(phases: Sequence[Phase], trial_work: float | None, rng: np.random.Generator) -> Array:

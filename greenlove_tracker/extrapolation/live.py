@@ -107,8 +107,7 @@ def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s
     duration = _no_narrower(estimate(total_s, level, "s"), outside_s, passed_s)
     if duration.relative_width > WIDE_RELATIVE_WIDTH:
         width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "unbounded"
-        wide = WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)
-        warnings = [wide, *warnings]
+        warnings.insert(0, WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", True))
     return Forecast(
         duration_s=duration,
         energy_kwh=_energy(progress, total_s, outside_s, level),
@@ -154,12 +153,14 @@ def outlook(
         paused = [(b.units, b.paused_s / b.units) for b in progress.blocks]
         between = [(b.gap_units, b.between_s / b.gap_units) for b in progress.blocks if b.between_s is not None]
         beside_s = np.zeros(N) + _gaps(paused, total - skipped, rng) + _gaps(between, total, rng)
-        ends_s, are_ends_known = _unseen_ends(progress, per_unit_s, prior, rng)
-        beside_s += ends_s
-    evaluations = pauses if interval is None else None
+        if progress.has_unseen_ends:
+            ends_s, are_ends_known = _unseen_ends(progress, per_unit_s, prior, rng)
+            beside_s += ends_s
     parts = [
         PhaseForecast(
-            phase, estimate(seconds, level, "s"), *(evaluations.of_phase(i, level) if evaluations else (None, 0))
+            phase,
+            estimate(seconds, level, "s"),
+            *(pauses.of_phase(i, level) if pauses is not None and interval is None else (None, 0)),
         )
         for i, (phase, seconds) in enumerate(zip(given, phase_s, strict=True))
     ]
@@ -181,23 +182,37 @@ def _warnings(progress: Progress, phases: Sequence[Phase], n_seen: int, are_ends
     now = phase_at(phases, progress.done_units)
     works, present = [phase.work for phase in phases[now + 1 :]], [phase.work for phase in phases[now : now + 1]]
     few, gaps, work = WarningCode.FEW, WarningCode.GAPS, WarningCode.WORK
-    cold = "what little is known may be a cold start"
-    unseen = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
-    say = "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)"
-    none_seen = "no gap between epochs was seen yet, so none is included"
-    n_phases, reach = plural(works.count(None), "phase"), 1.96 * NEXT_LEVEL
-    assumed = f"{n_phases} to come without work: each is taken to cost as the one before it, ±{reach:.0%}"
-    give = "give them tokens_per_step, samples_per_step or work_per_step"
-    one, narrows = (
-        f"one level of work was seen: {ASSUMED_SHARE}",
-        "it narrows with the second level, or with prior= of an earlier run",
-    )
     found = (
-        (len(progress.warm_blocks) <= 1, few.warning(cold, "it improves as the run goes on")),
-        (progress.has_unseen_ends and not are_ends_known, gaps.warning(unseen, say)),
-        (not progress.has_unseen_ends and not has_gaps, gaps.warning(none_seen, "wait for the next epoch")),
-        (None in works, work.warning(assumed, give)),
-        (n_seen < 2 and not {*works} <= {None, *present}, work.warning(one, narrows)),
+        (
+            len(progress.warm_blocks) <= 1,
+            few.warning("what little is known may be a cold start", "it improves as the run goes on"),
+        ),
+        (
+            progress.has_unseen_ends and not are_ends_known,
+            gaps.warning(
+                "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed",
+                "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)",
+            ),
+        ),
+        (
+            not progress.has_unseen_ends and not has_gaps,
+            gaps.warning("no gap between epochs was seen yet, so none is included", "wait for the next epoch"),
+        ),
+        (
+            None in works,
+            work.warning(
+                f"{plural(works.count(None), 'phase')} to come without work: each is taken to cost as the one before "
+                f"it, ±{1.96 * NEXT_LEVEL:.0%}",
+                "give them tokens_per_step, samples_per_step or work_per_step",
+            ),
+        ),
+        (
+            n_seen < 2 and not {*works} <= {None, *present},
+            work.warning(
+                f"one level of work was seen: {ASSUMED_SHARE}",
+                "it narrows with the second level, or with prior= of an earlier run",
+            ),
+        ),
     )
     return [warning for applies, warning in found if applies]
 
@@ -243,8 +258,8 @@ def _done_s(progress: Progress, costs: Array) -> Array:
     """Return the time of what is done of each phase; the first step, which is start-up, as the others in it."""
     active = np.array([b.active_s for b in progress.blocks])
     done = active @ (costs / np.maximum(costs.sum(axis=1, keepdims=True), 1e-300))
-    before = progress.done_units - math.fsum(b.units for b in progress.blocks)
-    done[0] += before * active[0] / progress.blocks[0].units if before > 0 else 0.0
+    before = max(0.0, progress.done_units - math.fsum(b.units for b in progress.blocks))
+    done[0] += before * active[0] / progress.blocks[0].units
     return np.asarray(done)
 
 
@@ -264,9 +279,14 @@ def _with_earlier(plan: Regressors, progress: Progress, prior: Forecast, expecte
         if len(phases) != len(progress.phases) or any(part.duration_s.point <= 0 for part in phases):
             return plan
         told = np.array([part.duration_s.point / part.phase.length for part in phases]) / expected
-        widths = np.array([part.duration_s.relative_width / 4 for part in phases])  # 95% is some four deviations
-        variances = widths**2 + _PHASE_TO_PHASE**2
-        return replace(plan, told=told, of_told=factors, variances=variances, shift=_RUN_TO_RUN_BY_PHASE)
+        widths = np.array([part.duration_s.relative_width for part in phases])  # 95% is some four deviations
+        return replace(
+            plan,
+            told=told,
+            of_told=factors,
+            variances=(widths / 4) ** 2 + _PHASE_TO_PHASE**2,
+            shift=_RUN_TO_RUN_BY_PHASE,
+        )
     mean = prior.seconds_per_unit(progress.total_units)
     if mean <= 0:
         return plan
@@ -281,11 +301,9 @@ def _with_earlier(plan: Regressors, progress: Progress, prior: Forecast, expecte
 
 def _unseen_ends(
     progress: Progress, per_unit_s: Array, prior: Forecast | None, rng: np.random.Generator
-) -> tuple[Array | float, bool]:
+) -> tuple[Array, bool]:
     """Return the time of what comes at the ends of epochs where none was seen, and whether anything tells of it."""
     n_ends = progress.total_units - math.floor(progress.done_units)
-    if not progress.has_unseen_ends:
-        return 0.0, True
     known_s = None
     if prior is not None and prior.between_s is not None and prior.plan is not None:
         known_s = prior.between_s.point / prior.plan.n_epochs
@@ -310,8 +328,7 @@ def _gaps(known: list[tuple[float, float]], total_units: float, rng: np.random.G
 def _mean_to_come(known: Sequence[tuple[float, float]], remaining: float, rng: np.random.Generator) -> Array:
     """Return draws of the mean of a power or a gap over what remains, from (units, mean per unit) of what is done."""
     units, sums = _joined(np.array([(units, units * mean) for units, mean in known])).T
-    found: Array = future_mean(units, sums / units, remaining, rng, may_be_cold=False)[0]
-    return found
+    return np.asarray(future_mean(units, sums / units, remaining, rng, may_be_cold=False)[0])
 
 
 def _energy(progress: Progress, total_s: Array, outside_s: float, level: float) -> Estimate | None:
@@ -341,14 +358,22 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
     if n == 1:
         reach = float(special.ndtri((1 + level) / 2)) * _SINGLE_SPREAD * total
     else:
-        scatter = float(np.std(outcomes, ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)  # as of ``sum_to_come``
-        reach = student_quantile((1 + level) / 2, n - 1) * scatter
+        t = student_quantile((1 + level) / 2, n - 1)
+        reach = t * float(np.std(outcomes, ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)  # as of ``sum_to_come``
     lower = above_zero(max(0.0, total - reach), total, total + reach)
     return Estimate(total, lower, total + reach, level, unit, Kind.PREDICTION)
 
 
 def sweep_warnings(n_done: int) -> list[ForecastWarning]:
     """Return what makes the forecast of a sweep worse, from how many runs it was made."""
-    message = f"only one run was seen: ±{_SINGLE_SPREAD:.0%} between runs is assumed"
-    few = WarningCode.FEW.warning(message, "three or more, with other settings, would tell", True)
-    return [few] if n_done == 1 else []
+    return (
+        []
+        if n_done != 1
+        else [
+            WarningCode.FEW.warning(
+                f"only one run was seen: ±{_SINGLE_SPREAD:.0%} between runs is assumed",
+                "three or more, with other settings, would tell",
+                True,
+            )
+        ]
+    )

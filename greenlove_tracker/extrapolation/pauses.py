@@ -76,12 +76,6 @@ def _count(progress: Progress, begin: float, end: float) -> float:
     return sum(ratio * pauses_between(phases, max(a, begin), min(b, end), "eval") for (a, b), ratio in each)
 
 
-def _until_now(progress: Progress) -> float:
-    """Return the units whose pauses are over: half a unit stands for the one whose pause is not."""
-    is_open = progress.phases[0].unit == "steps" or progress.blocks[-1].between_s is None
-    return progress.done_units - (0.5 if is_open else 0.0)
-
-
 def _positions(progress: Progress) -> tuple[Array, Array]:
     """Return from which unit to which each block holds the pauses behind them.
 
@@ -132,10 +126,10 @@ def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
         for i in interval.blocks:
             paused_s = blocks[i].paused_s + over_s[i]
             blocks[i] = replace(blocks[i], active_s=blocks[i].active_s - over_s[i], paused_s=paused_s)
-    length = int(progress.total_units)
-    whole = Phase(steps=length) if progress.is_in_steps else Phase(epochs=length)
-    plan = progress.phases or (whole,)
-    phases = tuple(replace(phase, eval_every=interval.every, eval_from=interval.first) for phase in plan)
+    whole = Phase(**{"steps" if progress.is_in_steps else "epochs": int(progress.total_units)})  # type: ignore[arg-type]
+    phases = tuple(
+        replace(phase, eval_every=interval.every, eval_from=interval.first) for phase in progress.phases or (whole,)
+    )
     return replace(progress, blocks=tuple(blocks), phases=phases), interval
 
 
@@ -201,7 +195,8 @@ def planned_pauses(
     if not any(phase.eval_every for phase in progress.phases):
         return None
     evaluations, gaps = _seen(progress)
-    done, total = _until_now(progress), progress.total_units
+    is_open = progress.is_in_steps or progress.blocks[-1].between_s is None
+    done, total = progress.done_units - (0.5 if is_open else 0.0), progress.total_units  # whose pauses are over
     n_eval, length = _count(progress, done, total), None
     # those that stand out nowhere come as often as blocks do, and are in what a unit takes
     is_in_rate = not evaluations and _count(progress, 0.0, done) > 0 and not any(gap for _, gap in gaps)
@@ -216,12 +211,11 @@ def planned_pauses(
 
 def _seen(progress: Progress) -> tuple[list[float], list[tuple[float, float]]]:
     """Return the lengths of evaluations that were seen, and the gaps without them by units."""
-    closed = [
-        (a, b, block)
+    seen = [
+        (_count(progress, a, b), block.units, block.paused_s + (block.between_s or 0.0))
         for a, b, block in zip(*_positions(progress), progress.blocks, strict=True)
         if block.between_s is not None or block.paused_s
     ]
-    seen = [(_count(progress, a, b), block.units, block.paused_s + (block.between_s or 0.0)) for a, b, block in closed]
     free = [(units, gap / units) for n, units, gap in seen if not n]
     usual_s = float(np.median([gap for _, gap in free])) if free else 0.0
     excess = [(n, gap - usual_s * units) for n, units, gap in seen if n]
@@ -268,17 +262,15 @@ def pause_warnings(
             for n in range(int(progress.done_units), int(progress.total_units) + 1)
             if pauses_between(progress.phases, n - 1, n, "eval")
         )
-        message = (
-            f"{plural(pauses.n_future, 'evaluation')} to come, from {unit} {first:,} on, and none was seen: each is "
-            f"taken to be {percent(_UNKNOWN_SHARE)} of the training between two, or 2% to 130%"
-        )
         yield WarningCode.EVALUATION.warning(
-            message, "say its length, Phase(…, eval_s=…), or give an earlier run as prior"
+            f"{plural(pauses.n_future, 'evaluation')} to come, from {unit} {first:,} on, and none was seen: each is "
+            f"taken to be {percent(_UNKNOWN_SHARE)} of the training between two, or 2% to 130%",
+            "say its length, Phase(…, eval_s=…), or give an earlier run as prior",
         )
     if interval is not None and len(interval.blocks) < _SURE:  # until it came often
         every = unit if interval.every == 1 else f"{interval.every:,} {unit}s"
-        message = (
+        yield WarningCode.EVALUATION.warning(
             f"every {every} from {unit} {interval.first:,} on it took {duration(interval.extra_s)} more, "
-            f"{len(interval.blocks)} times so far: this is expected to go on"
+            f"{len(interval.blocks)} times so far: this is expected to go on",
+            f"say so, Phase(…, eval_every={interval.every})",
         )
-        yield WarningCode.EVALUATION.warning(message, f"say so, Phase(…, eval_every={interval.every})")

@@ -128,8 +128,7 @@ def budget_needed_s(fit: RatioFit, arm: str, n_trials: int, spent_s: float, *, p
     factor = times_the_trials(fit, arm)
     if math.isinf(factor):
         return factor
-    per_trial_s = (spent_s - prepared_s) / max(1, n_trials)
-    needed_s = prepared_s + per_trial_s * math.ceil(factor * n_trials)
+    needed_s = prepared_s + (spent_s - prepared_s) / max(1, n_trials) * math.ceil(factor * n_trials)
     return rounded_budget_s(max(needed_s, _LEAST_LONGER * spent_s))
 
 
@@ -169,8 +168,7 @@ def _design_of(trials: Sequence[ArmTrial], baseline: str) -> tuple[Array, dict[s
         return design, of_arms
     positions = np.array([float(trial.position) for trial in trials])
     with_drift = np.column_stack([design, (positions - positions.mean()) / max(1.0, float(np.ptp(positions)))])
-    has_room = len(trials) - with_drift.shape[1] >= _LEAST_DRIFT_FREEDOM
-    if not has_room or np.linalg.matrix_rank(with_drift) == design.shape[1]:
+    if len(trials) - with_drift.shape[1] < _LEAST_DRIFT_FREEDOM or np.linalg.matrix_rank(with_drift) == design.shape[1]:
         return design, of_arms
     with_it, without = (
         np.diag(np.linalg.inv(x.T @ x))[list(of_arms.values())] for x in (with_drift, design)

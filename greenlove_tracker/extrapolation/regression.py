@@ -36,7 +36,6 @@ from greenlove_tracker.forecasting import (
 _PRIOR_TRIALS, SCATTER = 2.0, 0.01
 _RUN_TO_RUN = 1.5  # standard deviation of a run beside the trials, in σ
 _POSSIBLE_FIXED_SHARE = 0.3  # of an epoch of the one size there is: a cost that does not grow with the data
-_SEED = 0
 # Of cold epochs:
 _LEAST_EPOCHS = 4  # fewer cannot be told apart into cold and warm
 _COLD_P_VALUE = 0.01  # that an epoch as slow as this one is warm
@@ -162,12 +161,9 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
     cuts = range(n // 2 + 1)
     cut = min(cuts, key=lambda d: float(np.var(y[d:])) / (n - d))
     warm = y[cut:]
-    if np.ptp(warm) == 0:
-        is_slower = y[:cut] > warm[0]
-    else:
-        spread = float(warm.std(ddof=1)) * float(np.sqrt(1 + 1 / len(warm)))
-        p_values = stats.t.sf((y[:cut] - warm.mean()) / spread, len(warm) - 1)
-        is_slower = p_values < _COLD_P_VALUE / (len(cuts) - 1)
+    spread = max(float(warm.std(ddof=1)) * math.sqrt(1 + 1 / len(warm)), 1e-12 * float(warm.mean()))
+    p_values = stats.t.sf((y[:cut] - warm.mean()) / spread, len(warm) - 1)
+    is_slower = p_values < _COLD_P_VALUE / (len(cuts) - 1)
     return int(np.argmin(np.append(is_slower, False)))  # where the first False is
 
 
@@ -236,21 +232,17 @@ def fit_line(m: Array, values: Array, mean_variance: float, scatter: float = SCA
         scatter: of the prior of σ; the default is that of time.
     """
     fit, centre = weighted_fit(m, values)
-    rng = np.random.default_rng(_SEED)
-
-    def normal() -> Array:
-        return with_point(NORMAL, 0.0, rng)
-
+    rng = np.random.default_rng(0)  # the same draws always
     freedom = _PRIOR_TRIALS + fit.df_resid
     squares = _PRIOR_TRIALS * (scatter**2 + mean_variance) + fit.ssr
     sigma = with_point(np.sqrt(squares / special.chdtri(freedom, SPREAD)), math.sqrt(squares / freedom), rng)
     errors = np.sqrt(np.diag(fit.normalized_cov_params))
-    at_centre = np.maximum(0.0, fit.params[0] + errors[0] * sigma * normal())
+    at_centre = np.maximum(0.0, fit.params[0] + errors[0] * sigma * with_point(NORMAL, 0.0, rng))
     if len(errors) > 1:
-        slope = np.clip(fit.params[1] + errors[1] * sigma * normal(), 0.0, at_centre / centre)
+        slope = np.clip(fit.params[1] + errors[1] * sigma * with_point(NORMAL, 0.0, rng), 0.0, at_centre / centre)
     else:
         slope = at_centre / centre * (1.0 - _POSSIBLE_FIXED_SHARE * with_point(SPREAD, 0.5, rng))
-    of_run = np.maximum(0.0, 1.0 + math.hypot(1.0, _RUN_TO_RUN) * sigma * normal())
+    of_run = np.maximum(0.0, 1.0 + math.hypot(1.0, _RUN_TO_RUN) * sigma * with_point(NORMAL, 0.0, rng))
     return CostLine(np.maximum(0.0, at_centre - slope * centre), slope, of_run, int(fit.df_resid))
 
 
@@ -282,8 +274,7 @@ def curvature(m: Array, mean_s: Array) -> float | None:
     if len(np.unique(m)) < 4 or len(m) < 5:
         return None
     fitted = np.maximum(weighted_fit(m, mean_s)[0].fittedvalues, 1e-3 * mean_s)
-    scaled = m / m.max()
-    design = np.column_stack([np.ones_like(scaled), scaled, scaled**2])
+    design = np.vander(m / m.max(), 3, increasing=True)
     quadratic = sm.WLS(mean_s, design, weights=1.0 / fitted**2).fit()
     is_exact = quadratic.ssr <= 1e-18 * len(m)  # then only a term of some size is a bend
     p_value = float(abs(quadratic.params[2]) <= 1e-6 * mean_s.max() if is_exact else quadratic.pvalues[2])
@@ -305,26 +296,53 @@ def line_warnings(
     p_value, times = curvature(m, mean_s), observations.epoch_of(plan) / float(m.max())
     error, off_by = backtested or (0.0, 1.0)
     ratio = max(float(np.ptp(mean_s[m == size]) / mean_s[m == size].min()) for size in m) + 1.0
-    few = f"trials of {'one size' if n_sizes == 1 else 'two sizes'} cannot show whether cost is linear"
-    curved = f"cost is not linear in {'tokens' if observations.goes_by_tokens else 'batches'} (p = {p_value or 0:.2g})"
-    far, scattered = (
-        f"the plan's epoch is {times:,.0f} × the largest trial",
-        f"±{width / 2:.0%}: the trials differ too much",
-    )
-    missed = f"the largest size, forecast from the others, comes out {error:+.0%}: so may the whole"
-    apart = f"trials of one size took up to {ratio:.1f} times as long as each other"
-    fewer_threads = "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help"
-    quieter = "more and longer trials, or a quieter machine, may narrow it"
-    power = 'explore larger samples, or forecast with method="power"'
-    code, is_wide = WarningCode, n_sizes > 1 and width > WIDE_RELATIVE_WIDTH
+    code, data = WarningCode, "tokens" if observations.goes_by_tokens else "batches"
     found = (
-        (n_sizes < LEAST_SIZES, code.FEW.warning(few, "four sizes would", True)),
+        (
+            n_sizes < LEAST_SIZES,
+            code.FEW.warning(
+                f"trials of {'one size' if n_sizes == 1 else 'two sizes'} cannot show whether cost is linear",
+                "four sizes would",
+                True,
+            ),
+        ),
         (n_sizes == 1, code.WIDE.warning("fixed costs are not separable from one size", "a larger --budget", True)),
-        (p_value is not None, code.NONLINEAR.warning(curved, power, True)),
-        (times > _FAR, code.FAR.warning(far, "a larger --budget")),
-        (is_wide, code.WIDE.warning(scattered, quieter, width > _VAGUE)),
-        (off_by > 1, code.BACKTEST.warning(missed, "explore again on a quieter machine, or larger samples", True)),
-        (ratio >= _SCATTER, code.SCATTER.warning(apart, fewer_threads, True)),
+        (
+            p_value is not None,
+            code.NONLINEAR.warning(
+                f"cost is not linear in {data} (p = {p_value or 0:.2g})",
+                'explore larger samples, or forecast with method="power"',
+                True,
+            ),
+        ),
+        (
+            times > _FAR,
+            code.FAR.warning(f"the plan's epoch is {times:,.0f} × the largest trial", "a larger --budget"),
+        ),
+        (
+            n_sizes > 1 and width > WIDE_RELATIVE_WIDTH,
+            code.WIDE.warning(
+                f"±{width / 2:.0%}: the trials differ too much",
+                "more and longer trials, or a quieter machine, may narrow it",
+                width > _VAGUE,
+            ),
+        ),
+        (
+            off_by > 1,
+            code.BACKTEST.warning(
+                f"the largest size, forecast from the others, comes out {error:+.0%}: so may the whole",
+                "explore again on a quieter machine, or larger samples",
+                True,
+            ),
+        ),
+        (
+            ratio >= _SCATTER,
+            code.SCATTER.warning(
+                f"trials of one size took up to {ratio:.1f} times as long as each other",
+                "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help",
+                True,
+            ),
+        ),
     )
     return [warning for applies, warning in found if applies]
 
@@ -355,16 +373,16 @@ def power_law(
     m = observations.epoch_of(plan)
     times = m / float(sizes.max())
     predicted = fit.get_prediction(np.array([[1.0, math.log(m)]]))
-    drift = math.hypot(_RUN_DEVIATION, _EXPONENT_DRIFT * math.log(times))
-    error, middle = math.hypot(float(predicted.se_obs[0]), drift), float(predicted.predicted_mean[0])
+    deviations = float(predicted.se_obs[0]), _RUN_DEVIATION, _EXPONENT_DRIFT * math.log(times)
+    error, middle = math.hypot(*deviations), float(predicted.predicted_mean[0])
     reach, reach_p99 = (error * float(stats.t.ppf(p, fit.df_resid)) for p in ((1 + level) / 2, P99))
     if max(abs(middle) + reach, abs(middle) + reach_p99) > _MOST_LOG:
         raise UsageError("the trials differ too much to tell how time grows: explore larger samples, or more of them")
     point, lower, upper, p99_s = (plan.n_epochs * math.exp(middle + by) for by in (0.0, -reach, reach, reach_p99))
     least, most = fit.conf_int(alpha=1 - level)[1]
-    grows = f"time grows as n^{fit.params[1]:.2f} [{least:.2f}–{most:.2f}]"
     warning = WarningCode.POWER_LAW.warning(
-        f"{grows}: a power law is extended to {times:,.3g} × the largest sample",
+        f"time grows as n^{fit.params[1]:.2f} [{least:.2f}–{most:.2f}]: a power law is extended to {times:,.3g} × the "
+        "largest sample",
         "an exponent may change with size: explore larger samples where you can",
         is_serious=upper > _POWER_VAGUE * point,
     )

@@ -58,11 +58,13 @@ def _peak_memory_gb(run: Run) -> float | None:
     return run.amount("peak_gpu_memory_gb") or run.amount("peak_memory_gb")  # 0: torch used no GPU
 
 
-_TIME = _Quantity(lambda run: run.summary.duration_s, lambda epoch: epoch.duration_s)
-_ENERGY = _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.energy.total_kwh)
-_EMISSIONS = _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh)
-_COST = _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s)
-_MEMORY = _Quantity(_peak_memory_gb, lambda epoch: None, grows=False)
+_QUANTITIES = {
+    "time": _Quantity(lambda run: run.summary.duration_s, lambda epoch: epoch.duration_s),
+    "energy": _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.energy.total_kwh),
+    "emissions": _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh),
+    "cost": _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s),
+    "memory": _Quantity(_peak_memory_gb, lambda epoch: None, grows=False),
+}
 
 
 def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool = False) -> Comparison:
@@ -82,8 +84,8 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
     """
     kept, notes = _finished(groups)
     runs = sorted((run for group in kept.values() for run in group), key=lambda run: run.started_at)
-    is_stopped = any(run.text("stopped_early_after") for run in runs)
-    lengths, length_note = _lengths(kept, of_whole=of_whole or is_stopped)
+    of_whole = of_whole or any(run.text("stopped_early_after") for run in runs)
+    lengths, length_note = _lengths(kept, of_whole=of_whole)
     trials, has_repeats = _trials(kept, runs), len(runs) > len(kept)
 
     def fitted(quantity: _Quantity) -> Fitted:
@@ -96,24 +98,29 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
         fit = fit_ratios(trials, lambda trial: value(runs[trial.position]), baseline=next(iter(kept)))
         return {} if fit is None else fit.ratios, fit
 
-    time, energy = fitted(_TIME), fitted(_ENERGY)
-    has_one_basis = len({run.summary.cost_basis for run in runs}) == 1
     of_process = {not run.amount("peak_gpu_memory_gb") and bool(_peak_memory_gb(run)) for run in runs}
-    memory = fitted(_MEMORY) if len(of_process) == 1 else ({}, None)  # a GPU's is not compared with a process's
-    of_all = (time, energy, fitted(_EMISSIONS), fitted(_COST) if has_one_basis else ({}, None), memory)
+    is_mixed = {"cost": len({run.summary.cost_basis for run in runs}) > 1, "memory": len(of_process) > 1}
+    of_all = [({}, None) if is_mixed.get(name) else fitted(quantity) for name, quantity in _QUANTITIES.items()]
     baseline, *rows = [_compared(name, group, of_all) for name, group in kept.items()]
     return Comparison(
         baseline=replace(baseline, verdict=Verdict.NO_DIFFERENCE, notes=()),
         rows=tuple(sorted(rows, key=saving_order)),
         trials=tuple(trials),
         spent_s=math.fsum(trial.duration_s for trial in trials),
-        residual_cv=None if time[1] is None else time[1].residual_cv,
+        residual_cv=None if (fit := of_all[0][1]) is None else fit.residual_cv,
         energy_method=_methods(runs),
         notes=(
-            *([] if has_repeats else [_ONE_RUN_EACH]),
+            *(
+                []
+                if has_repeats
+                else [
+                    "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is "
+                    "assumed, and now and then far more. Three runs of each would show it"
+                ]
+            ),
             *length_note,
             *notes,
-            *([_OF_PROCESS] if of_process == {True} and memory[0] else []),
+            *([_OF_PROCESS] if of_process == {True} and of_all[-1][0] else []),
             *_differences(kept),
         ),
         is_of_runs=True,
@@ -140,7 +147,10 @@ def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[dict[str, li
         left_out = Counter(filter(None, reasons)).items()
         said = ", ".join(fmt.plural(number, noun) for noun, number in left_out) or "no run is there"
         if not trainings:
-            raise UsageError(f"nothing of {name} can be compared: {said}. {_WHAT_TO_GIVE}")
+            raise UsageError(
+                f"nothing of {name} can be compared: {said}. Give finished runs of whole trainings, as logged by "
+                "greenlove run or a Tracker"
+            )
         if left_out:
             notes.append(f"Of {name}, left out: {said}")
         kept[name] = sorted(trainings, key=lambda run: run.started_at)
@@ -242,8 +252,8 @@ def _assumed_ratios(
 
 def _variance_within(run: Run, quantity: _Quantity) -> float | None:
     """Return the relative variance of a run by the noise of its epochs; None where too few are known."""
-    epochs = [quantity.of_epoch(epoch) for epoch in run.epochs if epoch.is_complete]
-    known = [x for x in epochs if x is not None and x > 0]
+    epochs = [quantity.of_epoch(epoch) or 0.0 for epoch in run.epochs if epoch.is_complete]
+    known = [x for x in epochs if x > 0]
     if len(known) < max(_LEAST_WARM_EPOCHS, _LEAST_KNOWN_SHARE * len(epochs)):
         return None
     warm = known[cold_epochs_of([known])[0] :]
@@ -307,8 +317,8 @@ def _by_group(groups: Groups, text_of: Callable[[Run], str]) -> str:
 def _batch_size(run: Run) -> str:
     """Return what the run says of it; else the mean of its batches, among which epochs may end with smaller ones."""
     counts = run.summary.counts
-    mean = "" if not counts.samples or not counts.batches else f"{counts.samples / counts.batches:.0f}"
-    return run.text("batch_size") or mean
+    mean = (counts.samples or 0) / counts.batches if counts.batches else 0.0
+    return run.text("batch_size") or (f"{mean:.0f}" if mean else "")
 
 
 _BOTH = "the ratios include its effect"
@@ -335,9 +345,4 @@ _CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
         "they count towards the run's time",
     ),
 )
-_ONE_RUN_EACH = (
-    "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is assumed, and now "
-    "and then far more. Three runs of each would show it"
-)
 _OF_PROCESS = "Peak memory is that of the whole process, including Python and its libraries"
-_WHAT_TO_GIVE = "Give finished runs of whole trainings, as logged by greenlove run or a Tracker"

@@ -26,7 +26,7 @@ def fitted(y, u, t, walk, noise, trends, remaining=1e12):
     """Return log likelihood, mean and scale of the level at the last time, by strength of the walk and trend."""
     columns = np.column_stack([np.ones(len(y)), y, t, level._curves(t).T])
     products, determinants = level._products(columns, np.diag(1.0 / u), np.minimum.outer(t, t), walk)
-    ahead = level.Ahead(np.zeros((1, 0)), level._curves(t[-1:])[:, 0], t[-1], remaining)
+    ahead = np.zeros((1, 0)), level._curves(t[-1:])[:, 0], t[-1], remaining
     return level._fit(products, determinants, walk, noise, len(y), np.zeros(0), ahead, trends)
 
 
