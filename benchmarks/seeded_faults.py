@@ -268,7 +268,7 @@ FAULTS = (
     Fault(
         "extrapolation",
         "extrapolation/regression.py",
-        "of_run = np.maximum(0.0, 1.0 + math.hypot(1.0, _RUN_TO_RUN) * sigma * normal())",
+        "of_run = np.maximum(0.0, 1.0 + math.hypot(1.0, _RUN_TO_RUN) * sigma * with_point(NORMAL, 0.0, rng))",
         "of_run = 1.0 + 0.0 * sigma",
         "intervals leave out how runs differ from each other",
         golden("extrapolate"),

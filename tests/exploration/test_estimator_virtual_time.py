@@ -133,12 +133,6 @@ def test_ten_slow_steps_give_an_answer_wide_and_named(tmp_path):
     assert sum(t.batches * len(t.epoch_durations_s) for t in estimation.trials) >= 10
 
 
-def test_a_compilation_in_the_first_step_is_paid_once(tmp_path):
-    forecast = explored(tmp_path, step_s=0.01, cold_s=12.0)[0].forecast
-    assert forecast.one_off_s.point == pytest.approx(12.0, rel=0.02)
-    assert forecast.duration_s.point == pytest.approx(12.0 + 100 * 100 * 0.01, rel=0.02)
-
-
 def test_a_stream_without_length_is_explored_in_steps(tmp_path):
     loader = DataLoader(Stream(), 8)
     forecast = explored(tmp_path, step_s=0.01, data=loader, total_steps=50_000)[0].forecast
@@ -176,27 +170,6 @@ def test_data_that_end_before_their_length_are_named(tmp_path):
 
     with pytest.raises(UsageError, match="ended after"):
         explored(tmp_path, step_s=0.01, data=Short([0, 1, 2]))
-
-
-@pytest.mark.slow
-def test_an_estimator_explores_as_often_as_it_is_asked(tmp_path):
-    clock, model = FakeClock(), nn.Linear(1, 1)
-    estimator = Estimator(
-        model,
-        torch.optim.SGD(model.parameters(), 0.1),
-        nn.MSELoss(),
-        [torch.zeros(1)] * 50,
-        10,
-        1,
-        clock=clock,
-        meter=NullMeter(),
-        log_dir=tmp_path,
-        verbose=0,
-        train_step=lambda *arguments: clock.pass_s(0.1),
-    )
-    first, second = estimator.estimate(), estimator.estimate()
-    assert first.run_dir != second.run_dir
-    assert first.forecast.duration_s.point == pytest.approx(second.forecast.duration_s.point, rel=1e-6)
 
 
 def test_inside_an_open_run_it_neither_ends_that_run_nor_counts_twice(tmp_path):

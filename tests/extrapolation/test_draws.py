@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from greenlove_tracker.extrapolation.draws import drawn, student_quantile
+from greenlove_tracker.extrapolation.draws import drawn
 
 PROBABILITIES = (0.005, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99, 0.995)
-
-
-def test_single_quantiles_are_those_of_scipy_stats():
-    for probability in PROBABILITIES:
-        for freedom in (1, 2, 11.5, 97, math.inf):
-            reference = stats.t.ppf(probability, freedom)
-            assert student_quantile(probability, freedom) == pytest.approx(reference, rel=1e-10, abs=1e-12)
 
 
 def test_draws_of_a_mixture_are_distributed_as_it_is():

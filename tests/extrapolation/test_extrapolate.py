@@ -87,10 +87,6 @@ def test_one_size_gives_a_wide_and_named_forecast_instead_of_a_refusal():
     assert all(w.advice for w in forecast.warnings)
 
 
-def test_extrapolating_far_is_said():
-    assert "FAR" in {w.name for w in extrapolate(exact(), TrainingPlan(steps=100_000)).warnings}
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [

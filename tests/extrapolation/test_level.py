@@ -58,26 +58,6 @@ def squares_of(y, t):
     return left @ inverse @ left
 
 
-def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
-    rng = RNG(3)
-    y, u, noise, walk = rng.normal(1.0, 0.02, 6), np.array([1.0, 2.0, 1.0, 1.0, 0.5, 1.0]), 0.02, 0.3
-    t = (np.cumsum(u) - u / 2) / 20.0
-    curves = level._curves(t)
-    trends = np.array([0, 1, 2]), np.array([0.0, -0.03, 0.4]), np.array([1e-12, 1e-4, 0.04]), np.zeros(3)
-    found = fitted(y, u, t, np.array([0.0, walk]), noise, trends)[0]
-    # the differences from the first value hold all that is not the mean: their density, up to the flat prior's constant
-    contrast = np.hstack([-np.ones((5, 1)), np.eye(5)])
-    for i, (curve, change, variance, _) in enumerate(zip(*trends, strict=True)):
-        for j, q in enumerate((0.0, walk)):
-            g = curves[curve]
-            covariance = np.diag(1.0 / u) + q * np.minimum.outer(t, t) + variance / noise**2 * np.outer(g, g)
-            scatter = contrast @ covariance @ contrast.T * noise**2
-            density = stats.multivariate_t.logpdf(
-                contrast @ y, loc=contrast @ g * change, shape=scatter, df=level._NOISE_WEIGHT
-            )
-            assert found[j, i] == pytest.approx(density, abs=1e-6)
-
-
 def test_a_single_regime_is_the_mean_of_its_units():
     values = [10.0, 10.2, 9.9, 10.1, 10.0, 9.8, 10.1, 10.0]
     lower, point, upper = interval(values, 10)

@@ -64,12 +64,6 @@ def test_nothing_remains_at_the_end():
     assert forecast.duration_s.point == pytest.approx(42.0)
 
 
-def test_steps_are_blocks_of_many_units():
-    blocks = tuple(Block(50, 50 * 0.02, 0.0, 0.0) for _ in range(12))
-    forecast = forecast_run(Progress(6001, 601, blocks, 30.0, 42.0))
-    assert forecast.duration_s.point == pytest.approx(30 + 120.0, rel=1e-3)
-
-
 def test_rare_checkpoints_are_part_of_it():
     gaps = [30.0 if i % 5 == 4 else 0.0 for i in range(29)]
     forecast = forecast_run(progress(noisy(30), 60, gaps))

@@ -84,15 +84,6 @@ def test_a_drift_falls_on_no_arm_of_mirrored_blocks() -> None:
     assert fit.degrees_of_freedom == 12 - 6 - 1 - 1
 
 
-def test_a_drift_is_told_from_an_arm_where_values_are_missing() -> None:
-    arms = mirrored(2, 6)
-    values = [(0.8 if arm == "arm1" else 1.0) * math.exp(0.02 * i) for i, arm in enumerate(arms)]
-    some = [None if i in (0, 5, 11) else value for i, value in enumerate(values)]
-    fit = fitted(trials_of(arms, some, 3))
-    assert fit.n_trials == 15
-    assert fit.ratios["arm1"].point == pytest.approx(0.8, rel=1e-9)
-
-
 def test_arms_one_after_the_other_are_no_drift() -> None:
     values = [1.0, 1.01, 0.99, 1.0, 0.8, 0.81, 0.79, 0.8]
     fit = fitted(trials_of([BASELINE] * 4 + ["b"] * 4, values, 8))

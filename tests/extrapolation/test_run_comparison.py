@@ -15,7 +15,7 @@ from greenlove_tracker.comparisons import Comparison, Verdict
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.run_comparison import compare_runs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Row
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Factor, Row
 
 EPOCHS = 10
 
@@ -245,9 +245,3 @@ def test_without_energy_the_time_decides(runs: Runs) -> None:
     assert (row.energy_ratio, row.co2e_ratio, row.cost_ratio) == (None, None, None)
     assert row.verdict is Verdict.SAVES
     assert comparison.energy_method == ""
-
-
-def test_modelled_energy_of_one_and_counted_of_the_other_is_said(runs: Runs) -> None:
-    modelled = [replace(row, energy=Energy(cpu_kwh=0.01, cpu_method="tdp_model")) for row in rows_of(100.0)]
-    comparison = compare_runs([("a", [runs.write(modelled)]), ("b", runs.of([80.0, 81.0]))])
-    assert "energy from other methods (a: tdp_model; b: constant+counter)" in "".join(comparison.notes)
