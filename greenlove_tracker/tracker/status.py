@@ -92,14 +92,18 @@ class StatusPrinter(RunPart):
         return columns if is_terminal(sys.stderr) else math.inf
 
     def _quantities(self, forecast: Forecast | None, used: Mapping[str, float | None]) -> list[tuple[str, bool]]:
-        """Return energy, CO2e and cost as they are known, and whether each is so far; the dispensable last."""
-        found = []
+        """Return energy, CO2e and cost as they are known, and whether each is so far; the dispensable last.
+
+        A tilde stands before what no hardware measured, as on the final screen.
+        """
+        found, tilde = [], "" if self._state.row_totals.node.measured_kwh else "~"
         for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
             text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)
             value = used[quantity] if expected is None else expected.total(used[quantity])
             if value is not None:
-                found.append((text(value) + suffix, expected is None))
+                mark = "" if quantity == "cost_usd" else tilde
+                found.append((f"{mark}{text(value)}{suffix}", expected is None))
         return found
 
     def _is_overdue(self, elapsed_s: float) -> bool:

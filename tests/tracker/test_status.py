@@ -18,7 +18,7 @@ from greenlove_tracker.console import StatusLine, say_above_bars
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.records import Method, RunStatus
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import Plan, RunMode
 
@@ -45,9 +45,18 @@ def test_a_line_tells_when_the_run_ends(clock, tmp_path, monkeypatch, is_termina
     assert [line.split(" · ")[0] for line in told] == [f"greenlove  epoch {n}/20" for n in epochs]
     assert re.fullmatch(
         r"greenlove  epoch 4/20 · 1 min 40 s · ends 14:21:4\d \[14:21:3\d–14:21:5\d\]"
-        r" · 50.\d Wh · 19.\d g CO2e · \$0.021",
+        r" · ~50.\d Wh · ~19.\d g CO2e · \$0.021",
         told[-1],
     ), told[-1]
+
+
+def test_what_hardware_measured_has_no_tilde(clock, tmp_path, monkeypatch):
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    read = meter.read
+    monkeypatch.setattr(meter, "read", lambda: replace(read(), gpu_method=Method.COUNTER))
+    with make_tracker(clock, tmp_path, meter=meter, country="DE") as tracker:
+        train(tracker, clock, 4)
+        assert " Wh · " in session().status_text() and "~" not in session().status_text()
 
 
 def test_a_bar_of_tqdm_goes_on_below_the_line(monkeypatch):
@@ -145,7 +154,7 @@ def test_a_narrow_terminal_leaves_out_the_cost_and_then_the_co2e(clock, tmp_path
     with make_tracker(clock, tmp_path, verbose=1, country="DE") as tracker:
         train(tracker, clock, 4, epoch_s=25.0)
         assert tracker.forecast is not None
-        for columns in (120, 100, 80, 20):
+        for columns in (120, 100, 84, 20):
             monkeypatch.setenv("COLUMNS", str(columns))
             said[columns] = session().status_text()
     assert [[word in text for word in ("Wh", "CO2e", "$")] for text in said.values()] == [
@@ -154,5 +163,5 @@ def test_a_narrow_terminal_leaves_out_the_cost_and_then_the_co2e(clock, tmp_path
         [True, False, False],
         [False, False, False],
     ], said
-    assert all(len(said[columns]) <= columns - len("greenlove  ") for columns in (120, 100, 80))
+    assert all(len(said[columns]) <= columns - len("greenlove  ") for columns in (120, 100, 84))
     assert "ends" in said[20]
