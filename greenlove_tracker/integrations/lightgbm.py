@@ -50,14 +50,15 @@ class GreenloveCallbacks(list[Any]):
     """
 
     def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
-        training = self._training = _BoostedRounds(tracker, tracker_settings)
+        adapter = self._adapter = TrainingAdapter("LightGBM", tracker, tracker_settings, "after this round")
+        training = _BoostedRounds(adapter)
 
         def before(env: CallbackEnv) -> None:
             training.begin_round(env)
 
         def after(env: CallbackEnv) -> None:
             training.end_round(env)
-            if training.is_stopping:
+            if adapter.is_stopping:
                 raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
 
         before.before_iteration, after.order = True, _ORDER  # type: ignore[attr-defined]  # LightGBM looks for these
@@ -66,23 +67,14 @@ class GreenloveCallbacks(list[Any]):
     @property
     def tracker(self) -> Tracker | None:
         """The one of the current or last training; None before the first."""
-        return self._training.tracker
+        return self._adapter.tracker
 
 
 class _BoostedRounds:
     """The state that both callbacks share."""
 
-    def __init__(self, tracker: Tracker | None, settings: dict[str, Any]) -> None:
-        self._adapter = TrainingAdapter("LightGBM", tracker, settings, "after this round")
-        self._is_in_round = False
-
-    @property
-    def tracker(self) -> Tracker | None:
-        return self._adapter.tracker
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._adapter.is_stopping
+    def __init__(self, adapter: TrainingAdapter) -> None:
+        self._adapter, self._is_in_round = adapter, False
 
     @harmless
     def begin_round(self, env: CallbackEnv) -> None:

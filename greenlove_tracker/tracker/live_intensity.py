@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -125,11 +126,6 @@ class LiveIntensity:
         return self._source.order
 
     @property
-    def gco2e_per_kwh(self) -> float:
-        """The value in force now."""
-        return self._figure.gco2e_per_kwh
-
-    @property
     def in_force(self) -> tuple[float, str]:
         """The value in force now, and its source as a cell of the log has it."""
         figure = self._figure
@@ -220,7 +216,7 @@ class RatesInForce:
         price = self._price(utc_s, utc_s)
         return replace(
             rates,
-            carbon_intensity=rates.carbon_intensity if self.intensity is None else self.intensity.gco2e_per_kwh,
+            carbon_intensity=rates.carbon_intensity if self.intensity is None else self.intensity.in_force[0],
             electricity_price=rates.electricity_price if price is None else price,
         )
 
@@ -275,7 +271,10 @@ def open_rates(
     tariff = None
     if settings.electricity_tariff:
         try:
-            tariff = _open_tariff(settings.electricity_tariff)
+            with _of_argument("electricity_tariff"):
+                from greenlove_tracker.grid.tariff import parse_tariff
+
+                tariff = parse_tariff(settings.electricity_tariff)
         except UsageError as error:
             if settings.stop_for(error):
                 raise
@@ -307,13 +306,13 @@ def _live_intensity(
         return None
 
 
-def _open_tariff(text: str) -> Tariff:
-    from greenlove_tracker.grid.tariff import parse_tariff
-
+@contextmanager
+def _of_argument(name: str) -> Iterator[None]:
+    """Name the argument that what is raised is about."""
     try:
-        return parse_tariff(text)
+        yield
     except UsageError as error:
-        raise UsageError(f"{{argument}}: {error}", argument="electricity_tariff") from error
+        raise UsageError(f"{{argument}}: {error}", argument=name) from error
 
 
 def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | None:
@@ -340,17 +339,13 @@ def _open_source(settings: Settings, clock: Clock, env: Mapping[str, str]) -> In
     from greenlove_tracker.grid.live.http_client import HttpClient
     from greenlove_tracker.grid.place import grid_place
 
-    try:
+    with _of_argument("intensity_urls"):
         urls = parse_base_urls(settings.intensity_urls)
-    except UsageError as error:
-        raise UsageError(f"{{argument}}: {error}", argument="intensity_urls") from error
     client = HttpClient(utc_s=clock.utc_s)
-    try:
+    with _of_argument("intensity"):
         source = open_intensity(
             settings.intensity, grid_place(settings.country), client=client, base_urls=urls, env=env
         )
-    except UsageError as error:
-        raise UsageError(f"{{argument}}: {error}", argument="intensity") from error
     if settings.intensity == "live" and len(source.providers) == 1:
         raise UsageError(
             f"{{argument}}: no service without a key knows {settings.country or 'an unknown place'}: give {{argument}}",

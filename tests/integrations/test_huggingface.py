@@ -355,21 +355,6 @@ def run_python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
-def test_without_transformers_the_line_that_installs_it_is_said():
-    done = run_python("""
-import sys
-class Missing:
-    def find_spec(self, name, *arguments):
-        if name == "transformers":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Missing())
-import greenlove_tracker.integrations.huggingface
-""")
-    assert 'MissingExtraError: the Hugging Face callback needs transformers: pip install "greenlove-tracker[' in (
-        done.stderr
-    )
-
-
 @pytest.mark.slow
 def test_nobody_else_loads_transformers():
     done = run_python(

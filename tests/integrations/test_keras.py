@@ -20,7 +20,7 @@ from greenlove_tracker import Tracker
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.keras import GreenloveCallback
 from greenlove_tracker.tracker.session import open_run
-from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
+from tests.integrations.by_hand import assert_equal_totals, bare_environment, only_run, runs
 
 if keras.backend.backend() != "torch":
     pytest.skip("Keras runs on another backend in this process", allow_module_level=True)
@@ -143,14 +143,6 @@ def test_several_fits_are_several_runs_and_one_that_raises_is_superseded():
     assert found == [("superseded", 1, 7), ("finished", 3, 15), ("finished", 2, 10)]
 
 
-def test_a_tracker_of_the_callers_has_the_epochs_of_each_fit():
-    with Tracker(sim_cpu_tdp_w=50, verbose=0, epochs=4) as tracker:
-        for _ in range(2):
-            fit(make_model(), make_callback(tracker), epochs=2)
-        assert tracker.summary is None
-    assert [(e.steps, e.is_complete) for e in only_run().epochs] == [(5, True)] * 4
-
-
 def test_early_stopping_between_epochs_and_a_stop_in_the_middle_of_one():
     stop = keras.callbacks.EarlyStopping(monitor="loss", min_delta=1e9, patience=1)
     fit(make_model(), make_callback(), stop, epochs=9)
@@ -259,9 +251,3 @@ def test_bad_arguments_are_said_at_once():
     for arguments, message in [({"epochs": 3}, "knows its plan"), ({"batch_size": 0}, "batch_size must be")]:
         with pytest.raises(UsageError, match=message):
             GreenloveCallback(**arguments)
-
-
-def test_without_keras_the_line_that_installs_it_is_said():
-    statement = "from greenlove_tracker.integrations.keras import GreenloveCallback; GreenloveCallback()"
-    said = import_without("keras", statement)
-    assert 'the Keras callback needs keras: pip install "greenlove-tracker[keras]"' in said

@@ -15,7 +15,7 @@ from greenlove_tracker import Tracker
 from greenlove_tracker.integrations.lightgbm import GreenloveCallbacks
 from tests.integrations import boosting
 from tests.integrations.boosting import EVALUATION_S, ROUND_S, ROUNDS, X, Y, squared_error
-from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
+from tests.integrations.by_hand import assert_equal_totals, bare_environment, only_run, runs
 
 _ = bare_environment
 
@@ -139,8 +139,3 @@ def test_a_budget_stops_the_training_after_a_round(caplog):
     run = only_run()
     assert 0 < booster.current_iteration() == run.summary.counts.steps == len(noted["training"]["l2"]) < 1000
     assert run.summary.status == "stopped" and "training stops after this round" in caplog.text
-
-
-def test_without_lightgbm_the_line_that_installs_it_is_said():
-    said = import_without("lightgbm", "import greenlove_tracker.integrations.lightgbm")
-    assert 'the LightGBM callback needs lightgbm: pip install "greenlove-tracker[lightgbm]"' in said

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.integrations.boosting import EVALUATION_S, ROUND_S, ROUNDS, X, Y, mean_error, squared_error
-from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
+from tests.integrations.by_hand import assert_equal_totals, bare_environment, only_run, runs
 
 pytest.importorskip("xgboost")
 
@@ -116,30 +116,6 @@ def test_scikit_learns_interface_and_its_copies_and_pickles():
     assert [run.summary.status for run in runs()] == ["finished"] * 6
 
 
-def test_a_training_that_raises_and_the_next_one_are_two_runs():
-    def fails(predicted, target):
-        if (n_calls := getattr(fails, "n_calls", 0)) == 2:
-            raise RuntimeError("out of luck")
-        fails.n_calls = n_calls + 1
-        return predicted - target.get_label(), np.ones_like(predicted)
-
-    callback = make_callback(num_boost_round=5)
-    with pytest.raises(RuntimeError, match="out of luck"):
-        xgb.train(PARAMETERS, data(), 5, obj=fails, callbacks=[callback])
-    xgb.train(PARAMETERS, data(), 5, callbacks=[callback])
-    failed, finished = runs()
-    assert (failed.summary.status, failed.summary.epochs_done, failed.summary.counts.steps) == ("superseded", 0, 2)
-    assert (finished.summary.status, finished.summary.epochs_done, finished.summary.counts.steps) == ("finished", 1, 5)
-
-
-def test_a_tracker_of_the_callers_has_an_epoch_of_each_training():
-    with Tracker(sim_cpu_tdp_w=50, verbose=0, epochs=2) as tracker:
-        for _ in range(2):
-            xgb.train(PARAMETERS, data(), 3, callbacks=[make_callback(tracker)])
-        assert tracker.summary is None
-    assert [(e.steps, e.is_complete) for e in only_run().epochs] == [(3, True)] * 2
-
-
 def test_a_budget_stops_the_training_after_a_round(caplog):
     soon = (datetime.now(UTC) + timedelta(seconds=1.0)).isoformat()
     callback = make_callback(num_boost_round=1000, on_overrun="stop", deadline_utc=soon)
@@ -153,8 +129,3 @@ def test_a_budget_stops_the_training_after_a_round(caplog):
 def test_bad_arguments_are_said_at_once():
     with pytest.raises(UsageError, match="num_boost_round must be"):
         GreenloveCallback(num_boost_round=0)
-
-
-def test_without_xgboost_the_line_that_installs_it_is_said():
-    said = import_without("xgboost", "import greenlove_tracker.integrations.xgboost")
-    assert 'the XGBoost callback needs xgboost: pip install "greenlove-tracker[xgboost]"' in said

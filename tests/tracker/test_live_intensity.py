@@ -224,7 +224,7 @@ def test_a_late_first_answer_counts_from_the_start_of_what_is_open(tmp_path):
         tracker.epoch_start()
         released.set()
         until_s = time.monotonic() + 60
-        while session().state.rates_in_force.intensity.gco2e_per_kwh != 100 and time.monotonic() < until_s:
+        while session().state.rates_in_force.intensity.in_force[0] != 100 and time.monotonic() < until_s:
             time.sleep(0.001)
         tracker.epoch_end()
     first, second = [row for row in the_run().rows[0] if row.kind is RowKind.EPOCH]

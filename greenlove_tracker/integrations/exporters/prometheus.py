@@ -16,8 +16,15 @@ from greenlove_tracker import files
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.exporters.scalars import require
 from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.records import COMPONENTS, Counts, Energy, RunSummary
-from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, ForecastIssued, RowWritten, RunEnded
+from greenlove_tracker.records import COMPONENTS, Energy, RunSummary
+from greenlove_tracker.tracker.exporters import (
+    ExportedConsumption,
+    ExportedRun,
+    ExportEvent,
+    ForecastIssued,
+    RowWritten,
+    RunEnded,
+)
 from greenlove_tracker.units import GRAMS_PER_KG, JOULES_PER_KWH
 
 _FILE = "greenlove.prom"
@@ -119,12 +126,9 @@ class PrometheusExporter:
         row, summary = self._row, self._summary
         if summary is not None:
             grams = None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG
-            yield from _totals(summary.duration_s, summary.energy_kwh, grams, summary.cost_usd)
-            yield from _work(summary.energy, summary.epochs_done, summary.counts)
+            yield from _totals(summary, grams, summary.energy, summary.epochs_done)
         elif row is not None:
-            of_run = row.of_run
-            yield from _totals(of_run.duration_s, of_run.energy_kwh, of_run.emissions_gco2e, of_run.cost_usd)
-            yield from _work(of_run.components, row.epochs_done, of_run.counts)
+            yield from _totals(row.of_run, row.of_run.emissions_gco2e, row.of_run.components, row.epochs_done)
         for quantity, estimate in (self._forecast.estimates if self._forecast is not None else {}).items():
             name, text, factor = _FORECASTS[quantity]
             bounds = {"point": estimate.point}
@@ -138,15 +142,12 @@ class PrometheusExporter:
 
 
 def _totals(
-    duration_s: float, energy_kwh: float | None, grams: float | None, cost_usd: float | None
+    whole: RunSummary | ExportedConsumption, grams: float | None, energy: Energy, epochs_done: int
 ) -> Iterator[Metric]:
-    yield "greenlove_duration_seconds", "Time of the run so far.", [({}, duration_s)]
-    yield "greenlove_energy_joules_total", "Energy of the run so far, PUE included.", [({}, _joules(energy_kwh))]
+    yield "greenlove_duration_seconds", "Time of the run so far.", [({}, whole.duration_s)]
+    yield "greenlove_energy_joules_total", "Energy of the run so far, PUE included.", [({}, _joules(whole.energy_kwh))]
     yield "greenlove_emissions_grams_total", "CO2e of the run so far, in grams.", [({}, grams)]
-    yield "greenlove_cost_usd_total", "Cost of the run so far, in US dollars.", [({}, cost_usd)]
-
-
-def _work(energy: Energy, epochs_done: int, counts: Counts) -> Iterator[Metric]:
+    yield "greenlove_cost_usd_total", "Cost of the run so far, in US dollars.", [({}, whole.cost_usd)]
     by_component = [
         ({"component": c, "method": energy.component_method(c) or ""}, _joules(energy.component_kwh(c)))
         for c in COMPONENTS
@@ -155,7 +156,7 @@ def _work(energy: Energy, epochs_done: int, counts: Counts) -> Iterator[Metric]:
     yield "greenlove_component_energy_joules_total", text, by_component
     yield "greenlove_epochs_total", "Epochs done.", [({}, epochs_done)]
     for unit in ("steps", "batches", "samples", "tokens"):
-        yield f"greenlove_{unit}_total", f"{unit.capitalize()} done.", [({}, getattr(counts, unit))]
+        yield f"greenlove_{unit}_total", f"{unit.capitalize()} done.", [({}, getattr(whole.counts, unit))]
 
 
 def _joules(energy_kwh: float | None) -> float | None:
