@@ -38,15 +38,6 @@ def _joined(items: list[_Item], size: Callable[[_Item], float], join: Callable[[
     items[:] = result
 
 
-def _block_between(before: StepMark, mark: StepMark) -> Block | None:
-    """Return the steps from one mark to a later one; None where there are none, or they took no time."""
-    taken_s = mark.active_s - before.active_s
-    if mark.steps <= before.steps or taken_s <= 0:
-        return None
-    is_cold = mark.loading_s - before.loading_s > LOADING_SHARE * taken_s
-    return Block(mark.steps - before.steps, taken_s, mark.paused_s - before.paused_s, 0.0, is_cold)
-
-
 def _joined_blocks(a: Block, b: Block) -> Block | None:
     if a.is_cold != b.is_cold or a.between_s is None or b.between_s is None:
         return None
@@ -82,11 +73,13 @@ class _StepBlocks:
         self.blocks: list[Block] = []
 
     def add(self, mark: StepMark) -> None:
-        """Add the steps since the last mark."""
+        """Add the steps since the last mark, unless there are none, or they took no time."""
         if self.first is None:
             self.first = self.last = mark
-        elif (block := _block_between(self.last, mark)) is not None:
-            self.blocks.append(block)
+        last, taken_s = self.last, mark.active_s - self.last.active_s
+        if mark.steps > last.steps and taken_s > 0:
+            is_cold = mark.loading_s - last.loading_s > LOADING_SHARE * taken_s
+            self.blocks.append(Block(mark.steps - last.steps, taken_s, mark.paused_s - last.paused_s, 0.0, is_cold))
             _joined(self.blocks, lambda block: block.units, _joined_blocks)
             self.last = mark
 

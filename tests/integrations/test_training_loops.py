@@ -63,13 +63,10 @@ class Bench:
     def loader(self, n_batches: int, n_samples: int | None = 10) -> Loader:
         return Loader(self, n_batches, n_samples)
 
-    def step(self, optimizer: object | None = None, inner: object | None = None) -> None:
+    def step(self, optimizer: object | None = None) -> None:
         optimizer = optimizer or self.optimizer
         self.detector.step_begins(optimizer)
-        if inner is not None:
-            self.step(inner)
-        else:
-            self.clock.pass_s(STEP_S)
+        self.clock.pass_s(STEP_S)
         self.detector.step_ended(optimizer)
 
     def evaluate(self, loader: Loader) -> None:
@@ -173,14 +170,6 @@ def test_five_steps_of_one_optimizer_to_one_of_another_from_six_batches(bench):
     assert bench.log.done() == [(12, 12, 120)]
 
 
-def test_a_step_within_a_step_is_none(bench):
-    inner = Optimizer()
-    for _ in bench.loader(4):
-        bench.step(inner=inner)
-    bench.detector.finish()
-    assert bench.log.done() == [(4, 4, 40)]
-
-
 def test_a_step_that_raised_takes_none_of_those_behind_it(bench):
     other = Optimizer()
     for number, _ in enumerate(bench.loader(4)):
@@ -224,14 +213,6 @@ def test_fetching_one_ahead_ends_the_epoch_with_its_last_step(bench):
     epochs = bench.log.epochs()
     assert [(e.steps, e.batches, e.is_done) for e in epochs] == [(4, 4, True)] * 3
     assert all(e.duration_s + e.gap_s < 18.0 for e in epochs)
-
-
-def test_a_loader_made_anew_for_each_epoch(bench):
-    for _ in range(3):
-        for _ in bench.loader(4):
-            bench.step()
-    bench.detector.finish()
-    assert bench.log.done() == [(4, 4, 40)] * 3
 
 
 def test_epochs_that_are_left_by_break_are_epochs_of_so_many_batches(bench):
@@ -358,15 +339,6 @@ def test_a_cycle_of_a_short_loader_beside_a_long_one_makes_the_epochs_of_the_lon
             bench.step()
     bench.detector.finish()
     assert bench.log.done() == [(20, 20, 200)] * 3
-
-
-def test_the_shorter_of_two_loaders_ends_the_epochs_of_both(bench):
-    for _ in range(3):
-        for _ in zip(short := bench.loader(4), bench.loader(9), strict=False):
-            bench.step()
-    assert short.n_batches == 4
-    bench.detector.finish()
-    assert bench.log.total() == (3, 12, 12)
 
 
 def test_an_epoch_that_is_left_behind_an_evaluation_is_one(bench):
