@@ -19,6 +19,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.lightning import GreenloveCallback
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Flag, RunStatus
@@ -284,6 +285,41 @@ def test_ctrl_c_is_an_interruption(clock):
     with pytest.raises((SystemExit, KeyboardInterrupt)):
         fit(clock, make_callback(clock), module=module, max_epochs=2)
     assert only_run().summary.status == "interrupted"
+
+
+def test_a_tracker_of_the_callers_is_the_callers_to_stop(clock):
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    with Tracker(clock=clock, meter=meter, verbose=0) as tracker:
+        fit(clock, GreenloveCallback(tracker), max_epochs=2)
+        assert tracker.summary is None
+        module = Module(clock, breaks_at=3)
+        with pytest.raises(RuntimeError):
+            fit(clock, GreenloveCallback(tracker), module=module, max_epochs=2)
+    run = only_run()
+    assert counts(run) == [(6, 6, 22, True)] * 2 + [(2, 2, 8, False)]
+
+
+def test_bad_arguments_are_said_before_anything_is_loaded():
+    for settings, message in [
+        ({"epochs": 3}, "the trainer knows its plan"),
+        ({"tracker": "DE"}, "must be a Tracker"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            GreenloveCallback(**settings)
+
+
+def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(clock, monkeypatch, caplog):
+    monkeypatch.setenv("GREENLOVE_PUE", "abc")
+    assert fit(clock, make_callback(clock), max_epochs=1).global_step == 6
+    assert caplog.text.count("this training is not tracked") == 1
+
+
+def test_a_trainer_of_another_version_costs_a_warning_and_no_training(clock, monkeypatch, caplog):
+    monkeypatch.setattr(
+        "greenlove_tracker.integrations.lightning.samples_by_batch", lambda loader: loader.no_such_field
+    )
+    assert fit(clock, make_callback(clock), max_epochs=2).global_step == 12
+    assert caplog.text.count("the Lightning callback failed") == 1 and "no_such_field" in caplog.text
 
 
 class Ticks(Callback):
