@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,17 +74,3 @@ def assert_equal_totals(train: Callable[[dict[str, Any], bool], None], clock: Fa
     assert run.summary.energy_kwh == pytest.approx(expected.summary.energy_kwh)
     assert run.summary.energy_kwh == pytest.approx(POWER_W * run.summary.duration_s / 3.6e6) and run.epochs
     return run
-
-
-def import_without(library: str, statement: str) -> str:
-    """Return what Python prints to stderr for a statement where this library is not installed."""
-    code = f"""
-import sys
-class Missing:
-    def find_spec(self, name, *arguments):
-        if name == {library!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Missing())
-{statement}
-"""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
