@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,23 +121,15 @@ def _compare_logs(targets: Sequence[str]) -> tuple[Comparison, Groups]:
             "name a training, such as greenlove compare train.py:task --techniques amp-bf16, or two runs or "
             "directories of runs, the baseline first"
         )
-    groups = [(name, _runs_of(target)) for name, target in zip(_group_names(targets), targets, strict=True)]
+    names = [Path(target).resolve().name for target in targets]
+    names = names if len(set(names)) == len(names) else list(targets)
+    groups = [(name, _runs_of(target)) for name, target in zip(names, targets, strict=True)]
     from greenlove_tracker.extrapolation.run_comparison import compare_runs
     from greenlove_tracker.report.comparison import learnt_differences
 
-    return with_learning(compare_runs(groups), learnt_differences(groups)), groups
-
-
-def with_learning(comparison: Comparison, differences: Mapping[str, str]) -> Comparison:
-    """Return a comparison of runs whose rows say how what they learnt differs from the baseline, by their names."""
-    rows = (replace(row, learns_otherwise=differences.get(row.name, "")) for row in comparison.rows)
-    return replace(comparison, rows=tuple(rows))
-
-
-def _group_names(targets: Sequence[str]) -> list[str]:
-    """Return short names of directories: their last parts where those differ."""
-    names = [Path(target).resolve().name for target in targets]
-    return names if len(set(names)) == len(names) else list(targets)
+    found, learnt = compare_runs(groups), learnt_differences(groups)
+    rows = (replace(row, learns_otherwise=learnt.get(row.name, "")) for row in found.rows)
+    return replace(found, rows=tuple(rows)), groups
 
 
 def _runs_of(target: str) -> list[Run]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.experiments.definition import Experiment
     from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
     from greenlove_tracker.experiments.progress import ExperimentProgress
-    from greenlove_tracker.experiments.runner import ExperimentOutcome
     from greenlove_tracker.forecasting import Estimate
     from greenlove_tracker.report.comparison import ExperimentRecord
 
@@ -84,7 +83,9 @@ def run(ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, qu
 
     outcome = run_experiment(described, quiet=quiet)
     if outcome.signal is None:  # else the machine may be about to end
-        _report(described, outcome.progress, _reasons(outcome), shows=not quiet)
+        begun = {run.planned.name for run in outcome.progress.runs if run.runs}  # whose logs say it
+        left_out = {name: "left out: the budget is used" for name in outcome.left_out if name not in begun}
+        _report(described, outcome.progress, dict(outcome.not_run) | left_out, shows=not quiet)
     elif not quiet:
         console.say(f"greenlove  greenlove experiment report {file} writes the report of what is done")
     ctx.exit(outcome.exit_code)
@@ -167,14 +168,6 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
         ),
         budget={quantity: (use[quantity], limit) for quantity, limit in described.budget.limits.items()},
     )
-
-
-def _reasons(outcome: ExperimentOutcome) -> dict[str, str]:
-    """Return why trainings did not come to their end, by their names; that of one with a run stands in its log."""
-    begun = {run.planned.name for run in outcome.progress.runs if run.runs}
-    return dict(outcome.not_run) | {
-        name: "left out: the budget is used" for name in outcome.left_out if name not in begun
-    }
 
 
 # -- The dry run --

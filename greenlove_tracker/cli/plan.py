@@ -208,12 +208,10 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
     run, forecast, basis = logged_length(log_dir or settings.log_dir)
     energy_kwh: Estimate | None = forecast.energy_kwh
     energy = fmt.energy(kwh) if kwh is not None else fmt.energy(energy_kwh.point if energy_kwh else None)
-    about = f"{run.title(40)}: {_duration_text(forecast.duration_s)}, {energy}, {basis}"
+    takes = forecast.duration_s
+    duration = fmt.interval(takes, fmt.duration) if takes.has_interval else fmt.duration(takes.point)
+    about = f"{run.title(40)}: {duration}, {energy}, {basis}"
     return _PlannedRun(forecast, kwh, about, run)
-
-
-def _duration_text(estimate: Estimate) -> str:
-    return fmt.interval(estimate, fmt.duration) if estimate.has_interval else fmt.duration(estimate.point)
 
 
 def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:

@@ -128,7 +128,10 @@ def report(
     is_of_all = is_chosen or by is not None or reading["verify"] or form in ("forecasts", "ledger", "metrics", "runs")
     read = logs_of(logs, may_be_empty=as_json and form != "runs", is_latest=not is_of_all)
     if form == "page":
-        _write_page(read, output or "report.pdf", chosen, **given)
+        from greenlove_tracker.report.build import document, write_document
+
+        content = document(read, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
+        wrote(write_document(content, output or "report.pdf", page_size=given.get("page_size", "A4")))
     elif form == "runs":
         _show_sweep(read, n_runs or 1, chosen["project"])
     elif form == "forecasts":
@@ -157,13 +160,6 @@ def _refuse_foreign_options(given: dict[str, Any], form: str) -> None:
             option = f"--{name.replace('_', '-')}"
             other = "--by, --text and the like" if form == "sums" else f"--format {form}"
             raise UsageError(f"{option} is of --format {meant}: leave it out, or {other}")
-
-
-def _write_page(logs: Logs, output: str, chosen: dict[str, Any], **given: Any) -> None:
-    from greenlove_tracker.report.build import document, write_document
-
-    content = document(logs, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
-    wrote(write_document(content, output, page_size=given.get("page_size", "A4")))
 
 
 def _give_text(text: str, output: str | None) -> None:
@@ -297,11 +293,9 @@ def _declaration(
 
 def _print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
     """Print on stderr what is not in a table, which has no room to say so."""
-    if n_left_out:
-        text = f"! {plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked"
-        click.echo(text, err=True)
-    for problem in problems:
-        click.echo(f"! {problem}", err=True)
+    left_out = f"{plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked"
+    for line in (*([left_out] if n_left_out else []), *problems):
+        click.echo(f"! {line}", err=True)
 
 
 @cli.command("import", short_help="Read logs of carbontracker and CodeCarbon.")
