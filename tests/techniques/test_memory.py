@@ -61,7 +61,7 @@ def test_the_estimate_is_within_a_tenth_of_the_measured_peak(model, optimizer):
     measured = profiled_peak_bytes(task)
     (row,) = estimate_memory(task, as_on_gpu=False)
     assert row.method == "measured step"
-    error = 0.15 if model in ("ResNet", "LSTM") else 0.03  # what their kernels take within is not seen
+    error = 0.15 if model in ("ResNet", "LSTM") else 0.05  # what kernels take within is not seen, and differs by CPU
     assert row.peak_bytes == pytest.approx(measured, rel=error)
     (as_on_gpu,) = estimate_memory(task)
     assert as_on_gpu.peak_bytes == pytest.approx(measured, rel=max(error, 0.1))
