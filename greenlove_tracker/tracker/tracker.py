@@ -60,35 +60,35 @@ class Tracker:
             ``for epoch in range(args.epochs)``.
         total_steps: number of optimizer steps, for a training that counts in steps; then ``step()`` alone is
             enough, and the whole training is one epoch, written in segments of at most a minute.
-        first_epoch: epochs that an earlier job did, where this one resumes: the first one that it does itself, counted
-            from 0 as in ``for epoch in range(first_epoch, epochs)``. ``epochs`` stays the number of all. Forecasts,
-            budgets and the log's ``epochs_planned`` are of what is left; the rows and the status line have the
-            epochs' true numbers, which begin with 1: ``Tracker(epochs=30, first_epoch=10)`` does epochs 11 to 30.
-        first_step: likewise, optimizer steps that were done, of ``total_steps``. Where ``epochs`` and ``total_steps``
-            are both given, one of the two is enough, and ``first_step`` may lie in the middle of an epoch.
+        country: ISO 3166 code or English name, ``US-CA``, or a cloud's region (``us-east-1``); without it the world's
+            average is counted with.
+        project: a name that runs are grouped by.
+        log_dir: where runs are written; default ``greenlove_logs``.
+        verbose: 0 says nothing but warnings; 1 the status line and the final screen too.
         phases: stretches of the training whose steps do more work or less, such as a batch that grows, or that are
             evaluated more often; ``epochs`` or ``total_steps`` follows from them. They are those of the whole
             training, also where it resumes.
-        log_dir: where runs are written; default ``greenlove_logs``.
-        project: a name that runs are grouped by.
-        country: ISO 3166 code or English name, ``US-CA``, or a cloud's region (``us-east-1``); without it the world's
-            average is counted with.
-        verbose: 0 says nothing but warnings; 1 the status line and the final screen too.
         prior: an exploration of this training, as ``estimate()`` gives it, or a forecast of as many epochs or steps; it
             is what is expected until the run says more.
         on_overrun: what to do where a budget (``max_energy_kwh=``, ``max_cost_usd=``, ``max_kgco2e=``,
             ``max_hours=``, ``deadline_utc=``) is likely to be exceeded: ``"warn"``, ``"stop"`` (raise
             ``BudgetExceeded`` between two epochs), or a function that takes an ``Overrun``; it is called between two
             epochs too.
-        save_checkpoint: called before ``BudgetExceeded`` is raised.
-        meter: measures the energy; default CodeCarbon.
-        clock: read for all times; with one of your own nothing runs in the background.
         tags: words to find the run by; ``final`` marks those that a paper reports.
-        exporters: objects that rows, forecasts and the report are handed to beside the log, such as
-            ``greenlove_tracker.integrations.exporters.mlflow.MLflowExporter()``; by name: ``export="mlflow,wandb"``.
+        first_epoch: epochs that an earlier job did, where this one resumes: the first one that it does itself, counted
+            from 0 as in ``for epoch in range(first_epoch, epochs)``. ``epochs`` stays the number of all. Forecasts,
+            budgets and the log's ``epochs_planned`` are of what is left; the rows and the status line have the
+            epochs' true numbers, which begin with 1: ``Tracker(epochs=30, first_epoch=10)`` does epochs 11 to 30.
+        first_step: likewise, optimizer steps that were done, of ``total_steps``. Where ``epochs`` and ``total_steps``
+            are both given, one of the two is enough, and ``first_step`` may lie in the middle of an epoch.
         intensity: the carbon intensity that is in force while it runs: ``"live"``, the name of a service such as
             ``"neso"``, a CSV file, or an ``IntensityFallbacks`` of ``greenlove_tracker.grid.live.fallback``; without
             it the offline table counts, and no network is asked.
+        exporters: objects that rows, forecasts and the report are handed to beside the log, such as
+            ``greenlove_tracker.integrations.exporters.mlflow.MLflowExporter()``; by name: ``export="mlflow,wandb"``.
+        save_checkpoint: called before ``BudgetExceeded`` is raised.
+        meter: measures the energy; default CodeCarbon.
+        clock: read for all times; with one of your own nothing runs in the background.
         codecarbon_options: further arguments for CodeCarbon's tracker, such as its own outputs.
         **settings: every other field of ``greenlove_tracker.config.Settings``, such as ``pue``,
             ``carbon_intensity_gco2e_per_kwh``, ``price_usd_per_gpu_hour``, ``continues``, ``log_user``,
@@ -106,21 +106,21 @@ class Tracker:
         epochs: int | None = None,
         *,
         total_steps: int | None = None,
-        first_epoch: int | None = None,
-        first_step: int | None = None,
-        phases: Sequence[Phase] | str | None = None,
-        log_dir: str | os.PathLike[str] | None = None,
-        project: str | None = None,
         country: str | None = None,
+        project: str | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
         verbose: int | None = None,
+        phases: Sequence[Phase] | str | None = None,
         prior: Forecast | ExplorationResult | None = None,
         on_overrun: str | Callable[[Overrun], None] | None = None,
+        tags: str | list[str] | None = None,
+        first_epoch: int | None = None,
+        first_step: int | None = None,
+        intensity: str | os.PathLike[str] | IntensityFallbacks | None = None,
+        exporters: Sequence[Exporter] = (),
         save_checkpoint: Callable[[], object] | None = None,
         meter: Meter | None = None,
         clock: Clock | None = None,
-        tags: str | list[str] | None = None,
-        exporters: Sequence[Exporter] = (),
-        intensity: str | os.PathLike[str] | IntensityFallbacks | None = None,
         codecarbon_options: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
