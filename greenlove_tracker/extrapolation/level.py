@@ -38,7 +38,8 @@ _RISES = 0.92  # upwards with this probability: windows, sequences and batches a
 _CURVES = ((0.4, "straight"), (0.2, "fades"), (0.4, "speeds up"))  # how likely each is
 _FADING = 0.1  # how soon a trend fades, by the length of the run
 _STEP, _STEP_BY_NOISE = 0.018, 1.5  # likewise: standard deviation of a step that is still to come,
-_STEPS = 1.0  # and how many of them a run has
+_STEPS = 1.0  # and how many of them a run has;
+_STEPS_BY_RISE, _LEAST_RISE = 6.0, 0.005  # one that rose by more has so many more for each step that this comes to
 _COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
 _COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # that stand for it where nothing else is known
 _COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # that so many units at the beginning are cold
@@ -121,7 +122,8 @@ def future_mean(
     parts = parts[:, :, parts[0, 0] > _LIKELY]
     found = np.array([drawn(of_one, rng) for of_one in parts.swapaxes(0, 1)])
     n, total = found.shape[1], float(units.sum()) + remaining
-    step = _steps(n, remaining / total, _STEP + _STEP_BY_NOISE * _loads(y, units, total), rng)
+    size = _STEP + _STEP_BY_NOISE * _loads(y, units, total)
+    step = _steps(n, remaining / total, _STEPS + _steps_by_rise(y - planned, units), size, rng)
     return scale * (found + step + _future_spikes(excess, units, remaining, n, rng))
 
 
@@ -134,14 +136,21 @@ def _planned(y: Array, u: Array, plan: Regressors) -> Array:
     return np.asarray(x[:, 1:] @ beta[1:])
 
 
-def _steps(n: int, remaining: float, size: float, rng: np.random.Generator) -> Array:
+def _steps_by_rise(y: Array, u: Array) -> float:
+    """Return how many steps more a run has that has risen: what its last fifth takes beyond its first, less noise."""
+    k = max(1, len(y) // 5)
+    doubt = _LEAST_RISE + 12.0 * _noise(y, u) / math.sqrt(max(1.0, float(u[:k].sum())))
+    return _STEPS_BY_RISE / _STEP * max(0.0, float(np.median(y[-k:]) - np.median(y[:k])) - doubt)
+
+
+def _steps(n: int, remaining: float, steps: float, size: float, rng: np.random.Generator) -> Array:
     """Return draws of what a step that nothing shows yet changes in the mean of what remains.
 
-    Steps come as a Poisson process whose rate has a gamma prior; ``_STEPS`` of a run, worth one run. That none comes in
+    Steps come as a Poisson process whose rate has a gamma prior; so many of a run, worth one run. That none comes in
     what remains, after a time without one, is then a power of the times (Gelman et al., Bayesian Data Analysis, 2013,
     §2.6). The size is half-normal, the time uniform.
     """
-    comes = rng.random(n) > (1.0 - remaining / 2.0) ** _STEPS
+    comes = rng.random(n) > (1.0 - remaining / 2.0) ** steps
     sign = np.where(rng.random(n) < _RISES, 1.0, -1.0)
     return np.asarray(comes * sign * size * np.abs(rng.standard_normal(n)) * rng.random(n))
 
@@ -222,8 +231,7 @@ def _noise(y: Array, u: Array) -> float:
         return _UNSEEN_NOISE
     differences = np.abs(np.diff(y)) / np.sqrt(1.0 / u[1:] + 1.0 / u[:-1])
     robust = 1.4826 * float(np.median(differences))  # of the median absolute deviation, for normal noise
-    n = len(differences)
-    return math.sqrt((_NOISE_WEIGHT * _NOISE**2 + n * robust**2) / (_NOISE_WEIGHT + n))
+    return math.sqrt((_NOISE_WEIGHT * _NOISE**2 + (len(y) - 1) * robust**2) / (_NOISE_WEIGHT + len(y) - 1))
 
 
 def _loads(y: Array, u: Array, total: float) -> float:
@@ -242,9 +250,8 @@ def _trends() -> Trends:
     """Return no trend, and those of every curve, direction and size: curve, change, its variance, log probability."""
     trends = [(0, 0.0, 1e-12, _STEADY)]
     sizes = [_LARGER**i for i in range(len(_CHANGES))]
-    directions = ((1.0, _RISES), (-1.0, 1.0 - _RISES))
     for (curve, (p_curve, _)), (sign, p_sign), (change, size) in product(
-        enumerate(_CURVES), directions, zip(_CHANGES, sizes, strict=True)
+        enumerate(_CURVES), ((1.0, _RISES), (-1.0, 1.0 - _RISES)), zip(_CHANGES, sizes, strict=True)
     ):
         p = (1.0 - _STEADY) * p_curve * p_sign * size / sum(sizes)
         trends.append((curve, sign * change, (_CHANGE_SPREAD * change) ** 2, p))

@@ -129,8 +129,8 @@ def _forecast(progress: Progress, prior: Forecast | None, level: float, passed_s
 
 def _no_narrower(found: Estimate, least: float, floor: float) -> Estimate:
     """Return the estimate with ends at least so far from the point, as far as what is over lets them."""
-    lower, upper = min(found.lower, found.point - least), max(found.upper, found.point + least)
-    return replace(found, lower=max(floor, lower), upper=upper)
+    lower = max(floor, min(found.lower, found.point - least))
+    return replace(found, lower=lower, upper=max(found.upper, found.point + least))
 
 
 def outlook(
@@ -358,8 +358,8 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
     if n == 1:
         reach = float(special.ndtri((1 + level) / 2)) * _SINGLE_SPREAD * total
     else:
-        t = student_quantile((1 + level) / 2, n - 1)
-        reach = t * float(np.std(outcomes, ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)  # as of ``sum_to_come``
+        spread = float(np.std(outcomes, ddof=1))
+        reach = student_quantile((1 + level) / 2, n - 1) * spread * math.sqrt(n_runs**2 / n + n_runs)
     lower = above_zero(max(0.0, total - reach), total, total + reach)
     return Estimate(total, lower, total + reach, level, unit, Kind.PREDICTION)
 

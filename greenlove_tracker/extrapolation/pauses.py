@@ -135,9 +135,8 @@ def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
 
 def _usual(rates: Array) -> Array:
     """Return what a unit takes around each block without what comes at intervals: the second least of five."""
-    size = min(5, len(rates))
-    windows = np.sort(np.lib.stride_tricks.sliding_window_view(rates, size), axis=1)[:, 1]
-    return np.asarray(windows[np.clip(np.arange(len(rates)) - size // 2, 0, len(windows) - 1)])
+    windows = np.sort(np.lib.stride_tricks.sliding_window_view(rates, min(5, len(rates))), axis=1)[:, 1]
+    return np.asarray(windows[np.clip(np.arange(len(rates)) - min(5, len(rates)) // 2, 0, len(windows) - 1)])
 
 
 def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> Interval | None:

@@ -218,8 +218,7 @@ def _trials(groups: Groups, runs: Sequence[Run]) -> list[ArmTrial]:
 
 def _methods(runs: Sequence[Run]) -> str:
     """Return how the energy of runs was obtained, as in the log."""
-    energies = [run.summary.energy for run in runs]
-    return joined_methods(energy.component_method(c) for energy in energies for c in COMPONENTS) or ""
+    return joined_methods(run.summary.energy.component_method(c) for run in runs for c in COMPONENTS) or ""
 
 
 def _assumed_ratios(
@@ -296,8 +295,7 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
 
 def saving_order(row: ComparisonRow) -> tuple[bool, float]:
     """Order rows by what they save, those without a ratio last."""
-    ratio = row.energy_ratio or row.time_ratio
-    return (ratio is None, 0.0 if ratio is None else ratio.point)
+    return ((ratio := row.energy_ratio or row.time_ratio) is None, 0.0 if ratio is None else ratio.point)
 
 
 def _differences(groups: Groups) -> Iterator[str]:

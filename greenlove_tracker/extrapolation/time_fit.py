@@ -68,9 +68,8 @@ def run_time_fit(
     probability, longest = _probability(duration, limit_s, passed_s), None
     if probability < FITS:
         left_s = duration.given_more_than(passed_s).quantile(FITS) - position.done_s
-        share = (limit_s - position.done_s) / left_s if left_s > 0 else 0.0
-        left = min(1.0, max(0.0, share)) * (position.total_units - position.done_units)
-        longest = _rounded(math.floor(position.done_units + left + 1e-9), done)
+        share = min(1.0, max(0.0, limit_s - position.done_s) / left_s) if left_s > 0 else 0.0
+        longest = _rounded(math.floor(position.done_units * (1 - share) + share * position.total_units + 1e-9), done)
     return TimeFit(limit_s, probability, longest=longest, unit=unit, done=done)
 
 

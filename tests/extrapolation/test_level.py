@@ -159,3 +159,13 @@ def test_scale_does_not_matter():
 @pytest.mark.parametrize("values", [[1.0] * 5, [0.0, 0.0, 0.0, 2.0], [0.0, 3.0]])
 def test_constant_and_mostly_empty_series_are_finite(values):
     assert all(math.isfinite(x) for x in interval(values, 20))
+
+
+def test_what_has_risen_is_expected_to_rise_again():
+    """As a window that grows in steps: the upper end lies further off than that of a run that stayed level."""
+    level_run = 1.0 + 0.0005 * RNG(1).standard_normal(90)
+    reach = []
+    for values in (level_run, level_run * np.where(np.arange(90) < 30, 0.9, 1.0)):
+        _, middle, upper = interval(values, 100)
+        reach.append(upper / middle - 1)
+    assert reach[0] < 0.005 < 4 * reach[0] < reach[1] < 0.05
