@@ -326,7 +326,6 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
         UsageError: where there is no such directory, or no run in it that can be read.
     """
     from greenlove_tracker.logs.directory import Logs, is_readable, read_logs
-    from greenlove_tracker.logs.run import Run
 
     directory = load_settings().log_dir
     if given not in (None, "last") or (given == "last" and Path(given).exists()):
@@ -336,8 +335,8 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
     else:
         logs = read_logs(directory)
         if is_latest or given == "last":
-            runs = (Run(logs.path / name) for name in sorted(logs.names, reverse=True))
-            newest = next((run for run in runs if run.is_run and is_readable(run)), None)
+            ours = (run for run in reversed(logs.runs) if run.path.is_dir())
+            newest = next(filter(is_readable, ours), None)
             logs = logs if newest is None else Logs(newest.path)
     if may_be_empty or logs.has_runs:
         return logs

@@ -214,7 +214,7 @@ def _ledger(added_up: Aggregate) -> str:
     """Return the ledger as CSV."""
     from greenlove_tracker.report.audit import ledger_csv, ledger_row
 
-    found = list(map(ledger_row, added_up.runs))
+    found = list(map(ledger_row, added_up.each()))
     if added_up.n_left_out and not found:
         raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
     return ledger_csv(found)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
@@ -14,40 +15,15 @@ from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import KEYS, Query, read_row, read_rows
+from greenlove_tracker.logs.run_rows import KEYS, Query, read_rows
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.sums import FLAT, RunRow, Totals, flat_totals
 
 if TYPE_CHECKING:
-    import os
-
     import pandas as pd
 
-__all__ = ["KEYS", "Aggregate", "Runs", "Totals", "aggregate", "flat_totals"]
-
-
-class Runs(Sequence[Run]):
-    """Some runs of a directory; each is read again when it is asked for.
-
-    So a directory of any size can be gone through; who goes through it more than once keeps a list.
-    """
-
-    def __init__(self, n_runs: int, read: Callable[[], Iterator[Run]]) -> None:
-        self._n_runs, self._read = n_runs, read
-
-    def __len__(self) -> int:
-        return self._n_runs
-
-    def __iter__(self) -> Iterator[Run]:
-        return with_bar(self._read(), len(self), len(self))
-
-    @overload
-    def __getitem__(self, index: int) -> Run: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Run]: ...
-    def __getitem__(self, index: int | slice) -> Run | list[Run]:
-        return list(self)[index]
+__all__ = ["KEYS", "Aggregate", "Totals", "aggregate", "flat_totals"]
 
 
 class Verified(NamedTuple):
@@ -90,11 +66,7 @@ class Aggregate:
         """
         if self._total is None or not self._query.needs.issuperset(needs):
             self._query = replace(self._query, needs=self._query.needs.union(needs))
-            every = read_rows(self._query, self._source.path, self._source.names, **self._how)
-            others = self._source.others([row["run"] for row in every if not row["is_run"]])
-            self._every = [row for row in every if row["is_run"]]
-            bar = with_bar(map(copy, others), len(others), len(others))
-            self._every += (read_row(self._query, run) for run in bar)
+            self._every = read_rows(self._query, self._source.runs, **self._how)
             chosen = [row for row in self._every if row["counts"]]
             real, simulated = [row for row in chosen if not row["n_simulated"]], self.selection.simulated
             self._total = Totals(chosen if simulated or (simulated is None and not real) else real)
@@ -107,20 +79,22 @@ class Aggregate:
         return self.prepare()
 
     @property
-    def runs(self) -> Runs:
-        """The runs that could be read, by name; each is read anew whenever they are gone through."""
+    def runs(self) -> list[Run]:
+        """The runs that count, by name; see ``each``."""
+        return list(self.each())
+
+    def each(self) -> Iterator[Run]:
+        """Yield each run that counts, read anew, and not held; of one that crosses an end of the period its part."""
         chosen = {(row["path"], row["run"]) for row in self.total.rows}  # a file of CodeCarbon's holds several
-
-        def read() -> Iterator[Run]:
-            for run in self._source.each():
-                if (str(run.path), run.run_id) in chosen:
-                    yield self.selection.part(run) or run
-
-        return Runs(len(chosen), read)
+        for run in with_bar(self._source.runs, len(self._source.runs), len(chosen)):
+            if (run.place, run.run_id) in chosen:
+                yield self._part(copy(run))
 
     def run(self, run_id: str) -> Run:
         """Return one of the runs, by its name; of one that crosses an end of the period, what lies within."""
-        run = self._source.run(run_id)
+        return self._part(copy(next(run for run in self._source.runs if run.run_id == run_id)))
+
+    def _part(self, run: Run) -> Run:
         return self.selection.part(run) or run
 
     @property
@@ -134,7 +108,7 @@ class Aggregate:
     def verified(self) -> Verified | None:
         """The number of runs that agree with their epochs; None where that was not asked for."""
         self.prepare()
-        agree = [row["agrees"] for row in self._every if row["is_run"]]
+        agree = [row["agrees"] for row in self._every]
         return Verified(agree.count(True), agree.count(False)) if self._query.is_verified else None
 
     @property
@@ -210,5 +184,7 @@ def aggregate(
         MissingExtraError: where what the address needs is not installed.
     """
     query = Query(Selection.of(**chosen), is_verified=verify)
+    if scheduler and not isinstance(log_dir, Logs) and "://" not in str(log_dir):
+        log_dir = os.path.abspath(log_dir)  # noqa: PTH100  # a worker is somewhere else
     logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
     return Aggregate(logs, query, {"processes": processes, "scheduler": scheduler})

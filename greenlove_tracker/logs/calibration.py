@@ -189,9 +189,9 @@ def calibration_of(run: Run, measurements: Iterable[WallMeasurement]) -> Calibra
     return Calibration.of([one for one in measurements if machine == ({one.host}, one.gpu_models)], run.run_id)
 
 
-def is_uncalibrated(directory: Path) -> bool:
+def is_uncalibrated(directory: str) -> bool:
     """Return True where a log directory of this machine has no calibration, so that its runs need not look for one."""
-    return not os.path.lexists(directory / CALIBRATION_FILE)
+    return not os.path.lexists(f"{directory}/{CALIBRATION_FILE}")
 
 
 def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:

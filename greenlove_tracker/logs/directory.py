@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.logs.foreign.discovery import copies_among, copy_message, runs_and_problems
+from greenlove_tracker.logs.foreign.discovery import runs_and_problems
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath, entries, forget_listings, place
 from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus, RunSummary
@@ -41,12 +40,13 @@ class Logs:
         if self.path.is_dir() and (itself := Run(self.path)).is_run:
             return [itself]
         runs, problems = runs_and_problems(self.path)
-        self._own_problems |= dict.fromkeys(problems)
+        self._own_problems = dict.fromkeys(problems)
         return runs
 
     @property
     def own_problems(self) -> Sequence[Problem]:
-        """Everything that is no run, of what was looked into so far."""
+        """Everything that is no run."""
+        _ = self.runs
         return list(self._own_problems)
 
     @property
@@ -70,57 +70,7 @@ class Logs:
     @property
     def has_runs(self) -> bool:
         """True where any run can be read; the first that can is enough, and the others are not read."""
-        return any(map(is_readable, self.each()))
-
-    # -- The same by name, so that a hundred thousand of them are a list --
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The directories in it, each of which may be a run; links are left to ``others``, which knows circles."""
-        return self._listed[0]
-
-    @cached_property
-    def _listed(self) -> tuple[Sequence[str], bool]:
-        """The names, and whether there is anything else."""
-        try:
-            found = [entry for entry in entries(self.path) if entry.name != CALIBRATION_FILE]
-        except OSError:
-            return [], True  # the reason becomes a problem where it is walked through
-        names = [entry.name for entry in found if entry.is_dir and not entry.is_link]
-        has_others = len(names) < len(found)
-        if has_others and Run(self.path).is_run:
-            return [], True
-        copies = copies_among(self.path, names)
-        told = (Problem(self.path / name, copy_message(self.path / original)) for name, original in copies.items())
-        self._own_problems |= dict.fromkeys(told)
-        return [name for name in names if name not in copies], has_others
-
-    def others(self, no_runs: Sequence[str]) -> Sequence[Run]:
-        """Return the runs without a directory of ``names`` to themselves: those of other tools, or further below.
-
-        Args:
-            no_runs: those of ``names`` that turned out to be no runs.
-        """
-        if not no_runs and not self._listed[1]:
-            return []
-        ours = {str(self.path / name) for name in set(self.names).difference(no_runs)}
-        return [run for run in self.runs if str(run.path) not in ours]
-
-    def each(self) -> Iterator[Run]:
-        """Yield every run, read anew; nothing of it is held."""
-        no_runs = []
-        for name in self.names:
-            if (run := Run(self.path / name)).is_run:
-                yield run
-            else:
-                no_runs.append(name)
-        yield from map(copy, self.others(no_runs))
-
-    def run(self, run_id: str) -> Run:
-        """Return one run, which is there."""
-        if run_id in self.names and (run := Run(self.path / run_id)).is_run:
-            return run
-        return next(run for run in self.runs if run.run_id == run_id)
+        return any(map(is_readable, map(copy, self.runs)))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row a run."""
@@ -132,6 +82,7 @@ class Logs:
 def is_readable(run: Run) -> bool:
     """Return True where its totals can be told; why not, becomes a problem of the run."""
     try:
+        run.check_is_run()
         _ = run.summary
     except (LogError, OSError, ValueError, ArithmeticError) as error:
         run.refuse(error)

@@ -24,25 +24,23 @@ class Problem:
 class ProblemLog:
     """Problems, each once; of one file no more than a screen can hold."""
 
-    def __init__(self) -> None:
-        self._problems: dict[Problem, None] = {}
-        self._n_by_file: dict[LogPath, int] = {}
+    __slots__ = ("_by_file",)  # every run has one
 
-    def __len__(self) -> int:
-        return len(self._problems)
+    def __init__(self) -> None:
+        self._by_file: dict[LogPath, dict[Problem, None]] = {}
 
     @property
     def problems(self) -> list[Problem]:
-        """The problems, in the order in which they were found."""
-        return list(self._problems)
+        """The problems, in the order of their files."""
+        return [problem for found in self._by_file.values() for problem in found]
 
     def add(self, file: LogPath, message: str) -> None:
         """Note a problem."""
-        n_of_file = self._n_by_file.get(file, 0)
-        if n_of_file > _MAX_OF_FILE or (problem := Problem(file, message)) in self._problems:
-            return
-        self._n_by_file[file] = n_of_file + 1
-        self._problems[Problem(file, "and more like these") if n_of_file == _MAX_OF_FILE else problem] = None
+        found = self._by_file.setdefault(file, {})
+        if len(found) < _MAX_OF_FILE:
+            found[Problem(file, message)] = None
+        elif Problem(file, message) not in found:
+            found[Problem(file, "and more like these")] = None
 
     def extend(self, problems: Iterable[Problem]) -> None:
         """Note several."""

@@ -94,6 +94,11 @@ class RunFiles:
         """True where the directory holds a run at all."""
         return schema.RUN_FILE in self._names or any(name.startswith("epochs-") for name in self._names)
 
+    def check_is_run(self) -> None:
+        """Raise LogError where the directory holds no run."""
+        if not self.is_run:
+            raise LogError(self.problems[0].message if self.problems else "is not a run: no run.csv")
+
     def refuse(self, error: Exception) -> None:
         """Note why the run cannot be read."""
         self._add_problem("", str(error).removeprefix(f"{self.path}: "))
@@ -259,29 +264,27 @@ class Run(RunFiles):
         for name, value in known.items():
             setattr(self, name, value)
 
-    @classmethod
-    def read_at_once(cls, directory: str, run_id: str) -> Run:
-        """Return a run of an uncalibrated directory of this machine, of which totals and fields will be asked.
+    def read_at_once(self) -> None:
+        """Read totals and fields of a run of this machine that nobody calibrated, in a third of the usual time.
 
-        Where it is as nearly all are, ended and of one process, both are read now, which takes a third of the time.
+        Only where it is as nearly all are, ended and of one process; any other is read when it is asked.
         """
-        run = cls(f"{directory}/{run_id}", run_id=run_id, calibration=None)
-        listed = run._names
+        listed = self._names
         if schema.SUMMARY_FILE not in listed or schema.RUN_FILE not in listed:
-            return run
+            return
         if any(name.startswith(("epochs-", "run-")) and name != _EPOCHS_FILE for name in listed):
-            return run
+            return
         try:
-            lines = plain_fields(read_bytes(f"{run.place}/{schema.RUN_FILE}", MAX_SMALL_BYTES))
-            values = schema.plain_summary(read_bytes(f"{run.place}/{schema.SUMMARY_FILE}", MAX_SMALL_BYTES))
+            lines = plain_fields(read_bytes(f"{self.place}/{schema.RUN_FILE}", MAX_SMALL_BYTES))
+            values = schema.plain_summary(read_bytes(f"{self.place}/{schema.SUMMARY_FILE}", MAX_SMALL_BYTES))
         except OSError as error:
             pass_on_from_handler(error)
-            return run
+            return
         is_usual = lines.get("schema_version") == _THIS_VERSION and "role" not in lines
         if values is not None and is_usual and values["n_ranks"] == 1:
             fields = Fields(lines)
-            run._know({"fields": fields, "own_fields": fields, "fields_by_stream": {}, "values": values})
-        return run
+            known: Known = {"fields": fields, "own_fields": fields, "fields_by_stream": {}, "values": values}
+            self._know({**known, "calibration": None})
 
     @classmethod
     def from_memory(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -28,9 +28,8 @@ from greenlove_tracker.logs.run_factors import factors_of, market_kgco2e
 from greenlove_tracker.logs.schema import before_pue_kwh, flat_values
 from greenlove_tracker.logs.scoring import headline_forecast
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.storage import LogPath, place
 from greenlove_tracker.logs.sums import SUMS, RunRow
-from greenlove_tracker.logs.trials import PLAN_NAMES
+from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, PLAN_NAMES
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.records import Flag, RunStatus
 
@@ -259,15 +258,13 @@ def read_row(query: Query, run: Run) -> RunRow:
     """Return the row of a run; one that does not count, or cannot be read, says little more than that.
 
     Returns:
-        The row: ``is_run`` and ``counts`` say whether the rest is in it, ``problems`` what could not be read,
-        ``agrees`` whether it is what its epochs add up to (None: not asked, or nothing to compare), ``parts`` its parts
-        by ``DAY`` and ``MONTH``, where there are several.
+        The row: ``counts`` says whether the rest is in it, ``problems`` what could not be read, ``agrees`` whether it
+        is what its epochs add up to (None: not asked, or nothing to compare), ``parts`` its parts by ``DAY`` and
+        ``MONTH``, where there are several.
     """
-    row: RunRow = {"run": run.run_id, "path": run.place, "is_run": run.is_run, "counts": False}
-    row |= {"continues": "", "agrees": None, "problems": ()}
-    if not run.is_run:
-        return row
+    row: RunRow = {"run": run.run_id, "path": run.place, "counts": False, "continues": "", "agrees": None}
     try:
+        run.check_is_run()
         row["continues"] = run.text("continues")
         part = query.selection.part(run)
         if part is not None:
@@ -339,42 +336,43 @@ def _text(value: float | None) -> str:
 # -- The runs of a directory --
 
 
-def read_rows(
-    query: Query, directory: LogPath, names: Sequence[str], *, processes: int = 1, scheduler: str | None = None
-) -> list[RunRow]:
-    """Return the row of each run, in the order of their names.
+def read_rows(query: Query, runs: Sequence[Run], *, processes: int = 1, scheduler: str | None = None) -> list[RunRow]:
+    """Return the row of each run, in their order.
 
     Args:
         query: what is asked of them.
-        directory: where they are.
-        names: of directories in it.
+        runs: not read yet, and not held once they are.
         processes: of this machine, that read.
-        scheduler: the address of a running Dask scheduler, whose workers read; they must see the directory under the
-            same name.
+        scheduler: the address of a running Dask scheduler, whose workers read; they must see the runs under the same
+            names.
 
     Raises:
         UsageError: where the scheduler does not answer.
         MissingExtraError: where Dask is not installed.
     """
-    parts = [names[i : i + _PART] for i in range(0, len(names), _PART)]
-    # a worker is somewhere else
-    where = str(directory) if not isinstance(directory, Path) or not scheduler else os.path.abspath(directory)  # noqa: PTH100
+    parts = [runs[i : i + _PART] for i in range(0, len(runs), _PART)]
     with _mapped(min(processes, len(parts)), scheduler) as mapped:
-        found = mapped(partial(_read_part, query, where), parts)
-        return list(chain.from_iterable(with_bar(found, len(parts), len(names))))
+        found = mapped(partial(_read_part, query), parts)
+        return list(chain.from_iterable(with_bar(found, len(parts), len(runs))))
 
 
-def _read_part(query: Query, directory: str, names: Sequence[str]) -> list[RunRow]:
-    """Return the rows of the runs of these names; pure, so that any process may do it anywhere."""
-    root = place(directory)
-    if isinstance(root, Path):
-        opened = Run.read_at_once if is_uncalibrated(root) else lambda place, name: Run(f"{place}/{name}")
-        runs = (opened(directory, name) for name in names)
-        return [read_row(query, run) for run in runs]
+def _read_part(query: Query, runs: Sequence[Run]) -> list[RunRow]:
+    """Return the rows of these runs; pure, so that any process may do it anywhere."""
+    if isinstance(runs[0].path, Path):
+        is_plain = cache(is_uncalibrated)
+        return [_read_one(query, run, is_plain) for run in runs]
     from concurrent.futures import ThreadPoolExecutor  # not at the end of a process, which reports itself too
 
     with ThreadPoolExecutor(_N_AT_ONCE) as pool:
-        return list(pool.map(partial(read_row, query), (Run(root / name) for name in names)))
+        return list(pool.map(partial(_read_one, query), runs))
+
+
+def _read_one(query: Query, run: Run, is_plain: Callable[[str], bool] = lambda directory: False) -> RunRow:
+    directory, _, name = run.place.rpartition("/")
+    copied = copy(run)  # so that nothing of it is held
+    if name == run.run_id and not directory.endswith(EXPLORATIONS_DIR) and is_plain(directory):
+        copied.read_at_once()
+    return read_row(query, copied)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -16,13 +16,16 @@ from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, Reading, re
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX
-from greenlove_tracker.logs.storage import LogPath, entries
+from greenlove_tracker.logs.storage import LogPath, entries, file_in
 
 _OWN_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]{10}")  # as new_run_id() gives it: no other needs to be looked into
 
 
 def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
-    """Return every run under ``path``, or in it where it is a file, the oldest first, and what could not be read."""
+    """Return every run under ``path``, or in it where it is a file, the oldest first, and what could not be read.
+
+    A directory that has the name of a run is taken for one: it is looked into when the run is read.
+    """
     notes, ours, listed = ProblemLog(), list[Run](), [path]
     if not isinstance(path, Path) or path.is_dir():
         ours, listed = _search(path, notes)
@@ -32,7 +35,8 @@ def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
     files = [file for file in listed if isinstance(file, Path)]
     emissions = {file: found for file in files if ".csv" in file.suffixes and (found := read_emissions(file, notes))}
     logs = [file for file in files if LOG_NAME.fullmatch(file.name)]
-    found_in = [*(run.path for run in ours), *logs, *emissions, *(problem.path for problem in notes.problems)]
+    deeper = [run.path for run in ours if run.place != f"{path}/{run.run_id}"]
+    found_in = [*deeper, *logs, *emissions, *(problem.path for problem in notes.problems)]
     _tell_of_the_rest(path, listed, found_in, notes)
     by_id = _by_id(ours, notes)
     for run in [*_carbontracker_runs(logs, notes), *_codecarbon_runs(emissions, by_id.values(), notes)]:
@@ -62,7 +66,10 @@ def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]
                 notes.add(directory, f"cannot be read: {error.strerror or error}")
                 listed = []
             for entry in listed:
-                if entry.is_dir:
+                if entry.is_dir and not entry.is_link and _OWN_NAME.fullmatch(entry.name):
+                    ours.append(Run(file_in(directory, entry.name), run_id=entry.name))
+                    entered.add(f"{real}/{entry.name}")
+                elif entry.is_dir:
                     (links if entry.is_link else todo).append(directory / entry.name)
                 elif entry.name != CALIBRATION_FILE:
                     others.append(directory / entry.name)
@@ -134,7 +141,7 @@ def _are_alike(run: ForeignRun, other: ForeignRun) -> bool:
 
 def _by_id(ours: Iterable[Run], notes: ProblemLog) -> dict[str, Run]:
     """Return our runs by name, each once."""
-    by_path = {str(run.path): run for run in ours}
+    by_path = {run.place: run for run in ours}
     copies, by_id = _copies({path: _identity(run) for path, run in by_path.items()}), dict[str, Run]()
     for path, run in by_path.items():
         if path in copies:
@@ -147,11 +154,6 @@ def _by_id(ours: Iterable[Run], notes: ProblemLog) -> dict[str, Run]:
 def copy_message(original: LogPath | str) -> str:
     """Return what is said of a copy."""
     return f"left out: the same run as in {original}"
-
-
-def copies_among(directory: LogPath, names: Sequence[str]) -> dict[str, str]:
-    """Return, by name, the directories that hold a run that another one of them holds, with the name of that one."""
-    return _copies({n: n if _OWN_NAME.fullmatch(n) else _identity(Run(directory / n)) for n in names})
 
 
 def _copies(identities: Mapping[str, str]) -> dict[str, str]:
