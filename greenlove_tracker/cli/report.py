@@ -28,8 +28,8 @@ from greenlove_tracker.format import plural
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.aggregate import Aggregate
+    from greenlove_tracker.logs.csvio import Problem
     from greenlove_tracker.logs.directory import Logs
-    from greenlove_tracker.logs.problems import Problem
 
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
 _OF_METRIC = ("best", "last", "energy_kwh", "kwh_per_point")

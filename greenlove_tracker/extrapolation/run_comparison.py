@@ -25,8 +25,7 @@ from greenlove_tracker.extrapolation.draws import SPREAD
 from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
 from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_of_mean
 from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
-from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
-from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag, joined_methods
 from greenlove_tracker.units import BYTES_PER_GB
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.continued_runs import chain_start
-from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.logs.csvio import Problem, csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
-from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, Query, read_rows
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
@@ -152,7 +151,7 @@ class Aggregate:
 
     def to_frame(self, *keys: str) -> pd.DataFrame:
         """Return ``rows(*keys)`` as a pandas frame; one row a run where no key is given."""
-        from greenlove_tracker.logs.frames import groups_frame
+        from greenlove_tracker.logs.export import groups_frame
 
         keys = keys or ("run",)
         return groups_frame(self.rows(*keys), [*keys, *FLAT])

@@ -9,13 +9,14 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.format import escape_formula
-from greenlove_tracker.logs.storage import LogFile, open_binary, read_bytes
+from greenlove_tracker.logs.storage import LogFile, LogPath, open_binary, read_bytes
 
 MAX_SMALL_BYTES = 4 * 1024**2  # of run.csv and summary.csv, which are kept whole and have some thousand bytes
 OnProblem = Callable[[str], None]  # takes a sentence on a part that could not be read and is left out
@@ -69,8 +70,7 @@ def read_records(
     columns: Sequence[str],
     on_problem: OnProblem,
     optional: Sequence[str] = (),
-    plain: Callable[[str], Any] = lambda line: None,
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the records of a log file, each with the number of its line and its cells; no more than one is held.
 
     Args:
@@ -78,8 +78,6 @@ def read_records(
         columns: of the cells, in their order; the header must hold them, and further cells may come last.
         on_problem: takes a sentence on each part that could not be read and is left out.
         optional: further columns: where the header holds any of them, their cells follow, empty for one that it lacks.
-        plain: is asked first, where the columns are in order, for what a line without quotes stands for, which is
-            yielded in place of its cells; None where it does not know.
     """
     lines = enumerate(read_lines(file, on_problem), 1)
     _, first = next(lines, (0, ""))
@@ -95,11 +93,8 @@ def read_records(
         on_problem(f"has no column {', '.join(sorted(lacking))}")
     wanted = list(columns if set(optional).isdisjoint(header) else (*columns, *optional))
     places = [header.index(column) if column in header else None for column in wanted]
-    n_commas = len(header) - 1 if header == wanted else -1
     for number, line in lines:
-        if '"' not in line and line.count(",") == n_commas and (found := plain(line[:-1])) is not None:
-            yield number, found
-        elif len(cells := split_line(line)) != len(header):
+        if len(cells := split_line(line)) != len(header):
             on_problem(f"line {number} left out: {len(cells) or 'unreadable'} cells instead of {len(header)}")
         elif "\x00" in "".join(cells):  # blocks that a crash left unwritten
             on_problem(f"line {number} left out: NUL bytes")
@@ -177,3 +172,46 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows({k: escape_formula(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows)
     return text.getvalue()
+
+
+# -- What could not be read --
+
+_MAX_OF_FILE = 20  # problems of one file: a file of noise has one a line
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a log directory that could not be read."""
+
+    path: LogPath
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class ProblemLog:
+    """Problems, each once; of one file no more than a screen can hold."""
+
+    __slots__ = ("_by_file",)  # every run has one
+
+    def __init__(self) -> None:
+        self._by_file: dict[LogPath, dict[Problem, None]] = {}
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The problems, in the order of their files."""
+        return [problem for found in self._by_file.values() for problem in found]
+
+    def add(self, file: LogPath, message: str) -> None:
+        """Note a problem."""
+        found = self._by_file.setdefault(file, {})
+        if len(found) < _MAX_OF_FILE:
+            found[Problem(file, message)] = None
+        elif Problem(file, message) not in found:
+            found[Problem(file, "and more like these")] = None
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Note several."""
+        for problem in problems:
+            self.add(problem.path, problem.message)

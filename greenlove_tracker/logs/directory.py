@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, UsageError
+from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.foreign.discovery import runs_and_problems
-from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath, entries, forget_listings, place
 from greenlove_tracker.logs.trials import has_trials
@@ -74,7 +74,7 @@ class Logs:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row a run."""
-        from greenlove_tracker.logs.frames import records_frame
+        from greenlove_tracker.logs.export import records_frame
 
         return records_frame(RunSummary, (run.summary for run in self.readable()))
 

@@ -1,4 +1,4 @@
-"""Every epoch of runs as one flat row, for other programs: JSON and CSV.
+"""Every epoch of runs as one flat row, for other programs: JSON, CSV and pandas.
 
 docs/reference/export.md describes the rows.
 """
@@ -9,13 +9,17 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import cell, flat_values
-from greenlove_tracker.records import COMPONENTS, EpochRecord
+from greenlove_tracker.logs.schema import cell, flat_columns, flat_values
+from greenlove_tracker.records import COMPONENTS, EpochRecord, RunSummary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from greenlove_tracker.logs.run import Run
 
 EXPORT_VERSION = 1
 _KWH = [f"{component}_kwh" for component in COMPONENTS]
@@ -98,3 +102,19 @@ def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> str:
     flat = [{**row, **{f"metric.{name}": row["metrics"].get(name) for name in names}} for row in rows]
     texts = [{n: cell(v) if isinstance(v, bool) else v for n, v in row.items() if n != "metrics"} for row in flat]
     return csv_text([*COLUMNS, *(f"metric.{name}" for name in names)], texts)
+
+
+# -- Records as pandas frames; only here is pandas imported --
+
+
+def records_frame(kind: type[EpochRecord] | type[RunSummary], records: Iterable[object]) -> pd.DataFrame:
+    """Return one row a record; what was not measured is missing, not zero."""
+    rows = [{k: cell(v) if isinstance(v, frozenset) else v for k, v in flat_values(one).items()} for one in records]
+    return groups_frame(rows, flat_columns(kind))
+
+
+def groups_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return one row a group of an aggregate, or a record."""
+    import pandas as pd
+
+    return pd.DataFrame(list(rows), columns=list(columns))

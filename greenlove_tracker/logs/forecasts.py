@@ -1,4 +1,7 @@
-"""``forecasts.csv``: every forecast that was issued, and its score against the outcome."""
+"""A run's forecasts beside what it came to.
+
+The outcome is the training's: without a tail behind the last epoch that is longer than any gap between epochs.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.forecasting import Estimate, WarningCode
+from greenlove_tracker.logs.run import GOOD_ENDINGS, Run, stopped_after, units_done
 from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.records import RunStatus, RunSummary
-
-
-def forecasts_file(stream: int | str) -> str:
-    """Return the name of the file; that of the first rank, or of the only one, has no number."""
-    return f"forecasts-{stream}.csv" if isinstance(stream, int) and stream > 0 else "forecasts.csv"
+from greenlove_tracker.logs.totals import Ending, summarise, training_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +42,6 @@ class Scored:
         return self.estimate.lower - slack <= self.outcome <= self.estimate.upper + slack
 
 
-GOOD_ENDINGS = (RunStatus.FINISHED, RunStatus.EXITED)
-
-
-def units_done(summary: RunSummary, steps_planned: int | None, stopped_after: int | None = None) -> int | None:
-    """Return the planned epochs, or steps, of a run that ended well with all that it was to do; None of any other.
-
-    Args:
-        summary: of the run.
-        steps_planned: where it counts in steps.
-        stopped_after: its own epochs after which early stopping ended it, as was to be; None where nothing did.
-    """
-    if summary.status not in GOOD_ENDINGS:
-        return None
-    planned = steps_planned if summary.epochs_planned is None else summary.epochs_planned
-    done = summary.counts.steps if summary.epochs_planned is None else summary.epochs_done
-    if planned is not None and stopped_after is not None and summary.epochs_done == stopped_after <= planned:
-        return planned
-    return done if planned is not None and done == planned else None
-
-
 def score(
     issued: Sequence[IssuedForecast], quantity: str, outcome: float | None, *, units: int, run_s: float
 ) -> list[Scored]:
@@ -85,3 +64,27 @@ def headline(scores: Sequence[Scored]) -> Scored | None:
     """Return the one that stands for its run: the first at a tenth of it or later, of several epochs; or the last."""
     late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.run_s and WarningCode.FEW not in s.issued.warnings)
     return next(late, scores[-1] if scores else None)
+
+
+def scored_forecasts(run: Run, quantity: str = "duration_s") -> Sequence[Scored]:
+    """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast."""
+    whole, steps_planned = run.summary, run.total_steps_planned
+    units = units_done(whole, steps_planned, stopped_after(run.fields)) if whole.status in GOOD_ENDINGS else None
+    # of several nodes the first forecasts its own energy only, and a process knows nothing of others beside it
+    knows_all = run.command_rows is None and whole.n_nodes == 1
+    if units is None or (quantity != "duration_s" and not knows_all) or not run.forecasts:  # whose rows are not read
+        return ()
+    rows = {rank: training_rows(of_rank) for rank, of_rank in run.rows.items() if rank not in run.joined}
+    ending = Ending(whole.status, whole.exit_code, whole.ended_at)
+    came_to = summarise(run.terms, rows, ending, gpu_count=whole.gpu_count) if any(rows.values()) else whole
+    found = list[Scored]()
+    for issued in run.forecasts:
+        does_steps = whole.counts.steps == steps_planned == issued.planned  # epochs may have phases
+        planned = issued.planned if does_steps else units
+        found += score([issued], quantity, getattr(came_to, quantity), units=planned, run_s=whole.duration_s)
+    return found
+
+
+def headline_forecast(run: Run, quantity: str = "duration_s") -> Scored | None:
+    """Return the forecast that stands for the run, as ``headline`` chooses."""
+    return headline(scored_forecasts(run, quantity))

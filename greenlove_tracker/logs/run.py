@@ -11,16 +11,24 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.errors import LogError, UsageError, pass_on_from_handler
 from greenlove_tracker.forecasting import Trial
 from greenlove_tracker.format import shortened
-from greenlove_tracker.logs import forecasts, schema, totals, trials
+from greenlove_tracker.logs import schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.comparisons import has_comparison
-from greenlove_tracker.logs.csvio import MAX_SMALL_BYTES, FieldLine, plain_fields, read_fields, value_and_unit
+from greenlove_tracker.logs.csvio import (
+    MAX_SMALL_BYTES,
+    FieldLine,
+    Problem,
+    ProblemLog,
+    plain_fields,
+    read_fields,
+    value_and_unit,
+)
 from greenlove_tracker.logs.intensity_sources import (
     IntensitySource,
     is_mock,
@@ -29,7 +37,6 @@ from greenlove_tracker.logs.intensity_sources import (
     sources_of,
 )
 from greenlove_tracker.logs.metrics import summarise_metrics
-from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.schema import LogTable, R
 from greenlove_tracker.logs.spans import SpanSummary, summarise_spans
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, read_bytes, size_bytes
@@ -42,6 +49,7 @@ from greenlove_tracker.logs.tables import (
     IssuedForecast,
     MetricRecord,
     SpanRow,
+    forecasts_file,
 )
 from greenlove_tracker.records import (
     EpochRecord,
@@ -218,28 +226,6 @@ class Cut:
     splits_a_row: bool
 
 
-class Known(TypedDict, total=False):
-    """Members of a run that are known, and not read from its files."""
-
-    run_id: str
-    fields_by_stream: Mapping[int, Fields]
-    values: Mapping[str, Any]
-    fields: Fields
-    own_fields: Mapping[str, Field]
-    rows: Mapping[int, Sequence[Row]]
-    command_rows: Sequence[Row] | None
-    has_summary: bool
-    metered_summary: RunSummary
-    summary: RunSummary
-    terms: totals.RunFactors
-    calibration: Calibration | None
-    trials: Sequence[Trial]
-    forecasts: Sequence[IssuedForecast]
-    metric_values: Mapping[int, Sequence[MetricRecord]]
-    parts: Sequence[Run]
-    cut: Cut
-
-
 class Run(RunFiles):
     """One run of a log directory, read when it is asked for.
 
@@ -256,11 +242,11 @@ class Run(RunFiles):
     parts: Sequence[Run] = ()
     cut: Cut | None = None
 
-    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Unpack[Known]) -> None:
+    def __init__(self, path: LogPath | str, held: Mapping[str, bytes] | None = None, **known: Any) -> None:
         super().__init__(path, held)
-        self._know(known)
+        self._know(**known)
 
-    def _know(self, known: Known) -> None:
+    def _know(self, **known: Any) -> None:
         for name, value in known.items():
             setattr(self, name, value)
 
@@ -283,8 +269,7 @@ class Run(RunFiles):
         is_usual = lines.get("schema_version") == _THIS_VERSION and "role" not in lines
         if values is not None and is_usual and values["n_ranks"] == 1:
             fields = Fields(lines)
-            known: Known = {"fields": fields, "own_fields": fields, "fields_by_stream": {}, "values": values}
-            self._know({**known, "calibration": None})
+            self._know(fields=fields, own_fields=fields, fields_by_stream={}, values=values, calibration=None)
 
     @classmethod
     def from_memory(
@@ -294,11 +279,16 @@ class Run(RunFiles):
         rows: Mapping[int, Sequence[Row]],
         summary: RunSummary,
         /,
-        **known: Unpack[Known],
+        **known: Any,
     ) -> Run:
         """Return a run of this process that was just written; none of it is read back from the disk."""
-        written: Known = {"fields": Fields.of(fields), "own_fields": fields, "rows": rows, "command_rows": None}
-        ended: Known = {"metered_summary": summary, "has_summary": True, "trials": (), "forecasts": ()}
+        written: dict[str, Any] = {
+            "fields": Fields.of(fields),
+            "own_fields": fields,
+            "rows": rows,
+            "command_rows": None,
+        }
+        ended = {"metered_summary": summary, "has_summary": True, "trials": (), "forecasts": ()}
         return cls(path, **(written | ended | known))
 
     @property
@@ -563,7 +553,7 @@ class Run(RunFiles):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row an epoch and rank."""
-        from greenlove_tracker.logs.frames import records_frame
+        from greenlove_tracker.logs.export import records_frame
 
         return records_frame(EpochRecord, (record for rank in self.rows for record in self.epochs_of(rank)))
 
@@ -678,10 +668,10 @@ class Run(RunFiles):
             raise LogError(f"{self.path}: left out: its numbers cannot be added up: {error}") from error
         return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
-    def replace(self, **known: Unpack[Known]) -> Self:
+    def replace(self, **known: Any) -> Self:
         """Return the same run with these in place of what its files say."""
         other = copy(self)
-        other._know(known)
+        other._know(**known)
         return other
 
     @property
@@ -709,13 +699,13 @@ class Run(RunFiles):
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
             return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
         after = stopped_after(self.fields)
-        return forecasts.units_done(self.summary, self.total_steps_planned, after) is not None
+        return units_done(self.summary, self.total_steps_planned, after) is not None
 
     @property
     def stopped_early_after(self) -> int | None:
         """The number of the epoch with which its rule ended it; None where none did, or it went on."""
         after = stopped_after(self.fields)
-        has_ended = self.summary.status in forecasts.GOOD_ENDINGS and after == self.summary.epochs_done
+        has_ended = self.summary.status in GOOD_ENDINGS and after == self.summary.epochs_done
         return self.first_epoch + after if after is not None and has_ended else None
 
     # -- forecasts.csv --
@@ -723,7 +713,7 @@ class Run(RunFiles):
     @cached_property
     def forecasts(self) -> Sequence[IssuedForecast]:
         """Every forecast that the run issued while it ran, in order."""
-        return tuple(self._read(forecasts.forecasts_file(0), FORECASTS))
+        return tuple(self._read(forecasts_file(0), FORECASTS))
 
     # -- spans-<rank>.csv --
 
@@ -789,6 +779,26 @@ def stopped_after(fields: Mapping[str, Field]) -> int | None:
     """Return the epochs of the run itself after which its rule ended it; None where none is told to have."""
     number = count_in(fields, "stopped_early_after")
     return None if number is None else number - (count_in(fields, "first_epoch") or 0)
+
+
+GOOD_ENDINGS = (RunStatus.FINISHED, RunStatus.EXITED)
+
+
+def units_done(summary: RunSummary, steps_planned: int | None, stopped_after: int | None = None) -> int | None:
+    """Return the planned epochs, or steps, of a run that ended well with all that it was to do; None of any other.
+
+    Args:
+        summary: of the run.
+        steps_planned: where it counts in steps.
+        stopped_after: its own epochs after which early stopping ended it, as was to be; None where nothing did.
+    """
+    if summary.status not in GOOD_ENDINGS:
+        return None
+    planned = steps_planned if summary.epochs_planned is None else summary.epochs_planned
+    done = summary.counts.steps if summary.epochs_planned is None else summary.epochs_done
+    if planned is not None and stopped_after is not None and summary.epochs_done == stopped_after <= planned:
+        return planned
+    return done if planned is not None and done == planned else None
 
 
 SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s

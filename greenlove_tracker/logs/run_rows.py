@@ -10,7 +10,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
@@ -19,19 +19,19 @@ from typing import Any, TypeVar
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
-from greenlove_tracker.logs.calibration import is_uncalibrated
+from greenlove_tracker.logs.calibration import Calibration, is_uncalibrated
 from greenlove_tracker.logs.csvio import FieldLine
+from greenlove_tracker.logs.forecasts import headline_forecast
 from greenlove_tracker.logs.foreign.base import ForeignRun
-from greenlove_tracker.logs.intensity_sources import is_mock
+from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Fields, Run
-from greenlove_tracker.logs.run_factors import factors_of, market_kgco2e
 from greenlove_tracker.logs.schema import before_pue_kwh, flat_values
-from greenlove_tracker.logs.scoring import headline_forecast
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
 from greenlove_tracker.logs.sums import SUMS, RunRow
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, PLAN_NAMES
 from greenlove_tracker.logs.uncertainty import run_deviations
-from greenlove_tracker.records import Flag, RunStatus
+from greenlove_tracker.records import Factor, Flag, RunStatus
+from greenlove_tracker.units import kgco2e_from_kwh
 
 _PART = 500  # runs that are read by one process at a time
 _N_AT_ONCE = 32  # of a store, where each file is waited for
@@ -95,6 +95,35 @@ def intensity_of(run: Run) -> str:
         return f"of the time, {', '.join(source.name for source in run.intensity_sources)}"
     factor = run.carbon_intensity
     return f"{factor.value:.6g} {factor.unit}, {factor.source.partition(' (')[0].partition(' as shipped')[0]}"
+
+
+# -- The factors that a run was counted with, and what it comes to by a contract's --
+
+_NO_PUE = "not set: no overhead of a data centre is counted"
+
+
+def factors_of(run: Run) -> tuple[Factor, ...]:
+    """Return every factor in its figures, with its source: intensities, price, PUE, calibration or node overhead."""
+    contract, price, pue = run.market_intensity, run.electricity_price, run.summary.pue
+    found: list[Factor | None] = [run.carbon_intensity]
+    if any(source.is_fallback and source.provider == TABLE for source in run.intensity_sources):
+        found.append(replace(run.terms.carbon_intensity, name="carbon_intensity, fall-back"))
+    found += [contract and replace(contract, name="carbon_intensity by contract"), price]
+    found.append(Factor("PUE", pue, "×", run.text("pue.source") or (_NO_PUE if pue == 1 else "not in the log")))
+    calibration = run.calibration
+    found.append(run.factor("node_overhead") if calibration is None else _of_calibration(calibration))
+    return tuple(factor for factor in found if factor is not None)
+
+
+def _of_calibration(calibration: Calibration) -> Factor:
+    meters = "; ".join(dict.fromkeys(one.origin for one in calibration.measurements))
+    source = f"{calibration.host}: {calibration.text} ({meters})"
+    return Factor("calibration", calibration.factor, "×", source)
+
+
+def market_kgco2e(contract: Factor | None, energy_kwh: float | None) -> float | None:
+    """Return the market-based emissions; None without a contract, or an energy."""
+    return None if contract is None or energy_kwh is None else kgco2e_from_kwh(energy_kwh, contract.value)
 
 
 # -- One run --

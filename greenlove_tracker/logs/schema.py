@@ -245,9 +245,8 @@ class LogTable(Generic[R]):
         described: all columns.
         columns: their names.
         least: those that every file has.
-        match_line: matches a line of the file as we write it, without quotes, and every cell in it is what it should
-            be; anything else is read cell by cell.
-        match_lines: likewise a whole file of a line a column.
+        match_lines: matches a whole file of a line a column as we write it, without quotes, and every cell in it is
+            what it should be; anything else is read cell by cell.
     """
 
     def __init__(
@@ -276,20 +275,10 @@ class LogTable(Generic[R]):
             begin += len(part.columns)
 
     @cached_property
-    def _patterns(self) -> list[str]:
-        """The cells of a line, as patterns."""
-        return [f"({_PLAIN_CELLS.get(c.read, PLAIN)}{'|' * c.may_be_empty})" for c in self.described]
-
-    @cached_property
-    def match_line(self) -> Callable[[str], re.Match[str] | None]:
-        """Match a line of the file as we write it; made when something is read, which a training does not."""
-        least, later = self._patterns[: len(self.least)], self._patterns[len(self.least) :]
-        return re.compile(f"{','.join(least)}(?:{''.join(f',{cell}' for cell in later)})?", re.ASCII).fullmatch
-
-    @cached_property
     def match_lines(self) -> Callable[[str], re.Match[str] | None]:
-        """Match a whole file of a line a column."""
-        lines = [f"\n{name},{cell},{PLAIN}" for name, cell in zip(self.columns, self._patterns, strict=True)]
+        """Match a whole file of a line a column; made when something is read, which a training does not."""
+        cells = [f"({_PLAIN_CELLS.get(c.read, PLAIN)}{'|' * c.may_be_empty})" for c in self.described]
+        lines = [f"\n{name},{cell},{PLAIN}" for name, cell in zip(self.columns, cells, strict=True)]
         lines[len(self.least) :] = [f"(?:{line})?" for line in lines[len(self.least) :]]
         return re.compile(f"{','.join(RUN_COLUMNS)}{''.join(lines)}\n", re.ASCII).fullmatch
 
@@ -331,35 +320,21 @@ class LogTable(Generic[R]):
                 v.append(read(text) if text or not may_be_empty else None)  # its length says where
         except ValueError as error:
             raise ValueError(f"{self.columns[len(v)]}: {error}") from error
-        return self._made(v)
-
-    def _made(self, v: list[Any]) -> R:
         for at, make in self._makers:
             if at.start < len(v):
                 v[at] = [make(*v[at])]
         return self._check(self._record(*v))
 
     def plain_values(self, match: re.Match[str]) -> list[Any]:
-        """Return the values of what ``match_line`` or ``match_lines`` found; raise ValueError where one is none."""
+        """Return the values of what ``match_lines`` found; raise ValueError where one is none."""
         cells = zip(self._plain_readers, match.groups(""), strict=True)
         return [read(text) if text or not may_be_empty else None for (read, may_be_empty), text in cells]
 
-    def _plain_record(self, line: str) -> R | None:
-        match = self.match_line(line)
-        try:
-            return None if match is None else self._made(self.plain_values(match))
-        except ValueError:  # which is told cell by cell
-            return None
-
     def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
         """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""
-        later = self.columns[len(self.least) :]
-        for line, found in read_records(file, self.least, on_problem, later, self._plain_record):
-            if not isinstance(found, list):
-                yield found
-                continue
+        for line, cells in read_records(file, self.least, on_problem, self.columns[len(self.least) :]):
             try:
-                record = self.record(found)
+                record = self.record(cells)
             except ValueError as error:
                 on_problem(f"line {line} left out: {error}")
             else:

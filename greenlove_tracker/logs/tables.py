@@ -147,6 +147,11 @@ def _whole_forecast(issued: IssuedForecast) -> IssuedForecast:
     return issued if stop is None else replace(issued, stop_epochs=replace(stop, level=level))
 
 
+def forecasts_file(stream: int | str) -> str:
+    """Return the name of the file; that of the first rank, or of the only one, has no number."""
+    return f"forecasts-{stream}.csv" if isinstance(stream, int) and stream > 0 else "forecasts.csv"
+
+
 # -- spans-<rank>.csv --
 
 SEPARATOR = " > "  # of the names in a path

@@ -12,8 +12,7 @@ from typing import Any
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_factors import market_kgco2e
-from greenlove_tracker.logs.run_rows import kind_of
+from greenlove_tracker.logs.run_rows import kind_of, market_kgco2e
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.report.wording import scope_sentence

@@ -16,9 +16,8 @@ from greenlove_tracker.errors import LogError
 from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_order
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.comparisons import read_comparison
-from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
 from greenlove_tracker.logs.intensity_sources import is_mock
-from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.learning_curves import final_value, is_learning_rate, rank_of_metric

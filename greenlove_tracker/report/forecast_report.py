@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from greenlove_tracker import format as fmt
 from greenlove_tracker.extrapolation.time_fit import run_time_fit
 from greenlove_tracker.forecasting import Estimate, Position, TimeFit
-from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, Scored, headline
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.scoring import scored_forecasts
+from greenlove_tracker.logs.forecasts import Scored, headline, scored_forecasts
+from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.tables import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import with_meter_error

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_factors import factors_of
+from greenlove_tracker.logs.run_rows import factors_of
 from greenlove_tracker.logs.uncertainty import errors_of
 from greenlove_tracker.records import Factor
 from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table

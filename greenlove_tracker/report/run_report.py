@@ -9,7 +9,7 @@ from pathlib import PurePath
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import power_scale, time_scale
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_factors import market_kgco2e
+from greenlove_tracker.logs.run_rows import market_kgco2e
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import run_interval

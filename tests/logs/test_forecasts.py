@@ -13,9 +13,8 @@ from greenlove_tracker import Tracker
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.forecasts import Scored, headline, score, units_done
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.scoring import scored_forecasts
+from greenlove_tracker.logs.forecasts import Scored, headline, score, scored_forecasts
+from greenlove_tracker.logs.run import Run, units_done
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.trials import stop_from_text, stop_text
 from greenlove_tracker.meter import SimulatedMeter

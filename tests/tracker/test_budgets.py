@@ -11,7 +11,7 @@ from greenlove_tracker.config import Settings, load_settings, time_limit
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.job import find_ranks
-from greenlove_tracker.logs.scoring import scored_forecasts
+from greenlove_tracker.logs.forecasts import scored_forecasts
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.overruns import find_overruns

@@ -7,7 +7,7 @@ from fakes import make_tracker, session, tick, train
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.scoring import scored_forecasts
+from greenlove_tracker.logs.forecasts import scored_forecasts
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import end_screen, forecast_blocks

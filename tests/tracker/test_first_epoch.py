@@ -8,7 +8,7 @@ import pytest
 from fakes import make_tracker, session, tick
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.logs.scoring import scored_forecasts
+from greenlove_tracker.logs.forecasts import scored_forecasts
 from greenlove_tracker.meter import NullMeter
 from greenlove_tracker.records import Counts, RunStatus
 

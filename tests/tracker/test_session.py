@@ -10,8 +10,8 @@ from fakes import ScriptedMeter, make_tracker, train
 
 from greenlove_tracker import console, read_logs
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.forecasts import scored_forecasts
 from greenlove_tracker.logs.run_rows import verify
-from greenlove_tracker.logs.scoring import scored_forecasts
 from greenlove_tracker.meter import MeterInfo
 from greenlove_tracker.records import Energy, Field
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.problems import ProblemLog
+from greenlove_tracker.logs.csvio import ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import read_bytes
 from greenlove_tracker.logs.totals import Ending

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.csvio import read_lines
+from greenlove_tracker.logs.csvio import ProblemLog, read_lines
 from greenlove_tracker.logs.foreign.base import (
     ForeignRecord,
     ForeignRun,
@@ -25,7 +25,6 @@ from greenlove_tracker.logs.foreign.base import (
     read_file,
     safe_text,
 )
-from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.schema import cell, factor_fields, unit_of
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.logs.totals import Ending

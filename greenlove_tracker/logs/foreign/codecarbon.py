@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.logs.csvio import read_records, split_line
+from greenlove_tracker.logs.csvio import ProblemLog, read_records, split_line
 from greenlove_tracker.logs.foreign.base import (
     ForeignRecord,
     ForeignRun,
@@ -23,7 +23,6 @@ from greenlove_tracker.logs.foreign.base import (
     read_file,
     safe_text,
 )
-from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus

@@ -10,10 +10,10 @@ from itertools import chain
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
+from greenlove_tracker.logs.csvio import Problem, ProblemLog
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, CarbontrackerRun
 from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, Reading, read_emissions
-from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX
 from greenlove_tracker.logs.storage import LogPath, entries, file_in

@@ -9,7 +9,7 @@ from foreign_samples import END, HEAD, write_log
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.scoring import headline_forecast, scored_forecasts
+from greenlove_tracker.logs.forecasts import headline_forecast, scored_forecasts
 from greenlove_tracker.records import Flag
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report.build import document
