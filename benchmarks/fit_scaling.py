@@ -166,7 +166,7 @@ def _llm_foundry(tables: Path) -> Iterator[Row]:
 
 
 def _row(table: str, gpu: str, task: str, series: str, n_from: int, n_to: int, log_gain: float) -> Row:
-    link = BETWEEN_NODES if table == "llm-foundry" else interconnect_of(gpus()[gpu], 1)
+    link = BETWEEN_NODES if table == "llm-foundry" else interconnect_of(gpus()[gpu])
     workload = "language" if table == "llm-foundry" else _CLASS_OF[task]
     return Row(table, gpu, task, workload, link, series, n_from, n_to, log_gain)
 

@@ -118,7 +118,7 @@ def _project(
         from greenlove_tracker.report.spot_report import spot_document, spot_record
 
         row = row_for_spot(rows, chosen.gpus)
-        advice = spot_advice_of(row, spot_terms)
+        advice = spot_advice_of(row, spot_terms, found.options.price_usd_per_gpu_hour)
         text = " · ".join(part for part in (*about, f"on {row.billed_gpus} × {row.name}") if part)
         answer(spot_document(advice, text), spot_record(advice, text))
         return

@@ -12,8 +12,10 @@ probabilities are counted in draws of their joint distribution, and not read off
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from greenlove_tracker.projection.options import ProjectionOptions
@@ -32,9 +34,6 @@ _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine i
 # Less is not worth renting a machine for: it takes minutes to start, and more to copy code and data to.
 LEAST_GAIN_S = 600.0
 _DEAREST_USD_PER_KWH = 1.0  # nobody pays as much: the dearest price in electricity_prices.csv is under half of it
-
-Criterion = Literal["cost", "time"]
-QUANTITIES: dict[Criterion, str] = {"cost": "cost_usd", "time": "duration_s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +54,25 @@ class JointDraws:
         drawn = draws([row.joint[quantity] for row in rows for quantity in row.joint], _DRAWS)
         self._drawn: dict[tuple[int, str], NDArray[np.float64]] = dict(zip(named, drawn, strict=True))
         for row in rows:
-            if row.least_s is not None:  # no shorter than the launches of its kernels; the rest goes with its time
-                times_s = self._drawn[id(row), "duration_s"]
-                longer = np.maximum(times_s, row.least_s) / times_s
-                for quantity in row.joint:
-                    self._drawn[id(row), quantity] = self._drawn[id(row), quantity] * longer
             if (cost := (id(row), "cost_usd")) in self._drawn and row.minimum_term_usd is not None:
                 self._drawn[cost] = np.maximum(self._drawn[cost], row.minimum_term_usd)
 
-    def of(self, row: Projection, criterion: Criterion) -> NDArray[np.float64] | None:
-        """Return the draws of what a criterion compares; None where it is not known."""
-        return self._drawn.get((id(row), QUANTITIES[criterion]))
+    def of(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
+        """Return the draws of a quantity, by its name in ``Projection``; None where it is not known."""
+        return self._drawn.get((id(row), quantity))
 
-    def at_most(self, row: Projection, criterion: Criterion) -> NDArray[np.float64] | None:
+    def at_most(self, row: Projection, quantity: str) -> NDArray[np.float64] | None:
         """Return the same; the electricity here, where only its price is unknown, at more than anybody pays."""
         energy = self._drawn.get((id(row), "energy_kwh"))
-        if criterion == "cost" and row.is_local and row.cost_usd is None and energy is not None:
+        if quantity == "cost_usd" and row.is_local and row.cost_usd is None and energy is not None:
             return energy * _DEAREST_USD_PER_KWH
-        return self.of(row, criterion)
+        return self.of(row, quantity)
 
-    def best(self, rows: Sequence[Projection], criterion: Criterion) -> tuple[Chance, ...]:
-        """Return the probability of each known machine to have the least, the most probable first."""
+    def cheapest(self, rows: Sequence[Projection]) -> tuple[Chance, ...]:
+        """Return the probability of each machine of a known cost to be the cheapest, the most probable first."""
         import numpy as np
 
-        known = [(row, drawn) for row in rows if (drawn := self.of(row, criterion)) is not None]
+        known = [(row, drawn) for row in rows if (drawn := self.of(row, "cost_usd")) is not None]
         if not known:
             return ()
         values = np.array([drawn for _, drawn in known])
@@ -88,9 +82,9 @@ class JointDraws:
         point = dict(zip(map(id, (row for row, _ in known)), values.mean(axis=1), strict=True))
         return tuple(sorted(found, key=lambda c: (-c.probability, point[id(c.machine)])))
 
-    def better(self, first: Projection, second: Projection, criterion: Criterion, by: float = 0.0) -> float:
+    def better(self, first: Projection, second: Projection, quantity: str, by: float = 0.0) -> float:
         """Return the probability that one machine has less than another, ``by`` so much; 0 where that is not known."""
-        one, other = self.of(first, criterion), self.of(second, criterion)
+        one, other = self.of(first, quantity), self.of(second, quantity)
         if one is None or other is None:
             return 0.0
         return float((one + by < other).mean() + (one + by == other).mean() / 2)  # equal ones share it
@@ -108,18 +102,18 @@ class Limits:
     within_s: float | None = None
     max_cost_usd: float | None = None
 
-    def each(self) -> list[tuple[Criterion, float]]:
-        """Return those that are set."""
-        both: tuple[tuple[Criterion, float | None], ...] = (("time", self.within_s), ("cost", self.max_cost_usd))
-        return [(criterion, limit) for criterion, limit in both if limit is not None]
+    def each(self) -> list[tuple[str, float]]:
+        """Return those that are set, by the name of the quantity."""
+        both = (("duration_s", self.within_s), ("cost_usd", self.max_cost_usd))
+        return [(quantity, limit) for quantity, limit in both if limit is not None]
 
     def kept(self, row: Projection, drawn: JointDraws) -> float | None:
         """Return the probability that a machine keeps them; None where a limited quantity of it is not known."""
         import numpy as np
 
         kept = np.array(True)
-        for criterion, limit in self.each():
-            values = drawn.at_most(row, criterion)
+        for quantity, limit in self.each():
+            values = drawn.at_most(row, quantity)
             if values is None:
                 return None
             kept = kept & (values <= limit)
@@ -142,13 +136,8 @@ def machine_here(rows: Sequence[Projection]) -> Projection | None:
 
 def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
     """Return the fewest that hold the best one with 90%, four at most."""
-    found, total = list[Chance](), 0.0
-    for one in chances[:_MOST_LISTED]:
-        found.append(one)
-        total += one.probability
-        if total >= WINNER:
-            break
-    return tuple(found)
+    totals = list(accumulate(one.probability for one in chances[:_MOST_LISTED]))
+    return tuple(chances[: min(_MOST_LISTED, bisect_left(totals, WINNER) + 1)])
 
 
 # -- The decision --
@@ -271,8 +260,8 @@ def _chosen(to_have: Sequence[Projection], meets: dict[int, float], drawn: Joint
 
 def _cheapest(rows: Sequence[Projection], drawn: JointDraws) -> _Choice:
     """Return the most probable to be the cheapest; the machine here, unless that one is likely to cost less."""
-    here, chances = machine_here(rows), drawn.best(rows, "cost")
-    if here is not None and (not chances or drawn.better(chances[0].machine, here, "cost") <= EVEN):
+    here, chances = machine_here(rows), drawn.cheapest(rows)
+    if here is not None and (not chances or drawn.better(chances[0].machine, here, "cost_usd") <= EVEN):
         return "cheapest", here, chances
     return ("cheapest", chances[0].machine, chances) if chances else ("nothing", None, ())
 
@@ -283,7 +272,7 @@ def _faster(chosen: Projection, sure: Sequence[Projection], drawn: JointDraws) -
         Faster(row, chosen.duration_s.point - row.duration_s.point, row.cost_usd.point - _usd(chosen))
         for row in sure
         if row.is_without_term and row.cost_usd is not None and row.duration_s is not None and chosen.duration_s
-        if drawn.better(row, chosen, "time", LEAST_GAIN_S) > EVEN
+        if drawn.better(row, chosen, "duration_s", LEAST_GAIN_S) > EVEN
     ]
     now = [one for one in found if one.machine.is_for_rent_now]
     return min(now or found, key=lambda one: one.more_usd / one.saved_s, default=None)
@@ -303,8 +292,8 @@ def _spot(
     """Return the cheapest spot offer where it is likely to cost less than what is recommended, or alone may do."""
     among = {id(row) for row in compared}
     offers = [row for row in known if id(row) not in among and meets.get(id(row), 0.0) >= EVEN]
-    chances = drawn.best(offers, "cost")
-    if not chances or (chosen is not None and drawn.better(chances[0].machine, chosen, "cost") < EVEN):
+    chances = drawn.cheapest(offers)
+    if not chances or (chosen is not None and drawn.better(chances[0].machine, chosen, "cost_usd") < EVEN):
         return None
     return chances[0].machine
 
@@ -313,11 +302,11 @@ def _left_out(row: Projection, limits: Limits, drawn: JointDraws) -> LeftOut | N
     """Return which limit a machine is likely to break; None where it keeps them."""
     if limits.max_cost_usd is not None and (row.minimum_term_usd or 0.0) > limits.max_cost_usd:
         return LeftOut(row, "term")
-    for criterion, limit in limits.each():
-        values = drawn.at_most(row, criterion)
+    for quantity, limit in limits.each():
+        values = drawn.at_most(row, quantity)
         over = 1.0 if values is None else float((values > limit).mean())
         if over > 1 - WINNER:
-            if drawn.of(row, criterion) is None:
+            if drawn.of(row, quantity) is None:
                 return LeftOut(row, "unknown cost")
-            return LeftOut(row, "time" if criterion == "time" else "cost", over)
+            return LeftOut(row, "time" if quantity == "duration_s" else "cost", over)
     return None

@@ -17,12 +17,22 @@ ALL_PROVIDERS = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """An offer, the GPU it is of, and how many of them are paid for."""
+class Target:
+    """A GPU to project onto.
+
+    Attributes:
+        gpu: its data.
+        offer: None where nobody offers it: it is then counted as if it stood beside the local machine.
+        wanted_gpus: GPUs asked for.
+        billed_gpus: GPUs that are paid for, and used.
+        aside: why the row stands beside the comparison; empty where it is part of it.
+    """
 
     gpu: GpuSpec
-    offer: Offer
+    offer: Offer | None
+    wanted_gpus: int
     billed_gpus: int
+    aside: str = ""
 
 
 def billed(sizes: Sequence[int], wanted: int) -> int:
@@ -66,12 +76,12 @@ class KnownGpu:
     Attributes:
         gpu: by its data sheet.
         is_measured: True where published benchmarks are of its chip; else its speed is known from the data sheet.
-        listings: its offers, one GPU each.
+        offers: of it, one GPU each.
     """
 
     gpu: GpuSpec
     is_measured: bool
-    listings: tuple[Listing, ...]
+    offers: tuple[Offer, ...]
 
 
 def known_gpus(text: str, offers: Iterable[Offer]) -> list[KnownGpu]:
@@ -86,50 +96,36 @@ def known_gpus(text: str, offers: Iterable[Offer]) -> list[KnownGpu]:
     """
     of_model = speedup_model.shipped_model()
     words = text.casefold().split()
-    found = listings_of(offers, 1)
+    found = targets_of(offers, 1)
     known = [
-        KnownGpu(gpu, bool(of_model.measured_name(gpu)), tuple(one for one in found if one.gpu.name == gpu.name))
+        KnownGpu(
+            gpu,
+            bool(of_model.measured_name(gpu)),
+            tuple(one.offer for one in found if one.offer and one.gpu.name == gpu.name),
+        )
         for gpu in gpus().values()
         if any(all(word in name.casefold() for word in words) for name in (gpu.name, *gpu.aliases))
     ]
     if not known:
         raise UsageError(f"no GPU of the table is called {text!r}; greenlove project --list names all")
-    return sorted(known, key=lambda one: not one.listings)
+    return sorted(known, key=lambda one: not one.offers)
 
 
-def in_region(offers: Iterable[Offer], region: str | None) -> tuple[Offer, ...]:
-    """Return the offers that are in a region; all of them where none is asked for.
-
-    Raises:
-        UsageError: where no offer is.
-    """
-    everything = tuple(offers)
-    found = tuple(offer for offer in everything if region is None or region in offer.regions)
-    if not found:
-        known = ", ".join(sorted({name for offer in everything for name in offer.regions}))
-        raise UsageError(f"nothing is offered in region {region!r}; there are {known}")
-    return found
-
-
-def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Listing]:
-    """Return one listing per provider, GPU and access: the smallest instance that is large enough, then the cheapest.
+def targets_of(offers: Iterable[Offer], wanted_gpus: int) -> list[Target]:
+    """Return one target per provider, GPU and access: the smallest instance that is large enough, then the cheapest.
 
     Several instances come after one of as many GPUs, whatever they cost: they are machines on a network.
 
     Raises:
         UsageError: for a name that is no GPU's.
     """
-    best: dict[tuple[str, str, str], Listing] = {}
+    best: dict[tuple[str, str, str], tuple[tuple[int, int, float], Target]] = {}
     for offer in offers:
-        gpu = recognise(offer.gpu, offer.memory_gb)
-        listing = Listing(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus))
+        gpu, price = recognise(offer.gpu, offer.memory_gb), offer.usd_per_gpu_hour
+        n_gpus = billed(offer.gpus_per_instance, wanted_gpus)
+        n_instances = -(-n_gpus // max(offer.gpus_per_instance))  # one machine's GPUs are joined by more than a network
+        order = n_gpus, n_instances, float("inf") if price is None else price
         key = (offer.provider, gpu.name, offer.access)
-        if key not in best or _price_order(listing) < _price_order(best[key]):
-            best[key] = listing
-    return list(best.values())
-
-
-def _price_order(listing: Listing) -> tuple[int, int, float]:
-    price, largest = listing.offer.usd_per_gpu_hour, max(listing.offer.gpus_per_instance)
-    n_instances = -(-listing.billed_gpus // largest)  # of one machine the GPUs are joined by more than a network
-    return listing.billed_gpus, n_instances, float("inf") if price is None else price
+        if key not in best or order < best[key][0]:
+            best[key] = order, Target(gpu, offer, wanted_gpus, n_gpus)
+    return [target for _, target in best.values()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -148,14 +147,13 @@ def price_caveat(electricity_price: Factor | None, country: str | None) -> Cavea
     return None
 
 
-def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, region: str | None, local: Machine) -> Machine:
-    """Return the machine of an offer, in its place; of a GPU that nobody offers, one beside the local ones.
+def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, local: Machine) -> Machine:
+    """Return the machine of an offer, in its region of the lowest carbon intensity; without one, beside the local ones.
 
     Args:
         gpu: of the machine.
         n_gpus: that are paid for.
         offer: that it is rented by.
-        region: the one asked for; None for the offer's region with the lowest carbon intensity.
         local: the local machine, whose GPUs' draw tells that of the others.
 
     Raises:
@@ -166,13 +164,12 @@ def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, region: st
     if offer is None:
         return replace(machine, price_usd_per_gpu_hour=None, notes=("nobody offers it: counted as if it stood here",))
     machine = replace(machine, electricity_price=None, price_usd_per_gpu_hour=offer.usd_per_gpu_hour)
-    regions = [r for r in offer.regions if region in (None, r)]
-    known = [sites()[key] for r in regions if (key := (offer.provider, r)) in sites()]
+    known = [sites()[key] for region in offer.regions if (key := (offer.provider, region)) in sites()]
     if known:
         return _at_greenest(machine, known)
-    place, cloud = _place_of(offer, regions), pue("public_cloud")
+    place, cloud = _place_of(offer), pue("public_cloud")
     note = f"PUE {cloud.value:g} is assumed: {cloud.basis} ({cloud.source})"
-    shown = ", ".join(regions[:3]) + (", …" if len(regions) > 3 else "")
+    shown = ", ".join(offer.regions[:3]) + (", …" if len(offer.regions) > 3 else "")
     if place is None:
         warning = f"the grid of {offer.provider} {shown}".rstrip() + " is not known, so no CO2e"
         return replace(machine, region=shown, intensity=None, pue=cloud.value, notes=(note,), warning=warning)
@@ -181,7 +178,7 @@ def machine_elsewhere(gpu: GpuSpec, n_gpus: int, offer: Offer | None, region: st
     )
 
 
-def _place_of(offer: Offer, regions: Iterable[str]) -> Place | None:
+def _place_of(offer: Offer) -> Place | None:
     """Return the place of an offer by its country, or by a region of AWS, Azure or Google Cloud; None: not known.
 
     Raises:
@@ -189,7 +186,7 @@ def _place_of(offer: Offer, regions: Iterable[str]) -> Place | None:
     """
     if offer.country:
         return grid.resolve_place(offer.country)
-    for region in regions:
+    for region in offer.regions:
         with suppress(UsageError):
             return grid.resolve_place(f"{offer.provider}:{region}")
     return None

@@ -57,7 +57,6 @@ class ProjectionOptions:
             ``8 × L40S`` is that number of it, whatever ``target_gpus`` is.
         provider: whose offers, or ``all``; None for Crusoe's and those of all providers in ``prices``.
         prices: a CSV file of offers.
-        region: only offers in this region; None for each offer's region with the lowest carbon intensity.
         target_gpus: GPUs wanted elsewhere; None for as many as here.
         scaling: efficiency of eight GPUs against one, over 0.125 to 1; None for what was measured of such trainings.
         interconnect: between several GPUs: nvlink, pcie or ethernet; None for what is usual of the GPU and its number.
@@ -140,7 +139,6 @@ class ProjectionOptions:
     prices: Path | str | None = option(
         None, flag="--prices", metavar="FILE", help="CSV file of offers; columns in docs/guides/where-to-train.md"
     )
-    region: str | None = option(None, flag="--region", help="only the provider's offers in this region")
     scaling: float | None = option(
         None,
         flag="--scaling",

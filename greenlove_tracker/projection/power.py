@@ -31,13 +31,11 @@ class PowerDraw:
     Attributes:
         share: of the limit, idle time between kernels included.
         basis: how it is known, in a few words.
-        warning: a sentence where something is odd; else empty.
         is_assumed: True where nothing was measured or given.
     """
 
     share: Uncertain
     basis: str
-    warning: str = ""
     is_assumed: bool = False
 
 
@@ -131,11 +129,9 @@ def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> Powe
     idle, full = table.range_of(gpu)
     least = _share(idle.point, full.point, LEAST_ACTIVITY)
     share = propagated(lambda rest: min(max(of_limit - rest, least), 1.0), rest)
-    basis = f"draw, from this machine's {power_w:.0f} W less {rest.point:.0%} of the limit for the rest of it"
-    warning = ""
-    if of_limit - rest.point > 1:
-        warning = f"this machine draws {of_limit:.1f} times what its GPUs may: counted as their full power"
-    return PowerDraw(share, basis, warning)
+    return PowerDraw(
+        share, f"draw, from this machine's {power_w:.0f} W less {rest.point:.0%} of the limit for the rest of it"
+    )
 
 
 def draw_elsewhere(local: PowerDraw, local_gpu: GpuSpec | None, target: GpuSpec) -> PowerDraw:

@@ -16,7 +16,8 @@ Generation Computer Systems 22(3), 2006, 303-312.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import UsageError
@@ -27,9 +28,7 @@ from greenlove_tracker.units import SECONDS_PER_HOUR
 # Where only the rate is given, it may be half or twice as much: an assumption. Clouds tell of it in wide classes at
 # most (AWS's Spot Instance Advisor: under 5%, 5-10%, … over 20% of instances in a month), and it changes with demand.
 RATE_FACTOR = 2.0
-_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-_STEPS = 80  # of the golden section: each leaves 62% of the bracket, so 1e-16 of it is left
-_LEAST_TIMES, _MOST_TIMES = 1e-3, 1e4  # of Young's interval: where the best one is looked for
+LEAST_OF_YOUNG = 1e-3  # of Young's interval: no shorter one is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,41 +126,28 @@ def daly_interval_s(terms: SpotTerms) -> float:
 
 
 def best_interval_s(terms: SpotTerms, training_s: float) -> float:
-    """Return the interval at which the most work gets done in the time: the optimum of the model itself.
+    """Return the interval with the least expected time: a whole part of the training, or all of it for no checkpoint.
 
-    It is kept to what can be: a checkpoint is not begun before the last one is whole, and an interval as long as the
-    training means no checkpoint. Else it is a whole part of the training, so that no short stretch is left at the end.
+    A checkpoint is not begun before the last one is whole.
 
     Args:
         terms: of the machine.
         training_s: time of the training without preemptions.
     """
-    young_s = young_interval_s(terms)
-    free_s = _minimum(lambda tau_s: time_per_work(terms, tau_s), _LEAST_TIMES * young_s, _MOST_TIMES * young_s)
-    least_s = min(training_s, least_interval_s(terms))
-    parts = max(1, math.floor(training_s / min(max(free_s, least_s), training_s)))
-    candidates = [training_s / n for n in {1, parts, parts + 1} if training_s / n >= least_s]
-    return min(candidates, key=lambda tau_s: expected_running_s(terms, training_s, tau_s))
+
+    def time_s(n_parts: int) -> float:
+        return expected_running_s(terms, training_s, training_s / n_parts)
+
+    shortest_s = max(least_interval_s(terms), LEAST_OF_YOUNG * young_interval_s(terms))
+    parts = range(1, max(2, math.floor(training_s / shortest_s) + 1))
+    # More parts take less time up to the best, and more behind it; too few may take longer than any number.
+    at = bisect(parts, False, key=lambda n: time_s(n) < math.inf and time_s(n) <= time_s(n + 1))
+    return training_s / min(parts[0], parts[min(at, len(parts) - 1)], key=time_s)
 
 
 def least_interval_s(terms: SpotTerms) -> float:
     """Return the shortest interval that can be: a checkpoint is begun when the one before is whole."""
     return max(0.0, terms.written_s - terms.checkpoint_s)
-
-
-def time_per_work(terms: SpotTerms, interval_s: float) -> float:
-    """Return the time of a machine for a second of work that is kept, in a training of many intervals.
-
-    By renewal: each preemption and each whole checkpoint begins anew.
-    """
-    rate, segment_s = terms.per_s, interval_s + terms.checkpoint_s
-    if rate * segment_s > 700:  # the exponential of what is beyond is no number
-        return math.inf
-    whole, broken = math.exp(-rate * segment_s), -math.expm1(-rate * segment_s)
-    restart_s = math.expm1(min(700.0, rate * terms.restart_s)) / rate  # preempted too
-    lost_too = -math.expm1(-rate * min(terms.written_s, segment_s))
-    gained_s = interval_s * whole * (1 - lost_too)
-    return broken * (1 / rate + restart_s) / gained_s if gained_s > 0 else math.inf
 
 
 def expected_running_s(terms: SpotTerms, training_s: float, interval_s: float) -> float:
@@ -192,16 +178,3 @@ def expected_running_s(terms: SpotTerms, training_s: float, interval_s: float) -
 def stretches(training_s: float, interval_s: float) -> int:
     """Return into how many stretches checkpoints cut a training; the last one may be shorter."""
     return max(1, math.ceil(training_s / interval_s * (1 - 1e-12)))
-
-
-def _minimum(value: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function with one minimum has it, by golden section over the logarithm."""
-    a, b = math.log(low), math.log(high)
-    for _ in range(_STEPS):
-        c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
-        # Beyond all numbers on both sides: the shorter interval is the one that gets on.
-        if value(math.exp(c)) <= value(math.exp(d)):
-            b = d
-        else:
-            a = c
-    return math.exp((a + b) / 2)

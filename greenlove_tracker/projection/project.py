@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +12,16 @@ from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import counted, recognise
+from greenlove_tracker.projection.listings import Target
 from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
 from greenlove_tracker.projection.options import ORDINARY_PRECISION, ProjectionOptions
-from greenlove_tracker.projection.rows import Target, local_row, target_row
+from greenlove_tracker.projection.rows import local_row, target_row
 from greenlove_tracker.projection.speedup import given_speedup, speedups
 from greenlove_tracker.projection.types import Caveat, Projection, Projections
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 
 __all__ = ["Projection", "project"]
+WITHDRAWN = "not offered any more"
 
 
 def project(forecast: Forecast, **options: Any) -> Projections:
@@ -77,12 +79,7 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
     targets = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options)
     price = price_caveat(local.electricity_price, options.country) if options.price_usd_per_gpu_hour is None else None
-    caveats = (
-        price,
-        _steps_caveat(forecast, rows, local),
-        *_kind_caveats(rows, options),
-        left_out,
-    )
+    caveats = (price, _kind_caveat(rows, options), left_out)
     first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
     return Projections([first, *sorted(rows, key=_order)])
 
@@ -113,31 +110,27 @@ def _targets(local: Machine, options: ProjectionOptions) -> list[Target]:
         asked = {offer.provider for offer in offers}
         others = listings.offers_of(listings.ALL_PROVIDERS, options.prices)
         offers += tuple(o for o in others if o.gpu in named and o.provider not in asked)
-    offers = listings.in_region(offers, options.region)
     numbers = [wanted, *sorted(set().union(*named.values()) - {wanted})]
-    of_number = {number: listings.listings_of(offers, number) for number in numbers}
     targets = []
-    for number, listing in ((number, listing) for number, found in of_number.items() for listing in found):
-        if number not in named.get(listing.gpu.name, {wanted}):
-            continue
-        is_asked_for = options.include_all or listing.gpu.name in named
-        if is_asked_for or listing.offer.access != "withdrawn":
-            aside = _aside(listing, local.gpu, is_asked_for=is_asked_for)
-            targets.append(Target(listing.gpu, listing.offer, number, listing.billed_gpus, aside))
-    offered = {listing.gpu.name for listing in of_number[wanted]}
+    for target in (target for number in numbers for target in listings.targets_of(offers, number)):
+        is_asked_for = options.include_all or target.gpu.name in named
+        aside = _aside(target, local.gpu, is_asked_for=is_asked_for)
+        if target.wanted_gpus in named.get(target.gpu.name, {wanted}) and (is_asked_for or aside != WITHDRAWN):
+            targets.append(replace(target, aside=aside))
+    offered = {target.gpu.name for target in targets}
     unoffered = ((gpus()[name], number) for name, numbers in named.items() for number in sorted(numbers))
     return [*targets, *(Target(gpu, None, n, n) for gpu, n in unoffered if gpu.name not in offered)]
 
 
-def _aside(listing: listings.Listing, local: GpuSpec | None, *, is_asked_for: bool) -> str:
+def _aside(target: Target, local: GpuSpec | None, *, is_asked_for: bool) -> str:
     """Return why an offer stands beside the comparison; empty where it does not."""
-    if listing.offer.access == "withdrawn":
-        return "not offered any more"
+    if target.offer is not None and target.offer.access == "withdrawn":
+        return WITHDRAWN
     if is_asked_for:
         return ""
-    if listing.offer.usd_per_gpu_hour is None:
+    if target.offer is not None and target.offer.usd_per_gpu_hour is None:
         return "price on request"
-    if listing.gpu.vendor == "AMD" and (local is None or local.vendor != "AMD"):
+    if target.gpu.vendor == "AMD" and (local is None or local.vendor != "AMD"):
         return "other software (ROCm)"
     return ""
 
@@ -180,26 +173,12 @@ def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
     return UsageError(message, argument="custom_speedup")
 
 
-def _kind_caveats(rows: Sequence[Projection], options: ProjectionOptions) -> Iterator[Caveat]:
-    """Yield what nobody says of what is trained; nothing where no speedup hangs on it."""
-    if not any(row.speedup and row.speedup.method in ("benchmarks", "specifications") for row in rows):
-        return
+def _kind_caveat(rows: Sequence[Projection], options: ProjectionOptions) -> Caveat | None:
+    """Return what nobody says of what is trained; None where no speedup hangs on it."""
     unknown = {"precision": ORDINARY_PRECISION, "workload": "any kind of model"}
     assumed = {name: what for name, what in unknown.items() if getattr(options, name) is None}
-    if assumed:
-        names = " or ".join(["{argument}"] * len(assumed))
-        yield Caveat(f"assuming {' and '.join(assumed.values())}: {names} narrows the ranges", tuple(assumed))
-    if options.precision == "fp32":
-        message = "fp32 counts as strict; where TF32 is on, as by default in convolutions, {argument} is tf32"
-        yield Caveat(message, ("precision",))
-
-
-def _steps_caveat(forecast: Forecast, rows: Sequence[Projection], local: Machine) -> Caveat | None:
-    """Return the caveat that nothing bounds an assumed CPU's speedups, where the number of steps is not known."""
-    is_guess = any(row.speedup and row.speedup.method == "specifications" for row in rows)
-    if local.has_gpu or forecast.plan is not None or not is_guess:
+    is_modelled = any(row.speedup and row.speedup.method in ("benchmarks", "specifications") for row in rows)
+    if not (assumed and is_modelled):
         return None
-    return Caveat(
-        "how many steps this takes is not known: where they are many and small, a GPU waits for its orders, and takes "
-        "longer than this"
-    )
+    names = " or ".join(["{argument}"] * len(assumed))
+    return Caveat(f"assuming {' and '.join(assumed.values())}: {names} narrows the ranges", tuple(assumed))

@@ -7,13 +7,13 @@ of their number), energy = GPUs × power limit × draw × overhead × PUE × tim
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from datetime import date
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.projection import speedup as speedups
+from greenlove_tracker.projection.listings import Target
 from greenlove_tracker.projection.machines import Machine, machine_elsewhere
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.scaling import BETWEEN_NODES, interconnect_of, scaling_gain
@@ -21,29 +21,8 @@ from greenlove_tracker.projection.types import Caveat, Projection
 from greenlove_tracker.projection.uncertain import Uncertain, at_level, uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import ESTIMATE_ERROR, GpuSpec
-from greenlove_tracker.tables.offers import Offer
 
-STALE_DAYS = 180
 TIME_HERE = "time here"  # the error of the forecast, which every row has
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A GPU to project onto.
-
-    Attributes:
-        gpu: its data.
-        offer: None where nobody offers it: it is then counted as if it stood beside the local machine.
-        wanted_gpus: GPUs asked for.
-        billed_gpus: GPUs that are paid for, and used.
-        aside: why the row stands beside the comparison; empty where it is part of it.
-    """
-
-    gpu: GpuSpec
-    offer: Offer | None
-    wanted_gpus: int
-    billed_gpus: int
-    aside: str = ""
 
 
 def local_row(
@@ -76,7 +55,6 @@ def local_row(
         n_gpus=machine.n_gpus,
         speedup=None,
         gain=1.0,
-        least_s=None,
         fits=None if peak_gb is None else not is_too_small,
         sources=(_cited(machine.intensity),),
         assumptions=(),
@@ -100,8 +78,6 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
     if machine.draw is None:
         message = "the power limit of the GPUs here is not known, so no energy or CO2e elsewhere: give {argument}, in W"
         return (Caveat(message, ("manual_tdp_watts",)),)
-    if machine.draw.warning:
-        return (Caveat(machine.draw.warning),)
     if not machine.draw.is_assumed:
         return ()
     share = machine.draw.share.estimate("")
@@ -140,7 +116,7 @@ def target_row(
         UsageError: where the country of its offer is not one.
     """
     gpu, offer, n_gpus = target.gpu, target.offer, target.billed_gpus
-    machine = machine_elsewhere(gpu, n_gpus, offer, options.region, local)
+    machine = machine_elsewhere(gpu, n_gpus, offer, local)
     is_alone = offer is not None and max(offer.gpus_per_instance) == 1  # several are as many machines on a network
     gain = gain_of_number(options, local.gpu, gpu, n_gpus, usual=BETWEEN_NODES if is_alone else None)
     fits = _fits(gpu, local.gpu, options)
@@ -166,12 +142,11 @@ def target_row(
         n_gpus=target.wanted_gpus,
         speedup=faster,
         gain=gain.point,
-        least_s=least_s if duration is not None and least_s > 0 and duration.lower <= least_s else None,
         fits=fits,
         is_fit_estimated=fits is not None and options.peak_memory_gb is None,
         sources=_sources(target, machine, faster),
         assumptions=_assumptions(machine, target),
-        caveats=_caveats(local, target, machine, faster, options),
+        caveats=_caveats(local, target, machine, faster),
     )
 
 
@@ -226,8 +201,8 @@ def gain_of_number(
         usual: interconnect there, where the user does not say it; None for the one that is usual of such GPUs.
     """
     n_here = options.n_gpus or 1
-    there = options.interconnect or (usual if usual and n_gpus > 1 else interconnect_of(gpu, n_gpus))
-    here = there if local is None else interconnect_of(local, n_here)
+    there = options.interconnect or (usual if usual and n_gpus > 1 else interconnect_of(gpu))
+    here = there if local is None else interconnect_of(local)
     if (n_here, here) == (n_gpus, there):
         return Uncertain(1.0)
     of_one = partial(scaling_gain, 1, workload=options.workload, efficiency_of_eight=options.scaling)
@@ -298,15 +273,8 @@ def _assumptions(machine: Machine, target: Target) -> tuple[str, ...]:
     return tuple(text for text in (*found, *machine.notes) if text)
 
 
-def _caveats(
-    local: Machine, target: Target, machine: Machine, faster: speedups.Speedup, options: ProjectionOptions
-) -> tuple[Caveat, ...]:
-    offer = target.offer
+def _caveats(local: Machine, target: Target, machine: Machine, faster: speedups.Speedup) -> tuple[Caveat, ...]:
     found = [machine.warning, *faster.notes]
-    if offer is not None and offer.usd_per_gpu_hour is not None:
-        age_days = (options.today - date.fromisoformat(offer.price_date)).days
-        if age_days > STALE_DAYS:
-            found.append(f"the price was read on {offer.price_date}, {age_days} days ago: look it up again")
     bases = [intensity.coverage if intensity else "" for intensity in (local.intensity, machine.intensity)]
     if all(bases) and bases[0] != bases[1]:
         found.append(f"its carbon intensity is {bases[1]}, the local one {bases[0]}, which do not compare exactly")

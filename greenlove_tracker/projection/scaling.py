@@ -90,8 +90,8 @@ def scaling_gain(
         n_to: GPUs that gain it; fewer lose as much as more gain.
         workload: class of what is trained; None for any.
         interconnect: of the GPUs in a node, ``nvlink`` or ``pcie``; None for either. More than eight are several nodes
-            of eight, whose network comes in by itself: ``nvlink+ethernet`` is the same. ``ethernet`` alone joins nodes
-            of one GPU each, of which nothing was measured: an assumption.
+            of eight, whose network comes in by itself. ``ethernet`` joins nodes of one GPU each, of which nothing was
+            measured: an assumption.
         efficiency_of_eight: of eight GPUs against one, by the user's word, over 0.125 to 1. It sets the exponent inside
             a node, and between nodes where it is lower there; half of the exponent's error stays, and all of a
             number's own.
@@ -100,7 +100,9 @@ def scaling_gain(
         UsageError: for any other interconnect, class or efficiency.
     """
     check_efficiency_of_eight(efficiency_of_eight)
-    link = _link_inside(interconnect)
+    link = interconnect or ""
+    if link not in ("", *INTERCONNECTS):
+        raise UsageError(f"{{argument}} must be nvlink, pcie or ethernet, not {link!r}", argument="interconnect")
     of_class = "" if workload is None else workload_named(workload)
     between = scalings()[BETWEEN_NODES, of_class]
     inside = _one_gpu_a_node(of_class) if link == BETWEEN_NODES else scalings()[link, of_class]
@@ -135,16 +137,15 @@ def check_efficiency_of_eight(efficiency: float | None) -> None:
         )
 
 
-def interconnect_of(gpu: GpuSpec, n_gpus: int) -> str:
-    """Return what usually joins so many of them: ``nvlink``, ``pcie``, or one of these ``+ethernet`` beyond eight.
+def interconnect_of(gpu: GpuSpec) -> str:
+    """Return what usually joins such GPUs in a node: ``nvlink`` or ``pcie``; ``ethernet`` where each has its own node.
 
     Modules on one board (SXM, OAM, superchips of two and more) have NVLink or AMD's counterpart, and cards PCIe:
-    bridges between cards are not assumed. A GH200 is alone in its node: ``ethernet``.
+    bridges between cards are not assumed. A GH200 is alone in its node.
     """
     if gpu.name.startswith("GH200"):
         return BETWEEN_NODES
-    inside = "nvlink" if "SXM" in gpu.name or gpu.name in _MODULES else "pcie"
-    return inside if n_gpus <= GPUS_OF_A_NODE else f"{inside}+{BETWEEN_NODES}"
+    return "nvlink" if "SXM" in gpu.name or gpu.name in _MODULES else "pcie"
 
 
 @cache
@@ -159,18 +160,6 @@ def scalings() -> dict[tuple[str, str], Scaling]:
         )
         found[key] = Scaling(exponent, (errors[0], errors[1]), (errors[2], errors[3]))
     return found
-
-
-def _link_inside(interconnect: str | None) -> str:
-    if interconnect is None:
-        return ""
-    inside = interconnect.removesuffix(f"+{BETWEEN_NODES}")
-    if inside not in INTERCONNECTS:
-        raise UsageError(
-            f"{{argument}} must be {', '.join(INTERCONNECTS[:-1])} or {INTERCONNECTS[-1]}, not {interconnect!r}",
-            argument="interconnect",
-        )
-    return inside
 
 
 def _one_gpu_a_node(workload: str) -> Scaling:

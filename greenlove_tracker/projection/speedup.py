@@ -14,9 +14,8 @@ from statistics import NormalDist
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
-from greenlove_tracker.projection import speedup_model
 from greenlove_tracker.projection.catalogue import recognise, software_notes
-from greenlove_tracker.projection.speedup_model import LogSpeeds
+from greenlove_tracker.projection.speedup_model import LogSpeeds, shipped_model
 from greenlove_tracker.projection.uncertain import Uncertain, uncertain
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.workloads import precision_named, workload_named
@@ -44,7 +43,6 @@ class Speedup:
         known_from: the same for the cell of a table: "benchmarks", "half specs" (one of the two from its data sheet),
             "specs only", "given" (by the user), "rough: no GPU here", "same GPU".
         sources: tables and pages that it was read from.
-        kind: an assumption, unless it was measured.
         notes: sentences on what was counted otherwise than asked for.
     """
 
@@ -52,13 +50,12 @@ class Speedup:
     method: str
     known_from: str
     sources: tuple[str, ...]
-    kind: Kind = Kind.ASSUMPTION
     notes: tuple[str, ...] = ()
 
     @property
     def estimate(self) -> Estimate:
         """The same with its 90% interval, in ×."""
-        return self.ratio.estimate(UNIT, self.kind)
+        return self.ratio.estimate(UNIT)
 
 
 def speedup(
@@ -137,7 +134,7 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
     import numpy as np
 
     compared = [local, *others]
-    known = speedup_model.log_speeds(compared, workload=workload, precision=precision)
+    known = shipped_model().log_speeds(compared, workload=workload, precision=precision)
     n, factor_of_cpu = len(others), math.log(_CPU_FACTOR) / _Z
     # From the CPU, each is known against the middle of them, and that within the factor; else against the local GPU.
     reference = np.full((n, n), 1 / n) if _is_cpu(local) else np.zeros((n, n))
@@ -171,9 +168,6 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
             notes.append(f"{name} counts by its data sheet only")
         if computes_in != precision:
             notes.append(f"{name} has no {precision.upper()}: it is counted in {computes_in}")
-        if computes_in == "bf16" and not speedup_model.has_native_bf16(compared[k]):
-            instead = "fp16" if compared[k].fp16_tflops else "fp32"
-            notes.append(f"{name} has no native bf16: it is counted in {instead}")
     notes += software_notes(compared[0].vendor, compared[i].vendor)
     known_from = ("specs only", "half specs", "benchmarks")[n_measured]
     return Speedup(

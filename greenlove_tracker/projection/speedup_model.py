@@ -32,7 +32,6 @@ _SLOPES = ("compute", "bandwidth")
 _BETWEEN_SOURCES = re.compile(r"; (?![^()]*\))")  # not a semicolon within parentheses
 _TUNED = "MLPerf"  # a source of speeds with makers' tuned software, which tell little of ordinary PyTorch
 _USUAL_MAKER = "NVIDIA"  # of most GPUs that were measured
-_WITHOUT_BF16 = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
 _SAME_RATIO = 0.02  # GPUs of one architecture whose rates differ by less are one chip, with more memory or less
 
 
@@ -274,14 +273,6 @@ def precision_on(gpu: GpuSpec, precision: str) -> str:
     return "fp32" if precision == "tf32" and not gpu.tf32_tflops else precision
 
 
-def has_native_bf16(gpu: GpuSpec) -> bool:
-    """Return True where a GPU computes in bf16 by itself: NVIDIA's from Ampere on.
-
-    Source: NVIDIA, CUDA C++ Programming Guide, arithmetic instructions: from compute capability 8.0.
-    """
-    return architecture_of(gpu) not in _WITHOUT_BF16
-
-
 def architecture_of(gpu: GpuSpec) -> str:
     """Return the family of the chip: Ampere of an Ampere GA102."""
     return gpu.architecture.partition(" ")[0]
@@ -310,10 +301,3 @@ def parse_effect(row: Mapping[str, str]) -> Effect:
     """Return one row of the effects."""
     is_joint = row["in_covariance"] == "yes"
     return Effect(row["kind"], row["level"], float(row["mean"]), float(row["sd"]), is_joint, row["source"])
-
-
-def log_speeds(
-    of: Sequence[GpuSpec], *, workload: str | None, precision: str, data_sheets_only: bool = False
-) -> LogSpeeds:
-    """Return the logarithms of speeds by the model that comes with the package (see ``SpeedModel.log_speeds``)."""
-    return shipped_model().log_speeds(of, workload=workload, precision=precision, data_sheets_only=data_sheets_only)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from greenlove_tracker.projection.preemptions import (
     young_interval_s,
 )
 from greenlove_tracker.projection.uncertain import at_level
-from greenlove_tracker.units import SECONDS_PER_HOUR, h_from_s
+from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,15 +43,6 @@ _LEAST_DRAWS, _MOST_EVENTS = 2000, 1_000_000  # fewer where preemptions are many
 _MOST_TIMES = 10.0  # the training's own time: a machine that takes longer does not get on
 _ROUNDING = 1e-9  # of a sum of many floats
 _RATE_ENDS = 1e-9, 1e6  # preemptions in an hour, between which the rate is looked for at which nothing is saved
-
-
-class SpotVerdict(StrEnum):
-    """The verdict on a machine that may be taken away."""
-
-    WORTH_IT = "worth it"
-    UNCLEAR = "unclear"
-    NOT_WORTH_IT = "not worth it"
-    UNKNOWN = "unknown"  # without both prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +91,7 @@ class SpotAdvice:
     """The advice on a machine that may be taken away: to use it or not, and how often to save there.
 
     Attributes:
-        verdict: on cost.
+        verdict: on cost; ``unknown`` without both prices.
         terms: that it was reckoned with.
         interval_s: work between two checkpoints; as long as the training where none pays.
         young_s: the same by Young (1974).
@@ -117,7 +107,7 @@ class SpotAdvice:
         break_even_usd_per_gpu_hour: the spot price from which on it saves nothing; None without a price on demand.
     """
 
-    verdict: SpotVerdict
+    verdict: Literal["worth it", "unclear", "not worth it", "unknown"]
     terms: SpotTerms
     interval_s: float
     young_s: float
@@ -175,9 +165,7 @@ def spot_advice(
         return SpotTotals(duration_s, kwh, rates.cost(running_s, kwh, n_gpus)[0], rates.emissions(kwh))
 
     on_demand = totals(duration, duration, of.on_demand_price, energy and at_level(energy))
-    advice = SpotAdvice(
-        SpotVerdict.NOT_WORTH_IT, of, interval_s, young_interval_s(of), daly_interval_s(of), n_gpus, on_demand
-    )
+    advice = SpotAdvice("not worth it", of, interval_s, young_interval_s(of), daly_interval_s(of), n_gpus, on_demand)
     rate = of.rate_per_hour
     at_worst_s = expected_running_s(of.at_rate(rate.upper), duration.point, interval_s)
     if at_worst_s > _MOST_TIMES * duration.point:
@@ -199,7 +187,7 @@ def spot_advice(
     wall_s = _interval(ran_s + preemptions * of.wait_s, parts.running_s + parts.waiting_s, "s")
     advice = replace(
         advice,
-        verdict=SpotVerdict.UNKNOWN,
+        verdict="unknown",
         spot=totals(wall_s, running_s, of.spot_price, kwh),
         parts=parts,
         preemptions=_interval(preemptions, of.per_s * parts.running_s, "preemptions"),
@@ -210,10 +198,9 @@ def spot_advice(
     share = of.spot_price / of.on_demand_price
     saved = 1 - share * times_as_long
     saving, chance = _interval(saved, 1 - share * longer, "share"), float(np.mean(saved > 0))
-    verdict = SpotVerdict.WORTH_IT if chance >= SURE else SpotVerdict.UNCLEAR
     return replace(
         advice,
-        verdict=SpotVerdict.NOT_WORTH_IT if saving.point <= 0 else verdict,
+        verdict="not worth it" if saving.point <= 0 else "worth it" if chance >= SURE else "unclear",
         saving=saving,
         probability_of_saving=chance,
         break_even_per_hour=break_even_rate(of, duration.point, share),
@@ -355,42 +342,32 @@ def row_for_spot(rows: Sequence[Projection], targets: Sequence[str]) -> Projecti
         targets: GPUs that the user named.
 
     Raises:
-        UsageError: where there are several, or the training does not fit.
+        UsageError: where there are several.
     """
     if len(targets) > 1:
         raise UsageError("--spot is about one machine: give one --target, or none for the machine here")
-    row = rows[0]
-    if targets:
-        name = recognise(counted(targets[0])[1]).name
-        row = next(row for row in rows if row.name == name and not row.is_local)
-    if row.duration_s is None:
-        raise UsageError(f"the training does not fit {row.name}: give another --target")
-    return row
+    if not targets:
+        return rows[0]
+    name = recognise(counted(targets[0])[1]).name
+    return next(row for row in rows if row.name == name and not row.is_local)
 
 
-def spot_advice_of(row: Projection, given: Mapping[str, Any]) -> SpotAdvice:
+def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float | None = None) -> SpotAdvice:
     """Return the advice for the machine of a row.
 
     Args:
         row: with a time.
-        given: the terms; None where one is left open.
+        terms: those that are given; the price on demand is else that of the row's offer.
+        price_here: USD per GPU and hour of the machine here; None where it has none.
 
     Raises:
         UsageError: where a figure is missing or cannot be meant.
     """
-    terms = {name: value for name, value in given.items() if value is not None}
-    terms.setdefault("on_demand_price", _price_of(row))
+    on_demand = row.offer.usd_per_gpu_hour if row.offer else price_here
     for name, why in _NEEDED.items():
         if name not in terms:
             raise UsageError(f"{{argument}} is needed: {why}", argument=name)
     intensity = row.intensity.value if row.intensity is not None else None
-    return spot_advice(row, n_gpus=row.billed_gpus, carbon_intensity=intensity, **terms)
-
-
-def _price_of(row: Projection) -> float | None:
-    """Return the price of a row's machine per GPU and hour; None where it is not rented."""
-    if row.offer is not None:
-        return row.offer.usd_per_gpu_hour
-    if row.cost_basis != "machine" or row.cost_usd is None or row.duration_s is None:
-        return None
-    return row.cost_usd.point / (h_from_s(row.duration_s.point) * row.billed_gpus)
+    return spot_advice(
+        row, n_gpus=row.billed_gpus, carbon_intensity=intensity, **{"on_demand_price": on_demand, **terms}
+    )

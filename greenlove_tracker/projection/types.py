@@ -73,7 +73,6 @@ class Projection:
         billed_gpus: GPUs paid for, and used: the smallest instance that holds as many as asked for.
         speedup: of one GPU against one local GPU; None for the local machine.
         gain: how many times faster the different number of GPUs is, the scaling efficiency in it.
-        least_s: time that launching the kernels of all steps takes, where that reaches into the time; else None.
         duration_s: None where the model does not fit.
         energy_kwh: of the whole machine, PUE included; None where no utilisation is known.
         cost_usd: None where no price is known.
@@ -89,7 +88,7 @@ class Projection:
         caveats: reasons to trust the row less; those of the local row are about the whole table.
         is_fit_estimated: ``fits`` follows from an estimated peak memory, not from a measured one.
         joint: time, energy, cost and emissions by their names above, where they are known, with the errors that they
-            share with each other and with those of other machines; ``least_s`` is not in them.
+            share with each other and with those of other machines.
     """
 
     name: str
@@ -102,7 +101,6 @@ class Projection:
     billed_gpus: int
     speedup: Speedup | None
     gain: float
-    least_s: float | None
     duration_s: Estimate | None
     energy_kwh: Estimate | None
     cost_usd: Estimate | None

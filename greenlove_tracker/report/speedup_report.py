@@ -69,12 +69,12 @@ def gpus_document(known: Sequence[KnownGpu]) -> Document:
     rows: list[tuple[str, ...]] = []
     for one in known:
         amounts = (fmt.UNKNOWN if value is None else f"{value:g}" for value in (one.gpu.memory_gb, one.gpu.tdp_w))
-        offers = [_offer_text(listing.offer) for listing in one.listings] or [""]
+        offers = [_offer_text(offer) for offer in one.offers] or [""]
         rows.append((one.gpu.name, *amounts, "benchmarks" if one.is_measured else "data sheet", offers[0]))
         rows += [("", "", "", "", text) for text in offers[1:]]
     heads = ("GPU", "GiB", "W", "speed from", "to rent, $ per GPU and hour")
     columns = tuple(Column(head, is_number=head in ("GiB", "W")) for head in heads)
-    has_offers = any(one.listings for one in known)
+    has_offers = any(one.offers for one in known)
     return Document(
         title=f"{fmt.plural(len(known), 'GPU')} that can be compared",
         subtitle="",
@@ -100,7 +100,7 @@ def gpus_record(known: Sequence[KnownGpu]) -> list[dict[str, Any]]:
             **{name: getattr(one.gpu, name) for name in of_gpu},
             "speed_from": "benchmarks" if one.is_measured else "data sheet",
             "source": one.gpu.source,
-            "offers": [{name: getattr(of.offer, name) for name in (*of_offer, "source")} for of in one.listings],
+            "offers": [{name: getattr(of, name) for name in (*of_offer, "source")} for of in one.offers],
         }
         for one in known
     ]

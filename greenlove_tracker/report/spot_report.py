@@ -113,7 +113,7 @@ def spot_record(advice: SpotAdvice, about: str) -> dict[str, Any]:
     terms, parts = advice.terms, advice.parts
     return {
         "about": about,
-        "verdict": advice.verdict.value,
+        "verdict": advice.verdict,
         "sentence": headline(advice),
         "checkpoint_interval_s": None if advice.never_saves else advice.interval_s,
         "young_interval_s": advice.young_s,

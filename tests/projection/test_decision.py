@@ -1,13 +1,22 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from statistics import NormalDist
+
 import pytest
-from projection_samples import forecast, projected
+from hypothesis import given
+from hypothesis import strategies as st
+from projection_samples import forecast, projected, projected_by_name
 
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.comparison import compare_hours
-from greenlove_tracker.projection.decision import JointDraws, decide
+from greenlove_tracker.projection.decision import Chance, JointDraws, decide, shortlist_of
 from greenlove_tracker.projection.options import ProjectionOptions
+from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.uncertain import Uncertain, uncertain
 
-A100 = "A100 PCIe 80GB"
+A100, L40S = "A100 PCIe 80GB", "L40S"
 OFFERS = """provider,gpu,access,price,unit,gpus_per_instance,regions,country,date_read
 acme,L40S,on demand,1.50,USD/GPU-hour,1,,DE,2026-11-01
 acme,A100 PCIe 80GB,on demand,0.1,USD/GPU-hour,8,,DE,2026-11-01
@@ -46,10 +55,10 @@ def test_the_machine_here_leads_where_it_costs_less_and_the_faster_one_says_for_
 def test_a_machine_is_rented_for_money_alone_only_where_it_is_likely_to_cost_less(gpu: str, price: float | None):
     rows = projected(local_gpu=gpu, country=None, electricity_price=price)
     made, drawn = decide(rows), JointDraws(rows)
-    cheaper = [row for row in rows if row.is_for_rent_now and drawn.better(row, rows[0], "cost") > 0.5]
+    cheaper = [row for row in rows if row.is_for_rent_now and drawn.better(row, rows[0], "cost_usd") > 0.5]
     assert made.recommended.is_rented == bool(cheaper) and (not cheaper or made.recommended in cheaper)
     if made.faster is not None:
-        assert drawn.better(made.faster.machine, made.recommended, "time", by=600.0) > 0.5
+        assert drawn.better(made.faster.machine, made.recommended, "duration_s", by=600.0) > 0.5
 
 
 def test_the_faster_machine_is_the_one_whose_saved_hours_cost_the_least():
@@ -168,8 +177,56 @@ def test_a_card_that_cannot_hold_the_training_is_no_choice():
     assert decide(projected(peak_memory_gb=20.0)).recommended.is_local
 
 
-def test_the_card_at_hand_is_not_rented_again(tmp_path):
-    prices = tmp_path / "prices.csv"
-    prices.write_text("gpu,price,unit,date_read\nRTX 4090,0.40,USD/GPU-hour,2026-11-01\n")
-    made = decide(projected(prices=prices, provider="prices", gpus=["RTX 4090"]))
-    assert made.recommended.is_local and made.faster is None
+# -- the probability to be the cheapest --
+
+
+def estimate(point: float, share: float, unit: str) -> Estimate:
+    return Estimate(point, point * (1 - share), point * (1 + share), 0.90, unit, "assumption")
+
+
+TEMPLATE = projected_by_name(custom_speedup=2.0)
+
+
+def row(name: str, hours: float, usd: float | None, kg: float | None, share: float = 0.1, **changes) -> Projection:
+    """A machine whose errors are its own."""
+    estimates = {
+        "duration_s": estimate(hours * 3600, share, "s"),
+        "cost_usd": None if usd is None else estimate(usd, share, "USD"),
+        "emissions_kgco2e": None if kg is None else estimate(kg, share, "kgCO2e"),
+    }
+    joint = {q: uncertain(e, f"{q} of {name} {hours}") for q, e in estimates.items() if e is not None}
+    return replace(TEMPLATE[name], **estimates, joint=joint, **changes)
+
+
+def chances_of(rows: list[Projection]) -> tuple[Chance, ...]:
+    return JointDraws(rows).cheapest(rows)
+
+
+def test_what_is_not_settled_has_a_shortlist():
+    rows = [row("here", 20, 4, 3.5, 0.04), row(A100, 10, 40, 1.0, 0.4), row(L40S, 12, 45, 1.27, 0.4)]
+    chances = chances_of(rows[1:])
+    assert [c.machine.name for c in shortlist_of(chances)] == [A100, L40S]
+    assert sum(c.probability for c in chances) == pytest.approx(1.0)
+
+
+def test_the_probability_is_that_of_two_normals():
+    """P(X < Y) of independent log-normals: Φ(log(m_Y / m_X) / hypot of their deviations)."""
+    a, b = row(A100, 10, 40, None, 0.2), row(L40S, 12, 45, None, 0.2)
+    sides = [deviation for r in (a, b) for deviation in r.joint["cost_usd"].errors.popitem()[1]]
+    sd = math.sqrt(2) * sum(sides) / 4
+    a, b = (replace(r, joint={"cost_usd": Uncertain(r.cost_usd.point, {r.name: (sd / 2**0.5,) * 2})}) for r in (a, b))
+    expected = NormalDist().cdf(math.log(45 / 40) / sd)
+    assert chances_of([a, b])[0].probability == pytest.approx(expected, abs=0.012)
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 0.9)), min_size=2, max_size=5))
+def test_probabilities_add_up_and_one_that_is_dearer_in_every_draw_has_none(numbers):
+    rows = [
+        replace(row(A100, 1, usd, None), joint={"cost_usd": Uncertain(usd, {f"of {i}": (sd, sd)})})
+        for i, (usd, sd) in enumerate(numbers)
+    ]
+    dearer = replace(rows[0], joint={"cost_usd": rows[0].joint["cost_usd"].times(1.01)})
+    chances = chances_of([*rows, dearer])
+    assert sum(c.probability for c in chances) == pytest.approx(1.0)
+    assert next(c.probability for c in chances if c.machine is dearer) == 0.0
+    assert [c.probability for c in chances] == sorted((c.probability for c in chances), reverse=True)

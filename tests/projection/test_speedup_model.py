@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -11,17 +10,11 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.projection.speedup_model import (
-    COVARIANCE_TABLE,
-    EFFECTS_TABLE,
     SpeedModel,
-    architecture_of,
-    log_speeds,
     parse_effect,
-    precision_on,
-    rates,
+    shipped_model,
 )
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.tables.reading import rows
 from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
 
 G = gpus()
@@ -97,20 +90,6 @@ def test_a_speed_is_the_sum_of_its_effects():
     assert found.sources == (("of gpu",), (G[H100].source, "of compute"), ("of gpu",))
 
 
-def test_what_gpus_share_is_not_between_them():
-    """The maker's effect is an error of both AMD GPUs, which were not measured, and of the ratio to another maker's."""
-    amd, more = G["Instinct MI300X"], G["Instinct MI325X"]
-    model = _model()
-    found = model.log_speeds([amd, more, G[H100]], workload="vision", precision="bf16")
-    without = _model(EFFECTS.replace("AMD|vision", "AMD|speech")).log_speeds(
-        [amd, more, G[H100]], workload="vision", precision="bf16"
-    )
-    assert found.means == pytest.approx(without.means)  # known from data sheets: it corrects neither
-    added = np.zeros((3, 3))
-    added[:2, :2] = 0.1**2
-    assert found.covariance - without.covariance == pytest.approx(added)
-
-
 def test_summed_slopes_end_at_zero():
     faster = replace(G[H100], name="faster", fp16_tflops=2 * G[H100].fp16_tflops)
     found = _model().log_speeds([G[H100], faster], workload="speech", precision="bf16")
@@ -141,7 +120,10 @@ def test_a_format_that_a_gpu_lacks_is_not_used():
     assert found.means[1] == half.means[1]
     assert found.means[0] - half.means[0] == pytest.approx(0.5 * math.log(2) - 0.1)
     assert half.computes_in == ("bf16", "bf16")
-    assert log_speeds([G[V100], G[A100]], workload=None, precision="tf32").computes_in == ("fp32", "tf32")
+    assert shipped_model().log_speeds([G[V100], G[A100]], workload=None, precision="tf32").computes_in == (
+        "fp32",
+        "tf32",
+    )
 
 
 def test_tables_that_contradict_themselves_are_refused():
@@ -157,7 +139,7 @@ def test_tables_that_contradict_themselves_are_refused():
 @given(st.lists(NAMES, min_size=1, max_size=6), CLASSES, FORMATS, st.booleans())
 @settings(max_examples=60)
 def test_the_covariance_is_one(names, workload, precision, data_sheets_only):
-    found = log_speeds(
+    found = shipped_model().log_speeds(
         [G[name] for name in names], workload=workload, precision=precision, data_sheets_only=data_sheets_only
     )
     assert np.isfinite(found.means).all()
@@ -172,63 +154,7 @@ def test_more_compute_or_bandwidth_is_never_slower(name, workload, precision, co
     rates = ("fp32_tflops", "fp16_tflops", "tf32_tflops", "fp8_tflops")
     more = {rate: value * compute for rate in rates if (value := getattr(gpu, rate)) is not None}
     better = replace(gpu, name="better", bandwidth_gb_s=gpu.bandwidth_gb_s * bandwidth, **more)
-    means = log_speeds([gpu, better], workload=workload, precision=precision, data_sheets_only=True).means
+    means = (
+        shipped_model().log_speeds([gpu, better], workload=workload, precision=precision, data_sheets_only=True).means
+    )
     assert means[1] >= means[0] - 1e-12
-
-
-@pytest.mark.slow_cases
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("workload", [None, *WORKLOADS])
-def test_none_that_has_more_of_both_is_slower_by_data_sheet(workload, precision):
-    every = [gpu for gpu in G.values() if precision_on(gpu, precision) == precision]  # others have its slopes too
-    means = log_speeds(every, workload=workload, precision=precision, data_sheets_only=True).means
-    compute, bandwidth = np.array([rates(gpu, precision) for gpu in every]).T
-    more = (compute[:, None] >= compute) & (bandwidth[:, None] >= bandwidth)
-    assert more.sum() > 500
-    assert (means[:, None] - means)[more].min() >= -1e-12
-
-
-def test_the_shipped_tables_give_what_numpy_makes_of_them():
-    """The sum over the tables by hand, for GPUs that they have, in a class and precision that they have."""
-    effects = {(row["kind"], row["level"]): row for row in rows(EFFECTS_TABLE)}
-    compared = [A100, H100, V100]  # of three architectures
-    workload, precision = "language", "bf16"
-    names = [key for key, row in effects.items() if row["in_covariance"] == "yes"]
-    position = {":".join(key): index for index, key in enumerate(names)}
-    covariance = np.zeros((len(names), len(names)))
-    for row in rows(COVARIANCE_TABLE):
-        i, j = position[row["row"]], position[row["column"]]
-        covariance[i, j] = covariance[j, i] = float(row["covariance"])
-    x_of = np.array([_x(name, G[name].fp16_tflops) for name in compared])
-    means, loadings, alone = [], [], []
-    for name in compared:
-        x = dict(zip(("compute", "bandwidth"), _x(name, G[name].fp16_tflops), strict=True))
-        loaded = {(f"{s}{by}", level): x[s] for s in x for by, level in (("", ""), ("|workload", workload))}
-        loaded |= {(f"{s}|precision", precision): x[s] for s in x}
-        loaded |= {
-            ("gpu", name): 1,
-            ("gpu|workload", f"{name}|{workload}"): 1,
-            ("gpu|precision", f"{name}|{precision}"): 1,
-        }
-        loaded |= {("maker|workload", f"NVIDIA|{workload}"): 1, ("architecture", architecture_of(G[name])): 1}
-        loaded[("architecture|workload", f"{architecture_of(G[name])}|{workload}")] = 1
-        own = {key: value for key, value in loaded.items() if key in effects}
-        means.append(sum(value * float(effects[key]["mean"]) for key, value in own.items()))
-        loadings.append([own.get(key, 0.0) for key in names])
-        alone.append(  # the maker's effect is the same in all of them
-            sum(
-                float(effects[key]["sd"]) ** 2
-                for key in own
-                if effects[key]["in_covariance"] != "yes" and key[0] != "maker|workload"
-            )
-        )
-    found = log_speeds([G[name] for name in compared], workload=workload, precision=precision)
-    expected = np.array(loadings) @ covariance @ np.array(loadings).T
-    for i, j in permutations(range(3), 2):
-        assert found.means[i] - found.means[j] == pytest.approx(means[i] - means[j], abs=1e-9)
-        of_pair = expected[i, i] + expected[j, j] - 2 * expected[i, j] + alone[i] + alone[j]
-        shown = found.covariance[i, i] + found.covariance[j, j] - 2 * found.covariance[i, j]
-        noise = sum(float(effects[kind, workload]["sd"]) ** 2 for kind in ("task", "architecture|task", "residual"))
-        for kind, log_ratio in zip(("compute|task", "bandwidth|task"), x_of[i] - x_of[j], strict=True):
-            of_pair += (log_ratio * float(effects[kind, workload]["sd"])) ** 2
-        assert shown == pytest.approx(of_pair + 2 * noise, abs=1e-9)

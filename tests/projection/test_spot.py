@@ -3,12 +3,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from projection_samples import forecast
+from projection_samples import forecast, projected, projected_by_name
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.projection.preemptions import best_interval_s
-from greenlove_tracker.projection.spot import SpotAdvice, SpotVerdict, break_even_rate, spot_advice
+from greenlove_tracker.projection.spot import SpotAdvice, break_even_rate, row_for_spot, spot_advice, spot_advice_of
 
 HOUR = 3600.0
 GIVEN = {"preemptions_per_hour": 0.1, "checkpoint_s": 30.0, "restart_s": 300.0}
@@ -34,22 +34,18 @@ def test_the_parts_of_the_time_add_up_and_cost_energy_and_co2e_follow_from_them(
 
 
 def test_worth_it_unclear_and_not_worth_it() -> None:
-    assert advised(**PRICES).verdict is SpotVerdict.WORTH_IT
-    dear = advised(spot_price=2.9, on_demand_price=3.0)
-    assert dear.verdict is SpotVerdict.NOT_WORTH_IT and dear.saving.point < 0
-    between = advised(spot_price=2.82, on_demand_price=3.0)
-    assert between.verdict is SpotVerdict.UNCLEAR and 0.5 < between.probability_of_saving < 0.95
+    worth, between, dear = (advised(spot_price=usd, on_demand_price=3.0) for usd in (1.0, 2.82, 2.9))
+    assert [of.verdict for of in (worth, between, dear)] == ["worth it", "unclear", "not worth it"]
+    assert dear.saving.point < 0 and 0.5 < between.probability_of_saving < 0.95
     unpriced = advised(spot_price=1.0)
-    assert unpriced.verdict is SpotVerdict.UNKNOWN
+    assert unpriced.verdict == "unknown"
     assert unpriced.saving is None and unpriced.on_demand.cost_usd is None and unpriced.spot.cost_usd is not None
 
 
 def test_a_machine_that_is_taken_away_before_it_has_restarted_is_not_worth_it_and_is_not_simulated() -> None:
-    advice = advised(preemptions_per_hour=30.0, **PRICES)
-    assert advice.verdict is SpotVerdict.NOT_WORTH_IT
-    assert advice.spot is None and advice.parts is None and advice.preemptions is None
-    upper = advised(preemptions_per_hour=(0.1, 0.05, 60.0), **PRICES)
-    assert upper.verdict is SpotVerdict.NOT_WORTH_IT and upper.parts is None
+    for rate in (30.0, (0.1, 0.05, 60.0)):
+        advice = advised(preemptions_per_hour=rate, **PRICES)
+        assert (advice.verdict, advice.spot, advice.parts, advice.preemptions) == ("not worth it", None, None, None)
 
 
 @pytest.mark.slow
@@ -78,6 +74,8 @@ def test_an_interval_of_the_users_own_costs_more_than_the_best_one() -> None:
         ({"training": math.nan}, "training must be a positive time"),
         ({"carbon_intensity": -3.0}, "carbon_intensity must be a positive number"),
         ({"interval_s": 0.0}, "interval_s must be a positive number"),
+        ({"checkpoint_s": 0.0}, "checkpoint_s must be a positive number"),
+        ({"restart_s": -1.0}, "restart_s must be 0 or more"),
         ({"wait_s": math.nan}, "wait_s must be 0 or more seconds"),
         ({"n_gpus": 0}, "n_gpus must be a whole number of at least 1"),
     ],
@@ -85,3 +83,32 @@ def test_an_interval_of_the_users_own_costs_more_than_the_best_one() -> None:
 def test_what_cannot_be_meant_is_refused(changed, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         advised(**changed)
+
+
+@pytest.mark.parametrize("left_out", ["preemptions_per_hour", "checkpoint_s", "restart_s", "spot_price"])
+def test_what_is_missing_is_asked_for(no_settings: None, left_out: str) -> None:
+    terms = {name: value for name, value in {**GIVEN, "spot_price": 1.0}.items() if name != left_out}
+    with pytest.raises(UsageError, match=f"{left_out} is needed"):
+        spot_advice_of(projected(forecast(hours=100.0))[0], terms)
+
+
+def test_the_price_on_demand_is_that_of_the_machine(no_settings: None) -> None:
+    rows, terms = projected_by_name(forecast(hours=100.0)), {**GIVEN, "spot_price": 0.6}
+    rented = rows["L40S"]
+    advice = spot_advice_of(rented, terms)
+    assert advice.terms.on_demand_price == rented.offer.usd_per_gpu_hour
+    assert advice.on_demand.cost_usd.point == pytest.approx(rented.cost_usd.point)
+    assert advice.on_demand.emissions_kgco2e.point == pytest.approx(rented.emissions_kgco2e.point)
+    assert spot_advice_of(rows["here"], terms, 2.0).terms.on_demand_price == 2.0
+    own = spot_advice_of(rows["here"], terms)  # electricity is no price of a machine
+    assert own.terms.on_demand_price is None and own.verdict == "unknown"
+
+
+def test_the_row_is_the_target_or_this_machine(no_settings: None) -> None:
+    rows = projected(forecast(), peak_memory_gb=70.0)
+    assert row_for_spot(rows, ()) is rows[0]
+    assert row_for_spot(rows, ("l40s",)).name == "L40S"
+    with pytest.raises(UsageError, match="one machine"):
+        row_for_spot(rows, ("L40S", "H100"))
+    with pytest.raises(UsageError, match="does not fit this machine"):
+        spot_advice_of(row_for_spot(rows, ("L40S",)), {**GIVEN, "spot_price": 0.6})
