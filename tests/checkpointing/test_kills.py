@@ -97,8 +97,6 @@ def assert_same(directory, unbroken, ranks):
 @pytest.mark.slow
 @pytest.mark.parametrize(("loader", "ranks", "number", "kills"), KILLS)
 def test_a_kill_at_a_random_moment_changes_nothing(nursery, unbroken, tmp_path, loader, ranks, number, kills):
-    if loader == "stateful":
-        pytest.importorskip("torchdata")
     whole, directory = unbroken(loader, ranks), tmp_path / "saved"
     directory.mkdir()
     begun_s = time.perf_counter()
