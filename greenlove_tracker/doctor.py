@@ -33,7 +33,7 @@ from greenlove_tracker.grid.live.fallback import (
 )
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityPoint, PointKind, Scope
-from greenlove_tracker.grid.live.own_place import found_country
+from greenlove_tracker.grid.live.own_place import own_country
 from greenlove_tracker.grid.place import AUTO, GridPlace, grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
@@ -121,7 +121,7 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
     failures: list[str] = []
     is_auto = settings.country.strip().lower() == AUTO
     if is_auto:
-        settings = replace(settings, country=found_country(AUTO, failures.append) if intensity else "")
+        settings = replace(settings, country=own_country(failures.append) if intensity else "")
     place = grid_place(settings.country)
     live, said = _asked(place, intensity, settings) if intensity else _not_asked(place)
     said = (*failures, *said)

@@ -156,7 +156,7 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
     without_run = [training for training in progress.runs if not training.runs]
     unfinished = [run for run in progress.runs if run.runs and run.state is not PlannedRunState.FINISHED]
     told = [(run, reasons.get(run.planned.name) or run.reason) for run in unfinished]
-    use = progress.use.by_quantity
+    use = progress.use
     return ExperimentRecord(
         name=described.name,
         sha256=described.sha256,
@@ -180,21 +180,22 @@ def forecast_document(forecast: ExperimentForecast) -> Document:
         for quantity, (name, text) in fmt.QUANTITIES.items()
         if (total := forecast.totals[quantity]) is not None or quantity != "cost_usd"
     ]
-    done = f", {forecast.n_finished} of them finished" if forecast.n_finished else ""
-    is_done = forecast.n_finished == forecast.n_runs
+    progress, limits = forecast.progress, forecast.experiment.budget.limits
+    done = f", {progress.n_finished} of them finished" if progress.n_finished else ""
+    is_done = not progress.left
     totals = [] if is_done else totals
-    lines = [_limit_text(forecast, quantity, limit) for quantity, limit in forecast.limits.items()]
+    lines = [_limit_text(forecast, quantity, limit) for quantity, limit in limits.items()]
     lines += [] if is_done else _beside(forecast)
-    lines += [f"* {note}" for note in forecast.notes]
+    lines += [f"* {note}" for note in progress.notes]
     lines += [line for group in forecast.groups for line in _group_lines(group)]
     columns = [Column("one training"), Column("left", is_number=True)]
     columns += [Column(fmt.QUANTITIES[quantity][0], is_number=True) for quantity in _IN_TABLE]
     table = Table(tuple(columns), tuple(map(_group_row, forecast.groups)))
     return Document(
-        title=f"Experiment {fmt.shortened(forecast.name, 44)}, a dry run: nothing is trained",
+        title=f"Experiment {fmt.shortened(forecast.experiment.name, 44)}, a dry run: nothing is trained",
         subtitle="",
         footer="",
-        verdict=f"{fmt.plural(forecast.n_runs, 'training')}{done}{'' if is_done else ': '}{', '.join(totals)}.",
+        verdict=f"{fmt.plural(len(progress.runs), 'training')}{done}{'' if is_done else ': '}{', '.join(totals)}.",
         blocks=(*([] if is_done else [table]), *map(Paragraph, lines)),
     )
 
@@ -204,7 +205,7 @@ _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 
 def _beside(forecast: ExperimentForecast) -> list[str]:
     """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
-    start, n_left = forecast.start, forecast.n_runs - forecast.n_finished
+    start, n_left = forecast.experiment.start, len(forecast.progress.left)
     found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
     if start.start == "now":
         return found
@@ -219,7 +220,7 @@ def _beside(forecast: ExperimentForecast) -> list[str]:
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:
     """Return how likely a limit holds, and what is used of it."""
     name, text = fmt.QUANTITIES[quantity]
-    used, probability = forecast.use.by_quantity[quantity], forecast.over.get(quantity)
+    used, probability = forecast.progress.use[quantity], forecast.over.get(quantity)
     spent = f", of which {text(used)} is used" if used else ""
     holds = "whether it holds is not known" if probability is None else f"holds with {fmt.chance(1 - probability)}"
     return f"budget: {name} {text(limit)}{spent}: {holds}"
@@ -235,7 +236,7 @@ def _group_lines(group: GroupForecast) -> list[str]:
 
 def _group_row(group: GroupForecast) -> tuple[str, ...]:
     """Return what one training of a group takes."""
-    cells = [group.group, f"{group.n_runs - group.n_finished} of {group.n_runs}"]
+    cells = [group.group, f"{group.n_left} of {group.n_runs}"]
     for quantity in _IN_TABLE:
         estimate: Estimate | None = getattr(group, quantity)
         cells.append("–" if estimate is None else fmt.interval(estimate, fmt.QUANTITIES[quantity][1]))

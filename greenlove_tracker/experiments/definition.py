@@ -39,7 +39,6 @@ _LENGTHS = ("epochs", "steps", "batch_size")  # of a training: above the matrix 
 Location = tuple[str | int, ...]  # of a value: ("arms", "optimised", 2)
 
 
-_KEY_DIGITS = 12
 _KEY_FORM = 1  # of what a key is made of: another one makes every key anew, so that everything is trained again
 
 # -- The trainings --
@@ -165,7 +164,7 @@ def training_key(run: PlannedRun) -> str:
         "seed": run.seed,
     }
     text = json.dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_KEY_DIGITS]
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:12]
 
 
 def expanded(text: str) -> str:
@@ -255,10 +254,6 @@ def _typed(value: Any) -> Any:
 def _seeds(value: Any) -> Any:
     """Return the seeds 0, 1, 2 for 3."""
     return list(range(min(int(value), _MOST_SEEDS + 1))) if isinstance(value, str) and value.isdecimal() else value
-
-
-def _words(value: Any) -> Any:
-    return value or []  # an arm without anything behind its colon
 
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -406,8 +401,8 @@ class ExperimentFile(_FileSection):
     )
     arms: dict[
         Annotated[str, _checked_by(_check_label)],
-        Annotated[list[Annotated[Any, AfterValidator(_technique)]], BeforeValidator(_words)],
-    ] = _said(
+        Annotated[list[Annotated[Any, AfterValidator(_technique)]], BeforeValidator(lambda items: items or [])],
+    ] = _said(  # an arm may have nothing behind its colon
         "ways to train, by name: each a list of techniques. Default: one, `baseline`, with none",
         "{baseline: [], faster: [amp-bf16]}",
         {"baseline": []},
@@ -525,10 +520,10 @@ def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = Fa
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
         where = f", line {mark.line + 1}" if mark else ""
         raise UsageError(f"{file}{where}: not YAML: {' '.join(str(problem).split())}") from error
-    reading = _Reading(file, content, list(values.get("matrix", ())))
-    if found := list(reading.mistakes(makes_techniques=makes_techniques)):
+    experiment = _experiment(file.absolute(), content, values.get("matrix", ()), hashlib.sha256(data).hexdigest())
+    if found := list(_contradictions(content, experiment, makes_techniques=makes_techniques)):
         raise _refused(file, values, found)
-    return reading.experiment(hashlib.sha256(data).hexdigest())
+    return experiment
 
 
 def _message(details: Any) -> str:
@@ -580,91 +575,83 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
 
 
-class _Reading:
-    """A file whose parts are well-formed on its way to an experiment.
+def _source(task: Path) -> str:
+    """Return the code of a task; empty where there is none."""
+    try:
+        return task.read_text("utf-8") if task.suffix == ".py" else ""
+    except (OSError, ValueError):
+        return ""
 
-    Args:
-        file: as the user named it.
-        content: its sections.
-        names: of the matrix, in the file's order.
-    """
 
-    def __init__(self, file: Path, content: ExperimentFile, names: list[str]) -> None:
-        self._content, self._file = content, file.absolute()
-        values = {**dict(content.matrix), **(content.matrix.model_extra or {})}
-        self._matrix: dict[str, list[Any]] = {name: values[name] for name in names}
-        self._arms = {name: tuple(techniques) for name, techniques in content.arms.items()}
-        task, _, self._function = content.task.rpartition(":")
-        self._task = self._beside(task)
+def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha256: str) -> Experiment:
+    """Return the experiment of a file whose parts are well-formed; ``names`` are those of its matrix, in order."""
+
+    def beside(text: str) -> Path:
+        return file.parent / os.path.expanduser(text)  # noqa: PTH111  # that of Path raises where no home is known
+
+    values = {**dict(content.matrix), **(content.matrix.model_extra or {})}
+    matrix: dict[str, list[Any]] = {name: values[name] for name in names}
+    own = {"project": content.name, "country": content.country, "intensity": content.carbon.intensity}
+    own |= content.settings
+    settings = {name: value for name, value in own.items() if value is not None}
+    for name in ("intensity", "electricity_tariff"):
+        if os.path.isfile(path := beside(str(settings.get(name, "")))):  # noqa: PTH113  # too long a name
+            settings[name] = str(path)
+    task, _, function = content.task.rpartition(":")
+    common = PlannedRun(
+        key="",
+        arm="",
+        group="",
+        name="",
+        values={},
+        seed=0,
+        task=f"{beside(task)}:{function}",
+        arguments=tuple(content.arguments),
+        techniques=(),
+        epochs=content.epochs,
+        steps=content.steps,
+        batch_size=content.batch_size,
+        settings=settings,
+        task_sha256=hashlib.sha256(_source(beside(task)).encode()).hexdigest(),
+    )
+    first = {name: choices[0] for name, choices in matrix.items()}
+    return Experiment(
+        name=content.name,
+        path=file,
+        sha256=sha256,
+        runs=planned_runs(common, content.arms, matrix, content.seeds),
+        baseline=group_name(content.baseline or next(iter(content.arms)), first),
+        start=content.schedule,
+        budget=content.budget,
+        outputs=beside(content.outputs.directory or f"{EXPERIMENTS_DIR}/{content.name}"),
+        reports=tuple(dict.fromkeys(content.outputs.reports)),
+        weights=content.outputs.weights,
+    )
+
+
+def _contradictions(
+    content: ExperimentFile, experiment: Experiment, *, makes_techniques: bool
+) -> Iterator[tuple[Location, str]]:
+    """Yield what does not fit together, each with its place."""
+    runs = experiment.runs
+    task, _, function = runs[0].task.rpartition(":")
+    if not re.search(rf"\b{re.escape(function or ':')}\b", _source(Path(task))):
+        yield ("task",), f"must name a file and a function in it, such as train.py:task: see {task}"
+    if content.baseline is not None and content.baseline not in content.arms:
+        yield ("baseline",), f"no arm is called {content.baseline!r}: {_nearest(content.baseline, content.arms)}"
+    if any(run.epochs is not None and run.steps is not None for run in runs):
+        yield ("steps",), "epochs and steps exclude each other: leave one out"
+    for arm, choices in content.arms.items() if makes_techniques else ():
         try:
-            self._source = self._task.read_text("utf-8") if self._task.suffix == ".py" else ""
-        except (OSError, ValueError):
-            self._source = ""
-        own = {"project": content.name, "country": content.country, "intensity": content.carbon.intensity}
-        own |= content.settings
-        self._settings = {name: value for name, value in own.items() if value is not None}
-        for name in ("intensity", "electricity_tariff"):
-            if os.path.isfile(path := self._beside(str(self._settings.get(name, "")))):  # noqa: PTH113  # too long a name
-                self._settings[name] = str(path)
-        common = PlannedRun(
-            key="",
-            arm="",
-            group="",
-            name="",
-            values={},
-            seed=0,
-            task=f"{self._task}:{self._function}",
-            arguments=tuple(content.arguments),
-            techniques=(),
-            epochs=content.epochs,
-            steps=content.steps,
-            batch_size=content.batch_size,
-            settings=self._settings,
-            task_sha256=hashlib.sha256(self._source.encode()).hexdigest(),
-        )
-        self._runs = planned_runs(common, self._arms, self._matrix, content.seeds)
-
-    def _beside(self, text: str) -> Path:
-        """Return the path that a text of the file names: it starts at the file's own directory."""
-        return self._file.parent / os.path.expanduser(text)  # noqa: PTH111  # that of Path raises where no home is known
-
-    def experiment(self, sha256: str) -> Experiment:
-        """Return the experiment."""
-        content, first = self._content, {name: values[0] for name, values in self._matrix.items()}
-        return Experiment(
-            name=content.name,
-            path=self._file,
-            sha256=sha256,
-            runs=self._runs,
-            baseline=group_name(content.baseline or next(iter(self._arms)), first),
-            start=content.schedule,
-            budget=content.budget,
-            outputs=self._beside(content.outputs.directory or f"{EXPERIMENTS_DIR}/{content.name}"),
-            reports=tuple(dict.fromkeys(content.outputs.reports)),
-            weights=content.outputs.weights,
-        )
-
-    def mistakes(self, *, makes_techniques: bool) -> Iterator[tuple[Location, str]]:
-        """Yield what does not fit together, each with its place."""
-        content = self._content
-        if not re.search(rf"\b{re.escape(self._function or ':')}\b", self._source):
-            yield ("task",), f"must name a file and a function in it, such as train.py:task: see {self._task}"
-        if content.baseline is not None and content.baseline not in self._arms:
-            yield ("baseline",), f"no arm is called {content.baseline!r}: {_nearest(content.baseline, self._arms)}"
-        given = {name for name in ("epochs", "steps") if getattr(content, name) is not None or name in self._matrix}
-        if len(given) == 2:
-            yield ("steps",), "epochs and steps exclude each other: leave one out"
-        for arm, choices in self._arms.items() if makes_techniques else ():
-            try:
-                technique_of(choices)
-            except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
-                yield ("arms", arm), str(error)
-        counts = Counter(run.key for run in self._runs)
-        if same := [run.name for run in self._runs if counts[run.key] > 1]:
-            yield (), f"{' and '.join(same[:2])} are the same training: leave one out"
-        try:
-            load_settings(self._settings)
-        except SettingError:
-            raise
-        except UsageError as error:
-            yield ("settings", *error.arguments[:1]), str(error)
+            technique_of(choices)
+        except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
+            yield ("arms", arm), str(error)
+    counts = Counter(run.key for run in runs)
+    if same := [run.name for run in runs if counts[run.key] > 1]:
+        yield (), f"{' and '.join(same[:2])} are the same training: leave one out"
+    try:
+        load_settings(runs[0].settings)
+    except SettingError:
+        raise
+    except UsageError as error:
+        yield ("settings", *error.arguments[:1]), str(error)

@@ -17,8 +17,8 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.experiments import one_run
-from greenlove_tracker.experiments.definition import Experiment, PlannedRun, StartPolicy
-from greenlove_tracker.experiments.progress import ExperimentProgress, ExperimentUse, PlannedRunState
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun
+from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState
 from greenlove_tracker.experiments.runner import check_runnable
 from greenlove_tracker.forecasting import Estimate
 
@@ -34,8 +34,7 @@ class GroupForecast:
     Attributes:
         group: its name.
         n_runs: trainings that it has.
-        n_finished: of them, finished.
-        n_left: trainings that are left; one that was interrupted counts as a whole one.
+        n_left: of them, those that are left; one that was interrupted counts as a whole one.
         reason: why it could not be explored; empty where it was, or where nothing is left of it.
         plan: of one training, in words.
         duration_s: of one training; None where it was not explored.
@@ -49,7 +48,6 @@ class GroupForecast:
 
     group: str
     n_runs: int
-    n_finished: int
     n_left: int
     reason: str = ""
     plan: str = ""
@@ -72,31 +70,19 @@ class ExperimentForecast:
     """The forecast of what is left of an experiment.
 
     Attributes:
-        name: of the experiment.
-        outputs: its directory.
+        experiment: that is forecast.
+        progress: of it so far.
         groups: in the order of the file.
-        n_runs: trainings that it has.
-        n_finished: of them, finished.
         totals: by quantity, of what is left and could be explored; None where that is not known. Errors of all groups
             are taken to have the same sign, so that the intervals are rather too wide: what slows one down slows all.
-        use: what its trainings took so far.
-        limits: of the budget, by quantity.
-        over: probability that a limit is exceeded in the end, by its quantity.
-        notes: on the logs, as sentences.
-        start: what is waited for before a training.
+        over: probability that a limit of the budget is exceeded in the end, by its quantity.
     """
 
-    name: str
-    outputs: Path
+    experiment: Experiment
+    progress: ExperimentProgress
     groups: tuple[GroupForecast, ...]
-    n_runs: int
-    n_finished: int
     totals: Mapping[str, Estimate | None]
-    use: ExperimentUse
-    limits: Mapping[str, float]
     over: Mapping[str, float]
-    notes: tuple[str, ...]
-    start: StartPolicy
 
     @property
     def start_up_s(self) -> float:
@@ -124,20 +110,9 @@ def forecast_experiment(
     groups = explore_groups(experiment, progress, budget_s, command=command)
     explored = [group for group in groups if group.n_left and not group.reason]
     totals = {quantity: _total([group.left(quantity) for group in explored]) for quantity in fmt.QUANTITIES}
-    limits, used = experiment.budget.limits, progress.use.by_quantity
-    return ExperimentForecast(
-        name=experiment.name,
-        outputs=experiment.outputs,
-        groups=groups,
-        n_runs=len(progress.runs),
-        n_finished=progress.n_finished,
-        totals=totals,
-        use=progress.use,
-        limits=limits,
-        over={q: t.probability_above(limits[q] - used[q]) for q in limits if (t := totals[q]) is not None},
-        notes=progress.notes,
-        start=experiment.start,
-    )
+    limits, used = experiment.budget.limits, progress.use
+    over = {q: t.probability_above(limits[q] - used[q]) for q in limits if (t := totals[q]) is not None}
+    return ExperimentForecast(experiment, progress, groups, totals, over)
 
 
 def _total(parts: Sequence[Estimate | None]) -> Estimate | None:
@@ -171,7 +146,7 @@ def explore_groups(
     try:
         for group, runs in by_group:
             left = [run for run in runs if run.state is not PlannedRunState.FINISHED]
-            forecast = GroupForecast(group, len(runs), len(runs) - len(left), len(left))
+            forecast = GroupForecast(group, len(runs), len(left))
             if left:
                 status.draw(f"greenlove  exploring {group}, {each_s:.0f} s ({len(found) + 1} of {len(by_group)})")
                 forecast = _explored(forecast, experiment, left[0].planned, each_s, command)

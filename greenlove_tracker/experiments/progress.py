@@ -67,31 +67,15 @@ class PlannedRunProgress:
         return math.fsum(run.summary.duration_s for run in self.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentUse:
-    """The use of all trainings of an experiment so far, failed ones and those no longer in the file included.
-
-    Attributes:
-        by_quantity: ``duration_s``, ``energy_kwh``, ``emissions_kgco2e`` and ``cost_usd``; the sums of what is known.
-        n_unknown: by quantity, the runs of which it is not known.
-    """
-
-    by_quantity: Mapping[str, float]
-    n_unknown: Mapping[str, int]
-
-    @classmethod
-    def of(cls, runs: Sequence[Run]) -> ExperimentUse:
-        """Return what some runs took together."""
-        found: dict[str, list[float | None]] = {
-            "duration_s": [run.summary.duration_s for run in runs],
-            "energy_kwh": [run.summary.energy_kwh for run in runs],
-            "emissions_kgco2e": [run.emissions_kgco2e for run in runs],
-            "cost_usd": [run.summary.cost_usd for run in runs],
-        }
-        return cls(
-            {name: math.fsum(v for v in values if v is not None) for name, values in found.items()},
-            {name: values.count(None) for name, values in found.items()},
-        )
+def known_use(runs: Sequence[Run]) -> dict[str, float]:
+    """Return what some runs took together, by quantity: the sums of what is known."""
+    found: dict[str, list[float | None]] = {
+        "duration_s": [run.summary.duration_s for run in runs],
+        "energy_kwh": [run.summary.energy_kwh for run in runs],
+        "emissions_kgco2e": [run.emissions_kgco2e for run in runs],
+        "cost_usd": [run.summary.cost_usd for run in runs],
+    }
+    return {name: math.fsum(v for v in values if v is not None) for name, values in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +84,12 @@ class ExperimentProgress:
 
     Attributes:
         runs: one for each planned training, in their order.
-        use: of all its trainings.
+        use: of all its trainings so far, by quantity; failed ones and those no longer in the file included.
         notes: what is to be known of the logs, as sentences.
     """
 
     runs: tuple[PlannedRunProgress, ...]
-    use: ExperimentUse
+    use: Mapping[str, float]
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -130,11 +114,7 @@ class ExperimentProgress:
         for run in own:
             by_key.setdefault(run.text("experiment_run"), []).append(run)
         found = tuple(PlannedRunProgress.of(planned, by_key.get(planned.key, [])) for planned in experiment.runs)
-        return cls(found, ExperimentUse.of(own), (*notes, *_changed_task_notes(found)))
-
-    def of_key(self, key: str) -> PlannedRunProgress:
-        """Return how far one training is."""
-        return next(run for run in self.runs if run.planned.key == key)
+        return cls(found, known_use(own), (*notes, *_changed_task_notes(found)))
 
     @property
     def n_finished(self) -> int:

@@ -25,8 +25,6 @@ from greenlove_tracker.experiments import one_run
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded
 from greenlove_tracker.experiments.progress import (
     ExperimentProgress,
-    ExperimentUse,
-    PlannedRunProgress,
     PlannedRunState,
     outputs_lock,
 )
@@ -42,7 +40,6 @@ from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LIVE = "live"  # who is asked for the intensity where no setting says it: a start that goes by it needs a network
-_DEFAULT_MAX_WAIT = "6h"  # as of ``greenlove plan --threshold``
 # The settings by which a training stops itself, by what is limited.
 _LIMITS = {
     "duration_s": "max_hours",
@@ -60,14 +57,12 @@ class ExperimentOutcome:
         progress: how far the experiment is now, from the logs.
         not_run: trainings that did not come to their end, by name, with the reason.
         left_out: names of those that the budget left no room for; the one that it stopped is the first.
-        limit: the limit that it was, as a clause; empty where none was reached.
         signal: that ended it; None where none did.
     """
 
     progress: ExperimentProgress
     not_run: tuple[tuple[str, str], ...]
     left_out: tuple[str, ...]
-    limit: str
     signal: int | None
 
     @property
@@ -188,13 +183,13 @@ class _Call:
             self._tell("greenlove  With a larger budget in the file the same command goes on")
         elif self._not_run:
             self._tell(f"greenlove  {done}. The same command tries the others again")
-        return ExperimentOutcome(progress, tuple(self._not_run.items()), self._left_out, self._limit, self._signal)
+        return ExperimentOutcome(progress, tuple(self._not_run.items()), self._left_out, self._signal)
 
-    def _budget_rest(self, use: ExperimentUse) -> tuple[dict[str, float], str]:
+    def _budget_rest(self, use: Mapping[str, float]) -> tuple[dict[str, float], str]:
         """Return what is left of each limit by its quantity, and the limit that is reached, as a clause."""
         rest = {}
         for quantity, limit in self._experiment.budget.limits.items():
-            used = use.by_quantity[quantity]
+            used = use[quantity]
             rest[quantity] = limit - used
             name, text = fmt.QUANTITIES[quantity]
             if used >= limit:
@@ -211,7 +206,9 @@ class _Call:
         run = progress.runs[number - 1]
         name, place = run.planned.name, f"greenlove  {number} of {len(progress.runs)}  "
         if run.state is PlannedRunState.FINISHED:
-            self._tell(place + _line(run))
+            energies = [one.summary.energy_kwh for one in run.runs]
+            energy_kwh = None if None in energies else math.fsum(filter(None, energies))
+            self._tell(f"{place}{name}: {fmt.duration(run.duration_s)} · {fmt.energy(energy_kwh)}")
             return
         reason = answer["reason"] or run.reason or "it trained to its end, and its log could not be written"
         is_stopped = bool(run.runs) and run.runs[-1].summary.status == RunStatus.STOPPED
@@ -254,13 +251,6 @@ def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str,
     return variables
 
 
-def _line(run: PlannedRunProgress) -> str:
-    """Return one training in a line, said as soon as it has finished."""
-    use = ExperimentUse.of(run.runs)
-    energy_kwh = None if use.n_unknown["energy_kwh"] else use.by_quantity["energy_kwh"]
-    return f"{run.planned.name}: {fmt.duration(use.by_quantity['duration_s'])} · {fmt.energy(energy_kwh)}"
-
-
 # -- When a training begins --
 
 
@@ -296,7 +286,7 @@ def planned_start(
     """Return the start that is waited for: the best one, or a time; None where a training begins at once.
 
     Args:
-        experiment: with its policy.
+        experiment: with its policy, whose deadline is fixed.
         progress: of it: the best start is planned by the time that finished trainings took.
         planned: the training that begins next.
         now: the moment, from which the policy's times count.
@@ -304,10 +294,9 @@ def planned_start(
     policy, settings = experiment.start, load_settings(planned.settings)
     max_wait_s = checked_span_s(policy.max_wait, "max_wait") if policy.max_wait else None
     deadline = parse_when(policy.deadline, now) if policy.deadline else None
-    deadline_utc = "" if deadline is None else deadline.isoformat()
     if policy.start not in ("now", "below", "best"):
         start = parse_when(policy.start, now)
-        timed = TimedStart(start, deadline_utc, max_wait_s)
+        timed = TimedStart(start, policy.deadline, max_wait_s)
         return timed if start > now else None
     length_h = hours_left(progress, planned)
     if policy.start != "best" or deadline is None or length_h is None:
@@ -318,7 +307,7 @@ def planned_start(
         latest = min(latest, now + timedelta(seconds=max_wait_s))
     about = f"{planned.name}: {fmt.duration(own_h * SECONDS_PER_HOUR)}, as others took"
     intensity = settings.intensity or _LIVE
-    return BestStart(own_h, about, intensity, settings.country, latest, deadline, deadline_utc, max_wait_s)
+    return BestStart(own_h, about, intensity, settings.country, latest, deadline, policy.deadline, max_wait_s)
 
 
 def wait_to_start(experiment: Experiment, progress: ExperimentProgress, planned: PlannedRun, *, quiet: bool) -> None:
@@ -327,7 +316,7 @@ def wait_to_start(experiment: Experiment, progress: ExperimentProgress, planned:
     if policy.start == "below":
         wait_for_low_carbon(
             policy.below_gco2e_per_kwh or 0.0,
-            policy.max_wait or _DEFAULT_MAX_WAIT,
+            policy.max_wait or "6h",  # as of ``greenlove plan --threshold``
             intensity=settings.intensity or _LIVE,
             country=settings.country or None,
             quiet=quiet,

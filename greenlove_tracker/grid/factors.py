@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.grid.place import Place, package_file
+from greenlove_tracker.grid.place import PROVINCES, Place, package_file
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.power import (
     PRICES_TABLE,
@@ -108,26 +108,11 @@ def region_code(iso3: str, name: str) -> str:
     if iso3 == "USA":
         names = {code: state for code, (state, _) in _states(_load("2023", "usa_emissions.json")[0]).items()}
     elif iso3 == "CAN":
-        names = _PROVINCE_NAMES
+        names = PROVINCES
     plain = unicodedata.normalize("NFD", name).encode("ascii", "ignore").decode().casefold()  # Québec
     return next((code for code, known in names.items() if known == plain), "")
 
 
-_PROVINCE_NAMES = {
-    "AB": "alberta",
-    "BC": "british columbia",
-    "MB": "manitoba",
-    "NB": "new brunswick",
-    "NL": "newfoundland and labrador",
-    "NS": "nova scotia",
-    "NT": "northwest territories",
-    "NU": "nunavut",
-    "ON": "ontario",
-    "PE": "prince edward island",
-    "QC": "quebec",
-    "SK": "saskatchewan",
-    "YT": "yukon",
-}
 _FUEL_OF = {"naturalGas": "gas", "petroleum": "oil"}  # of CodeCarbon's names; it has tidal power nowhere
 
 
@@ -139,7 +124,7 @@ def _province(place: Place) -> Factor:
     from greenlove_tracker.grid.live.fuel_mix import mix_intensity  # statistics takes 5 ms, and only Canada needs it
 
     table, sha256 = _load("2023", "canada_energy_mix.json")
-    name = _PROVINCE_NAMES[place.region]
+    name = PROVINCES[place.region]
     shares = {_FUEL_OF.get(fuel, fuel): float(share) for fuel, share in table[name].items() if fuel != "total"}
     value = mix_intensity(shares, fuel_factors("lifecycle"))
     if value is None:

@@ -75,7 +75,21 @@ _ALSO_CALLED = {"uk": "GBR", "great britain": "GBR", "russia": "RUS", "turkey": 
 _KOSOVO = {"alpha_2": "XK", "alpha_3": "XKX", "name": "Kosovo"}
 
 _STATE = re.compile(r"US-[A-Z]{2}")
-_PROVINCES = frozenset(("AB", "BC", "MB", "NB", "NL", "NS", "NT", "NU", "ON", "PE", "QC", "SK", "YT"))  # ISO 3166-2:CA
+PROVINCES = {  # ISO 3166-2:CA
+    "AB": "alberta",
+    "BC": "british columbia",
+    "MB": "manitoba",
+    "NB": "new brunswick",
+    "NL": "newfoundland and labrador",
+    "NS": "nova scotia",
+    "NT": "northwest territories",
+    "NU": "nunavut",
+    "ON": "ontario",
+    "PE": "prince edward island",
+    "QC": "quebec",
+    "SK": "saskatchewan",
+    "YT": "yukon",
+}
 
 
 @cache
@@ -113,7 +127,7 @@ def grid_place(text: str) -> GridPlace:
         return GridPlace(wanted)
     if (country := _find_country(wanted)) is not None:
         return GridPlace(wanted, _place(country))
-    if _STATE.fullmatch(name) or (name[:3] == "CA-" and name[3:] in _PROVINCES):
+    if _STATE.fullmatch(name) or (name[:3] == "CA-" and name[3:] in PROVINCES):
         country = _find_country(name[:2])
         return GridPlace(wanted, _place(country, name[3:]) if country else None, _codes(name))
     if name in zones():

@@ -70,11 +70,9 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
     if isinstance(custom := options.custom_speedup, Mapping):
         options = replace(options, custom_speedup={recognise(name).name: figure for name, figure in custom.items()})
     if options.country and options.country.strip().lower() == AUTO:
-        from greenlove_tracker.grid.live.own_place import (
-            found_country,  # only who asks for it loads what asks the network
-        )
+        from greenlove_tracker.grid.live.own_place import own_country  # it loads what asks the network
 
-        options = replace(options, country=found_country(options.country, console.say) or None)
+        options = replace(options, country=own_country(console.say) or None)
     local = local_machine(forecast, local_gpu(options), options)
     targets = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options)

@@ -108,8 +108,7 @@ class IntensityForecast:
     Attributes:
         first_hour: of the forecast, in hours since 1970-01-01 00:00 UTC.
         expected: in gCO2e/kWh by the hour from then; shape (h,).
-        past_hours: first hours of forecasts of the past; shape (n,).
-        past_expected: these forecasts, made without what they foretell; shape (n, h).
+        past_expected: forecasts of the past, made without what they foretell; shape (n, h).
         past_actual: what came, NaN where it is not known; shape (n, h).
         weights: how much each says of this one; shape (n,).
         basis: how it was made.
@@ -117,7 +116,6 @@ class IntensityForecast:
 
     first_hour: int
     expected: Array
-    past_hours: Hours
     past_expected: Array
     past_actual: Array
     weights: Array
@@ -337,7 +335,6 @@ def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) ->
     return IntensityForecast(
         first_hour,
         ours.expected(np.array([origin]))[0],
-        known.first_hour + ours.rows,
         ours.past_expected,
         ours.past_actual,
         ours.weights,

@@ -44,9 +44,9 @@ def found_place(country: str, intensity: object) -> str:
         return country
     if not asks_network(intensity):
         return ""
-    from greenlove_tracker.grid.live.own_place import found_country  # only who asks for it loads it
+    from greenlove_tracker.grid.live.own_place import own_country  # only who asks for it loads it
 
-    return found_country(country, _say_once)
+    return own_country(_say_once)
 
 
 @cache

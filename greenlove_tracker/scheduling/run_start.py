@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, time_limit
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import IntensityAnswer
+from greenlove_tracker.grid.live.fallback import LIVE, IntensityAnswer
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable
 from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_when
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from greenlove_tracker.scheduling.windows import StartAdvice
 
 Planned = tuple["StartAdvice", IntensityAnswer | None]
-_UNSET_INTENSITY = "live"  # who is asked where no setting says it: --start best asks for a network
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class BestStart:
         latest = deadline - reserved
         if max_wait_s is not None:
             latest = min(latest, datetime.now(UTC) + timedelta(seconds=max_wait_s))
-        intensity = settings.intensity or _UNSET_INTENSITY
+        intensity = settings.intensity or LIVE  # --start best asks for a network
         opened_intensity(intensity, settings.country)  # what cannot be meant is said now
         return cls(duration, about, intensity, settings.country, latest, deadline, settings.deadline_utc, max_wait_s)
 

@@ -43,10 +43,7 @@ def steady_s() -> float:
 
 
 def _sleep(seconds: float, until: threading.Event | None) -> None:
-    if until is None:
-        time.sleep(seconds)
-    else:
-        until.wait(seconds)
+    (until or threading.Event()).wait(seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -403,8 +403,9 @@ class _Search:
             if self.by == "co2e" and saving is not None:
                 intensity = intensity_now * (1.0 - saving.point)
         wait_h = float(self.starts[start] - self.starts[0])
+        start_h = math.floor(hours_since_epoch(self.now)) + float(self.starts[start])
         return StartAdvice(
-            start_utc=self.now.astimezone(UTC) if start == 0 else time_of(self._start_h(start)),
+            start_utc=self.now.astimezone(UTC) if start == 0 else time_of(start_h),
             wait_s=wait_h * SECONDS_PER_HOUR,
             region=basis.region,
             emissions_kgco2e=self._kg(intensity),
@@ -473,10 +474,6 @@ class _Search:
             lower, upper = weighted_quantiles(errors[:, hour], forecast.weights, tails)
             found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
         return tuple(found)
-
-    def _start_h(self, start: int) -> float:
-        """Return a start in hours since the epoch."""
-        return math.floor(hours_since_epoch(self.now)) + float(self.starts[start])
 
     def _kg(self, intensity: float | None) -> float | None:
         """Return what the run emits at a mean intensity."""

@@ -316,10 +316,9 @@ def with_found_country(settings: Settings, warn_once: WarnOnce) -> Settings:
     """Return the settings, with the place that is looked up by network where the country is ``auto``: 2 s at most."""
     if settings.country.strip().lower() != AUTO:
         return settings
-    from greenlove_tracker.grid.live.own_place import found_country  # only who asks for it loads what asks the network
+    from greenlove_tracker.grid.live.own_place import own_country  # only who asks for it loads what asks the network
 
-    found = found_country(settings.country, lambda message: warn_once.warn("country", message))
-    return replace(settings, country=found)
+    return replace(settings, country=own_country(lambda message: warn_once.warn("country", message)))
 
 
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:

@@ -16,7 +16,7 @@ from greenlove_tracker.cli.experiment import forecast_document
 from greenlove_tracker.experiments import definition, runner
 from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy
 from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
-from greenlove_tracker.experiments.progress import ExperimentUse
+from greenlove_tracker.experiments.progress import PlannedRunProgress, PlannedRunState
 from greenlove_tracker.experiments.runner import ExperimentOutcome, ExperimentProgress
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import terminal
@@ -65,7 +65,7 @@ def test_a_used_budget_is_exit_code_3(tmp_path, call):
 
 def test_after_a_signal_no_time_is_spent_on_a_report(tmp_path, call, monkeypatch):
     experiment = make_experiment(tmp_path)
-    outcome = ExperimentOutcome(ExperimentProgress.of(experiment), (), (), "", signal.SIGTERM)
+    outcome = ExperimentOutcome(ExperimentProgress.of(experiment), (), (), signal.SIGTERM)
     monkeypatch.setattr(runner, "run_experiment", lambda *given, command, **options: outcome)
     result = call(experiment, "run")
     assert result.exit_code == 143
@@ -107,36 +107,31 @@ def test_the_report_is_made_again_from_the_logs(tmp_path, call):
 # -- the dry run --
 
 
-def forecast_of(tmp_path, **changes):
+def forecast_of(tmp_path):
     def estimate(point, unit):
         return Estimate(point, 0.9 * point, 1.2 * point, 0.95, unit)
 
     one = {"duration_s": estimate(3600.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "plan": "15 epochs"}
     warning = "FEW: trials of one size"
     groups = (
-        GroupForecast("baseline", 3, 1, 2, warnings=(warning,), **one),
-        GroupForecast(
-            "optimised", 3, 0, 3.0, start_up_s=20.0, stop="stops after about 8 of 15 epochs (4 to 15)", **one
-        ),
-        GroupForecast("half", 3, 0, 3, reason="this CPU has no bf16 instructions"),
+        GroupForecast("baseline", 3, 2, warnings=(warning,), **one),
+        GroupForecast("optimised", 3, 3, start_up_s=20.0, stop="stops after about 8 of 15 epochs (4 to 15)", **one),
+        GroupForecast("half", 3, 3, reason="this CPU has no bf16 instructions"),
     )
     totals = dict.fromkeys(("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"))
     totals |= {"duration_s": estimate(18000.0, "s"), "energy_kwh": estimate(2.5, "kWh")}
-    zero = dict.fromkeys(totals, 0.0)
-    known = {
-        "name": "digits",
-        "outputs": tmp_path,
-        "groups": groups,
-        "n_runs": 9,
-        "n_finished": 1,
-        "totals": totals,
-        "use": ExperimentUse(zero | {"duration_s": 3600.0}, dict.fromkeys(totals, 0)),
-        "limits": {"duration_s": 36000.0, "cost_usd": 5.0},
-        "over": {"duration_s": 0.02},
-        "notes": ("train.py has changed",),
-        "start": StartPolicy(start="below", below_gco2e_per_kwh=200.0, max_wait="6h"),
-    }
-    return ExperimentForecast(**(known | changes))
+    experiment = make_experiment(
+        tmp_path,
+        arms=("baseline", "optimised", "half"),
+        seeds=(0, 1, 2),
+        start=StartPolicy(start="below", below_gco2e_per_kwh=200.0, max_wait="6h"),
+        budget=ExperimentBudget(hours=10, cost_usd=5),
+    )
+    states = [PlannedRunState.FINISHED, *[PlannedRunState.NOT_BEGUN] * 8]
+    runs = tuple(map(PlannedRunProgress, experiment.runs, states))
+    use = dict.fromkeys(totals, 0.0) | {"duration_s": 3600.0}
+    progress = ExperimentProgress(runs, use, ("train.py has changed",))
+    return ExperimentForecast(experiment, progress, groups, totals, {"duration_s": 0.02})
 
 
 def test_the_screen_of_a_dry_run(tmp_path):

@@ -6,7 +6,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 from fake_trainings import EPOCH_KWH, EPOCHS, log_run, make_experiment
@@ -45,7 +44,7 @@ def states(experiment):
 def test_without_outputs_nothing_is_begun(experiment):
     progress = ExperimentProgress.of(experiment)
     assert set(states(experiment).values()) == {NOT_BEGUN}
-    assert progress.use.by_quantity == dict.fromkeys(("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"), 0.0)
+    assert progress.use == dict.fromkeys(("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"), 0.0)
     assert not experiment.outputs.exists()  # and nothing is made by looking
 
 
@@ -60,7 +59,7 @@ def test_each_training_has_the_state_that_its_log_says(experiment, log):
         "optimised-1": NOT_BEGUN,
     }
     progress = ExperimentProgress.of(experiment)
-    assert progress.of_key("baseline-1").reason == "out of memory"
+    assert progress.left[1].reason == "out of memory"
     assert [run.planned.key for run in progress.left] == ["optimised-0", "baseline-1", "optimised-1"]
 
 
@@ -74,7 +73,7 @@ def test_the_runs_of_a_training_that_was_gone_on_with_are_one_training(experimen
     log("baseline-0", "1", 3, None)
     log("baseline-0", "2", 1, "interrupted", continues="1", first_epoch="2")
     log("baseline-0", "3", 1, continues="2", first_epoch="3")
-    training = ExperimentProgress.of(experiment).of_key("baseline-0")
+    training = ExperimentProgress.of(experiment).runs[0]
     assert [run.run_id for run in training.runs] == ["1", "2", "3"]
     assert (training.state, training.duration_s) == (FINISHED, 5 * 900.0)
 
@@ -84,13 +83,7 @@ def test_what_failed_and_what_the_file_names_no_more_was_used_all_the_same(exper
     log("baseline-1", "2", 1, "failed")
     log("earlier-arm-0", "3", 2)
     progress = ExperimentProgress.of(experiment)
-    assert progress.use.by_quantity["energy_kwh"] == pytest.approx((EPOCHS + 1 + 2) * EPOCH_KWH)
-
-
-def test_the_use_says_of_how_many_runs_it_is_not_known(experiment, log):
-    log("baseline-0", "1")
-    log("optimised-0", "2", 0, None)  # not one row
-    assert ExperimentProgress.of(experiment).use.n_unknown["energy_kwh"] == 1
+    assert progress.use["energy_kwh"] == pytest.approx((EPOCHS + 1 + 2) * EPOCH_KWH)
 
 
 def test_what_is_damaged_or_of_no_experiment_is_passed_over_and_said(experiment, log):
@@ -106,7 +99,10 @@ def test_what_is_damaged_or_of_no_experiment_is_passed_over_and_said(experiment,
 
 def test_outputs_of_another_experiment_are_refused(experiment, log):
     log("baseline-0", "1", experiment="moons")
-    with pytest.raises(UsageError, match="holds the runs of the experiment moons, and this one is called digits"):
+    with pytest.raises(
+        UsageError,
+        match="holds the runs of the experiment moons, and this one is called digits",
+    ):
         ExperimentProgress.of(experiment)
 
 
@@ -119,13 +115,6 @@ def test_trainings_of_code_that_has_changed_are_kept_and_warned_of(experiment, l
     (note,) = progress.notes
     assert note.startswith("train.py has changed since 1 of the 3 trainings that finished: nothing of it is trained")
     assert progress.n_finished == 3
-
-
-def test_it_knows_how_long_finished_trainings_of_a_group_took_and_where_they_stopped(experiment, log):
-    log("baseline-0", "1", 3, stopped_early_after="3")
-    log("baseline-1", "2", 1, continues="x", first_epoch="1")
-    progress = ExperimentProgress.of(experiment)
-    assert [run.duration_s for run in progress.finished("baseline")] == [3 * 900.0, 900.0]
 
 
 def test_groups_begin_with_the_baseline(experiment, log):
@@ -163,9 +152,3 @@ def test_outputs_that_cannot_be_written_are_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LogDirError, match="cannot be written"), outputs_lock(tmp_path / "file" / "outputs"):
         pass
-
-
-def test_another_name_is_another_experiment_even_without_a_training_of_its_own(experiment, log):
-    log("baseline-0", "1")
-    with pytest.raises(UsageError, match="give this one an outputs directory of its own"):
-        ExperimentProgress.of(replace(experiment, name="moons"))

@@ -122,14 +122,15 @@ def test_a_budget_that_is_used_begins_no_other(tmp_path, capfd):
     outcome = run(experiment)
     assert begun(experiment) == ["baseline-0", "optimised-0"]
     assert outcome.left_out == ("baseline, seed 1", "optimised, seed 1")
-    assert outcome.limit == "the budget is used: energy is at 2.00 kWh of 2.00 kWh"
     assert outcome.exit_code == 3
-    assert "left out are baseline, seed 1; optimised, seed 1" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "the budget is used: energy is at 2.00 kWh of 2.00 kWh: 2 of 4 trainings done" in said
+    assert "left out are baseline, seed 1; optimised, seed 1" in said
     larger = make_experiment(tmp_path, budget=ExperimentBudget(energy_kwh=4.5))
     assert run(larger).exit_code == 0
 
 
-def test_a_training_is_given_what_is_left_and_ends_all_where_that_stops_it(tmp_path):
+def test_a_training_is_given_what_is_left_and_ends_all_where_that_stops_it(tmp_path, capfd):
     budget = ExperimentBudget(hours=1.5, energy_kwh=3.0, kgco2e=2.0)
     experiment = make_experiment(tmp_path, budget=budget)
     outcome = run(experiment, how={"optimised-0": "stop-by-budget"})
@@ -141,9 +142,9 @@ def test_a_training_is_given_what_is_left_and_ends_all_where_that_stops_it(tmp_p
     }
     assert begun(experiment) == ["baseline-0", "optimised-0"]
     assert outcome.left_out == ("optimised, seed 0", "baseline, seed 1", "optimised, seed 1")
-    assert outcome.limit == "optimised, seed 0 was stopped by the budget and saved (over its limit)"
+    assert "optimised, seed 0 was stopped by the budget and saved (over its limit)" in capfd.readouterr().err
     assert outcome.exit_code == 3
-    assert outcome.progress.of_key("optimised-0").state is PlannedRunState.INTERRUPTED
+    assert outcome.progress.runs[1].state is PlannedRunState.INTERRUPTED
 
 
 def test_a_limit_of_the_users_own_ends_one_training_and_not_the_experiment(tmp_path):
@@ -234,7 +235,7 @@ def assert_goes_on(experiment, started):
     assert code == 0
     assert "4 trainings, 1 of them finished before" in said
     assert begun(experiment) == ["baseline-0", "optimised-0", "optimised-0", "baseline-1", "optimised-1"]
-    first, second = ExperimentProgress.of(experiment).of_key("optimised-0").runs
+    first, second = ExperimentProgress.of(experiment).runs[1].runs
     assert (second.text("continues"), second.first_epoch) == (first.run_id, 2)
 
 
@@ -267,7 +268,7 @@ def test_sigterm_to_us_alone_is_passed_on(tmp_path, started):
     ended.wait_for()
     ended.process.terminate()
     assert ended.end()[0] == 143
-    assert ExperimentProgress.of(experiment).of_key("optimised-0").runs[0].summary.status == "interrupted"
+    assert ExperimentProgress.of(experiment).runs[1].runs[0].summary.status == "interrupted"
     assert_goes_on(experiment, started)
 
 

@@ -10,7 +10,7 @@ from intensity_server import Reply, serving
 from greenlove_tracker import best_start
 from greenlove_tracker.grid.live import own_place
 from greenlove_tracker.scheduling import intensity_source
-from greenlove_tracker.scheduling.intensity_source import opened_intensity
+from greenlove_tracker.scheduling.intensity_source import found_place, opened_intensity
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -34,10 +34,15 @@ def test_best_start_asks_the_addresses_of_the_settings(server, monkeypatch):
     assert server.asked and "neso: HTTP 404, not found from 127.0.0.1" in found.reason
 
 
+@pytest.mark.parametrize("country", ["", "DE", "us-east-1", "automatic"])
+def test_nothing_is_asked_where_a_country_or_none_is_set(server, country):
+    assert found_place(country, "live") == country and not server.asked
+
+
 def test_a_place_that_is_not_found_is_told_of_once(server, tmp_path, capsys):
     server.always(Reply(status=500))
-    for _ in range(3):
-        assert opened_intensity("live", "auto").place.place is None
+    for text in ("auto", "AUTO", " auto "):
+        assert opened_intensity("live", text).place.place is None
     said = capsys.readouterr().err
     assert said.count("country=auto") == 1 and said.startswith("greenlove: ")
     asked = len(server.asked)

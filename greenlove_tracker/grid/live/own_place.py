@@ -20,20 +20,15 @@ ADDRESS = "https://get.geojs.io/v1/ip/geo.json"
 CONNECT_S, ANSWER_S = 0.5, 1.5  # that a run waits for it
 
 
-def found_country(country: str, warn: Callable[[str], None]) -> str:
-    """Return a setting ``country`` as it is, and for ``auto`` the place that is looked up: ``DE``, ``US-VA``.
-
-    It waits 2 s at most, and asks once in a process.
+def own_country(warn: Callable[[str], None]) -> str:
+    """Return the place of this machine: ``DE``, ``US-VA``. It waits 2 s at most, and asks once in a process.
 
     Args:
-        country: the setting.
         warn: is told why nothing was found.
 
     Returns:
         The empty text, which is the world's average, where nothing was found.
     """
-    if country.strip().lower() != AUTO:
-        return country
     found, failure = _looked_up(ADDRESS)
     if failure:
         warn(f"country={AUTO}: {failure}; the world's average is counted with. Set the country where it is known")

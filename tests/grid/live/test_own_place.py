@@ -3,7 +3,7 @@ from intensity_server import Reply
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.grid.live import own_place
-from greenlove_tracker.grid.live.own_place import found_country
+from greenlove_tracker.grid.live.own_place import own_country
 from greenlove_tracker.logs.run import Run
 
 # The fields of the service's documentation, https://www.geojs.io/docs/v1/endpoints/geo/
@@ -50,23 +50,17 @@ def warnings(server, monkeypatch):
 )
 def test_the_place_is_the_country_and_in_north_america_the_state(server, warnings, answer, place):
     server.always(Reply(answer))
-    assert found_country("auto", warnings.append) == place
+    assert own_country(warnings.append) == place
     assert not warnings
 
 
 def test_it_is_asked_once_and_sends_nothing_but_the_question(server, warnings):
     server.always(Reply(VIRGINIA))
-    for text in ("auto", "AUTO", " auto "):
-        assert found_country(text, warnings.append) == "US-VA"
+    for _ in range(2):
+        assert own_country(warnings.append) == "US-VA"
     (asked,) = server.asked
     assert not asked.query and asked.headers["user-agent"] == "greenlove_tracker"
     assert set(asked.headers) <= {"host", "user-agent", "accept", "accept-encoding", "connection"}
-
-
-@pytest.mark.parametrize("country", ["", "DE", "us-east-1", "automatic"])
-def test_nothing_is_asked_where_a_country_or_none_is_set(server, warnings, country):
-    assert found_country(country, warnings.append) == country
-    assert not server.asked and not warnings
 
 
 @pytest.mark.parametrize(
@@ -83,9 +77,9 @@ def test_nothing_is_asked_where_a_country_or_none_is_set(server, warnings, count
 )
 def test_without_an_answer_it_is_the_worlds_average_with_a_warning(server, warnings, reply, reason):
     server.always(reply)
-    assert found_country("auto", warnings.append) == ""
+    assert own_country(warnings.append) == ""
     n_asked = len(server.asked)
-    assert found_country("auto", warnings.append) == ""
+    assert own_country(warnings.append) == ""
     assert len(server.asked) == n_asked  # a second run of this process does not wait again
     assert warnings[0].startswith("country=auto: ") and reason in warnings[0]
     assert "the world's average is counted with" in warnings[0]
@@ -94,7 +88,7 @@ def test_without_an_answer_it_is_the_worlds_average_with_a_warning(server, warni
 def test_an_answer_that_trickles_is_not_waited_for(server, warnings, monkeypatch):
     monkeypatch.setattr(own_place, "ANSWER_S", 0.2)
     server.always(Reply(VIRGINIA, headers={"X-Slow": "1"}, trickle_s=0.05))
-    assert found_country("auto", warnings.append) == ""
+    assert own_country(warnings.append) == ""
     assert "did not answer in time" in warnings[0]
 
 
