@@ -392,7 +392,7 @@ FAULTS = (
     Fault(
         "checkpointing",
         "checkpointing/training_state.py",
-        "restore(copied(saved))",
+        "restore(copied(saved[name]))",
         "pass",
         "a resume has none of the states that were saved",
         golden("checkpointer"),

@@ -236,7 +236,12 @@ class CheckpointStore:
             names = [entry.name for entry in entries(self.path) if entry.is_dir and _NAME.fullmatch(entry.name)]
         except FileNotFoundError:
             return []
-        return sorted((_read_checkpoint(self.path / name) for name in names), key=_order, reverse=True)
+        found = [_read_checkpoint(self.path / name) for name in names]
+        return sorted(
+            found,
+            key=lambda one: (one.manifest.position.steps, one.manifest.position, one.manifest.saved_at, one.name),
+            reverse=True,
+        )
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return those whose manifest holds, the furthest first; their files are not looked at.
@@ -341,12 +346,6 @@ def _manifest_of(content: dict[str, Any]) -> Manifest:
         "not_identical": tuple(fields["not_identical"]),
     }
     return Manifest(**fields)
-
-
-def _order(found: Checkpoint) -> tuple[int, TrainingPosition, str, str]:
-    """Return what checkpoints are sorted by: steps first."""
-    position = found.manifest.position
-    return position.steps, position, found.manifest.saved_at, found.name
 
 
 def _free_name(directory: LogPath, name: str) -> str:

@@ -59,6 +59,11 @@ _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data
 # What ranks ask for: the greatest number of all counts. A stop is _STOP and the exit code.
 _NOTHING, _REGULAR, _BEST, _STOP = 0, 1, 2, 1000
+_VERSIONS = {  # of what writes and reads checkpoints
+    "greenlove_tracker": greenlove_tracker.__version__,
+    "torch": str(torch.__version__),
+    "python": platform.python_version(),
+}
 
 
 class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes on in another job
@@ -166,7 +171,8 @@ class Checkpointer:
         self._store = CheckpointStore(directory, keep_last=keep_last)
         self.directory = self._store.path
         is_alone = self._ranks.world_size == 1 and not self._state.is_sharded
-        self._threads = ThreadPoolExecutor(1, "greenlove-checkpoint") if in_background and is_alone else None
+        self._writes_beside = in_background and is_alone
+        self._thread = ThreadPoolExecutor(1, "greenlove-checkpoint")  # begins with the first checkpoint
         self._writing: Future[str] | None = None
         self._mark = LiveMark(self.directory if self._ranks.rank == 0 else None)
         self.values: dict[str, Any] = {}
@@ -475,7 +481,7 @@ class Checkpointer:
             self._save(CheckpointKind.REGULAR if code == _REGULAR else CheckpointKind.BEST)
         elif code >= _STOP:
             saved = self._save(CheckpointKind.EMERGENCY)
-            self._notices.saved()
+            self._notices.is_answered = True
             if self.tracker is not None:
                 self.tracker.stop(status=RunStatus.TERMINATED)
             reason = (self._notices.notice or Notice("another rank")).source
@@ -498,19 +504,20 @@ class Checkpointer:
             run_id="" if self.tracker is None or self.tracker.run_dir is None else self.tracker.run_dir.name,
             epochs=self._n_epochs,
             not_identical=self._not_identical(),
-            versions=_versions(),
+            versions=_VERSIONS,
         )
         if kind is CheckpointKind.BEST and self._best is not None:
             self._best.is_pending = False
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
         name, saved = checkpoint_name(self.position, kind), ""
         with self._gap(is_one=self._is_in_epoch):
-            threads = self._threads if kind in (CheckpointKind.REGULAR, CheckpointKind.BEST) else None
-            if threads is not None and (files := self._copied_files()) is not None:
-                blocked_s, saved = self._clock.perf_s() - begun_s, name
-                self._writing = threads.submit(self._write, name, manifest, lambda: files, begun_s, blocked_s)
-            else:
+            is_urgent = kind in (CheckpointKind.EMERGENCY, CheckpointKind.FINAL)
+            files = self._copied_files() if self._writes_beside and not is_urgent else None
+            if files is None:
                 saved = self._write(name, manifest, self._files, begun_s)
+            else:
+                blocked_s, saved = self._clock.perf_s() - begun_s, name
+                self._writing = self._thread.submit(self._write, name, manifest, lambda: files, begun_s, blocked_s)
         self._note_saved()
         return saved
 
@@ -528,8 +535,18 @@ class Checkpointer:
     ) -> str:
         """Write a checkpoint of what ``take`` gives, delete old ones, and log it; return its name, empty for none."""
         problem, size_bytes = "", None
+        is_sharded = self._state.is_sharded
+
+        def write(draft: Draft) -> list[CheckpointFile]:
+            return [draft.write(file, partial(torch.save, content)) for file, content in take().items()]
+
+        def write_shards(draft: Draft) -> list[CheckpointFile]:
+            return write_sharded(draft, shards, self._ranks) if is_sharded else []
+
         try:
-            written = self._written(name, manifest, take)
+            shards = sharded_state(self._models, self._optimizers) if is_sharded else {}  # all ranks take part
+            make_draft = partial(self._store.draft, name)
+            written = write_together(self._ranks, make_draft, (write, write_shards), manifest)
             if written is not None:  # on the first rank, with what the other ranks say
                 name, manifest, size_bytes = written.name, written.manifest, written.size_bytes
                 self._store.prune()
@@ -554,19 +571,6 @@ class Checkpointer:
                 )
             )
         return "" if problem else name
-
-    def _written(self, name: str, manifest: Manifest, take: Callable[[], dict[str, Any]]) -> Checkpoint | None:
-        """Write a checkpoint with all ranks; return it on the first."""
-        is_sharded = self._state.is_sharded
-        shards = sharded_state(self._models, self._optimizers) if is_sharded else {}  # all ranks take part
-
-        def write(draft: Draft) -> list[CheckpointFile]:
-            return [draft.write(file, partial(torch.save, content)) for file, content in take().items()]
-
-        def write_shards(draft: Draft) -> list[CheckpointFile]:
-            return write_sharded(draft, shards, self._ranks) if is_sharded else []
-
-        return write_together(self._ranks, partial(self._store.draft, name), (write, write_shards), manifest)
 
     def _files(self) -> dict[str, Any]:
         """Return what this rank writes, by the name of the file."""
@@ -639,7 +643,7 @@ class Checkpointer:
         found = found or next((one for one in self._store.checkpoints() if one.name == name), None)
         if found is None:
             raise OSError(f"rank {self._ranks.rank} does not see {name}: do all ranks share the directory?")
-        manifest, here = found.manifest, _versions()["torch"]
+        manifest, here = found.manifest, _VERSIONS["torch"]
         is_of_this_rank = manifest.world_size == self._ranks.world_size
         self._reasons = dict.fromkeys(manifest.not_identical)
         if not is_of_this_rank:
@@ -731,15 +735,6 @@ class _Resumed:
     of_rank: dict[str, Any]
     is_of_this_rank: bool
     read_s: float = 0.0
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of what writes and reads checkpoints."""
-    return {
-        "greenlove_tracker": greenlove_tracker.__version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-    }
 
 
 class _Best:

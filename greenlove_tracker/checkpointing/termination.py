@@ -61,6 +61,7 @@ class TerminationNotices:
 
     Attributes:
         notice: the newest that came.
+        is_answered: the emergency checkpoint is whole.
 
     Raises:
         UsageError: for an unknown cloud or signal.
@@ -75,7 +76,7 @@ class TerminationNotices:
         self._numbers = [int(getattr(signal, name)) for name in signals if hasattr(signal, name)]
         self._before: dict[int, Any] = {}
         self._ended = threading.Event()
-        self._is_saved = False
+        self.is_answered = False
         self.notice: Notice | None = None
 
     def __enter__(self) -> Self:
@@ -98,12 +99,8 @@ class TerminationNotices:
         if threading.current_thread() is threading.main_thread():
             for number, before in self._before.items():
                 signal.signal(number, before)
-        if self.notice == Notice("SIGTERM", signal.SIGTERM) and not self._is_saved:
+        if self.notice == Notice("SIGTERM", signal.SIGTERM) and not self.is_answered:
             os.kill(os.getpid(), signal.SIGTERM)  # no saving point comes any more: it ends the process after all
-
-    def saved(self) -> None:
-        """Take the notice as answered: the emergency checkpoint is whole."""
-        self._is_saved = True
 
     def received(self, number: int) -> bool:
         """Take note of a signal; return False where the process is to end by it now: it came for the second time."""

@@ -118,19 +118,18 @@ class TrainingState:
                 "the checkpoint was written by another version of greenlove_tracker, and this one cannot read it: use "
                 "that version, or give another directory to begin anew"
             )
+        saved = {**state["models"], **state["pairs"]}
         whole = {} if has_shards else self._models
-        pairs = {name: pair for name, pair in self._pairs.items() if not (has_shards and name in self._all)}
-        if (there := {*state["models"], *state["pairs"]}) != (here := {*whole, *pairs}):
+        restores: dict[str, Callable[[Any], object]] = {name: partial(_put_back, m) for name, m in whole.items()}
+        restores |= {name: pair[1] for name, pair in self._pairs.items() if not (has_shards and name in self._all)}
+        if set(saved) != set(restores):
             raise UsageError(
-                f"the checkpoint has {sorted(there)}, and this training {sorted(here)}: give the Checkpointer what it "
-                "was given when it wrote that, or another directory to begin anew"
+                f"the checkpoint has {sorted(saved)}, and this training {sorted(restores)}: give the Checkpointer what "
+                "it was given when it wrote that, or another directory to begin anew"
             )
-        restored: dict[str, tuple[Callable[[Any], object], Any]]
-        restored = {name: (partial(_put_back, model), state["models"][name]) for name, model in whole.items()}
-        restored |= {name: (restore, state["pairs"][name]) for name, (_, restore) in pairs.items()}
-        for name, (restore, saved) in restored.items():
+        for name, restore in restores.items():
             try:
-                restore(copied(saved))  # it may be put back once more
+                restore(copied(saved[name]))  # it may be put back once more
             except UsageError:
                 raise
             except Exception as error:  # of the user's objects

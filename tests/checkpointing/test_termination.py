@@ -65,7 +65,7 @@ def test_a_signal_is_a_flag_and_handlers_come_back():
         assert notices.notice is None
         signal.raise_signal(signal.SIGTERM)
         assert notices.notice == Notice("SIGTERM", signal.SIGTERM)
-        notices.saved()
+        notices.is_answered = True
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)] == before
     with TerminationNotices() as notices:
         signal.raise_signal(signal.SIGUSR1)
@@ -80,7 +80,7 @@ def test_a_handler_of_the_users_own_still_runs():
             signal.raise_signal(signal.SIGTERM)
             assert came == [signal.SIGTERM]
             assert notices.notice is not None
-            notices.saved()
+            notices.is_answered = True
         signal.raise_signal(signal.SIGTERM)
         assert len(came) == 2
     finally:
@@ -101,7 +101,7 @@ with TerminationNotices() as notices:
         time.sleep(0.01)
         if notices.notice is not None and does == "save":
             print("saving", flush=True)
-            notices.saved()
+            notices.is_answered = True
             sys.exit(143)
         if notices.notice is not None:
             print("noticed", flush=True) if does == "print" else None
