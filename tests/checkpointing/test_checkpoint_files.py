@@ -4,11 +4,9 @@ import errno
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -311,44 +309,6 @@ def test_what_dead_processes_left_is_cleared_and_is_no_part_of_a_checkpoint(disk
     found = save(disk, 3)
     assert listed(disk.path) == [found.name]
     assert listed(disk.path / found.name) == [MANIFEST, "model.pt", "rank-0.pt"]
-
-
-KILLED = """
-    import os, sys, random
-    from contextlib import closing
-    sys.path.insert(0, {tests!r})
-    from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
-    from greenlove_tracker.checkpoints import CheckpointKind, Manifest, TrainingPosition
-
-    store, steps = CheckpointStore(sys.argv[1], keep_last=2), int(sys.argv[2])
-    while True:
-        steps += 1
-        with closing(store.draft(f"step-{{steps:010}}")) as draft:
-            data = random.Random(steps).randbytes(300_000)
-            files = tuple(draft.write(f"{{i}}.pt", lambda file: file.write(data)) for i in range(3))
-            draft.commit(Manifest(CheckpointKind.REGULAR, TrainingPosition(0, steps, steps), "", files=files))
-        store.prune()
-        print(steps, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_moment_of_writing_and_pruning_leaves_the_last_whole_one(tmp_path):
-    script, rng = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parent)), random.Random(5)
-    last = 0
-    for _ in range(12):
-        arguments = [sys.executable, "-c", script, str(tmp_path), str(last)]
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        said = [int(process.stdout.readline())]
-        time.sleep(rng.uniform(0, 0.03))  # a random moment is what is tested
-        process.send_signal(signal.SIGKILL)
-        said += [int(line) for line in process.stdout.read().split()]
-        process.wait()
-        found, passed_over = CheckpointStore(tmp_path).newest_whole()
-        assert found is not None and found.manifest.position.steps >= said[-1] > last and passed_over == ()
-        last = found.manifest.position.steps
-        assert len(CheckpointStore(tmp_path).checkpoints()) >= min(2, last)
 
 
 # -- A full disk --

@@ -32,6 +32,8 @@ from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, Che
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker.shutdown import status_of
 
 N_BATCHES, EPOCHS = 6, 3
 
@@ -63,7 +65,15 @@ class Training:
         self.epochs: list[int] = []
         self.sums: list[float] = []
 
-    def run(self, epochs: int = EPOCHS, *, leave_at: int | None = None, accumulate: int = 1, **arguments: Any) -> None:
+    def run(
+        self,
+        epochs: int = EPOCHS,
+        *,
+        leave_at: int | None = None,
+        signalled: signal.Signals | None = None,
+        accumulate: int = 1,
+        **arguments: Any,
+    ) -> None:
         arguments = {"tracker": False} | arguments
         checkpointer = self.checkpointer
         for epoch in checkpointer.epochs(epochs, **arguments):
@@ -81,7 +91,9 @@ class Training:
                 checkpointer.values["sum"] += loss.item()
                 self.losses.append((checkpointer.position.steps, loss.item()))
                 if checkpointer.position.steps + 1 == leave_at:
-                    raise LeftError
+                    if signalled is None:
+                        raise LeftError
+                    os.kill(os.getpid(), signalled)
             n_validated = sum(1 for _ in checkpointer.batches(self.loader))  # a second pass is whole, and draws
             assert n_validated == N_BATCHES
             self.sums.append(checkpointer.values["sum"])
@@ -127,17 +139,6 @@ def test_goes_on_bit_for_bit(tmp_path: Path, steps: int) -> None:
     assert resumed.sums == unbroken.sums[-len(resumed.sums) :]
     assert resumed.epochs[0] == (steps - 1) // N_BATCHES  # the last batch's point lies before the validation
     torch.manual_seed(0)  # the states after the loop are also those of the checkpoint, whatever came between
-
-
-@pytest.mark.slow
-def test_goes_on_after_several_kills_and_within_accumulation(tmp_path: Path) -> None:
-    unbroken = Training(tmp_path / "a")
-    unbroken.run(accumulate=4)
-    left(tmp_path / "b", 3, accumulate=4)
-    left(tmp_path / "b", 9, accumulate=4)
-    resumed = Training(tmp_path / "b")
-    resumed.run(accumulate=4)
-    assert resumed.bits == unbroken.bits
 
 
 @pytest.mark.slow
@@ -443,24 +444,10 @@ def test_signal_saves_and_ends_the_training(tmp_path: Path, number: signal.Signa
     unbroken.run()
     log = {"log_dir": tmp_path / "logs", "verbose": 0}
     first = Training(tmp_path / "b")
-    done = []
     with pytest.raises(TrainingInterrupted) as raised:
-        for epoch in first.checkpointer.epochs(EPOCHS, tracker=log):
-            for group in first.optimizer.param_groups:
-                group["lr"] *= 0.99
-            noise = random.random() + np.random.rand()
-            first.checkpointer.values["sum"] = 0.0
-            for x, y in first.checkpointer.batches(first.loader):
-                loss = functional.mse_loss(first.model(x + noise).squeeze(1), y + np.random.rand())
-                loss.backward()
-                first.optimizer.step()
-                first.optimizer.zero_grad()
-                done.append(loss.item())
-                if first.checkpointer.position.steps == 7:
-                    os.kill(os.getpid(), number)
-            assert epoch == 0
-            sum(1 for _ in first.checkpointer.batches(first.loader))
+        first.run(leave_at=8, signalled=number, tracker=log)
     error = raised.value
+    assert status_of(raised.type, error) == (RunStatus.TERMINATED, error.code)  # of a script around it
     assert (error.code, error.checkpoint, error.reason) == (128 + number, "step-0000000008-emergency", number.name)
     assert names(tmp_path / "b") == ["step-0000000008-emergency"]
     (run,) = runs(tmp_path / "logs")
@@ -471,7 +458,7 @@ def test_signal_saves_and_ends_the_training(tmp_path: Path, number: signal.Signa
     assert again.checkpointer.resumed == {"first_epoch": 1, "first_step": 8, "continues": run.run_id}
     again.run(tracker=log)
     assert again.bits == unbroken.bits
-    assert done == [loss for _, loss in unbroken.losses[:8]]
+    assert first.losses == unbroken.losses[:8]
     second = runs(tmp_path / "logs")[1]
     assert second.text("continues") == run.run_id
     restored = second.checkpoints[0]

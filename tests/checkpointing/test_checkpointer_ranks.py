@@ -23,6 +23,7 @@ import greenlove_tracker
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
 from greenlove_tracker.checkpoints import NotIdentical
+from greenlove_tracker.errors import UsageError
 
 SCRIPT = """
 import json, os, sys
@@ -40,22 +41,49 @@ torch.distributed.destroy_process_group()
 """
 
 
+class Network(nn.Module):
+    """With a part that is registered against its use, one that is never used, and buffers that differ by rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(16, 3)
+        self.first = nn.Linear(6, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.unused = nn.Linear(4, 5)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.norm(self.first(inputs)))
+        return self.last(nn.functional.dropout(hidden, 0.3, self.training))
+
+
 def wrapped(kind: str, network: nn.Module) -> nn.Module:
     if kind == "ddp":
-        return nn.parallel.DistributedDataParallel(network)
-    if kind == "fsdp1":
+        return nn.parallel.DistributedDataParallel(network, find_unused_parameters=True)
+    if kind.startswith("fsdp1"):
         from torch.distributed.fsdp import FullyShardedDataParallel
 
-        return FullyShardedDataParallel(network, device_id=torch.device("cpu"), use_orig_params=True)
+        return FullyShardedDataParallel(network, device_id=torch.device("cpu"), use_orig_params=kind == "fsdp1")
     if kind == "fsdp2":
         fsdp = pytest.importorskip("torch.distributed.fsdp")
         from torch.distributed.device_mesh import init_device_mesh
 
-        fsdp.fully_shard(network, mesh=init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
+        mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+        if isinstance(network, Network):
+            fsdp.fully_shard(network.first, mesh=mesh)
+        fsdp.fully_shard(network, mesh=mesh)
     return network
 
 
-def train(rank: int, kind: str, directory: str, end_at: int | None, *, exits: bool = False) -> dict[str, Any]:
+OPTIMIZERS = {
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, 0.01),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=0.01),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, 0.01),
+}
+
+
+def train(
+    rank: int, kind: str, directory: str, end_at: int | None, optimizer_kind: str = "adamw", *, exits: bool = False
+) -> dict[str, Any]:
     """Train 3 epochs of 8 steps on each of 2 ranks.
 
     Args:
@@ -63,15 +91,14 @@ def train(rank: int, kind: str, directory: str, end_at: int | None, *, exits: bo
         kind: of the ranks' model.
         directory: of the checkpoints.
         end_at: after so many steps rank 1 is told to end.
+        optimizer_kind: of their optimizer.
         exits: let the interruption end the process.
 
     Returns:
-        what came of each step, by its number, and the weights in the end.
+        what came of each step, by its number, and weights and optimizer at the beginning and in the end.
     """
     torch.manual_seed(5)
-    model = wrapped(
-        kind, nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
-    )
+    model = wrapped(kind, Network())
     torch.manual_seed(50 + rank)
     data = torch.utils.data.TensorDataset(
         torch.randn(64, 6, generator=torch.Generator().manual_seed(1)),
@@ -80,13 +107,13 @@ def train(rank: int, kind: str, directory: str, end_at: int | None, *, exits: bo
     is_alone = kind == "plain"
     sampler = torch.utils.data.DistributedSampler(data, *([1, 0] if is_alone else []), seed=3)
     loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler)
-    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    optimizer = OPTIMIZERS[optimizer_kind](model.parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.8)
     checkpointer = Checkpointer(
         directory, model=model, optimizer=optimizer, scheduler=scheduler, every_s=None, every_steps=5
     )
     steps = dict[str, Any]()
-    begun_at = checkpointer.position.steps
+    begun_at, begun_with = checkpointer.position.steps, full_values(model, optimizer)
     interrupted = 0
     try:
         for epoch in checkpointer.epochs(3, tracker=False):
@@ -105,36 +132,48 @@ def train(rank: int, kind: str, directory: str, end_at: int | None, *, exits: bo
         if exits:
             raise
         interrupted = int(str(error.code))
-    weights = {} if interrupted else full_weights(model)
-    return {"steps": steps, "weights": weights, "interrupted": interrupted}
+    ended_with = full_values(model, optimizer)
+    return {"steps": steps, "begun": begun_with, "ended": ended_with, "interrupted": interrupted}
 
 
-def full_weights(model: nn.Module) -> dict[str, Any]:
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+def full_values(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return weights and the state of their optimizer, whole, in plain values."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
 
-    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-    return {name: value.tolist() for name, value in state.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "fsdp1", "fsdp2"])
-def test_ranks_go_on_bit_for_bit_after_one_was_told_to_end(tmp_path: Path, kind: str) -> None:
-    place, directory = tmp_path / "place", str(tmp_path / "interrupted")
-    unbroken = run_ranks(train, 2, place, kind, str(tmp_path / "unbroken"), None)
-    before = run_ranks(train, 2, place, kind, directory, 10)
-    assert [result["interrupted"] for result in before] == [128 + signal.SIGTERM] * 2
-    assert any(path.name.endswith("-emergency") for path in Path(directory).iterdir())
-    after = run_ranks(train, 2, place, kind, directory, None)
-    for whole, first, second in zip(unbroken, before, after, strict=True):
-        assert len(whole["steps"]) == 24
-        assert 0 < len(second["steps"]) < 24
-        assert whole["steps"] == first["steps"] | second["steps"]
-        assert whole["weights"] == second["weights"]
+    options = StateDictOptions(full_state_dict=True)
+    values = {name: value.tolist() for name, value in get_model_state_dict(model, options=options).items()}
+    if optimizer.state:
+        for name, state in get_optimizer_state_dict(model, optimizer, options=options)["state"].items():
+            values |= {f"{name}/{key}": value.tolist() for key, value in state.items()}
+    return values
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "kind_again", "n_ranks"), [("fsdp2", "fsdp2", 2), ("ddp", "ddp", 2), ("fsdp1", "plain", 1)]
+    ("kind", "optimizer"),
+    [
+        *[("ddp", "adamw"), ("fsdp1", "adamw"), ("fsdp1", "sgd"), ("fsdp1-flat", "adamw"), ("fsdp1-flat", "momentum")],
+        *[("fsdp2", "adamw"), ("fsdp2", "momentum"), ("fsdp2", "sgd")],
+    ],
+)
+def test_ranks_go_on_bit_for_bit_after_one_was_told_to_end(tmp_path: Path, kind: str, optimizer: str) -> None:
+    place, directory = tmp_path / "place", str(tmp_path / "interrupted")
+    unbroken = run_ranks(train, 2, place, kind, str(tmp_path / "unbroken"), None, optimizer)
+    before = run_ranks(train, 2, place, kind, directory, 10, optimizer)
+    assert [result["interrupted"] for result in before] == [128 + signal.SIGTERM] * 2
+    assert any(path.name.endswith("-emergency") for path in Path(directory).iterdir())
+    after = run_ranks(train, 2, place, kind, directory, None, optimizer)
+    for whole, first, second in zip(unbroken, before, after, strict=True):
+        assert len(whole["steps"]) == 24
+        assert 0 < len(second["steps"]) < 24
+        assert whole["steps"] == first["steps"] | second["steps"]
+        assert whole["ended"] == second["ended"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "kind_again", "n_ranks"),
+    [("fsdp2", "fsdp2", 2), ("fsdp1", "fsdp2", 2), ("fsdp2", "ddp", 2), ("ddp", "ddp", 2), ("fsdp1", "plain", 1)],
 )
 def test_another_number_of_ranks_goes_on(tmp_path: Path, kind: str, kind_again: str, n_ranks: int) -> None:
     place, directory = tmp_path / "place", str(tmp_path / "checkpoints")
@@ -144,8 +183,10 @@ def test_another_number_of_ranks_goes_on(tmp_path: Path, kind: str, kind_again: 
     for result in after:
         assert result["interrupted"] == 0
         assert len(result["steps"]) > 0
-        for name, value in result["weights"].items():  # the last step's buffers are each rank's own
-            assert "running" in name or value == after[0]["weights"][name]
+        assert result["begun"].keys() == before[0]["ended"].keys()
+        for name, value in result["ended"].items():  # the last step's buffers are each rank's own
+            assert "running" in name or value == after[0]["ended"][name]
+            assert "running" in name or result["begun"][name] == before[0]["ended"][name]
 
 
 @pytest.mark.slow
@@ -174,35 +215,59 @@ def test_torchrun_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert "greenlove: resuming from step-" in again.stderr
     for rank, whole in enumerate(unbroken):
         after = json.loads((tmp_path / "interrupted" / f"result-{rank}.json").read_text())
-        assert after["weights"] == whole["weights"]
+        assert after["ended"] == whole["ended"]
         assert after["steps"].items() <= whole["steps"].items()
 
 
-def failed_before_shards(rank: int, directory: str) -> int:
-    """Train with shards where rank 1 cannot write its own file; return the epochs done."""
-    model = wrapped("fsdp2", nn.Sequential(nn.Linear(6, 16), nn.Linear(16, 3)))
-    write = Draft.write
-    if rank == 1:
+def train_on_a_full_disk(rank: int, directory: str, fails_at: str) -> int:
+    """Train with shards where rank 1 cannot write its own file, or its shards, from the second save on."""
+    from torch.distributed.checkpoint import FileSystemWriter
 
-        def full(draft: Draft, name: str, *args: Any) -> Any:
-            raise OSError(28, "No space left on device")
-
-        Draft.write = full  # type: ignore[method-assign]  # in a process of its own
+    model = wrapped("fsdp2", Network())
     checkpointer = Checkpointer(directory, model=model, every_s=None, every_steps=2)
-    try:
-        for _ in checkpointer.epochs(2, tracker=False):
-            for _ in checkpointer.batches([1, 2, 3]):
-                pass
-    finally:
-        Draft.write = write  # type: ignore[method-assign]
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    for _ in checkpointer.epochs(2, tracker=False):
+        for _ in checkpointer.batches([1, 2, 3]):
+            if rank == 1 and checkpointer.position.steps == 2:  # in a process of its own
+                writer, call = (Draft, "write") if fails_at == "file" else (FileSystemWriter, "write_data")
+                setattr(writer, call, full)
     return checkpointer.position.epoch
 
 
 @pytest.mark.slow
-def test_a_rank_that_cannot_write_leaves_no_other_waiting_for_its_shards(tmp_path: Path) -> None:
-    results = run_ranks(failed_before_shards, 2, tmp_path / "place", str(tmp_path / "c"))
+@pytest.mark.parametrize("fails_at", ["file", "shards"])
+def test_a_rank_that_cannot_write_leaves_no_other_waiting_and_the_last_whole_one(tmp_path: Path, fails_at: str) -> None:
+    results = run_ranks(train_on_a_full_disk, 2, tmp_path / "place", str(tmp_path / "c"), fails_at)
     assert results == [2, 2]
-    assert not list((tmp_path / "c").glob("step-*"))
+    assert [path.name for path in (tmp_path / "c").glob("*step-*")] == ["step-0000000002"]
+
+
+def save_before_a_step(rank: int, kind: str, directory: str) -> bool:
+    model = wrapped(kind, Network())
+    optimizer = OPTIMIZERS["momentum"](model.parameters())
+    for _ in Checkpointer(directory, model=model, optimizer=optimizer, every_s=None).epochs(1, tracker=False):
+        pass
+    return not optimizer.state
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fsdp1", "fsdp1-flat", "fsdp2"])
+def test_shards_saved_before_the_first_step_make_no_state_and_fit_no_other_model(tmp_path: Path, kind: str) -> None:
+    directory = str(tmp_path / "c")
+    assert run_ranks(save_before_a_step, 2, tmp_path / "place", kind, directory) == [True, True]
+    model = Network()
+    optimizer = OPTIMIZERS["momentum"](model.parameters())
+    Checkpointer(directory, model=model, optimizer=optimizer, every_s=None)
+    assert not optimizer.state
+    with pytest.raises(UsageError, match=r"is not of these models: it lacks models\.model\.bias"):
+        Checkpointer(directory, model=nn.Linear(7, 3), every_s=None)
+    both = [Network(), Network()]
+    shared = OPTIMIZERS["sgd"]([parameter for one in both for parameter in one.parameters()])
+    with pytest.raises(UsageError, match="in no single model"):
+        Checkpointer(directory, model=both, optimizer=shared, every_s=None)
 
 
 def trained_from_an_iterator_on_one_rank(rank: int, directory: str) -> None:
@@ -243,7 +308,7 @@ def accumulated(rank: int, kind: str, directory: str, steps: int) -> tuple[list[
         if steps < 4:
             break
     reasons = [why for found in CheckpointStore(directory).checkpoints() for why in found.manifest.not_identical]
-    return [] if steps < 4 else full_weights(model)["weight"][0], reasons
+    return [] if steps < 4 else full_values(model, optimizer)["weight"][0], reasons
 
 
 @pytest.mark.slow

@@ -324,15 +324,6 @@ def test_a_training_draws_what_it_would_draw_without_us(kind) -> None:
     assert unbroken(make, 2)[0] == expected
 
 
-def test_errors_of_a_loader_reach_the_training() -> None:
-    class Failing(Numbers):
-        def __getitem__(self, index):
-            raise OSError("the disk is away")
-
-    with pytest.raises(OSError, match="the disk is away"):
-        list(PositionedBatches(loader(Failing())))
-
-
 def test_the_worker_processes_end() -> None:
     positioned = PositionedBatches(loader(num_workers=1))
     next(iter(positioned))

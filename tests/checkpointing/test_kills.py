@@ -143,23 +143,6 @@ def test_a_kill_within_a_save_changes_nothing(nursery, unbroken, tmp_path, call)
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_passed_over_and_the_training_goes_on_from_the_one_before(nursery, unbroken, tmp_path):
-    whole = unbroken("weighted", 1)
-    directory = tmp_path / "training"
-    directory.mkdir()
-    store = CheckpointStore(directory / "checkpoints")
-    assert nursery.run(directory, "weighted", dies_at="rename", call=6) == [KILLED]
-    newest, before = store.checkpoints()[:2]
-    file = store.path / newest.name / newest.manifest.files[0].name
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-    assert store.newest_whole()[0] == before
-    assert nursery.run(directory, "weighted") == [0]
-    assert_same(directory, whole, 1)
-
-
-@pytest.mark.slow
 def test_a_kill_after_the_last_save_changes_nothing_that_follows_the_loop(nursery, unbroken, tmp_path):
     whole = unbroken("plain", 1)
     directory = tmp_path / "training"
