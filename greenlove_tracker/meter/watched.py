@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from greenlove_tracker.errors import MeterError
@@ -30,8 +29,8 @@ class WatchedMeter:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self.resolution_s = meter.resolution_s
-        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()  # None ends the thread
-        self._last = Future[Any]()  # the call before
+        self._asked: SimpleQueue[tuple[SimpleQueue[Any], Callable[[], Any]] | None] = SimpleQueue()  # None: the end
+        self._awaited: SimpleQueue[Any] | None = None  # where the answer comes that did not come in time
         self._is_stopped = False
 
     def start(self) -> MeterInfo:
@@ -50,7 +49,7 @@ class WatchedMeter:
         Raises:
             MeterError: where it could not be read, or not in time.
         """
-        if self._is_stopped or not self._last.done():
+        if self._is_stopped or (self._awaited is not None and self._awaited.empty()):
             raise MeterError("the meter was stopped" if self._is_stopped else "the meter hangs still")
         energy: Energy = self._ask(self._meter.read, TIMEOUT_S)
         return energy
@@ -69,21 +68,22 @@ class WatchedMeter:
                 self._asked.put(None)
 
     def _ask(self, action: Callable[[], Any], timeout_s: float | None) -> Any:
-        self._last = call = Future[Any]()
-        self._asked.put((call, action))
+        self._awaited = answer = SimpleQueue[Any]()  # a Future takes twice as long, at each end of an epoch
+        self._asked.put((answer, action))
         try:
-            error = call.exception(timeout_s)
-        except TimeoutError:
+            result, error = answer.get(timeout=timeout_s)
+        except Empty:
             raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s") from None
+        self._awaited = None
         if error is not None:
             raise error if isinstance(error, Exception) else MeterError(f"the meter ended with {error!r}")
-        return call.result()
+        return result
 
     def _work(self) -> None:
         while (asked := self._asked.get()) is not None:
-            call, action = asked
+            answer, action = asked
             try:
-                call.set_result(action())
+                answer.put((action(), None))
             except BaseException as error:  # sys.exit() of a foreign library too, on a thread that is ours
-                call.set_exception(error)
-            del asked, call, action  # while it waits, it holds nothing
+                answer.put((None, error))
+            del asked, answer, action  # while it waits, it holds nothing

@@ -358,8 +358,7 @@ class Recorder:
         self, kind: RowKind, more_flags: frozenset[str] = frozenset(), *, is_device_at_rest: bool = True
     ) -> Row:
         span, gap = self._close_span(), self._gap
-        no_gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())
-        self._gap = no_gap
+        self._gap = _MeteredSpan(gap.started_utc_s, gap.ended_utc_s)
         counts, metered_kwh = self._counter.take(is_device_at_rest=is_device_at_rest), span.energy.total_kwh
         rates = self._rates_of((gap if gap.duration_s > 0 else span).started_utc_s, span.ended_utc_s)
         return Row(
