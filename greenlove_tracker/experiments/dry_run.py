@@ -140,8 +140,7 @@ def explore_groups(
         command: that explores one.
     """
     by_group = progress.groups(experiment.runs[0].group)
-    n_open = len({run.planned.group for run in progress.left})
-    each_s = max(_LEAST_GROUP_S, budget_s / max(1, n_open))
+    each_s = max(_LEAST_GROUP_S, budget_s / max(1, len({run.planned.group for run in progress.left})))
     status, found = StatusLine(), list[GroupForecast]()
     try:
         for group, runs in by_group:

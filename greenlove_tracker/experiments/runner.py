@@ -98,10 +98,7 @@ def run_experiment(
     tell: Callable[[str], None] = (lambda text: None) if quiet else say
     experiment = with_fixed_deadline(experiment, datetime.now(UTC))
     with outputs_lock(experiment.outputs):
-        progress = ExperimentProgress.of(experiment)
-        call = _Call(experiment, command, tell, quiet=quiet)
-        call.run(progress)
-        return call.outcome()
+        return _Call(experiment, command, tell, quiet=quiet).run()
 
 
 def check_runnable(experiment: Experiment) -> None:
@@ -146,12 +143,12 @@ class _Call:
         self._experiment, self._tell, self._is_quiet = experiment, tell, quiet
         self._command = command
         self._not_run: dict[str, str] = {}
-        self._left_out: tuple[str, ...] = ()
-        self._limit = ""
+        self._limit = ""  # that was reached, as a clause
         self._signal: int | None = None
 
-    def run(self, progress: ExperimentProgress) -> None:
-        """Train what has not finished."""
+    def run(self) -> ExperimentOutcome:
+        """Train what has not finished, and say how it ended."""
+        progress = ExperimentProgress.of(self._experiment)
         before = f", {progress.n_finished} of them finished before" if progress.n_finished else ""
         self._tell(f"greenlove  {self._experiment.name}: {fmt.plural(len(progress.runs), 'training')}{before}")
         for note in progress.notes:
@@ -162,28 +159,25 @@ class _Call:
                 continue
             rest, self._limit = self._budget_rest(progress.use)
             if self._limit:
-                self._left_out = self._names_from(number, progress)
-                return
+                break
             wait_to_start(self._experiment, progress, planned, quiet=self._is_quiet)
             answer = self._train(planned, rest)
             progress = ExperimentProgress.of(self._experiment)
             self._note(number, progress, answer, is_limited=bool(rest))
-            if self._signal is not None or self._left_out:
-                return
-
-    def outcome(self) -> ExperimentOutcome:
-        """Return what it left, from the logs; and say how it ended."""
-        progress = ExperimentProgress.of(self._experiment)
+            if self._signal is not None or self._limit:
+                break
+        left = [name for run in progress.left if (name := run.planned.name) not in self._not_run]
         done = f"{progress.n_finished} of {fmt.plural(len(progress.runs), 'training')} done"
         if self._signal is not None:
             self._tell(f"greenlove  ended by {signal.Signals(self._signal).name}: {done}. The same command goes on")
-        elif self._left_out:
-            names = fmt.shortened("; ".join(self._left_out), 200)
-            self._tell(f"greenlove  {self._limit}: {done}, and left out are {names}")
+        elif self._limit:
+            self._tell(f"greenlove  {self._limit}: {done}, and left out are {fmt.shortened('; '.join(left), 200)}")
             self._tell("greenlove  With a larger budget in the file the same command goes on")
         elif self._not_run:
             self._tell(f"greenlove  {done}. The same command tries the others again")
-        return ExperimentOutcome(progress, tuple(self._not_run.items()), self._left_out, self._signal)
+        return ExperimentOutcome(
+            progress, tuple(self._not_run.items()), tuple(left if self._limit else ()), self._signal
+        )
 
     def _budget_rest(self, use: Mapping[str, float]) -> tuple[dict[str, float], str]:
         """Return what is left of each limit by its quantity, and the limit that is reached, as a clause."""
@@ -195,11 +189,6 @@ class _Call:
             if used >= limit:
                 return {}, f"the budget is used: {name} is at {text(used)} of {text(limit)}"
         return rest, ""
-
-    def _names_from(self, number: int, progress: ExperimentProgress) -> tuple[str, ...]:
-        """Return the trainings that have not finished, from one on."""
-        runs = progress.runs[number - 1 :]
-        return tuple(run.planned.name for run in runs if run.state is not PlannedRunState.FINISHED)
 
     def _note(self, number: int, progress: ExperimentProgress, answer: Mapping[str, str], *, is_limited: bool) -> None:
         """Take note of how a training ended."""
@@ -216,7 +205,6 @@ class _Call:
             self._signal = self._signal or int(signal.SIGTERM)  # a cloud's notice: the machine is about to end
         elif is_limited and is_stopped:
             self._limit = f"{name} was stopped by the budget and saved ({reason})"
-            self._left_out = self._names_from(number, progress)
         else:
             self._not_run[name] = reason
             self._tell(f"{place}{name} did not finish: {reason}")
@@ -296,8 +284,7 @@ def planned_start(
     deadline = parse_when(policy.deadline, now) if policy.deadline else None
     if policy.start not in ("now", "below", "best"):
         start = parse_when(policy.start, now)
-        timed = TimedStart(start, policy.deadline, max_wait_s)
-        return timed if start > now else None
+        return TimedStart(start, policy.deadline, max_wait_s) if start > now else None
     length_h = hours_left(progress, planned)
     if policy.start != "best" or deadline is None or length_h is None:
         return None
