@@ -80,7 +80,7 @@ class Settings:
     country: str = _setting(
         "",
         "where it runs: ISO 3166 code or English name, `US-CA`, `CA-QC`, a cloud's region (`us-east-1`) or a grid's "
-        "zone (`CISO`); never guessed. `auto` asks the network when a run begins.",
+        "zone (`CISO`); never guessed.",
     )
     carbon_intensity_gco2e_per_kwh: float | None = _setting(None, "overrides the country's.", must=_POSITIVE)
     intensity: str = _setting(

@@ -46,8 +46,7 @@ def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
 def _of_values(settings: Settings) -> Iterator[str]:
     """Yield what is wrong with values that are of the right kind."""
     try:
-        if settings.country.strip().lower() != "auto":
-            carbon_intensity(resolve_place(settings.country), settings.carbon_intensity_gco2e_per_kwh)
+        carbon_intensity(resolve_place(settings.country), settings.carbon_intensity_gco2e_per_kwh)
     except UsageError as error:
         yield f"country: {error}"
     if settings.electricity_tariff:

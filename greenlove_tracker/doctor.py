@@ -33,8 +33,7 @@ from greenlove_tracker.grid.live.fallback import (
 )
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityPoint, PointKind, Scope
-from greenlove_tracker.grid.live.own_place import own_country
-from greenlove_tracker.grid.place import AUTO, GridPlace, grid_place
+from greenlove_tracker.grid.place import GridPlace, grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
@@ -118,13 +117,8 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
     Raises:
         UsageError: for an unknown place or service, or one that does not know the place.
     """
-    failures: list[str] = []
-    is_auto = settings.country.strip().lower() == AUTO
-    if is_auto:
-        settings = replace(settings, country=own_country(failures.append) if intensity else "")
     place = grid_place(settings.country)
     live, said = _asked(place, intensity, settings) if intensity else _not_asked(place)
-    said = (*failures, *said)
     with tempfile.TemporaryDirectory() as directory:
         # no intensity and no tariff by the hour: the trial asks nobody
         trial = replace(settings, log_dir=directory, verbose=0, continues="", intensity="", electricity_tariff="")
@@ -138,9 +132,7 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
         *_gpu_findings(found),
         _cpu_finding(found),
         _ram_finding(found),
-        _auto_finding(settings, run.carbon_intensity, bool(intensity))
-        if is_auto
-        else _country_finding(settings, run.carbon_intensity),
+        _country_finding(settings, run.carbon_intensity),
         *live,
         _share_finding(found),
         _log_finding(Path(settings.log_dir)),
@@ -149,7 +141,7 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
     measured_w, full_load_w = _full_load(found)
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
     beyond = beyond_gpus(settings.node_overhead) if found.get("gpu_models") else ""
-    uses_network = bool(intensity) and (is_auto or any(finding.value in SERVICES for finding in live))
+    uses_network = bool(intensity) and any(finding.value in SERVICES for finding in live)
     return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w, beyond, said, uses_network)
 
 
@@ -250,16 +242,6 @@ def _country_finding(settings: Settings, intensity: Factor) -> Finding:
         return Finding("country", settings.country, "table", GOOD, f"{grams}, {intensity.year}, {intensity.basis}")
     fix = "greenlove run --country DE …      or   export GREENLOVE_COUNTRY=DE"
     return Finding("country", "not set", "world mean", BAD, f"{grams} instead of yours", fix)
-
-
-def _auto_finding(settings: Settings, intensity: Factor, was_asked: bool) -> Finding:
-    """Return the line of ``country=auto``, whose place a run looks up when it begins."""
-    if not was_asked:
-        return Finding("country", AUTO, "not asked", NEUTRAL, "a run asks the network for it when it begins")
-    grams = f"{fmt.significant(intensity.value)} g/kWh"
-    if not settings.country:
-        return Finding("country", AUTO, "no answer", BAD, f"{grams} instead of yours", "export GREENLOVE_COUNTRY=DE")
-    return Finding("country", f"{AUTO}: {settings.country}", "table", GOOD, f"{grams}, {intensity.year}")
 
 
 _ASK = f"greenlove doctor --intensity {LIVE}"

@@ -12,7 +12,6 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import CounterState, Gpu
 from greenlove_tracker.doctor import Diagnosis, examine
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live import own_place
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.place import grid_place
 
@@ -91,11 +90,8 @@ def server(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(doctor, "HttpClient", lambda **options: HttpClient(**options | {"timeout_s": 60.0}))
-    monkeypatch.setattr(own_place, "ANSWER_S", 60.0)  # no answer comes too late because the machine is slow
-    own_place._looked_up.cache_clear()
     with serving() as found:
         yield found
-    own_place._looked_up.cache_clear()
 
 
 def half_hour(value):
@@ -168,17 +164,6 @@ def test_without_a_network_it_says_so(server):
         findings, said = doctor._asked(grid_place("GB"), "live", at(address, "GB", "neso"))
     assert (findings[0].value, findings[0].method) == ("neso", "no answer")
     assert "neso: 127.0.0.1 cannot be reached" in said[0]
-
-
-def test_a_place_to_be_looked_up_is_asked_for_with_the_flag_alone(server, monkeypatch):
-    monkeypatch.setattr(own_place, "ADDRESS", f"{server.url}/v1/ip/geo.json")
-    server.by_path({"/v1/ip/geo.json": {"country_code": "GB"}, "/intensity": half_hour(99)})
-    unasked = examine(Settings(country="auto", sim_gpu_w=100))
-    assert not server.asked and "a run asks the network for it when it begins" in unasked.as_text()
-    asked = examine(at(server.url, "auto", "neso"), "live")
-    (country,) = [f for f in asked.findings if f.subject == "country"]
-    assert (country.value, country.mark) == ("auto: GB", "✓")
-    assert lines(asked.findings)["neso"][0] == "99.0 g/kWh"
 
 
 @pytest.mark.parametrize(

@@ -193,9 +193,7 @@ group_option = click.option("--group", "--project", "project", metavar="NAME", h
 within_option = click.option(
     "--within", metavar="TIME", help='longest time, 48h, or when it must be done: "friday 18:00"'
 )
-country_option = click.option(
-    "--country", help="where it runs: DE, Germany, US-CA, us-east-1; auto asks the network; default: the world"
-)
+country_option = click.option("--country", help="where it runs: DE, Germany, US-CA, us-east-1; default: the world")
 
 
 HOURS = click.FloatRange(min=0, min_open=True, max=1e7)  # a thousand years at most

@@ -136,8 +136,8 @@ def _start_below(
 
     It starts at once where no hourly intensity is known, as without a network.
     """
+    from greenlove_tracker.grid.live.fallback import opened_intensity
     from greenlove_tracker.grid.live.intensity import IntensityUnavailable
-    from greenlove_tracker.scheduling.intensity_source import opened_intensity
     from greenlove_tracker.scheduling.wait_loop import (
         UNKNOWN_INTENSITY,
         below_threshold,
@@ -239,21 +239,15 @@ class _Asked:
     tariff: str | None
     electricity_price: float | None
 
-    def places(self, intensity: str) -> list[str]:
-        """Return the regions; none where none is known.
-
-        ``auto`` is looked up where the intensity is a service's; where nothing is found it is the world, as for a run.
-        """
-        from greenlove_tracker.scheduling.intensity_source import found_place
-
+    def places(self) -> list[str]:
+        """Return the regions; none where none is known."""
         if self.country is not None:
             names = [name.strip() for name in self.country.split(",") if name.strip()]
             if not names:
                 raise UsageError('--country names none: such as "DE" or "DE,GB"')
-            return [place for name in names if (place := found_place(name, intensity))] or [""]
+            return names
         logged = self.job.run.text("country") if self.job.run is not None else ""
-        own = found_place(self.settings.country, intensity)  # of this machine; a log says of its own
-        return [here] if (here := own or logged) or self.settings.country else []
+        return [here] if (here := self.settings.country or logged) else []
 
     def source(self, by: str) -> tuple[IntensitySource | Mapping[str, IntensitySource], list[str] | None]:
         """Return the intensity, and the regions to compare; no network is asked yet.
@@ -272,7 +266,7 @@ class _Asked:
                 "give --intensity: live asks the network, as do neso, eia and the other services; a CSV file holds "
                 "utc,gco2e_per_kwh; mock is invented, to try it out"
             )
-        places = self.places(name)
+        places = self.places()
         if name in NAMES:
             if not places and name not in (MockIntensity.name, TableIntensity.name):
                 raise UsageError(f"{name} needs to know where: give --country, such as DE or DE,GB")

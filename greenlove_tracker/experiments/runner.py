@@ -28,8 +28,8 @@ from greenlove_tracker.experiments.progress import (
     PlannedRunState,
     outputs_lock,
 )
+from greenlove_tracker.grid.live.fallback import opened_intensity
 from greenlove_tracker.records import RunStatus
-from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import checked_span_s, wait_for_low_carbon

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,17 +99,6 @@ def _states(table: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
         for name, row in table.items()
         if isinstance(row, dict) and len(row.get("regionCode", "")) == 2 and not name.startswith("_")
     }
-
-
-def region_code(iso3: str, name: str) -> str:
-    """Return the code of a US state or a Canadian province by its English name; empty for any other."""
-    names: Mapping[str, str] = {}
-    if iso3 == "USA":
-        names = {code: state for code, (state, _) in _states(_load("2023", "usa_emissions.json")[0]).items()}
-    elif iso3 == "CAN":
-        names = PROVINCES
-    plain = unicodedata.normalize("NFD", name).encode("ascii", "ignore").decode().casefold()  # Québec
-    return next((code for code, known in names.items() if known == plain), "")
 
 
 _FUEL_OF = {"naturalGas": "gas", "petroleum": "oil"}  # of CodeCarbon's names; it has tidal power nowhere

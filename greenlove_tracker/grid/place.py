@@ -22,7 +22,6 @@ from greenlove_tracker.tables.sites import SITES_TABLE
 
 ZONES_TABLE = "grid_zones.csv"
 REGIONS_TABLE = "cloud_regions.csv"
-AUTO = "auto"  # a place that is looked up when a run starts; until then it is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def _countries() -> list[dict[str, str]]:
 
 
 def resolve_place(text: str) -> Place | None:
-    """Return the country or state that a text names, as ``grid_place`` does; None where it is empty or ``auto``.
+    """Return the country or state that a text names, as ``grid_place`` does; None where it is empty.
 
     Raises:
         UsageError: for a name that is not exactly one place, with the nearest names.
@@ -123,7 +122,7 @@ def grid_place(text: str) -> GridPlace:
     """
     wanted = text.strip()
     name = wanted.upper()
-    if not wanted or name == AUTO.upper():
+    if not wanted:
         return GridPlace(wanted)
     if (country := _find_country(wanted)) is not None:
         return GridPlace(wanted, _place(country))

@@ -93,9 +93,7 @@ class ProjectionOptions:
         type=float,
         help="memory of one GPU here, GiB, if several cards share its name",
     )
-    country: str | None = option(
-        None, flag="--country", help="where this machine is: DE, Germany, US-CA, us-east-1; auto asks the network"
-    )
+    country: str | None = option(None, flag="--country", help="where this machine is: DE, Germany, US-CA, us-east-1")
     provider: str | None = option(
         None, flag="--provider", help="whose offers to compare, or all; default crusoe and those in --prices"
     )

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from greenlove_tracker import console
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.listings import Target
@@ -69,10 +67,6 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
         )
     if isinstance(custom := options.custom_speedup, Mapping):
         options = replace(options, custom_speedup={recognise(name).name: figure for name, figure in custom.items()})
-    if options.country and options.country.strip().lower() == AUTO:
-        from greenlove_tracker.grid.live.own_place import own_country  # it loads what asks the network
-
-        options = replace(options, country=own_country(console.say) or None)
     local = local_machine(forecast, local_gpu(options), options)
     targets = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import NAMES, IntensityFallbacks, open_intensity
+from greenlove_tracker.grid.live.fallback import LIVE, NAMES, SERVICES, IntensityFallbacks, opened_intensity
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
     IntensityProvider,
@@ -24,9 +24,7 @@ from greenlove_tracker.grid.live.intensity import (
     floor_time,
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity
-from greenlove_tracker.grid.place import GridPlace, grid_place
 from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
-from greenlove_tracker.scheduling.intensity_source import asks_network, opened_intensity
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 
@@ -112,23 +110,12 @@ def region_series(
 
 def _opened(source: IntensitySource, region: str | None, now: datetime) -> HourlyIntensity | IntensityFallbacks:
     """Return a source with the place that it is asked about; what needs no network goes by the clock of ``now``."""
-    if isinstance(source, HourlyIntensity | IntensityFallbacks):
+    if isinstance(source, HourlyIntensity):
         return source
-    if asks_network(source):
-        if region is None:
-            raise UsageError(f'{source} needs to know where: give {{argument}}, such as ["DE"]', argument="regions")
-        return opened_intensity(source, region)
-    try:
-        place = grid_place(region or "")
-    except UsageError:
-        if source in NAMES:
-            raise
-        place = GridPlace(region or "")  # of a file or a provider of the user's own: a name of theirs
-    if isinstance(source, str | Path):
-        return open_intensity(str(source), place, client=HttpClient(utc_s=now.timestamp))
-    if not isinstance(source, IntensityProvider):
-        raise UsageError(f"intensity is a service, its name, a CSV file or hours, not {source!r}")
-    return IntensityFallbacks(place, (source,))
+    asks_network = source in (LIVE, *SERVICES)
+    if asks_network and region is None:
+        raise UsageError(f'{source} needs to know where: give {{argument}}, such as ["DE"]', argument="regions")
+    return opened_intensity(source, region or "", None if asks_network else HttpClient(utc_s=now.timestamp))
 
 
 def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime) -> RegionSeries:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, time_limit
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import LIVE, IntensityAnswer
+from greenlove_tracker.grid.live.fallback import LIVE, IntensityAnswer, opened_intensity
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable
-from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, WaitReason, latest_point
 

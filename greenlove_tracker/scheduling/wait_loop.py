@@ -21,9 +21,8 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forks import start_thread
-from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
+from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, opened_intensity
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind
-from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_span_s
 from greenlove_tracker.tracker.metadata import WaitFacts
 

@@ -58,7 +58,6 @@ from greenlove_tracker.tracker.state import (
     WarnOnce,
     make_run_dir,
     run_factors,
-    with_found_country,
 )
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.workloads import Seen
@@ -161,7 +160,6 @@ class Session:
         warn_once = WarnOnce()
         for note in settings.notes if ranks.rank == 0 and launch is None else ():
             warn_once.warn(note, note)
-        settings = with_found_country(settings, warn_once)  # may take a moment, which is not the training's
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
         exporters = [*exporters, *_exporters_in(settings, warn_once)] if is_exported else []
@@ -631,7 +629,6 @@ class Session:
             UsageError: where something cannot be as the tracker asks for; the run goes on as it was.
         """
         state = self.state
-        settings = with_found_country(settings, state.warn_once)
         is_same = settings.export == state.settings.export
         named = state.exporters if is_same else _exporters_in(settings, state.warn_once)
         exporters = [*exporters, *named] if state.is_leading else []

@@ -15,7 +15,6 @@ from greenlove_tracker.config import Settings, TimeLimit, time_limit
 from greenlove_tracker.errors import LogDirError, UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
-from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import MeanRates, RowTotals, RunFactors
@@ -310,15 +309,6 @@ class Plan:
             done_epochs,
             done_steps,
         )
-
-
-def with_found_country(settings: Settings, warn_once: WarnOnce) -> Settings:
-    """Return the settings, with the place that is looked up by network where the country is ``auto``: 2 s at most."""
-    if settings.country.strip().lower() != AUTO:
-        return settings
-    from greenlove_tracker.grid.live.own_place import own_country  # only who asks for it loads what asks the network
-
-    return replace(settings, country=own_country(lambda message: warn_once.warn("country", message)))
 
 
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:

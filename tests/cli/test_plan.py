@@ -17,8 +17,7 @@ from projection_samples import explored
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli import plan as plan_module
-from greenlove_tracker.grid.live import fallback, own_place
-from greenlove_tracker.scheduling import intensity_source
+from greenlove_tracker.grid.live import fallback
 
 NOW = datetime(2026, 11, 22, 15, 3, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -168,33 +167,6 @@ def test_help_loads_no_numpy() -> None:
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, timeout=60).returncode == 0
-
-
-def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setenv("GREENLOVE_COUNTRY", "auto")
-    own_place._looked_up.cache_clear()
-    intensity_source._say_once.cache_clear()
-    with serving() as server:
-        server.by_path({"/place": {"country_code": "GB"}})
-        monkeypatch.setattr(own_place, "ADDRESS", f"{server.url}/place")
-        monkeypatch.setenv(
-            "GREENLOVE_INTENSITY_URLS", ",".join(f"{name}={server.url}/none" for name in fallback.SERVICES)
-        )
-        by_file = call("--hours", "4", "--within", "24h", "--intensity", str(csv_file(tmp_path / "h.csv")))
-        assert by_file.exit_code == 0 and server.asked == []
-        found = [
-            call("--hours", "4", "--within", "24h", "--intensity", "live", "--json", *more)
-            for more in ([], ["--country", "auto,DE"])
-        ]
-    own_place._looked_up.cache_clear()
-    lost = call("--hours", "4", "--within", "24h", "--intensity", "live", "--json")  # nobody listens there any more
-    own_place._looked_up.cache_clear()
-    assert lost.exit_code == 0 and "the world's average is counted with" in lost.stderr
-    assert json.loads(lost.stdout)["region"] is None and json.loads(lost.stdout)["intensity_gco2e_per_kwh"] > 0
-    assert [json.loads(one.stdout)["region"] for one in found] == ["GB", "GB"], found[0].output
-    assert [row["region"] for row in json.loads(found[1].stdout)["regions"]] == ["GB", "DE"]
-    assert [asked.path for asked in server.asked].count("/place") == 1
 
 
 @pytest.mark.parametrize("hours", ["0", "1e308"])

@@ -263,3 +263,12 @@ def test_hours_handed_over_are_of_no_service():
 def test_what_is_no_source_is_refused():
     with pytest.raises(UsageError, match="intensity is a service, its name, a CSV file or hours, not 300"):
         one(300)
+
+
+def test_best_start_asks_the_addresses_of_the_settings(no_settings, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with serving() as server:
+        monkeypatch.setenv("GREENLOVE_INTENSITY_URLS", f"neso={server.url}")
+        server.always(Reply(status=404))
+        found = best_start(4, intensity="neso", regions=["GB"], deadline=datetime.now(UTC) + timedelta(hours=24))
+    assert server.asked and "neso: HTTP 404, not found from 127.0.0.1" in found.reason

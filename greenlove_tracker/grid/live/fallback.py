@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
@@ -21,7 +22,7 @@ from greenlove_tracker.grid.live.intensity import (
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
 from greenlove_tracker.grid.live.services import Eia, ElectricityMaps, EnergyCharts, Neso, Service
-from greenlove_tracker.grid.place import GridPlace
+from greenlove_tracker.grid.place import GridPlace, grid_place
 
 LIVE = "live"
 
@@ -142,6 +143,38 @@ def open_intensity(
             raise UsageError(f"{name} knows no zone for {where}: {instead}", argument="country")
         opened = [service for service in opened if service.name == name]
     return IntensityFallbacks(place, (*opened, table))
+
+
+def opened_intensity(
+    intensity: str | Path | IntensityFallbacks | IntensityProvider,
+    country: str | None = None,
+    client: HttpClient | None = None,
+) -> IntensityFallbacks:
+    """Return what answers of the carbon intensity, at the addresses that the settings have; nothing is asked yet.
+
+    Args:
+        intensity: a name such as ``live`` or ``eia``, a CSV file, or what answers already.
+        country: or part of a grid, or any name for a file or a provider of one's own; default: that of the settings.
+        client: what asks the network; its clock says what is known.
+
+    Raises:
+        UsageError: for what cannot be meant.
+    """
+    if isinstance(intensity, IntensityFallbacks):
+        return intensity
+    settings = load_settings()
+    name = settings.country if country is None else country
+    try:
+        place = grid_place(name)
+    except UsageError:
+        if intensity in NAMES:
+            raise
+        place = GridPlace(name)
+    if isinstance(intensity, str | Path):
+        return open_intensity(str(intensity), place, client=client, base_urls=parse_base_urls(settings.intensity_urls))
+    if not isinstance(intensity, IntensityProvider):
+        raise UsageError(f"intensity is a service, its name, a CSV file or hours, not {intensity!r}")
+    return IntensityFallbacks(place, (intensity,))
 
 
 def services_for(place: GridPlace) -> list[type[Service]]:

@@ -68,7 +68,6 @@ CALIFORNIA = {"eia": "CISO", "electricity_maps": "US-CAL-CISO"}
         ("NO2", "NOR", "", {"electricity_maps": "NO-NO2"}),
         ("SE-SE1", "SWE", "", {"electricity_maps": "SE-SE1"}),
         ("SE1", "SWE", "", {"electricity_maps": "SE-SE1"}),
-        ("Auto", "", "", {}),
     ],
 )
 def test_a_place_as_clouds_and_grids_name_it_is_one_for_tables_and_services(text, iso3, state, codes):
