@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +19,6 @@ from greenlove_tracker.forecasting import P99, Estimate, Forecast
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
-    from greenlove_tracker.scheduling.intensity_series import IntensitySource
     from greenlove_tracker.scheduling.windows import Price
 
 _OPTIONS = {
@@ -249,14 +248,12 @@ class _Asked:
         logged = self.job.run.text("country") if self.job.run is not None else ""
         return [here] if (here := self.settings.country or logged) else []
 
-    def source(self, by: str) -> tuple[IntensitySource | Mapping[str, IntensitySource], list[str] | None]:
+    def source(self, by: str) -> tuple[str, list[str] | None]:
         """Return the intensity, and the regions to compare; no network is asked yet.
 
         Raises:
             UsageError: where nothing is given, or the parts do not go together.
         """
-        from pathlib import Path
-
         from greenlove_tracker.grid.live.fallback import NAMES
         from greenlove_tracker.grid.live.offline import MockIntensity, TableIntensity
 
@@ -271,13 +268,8 @@ class _Asked:
             if not places and name not in (MockIntensity.name, TableIntensity.name):
                 raise UsageError(f"{name} needs to know where: give --country, such as DE or DE,GB")
             return name, places or (None if name == MockIntensity.name else [""])
-        if "=" in name and not Path(name).is_file():
-            pairs = [part.partition("=") for part in name.split(",")]
-            files = {region.strip(): Path(file.strip()) for region, _, file in pairs}
-            return files, places if self.country is not None else None
         if len(places) > 1:
-            example = ",".join(f"{place}=FILE" for place in places)
-            raise UsageError(f"one file is of one region: give --intensity {example}, or a service such as live")
+            raise UsageError("one file is of one region: give a service such as live, or in Python a file of each")
         return name, places or None
 
     def price(self, by: str) -> Price | None:

@@ -46,13 +46,11 @@ class GridPlace:
         name: as the user wrote it.
         place: the country or state, by which the tables know it; None: unknown, so the world.
         codes: by service, the name of the grid's zone there, such as ``{"eia": "CISO"}``.
-        note: what a cloud calls it, for people: ``aws us-east-1, Northern Virginia``.
     """
 
     name: str = ""
     place: Place | None = None
     codes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    note: str = ""
 
     @property
     def iso3(self) -> str:
@@ -132,9 +130,7 @@ def grid_place(text: str) -> GridPlace:
     if name in zones():
         return GridPlace(wanted, resolve_place(zones()[name]["place"]), _codes(name))
     if (region := _cloud_region(wanted)) is not None:
-        note = f"{region['provider']} {region['region']}, {region['location']}"
-        codes = _codes(region["grid_zone"] or region["place"])
-        return GridPlace(wanted, resolve_place(region["place"]), codes, note)
+        return GridPlace(wanted, resolve_place(region["place"]), _codes(region["grid_zone"] or region["place"]))
     raise UsageError(_unknown(text), argument="country")
 
 
@@ -167,11 +163,11 @@ def _find_country(text: str) -> dict[str, str] | None:
 
 @cache
 def cloud_regions() -> tuple[dict[str, str], ...]:
-    """Return the regions of clouds with provider, region, place, grid zone and location.
+    """Return the regions of clouds with provider, region, place and grid zone.
 
     Those of the projection's sites are among them.
     """
-    keys = ("provider", "region", "place", "grid_zone", "location")
+    keys = ("provider", "region", "place", "grid_zone")
     named = [{key: row[key] for key in keys} for row in rows(REGIONS_TABLE)]
     for row in rows(SITES_TABLE):
         place = f"US-{row['us_state']}" if row["us_state"] else alpha2(row["country_iso3"])

@@ -161,7 +161,7 @@ class Wait:
         self._is_answered: threading.Event | None = None  # None: nothing is asked
         self._answers: list[Outlook | Exception] = []
         self._outlook: Outlook | None = None
-        self._said: tuple[object, ...] = ()
+        self._said = ""
 
     def hold(self, *, deadline_utc: str | None = None) -> WaitResult:
         """Wait, and hand the wait over to the run that follows.
@@ -192,8 +192,10 @@ class Wait:
                 self._say(_end_text(result, now))
                 return result
             self._ask(now)
-            if self._outlook is not None:
-                self._say_change(self._outlook, now)
+            if self._outlook is not None and (text := self._state_text(self._outlook, now_utc_s)) != self._said:
+                why = "" if self._said else self._outlook.explanation
+                self._say("; ".join(filter(None, (text, why))))
+                self._said = text
             self._sleep(now_utc_s)
 
     @property
@@ -281,28 +283,19 @@ class Wait:
         if not self._is_quiet:
             say(f"greenlove: {text}")
 
-    def _say_change(self, outlook: Outlook, now: datetime) -> None:
-        """Say where the wait stands, at the beginning and where that changed."""
-        point, start_utc_s, now_utc_s = outlook.point, outlook.start_utc_s, now.timestamp()
-        # To the minute: the latest possible start, reckoned from two clocks, trembles.
-        start_min = None if start_utc_s is None else round(start_utc_s / 60)
-        state = (None if point is None else round(point.gco2e_per_kwh), start_min, outlook.problem)
-        if state == self._said:
-            return
-        is_first, self._said = not self._said, state
-        parts = [f"waiting {self._goal}"] if is_first or start_utc_s is not None else []
-        if start_utc_s is not None:
-            parts.append(f"starting {fmt.clock_time(start_utc_s, now_utc_s)}")
+    def _state_text(self, outlook: Outlook, now_utc_s: float) -> str:
+        """Return where the wait stands."""
+        parts, point = [f"waiting {self._goal}"], outlook.point
+        if outlook.start_utc_s is not None:
+            # To the minute: the latest possible start, reckoned from two clocks, trembles.
+            parts.append(f"starting {fmt.clock_time(60 * round(outlook.start_utc_s / 60), now_utc_s)}")
         if point is not None:
-            parts.append(f"now {point.told(now)}")
-        if is_first and self._max_wait_s is not None:
-            latest_utc_s = now_utc_s + self._max_wait_s - self._waited_s
-            parts.append(f"at most until {fmt.clock_time(latest_utc_s, now_utc_s)}")
+            parts.append(f"now {point.gco2e_per_kwh:.0f} gCO2e/kWh ({point.source})")
+        if self._max_wait_s is not None:
+            parts.append(f"at most until {fmt.clock_time(self._begun_utc_s + self._max_wait_s, now_utc_s)}")
         if outlook.problem:
             parts.append(f"asked in vain: {outlook.problem}")
-        if is_first and outlook.explanation:
-            parts.append(outlook.explanation)
-        self._say("; ".join(parts))
+        return "; ".join(parts)
 
 
 def _end_text(result: WaitResult, now: datetime) -> str:

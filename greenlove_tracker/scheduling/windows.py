@@ -360,11 +360,6 @@ def _forecast(
     return replace(basis, forecast=forecast.basis), forecast
 
 
-def _earliest_least(sums: Array) -> int:
-    """Return the first start whose sum is the least, but for rounding: of days that are alike the first."""
-    return int(np.flatnonzero(sums <= float(sums.min()) * (1 + 1e-9))[0])
-
-
 @dataclass(frozen=True, slots=True)
 class _Search:
     """The starts that are possible, and what decides between them.
@@ -405,7 +400,7 @@ class _Search:
         wait_h = float(self.starts[start] - self.starts[0])
         start_h = math.floor(hours_since_epoch(self.now)) + float(self.starts[start])
         return StartAdvice(
-            start_utc=self.now.astimezone(UTC) if start == 0 else time_of(start_h),
+            start_utc=time_of(start_h) if start else self.now.astimezone(UTC),
             wait_s=wait_h * SECONDS_PER_HOUR,
             region=basis.region,
             emissions_kgco2e=self._kg(intensity),
@@ -440,7 +435,8 @@ class _Search:
 
     def _greenest(self, forecast: IntensityForecast, sums: Array, here_sum: float) -> tuple[int, Estimate, float]:
         """Return the start that is expected to emit least, what it saves, and the probability of any saving."""
-        start, now = _earliest_least(sums), float(sums[0])
+        least = sums <= float(sums.min()) * (1 + 1e-9)  # but for rounding: of days that are alike, the first
+        start, now = int(np.flatnonzero(least)[0]), float(sums[0])
         expected, actual = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)
         past = past_choices(expected, actual, forecast.weights, self.length, self.starts, start)
         usual = _mean_known(forecast.past_expected) * float(self.length.hours.mean())

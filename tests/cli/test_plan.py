@@ -69,16 +69,10 @@ def test_json_holds_everything(tmp_path: Path) -> None:
     assert unknown["emissions_kgco2e"] is unknown["cost_usd"] is unknown["energy_kwh"] is None
 
 
-def test_regions_each_with_a_file(tmp_path: Path) -> None:
-    clean, dirty = csv_file(tmp_path / "no.csv", 120, 20), csv_file(tmp_path / "de.csv")
-    pair = f"DE={dirty},NO={clean}"
-    result = call("--hours", "4", "--within", "24h", "--intensity", pair)
-    assert " in NO: " in result.stdout.splitlines()[0]
-    rows = json.loads(call("--hours", "4", "--within", "24h", "--intensity", pair, "--json").stdout)["regions"]
-    assert [row["region"] for row in rows] == ["DE", "NO"]
-    assert rows[1]["saving"]["point"] > rows[0]["saving"]["point"] and len(rows[0]["hours"]) == 25
-    alone = call("--hours", "4", "--within", "24h", "--intensity", str(dirty), "--country", "DE,NO")
-    assert alone.exit_code == 1 and "give --intensity DE=FILE,NO=FILE" in alone.stderr
+def test_one_file_is_of_one_region(tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "de.csv")
+    result = call("--hours", "4", "--within", "24h", "--intensity", str(path), "--country", "DE,NO")
+    assert result.exit_code == 1 and "one file is of one region" in result.stderr
 
 
 def test_a_mock_is_labelled_on_the_screen_and_the_page(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from greenlove_tracker.grid.factors import carbon_intensity
 from greenlove_tracker.grid.live.intensity import (
     IntensityPoint,
+    IntensityProvider,
     PointKind,
     Scope,
     checked_range,
@@ -75,18 +76,22 @@ class CsvIntensity:
         return within(self.name, [p for p in self._points if p.end_utc <= now], *checked_range(since, until))
 
 
-class TableIntensity:
-    """The offline tables: one figure for all hours of a country, a state or the world."""
-
-    name = "table"
+class _AnyHour(IntensityProvider):
+    """What knows all hours, past and to come."""
 
     def __init__(self, now: Clock = utc_now) -> None:
         self._now = now
 
     def now(self, place: GridPlace) -> IntensityPoint:
-        """Return the table's figure, for this hour."""
+        """Return the figure of this hour."""
         start = floor_time(self._now(), _HOUR)
         return self.history(place, start, start + _HOUR)[0]
+
+
+class TableIntensity(_AnyHour):
+    """The offline tables: one figure for all hours of a country, a state or the world."""
+
+    name = "table"
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the same figure for all hours."""
@@ -114,18 +119,10 @@ def mock_gco2e_per_kwh(when: datetime) -> float:
     return 300 - 100 * math.cos(math.pi * share)
 
 
-class MockIntensity:
+class MockIntensity(_AnyHour):
     """A day that repeats itself, peak at 18:00 and trough at 03:00 UTC: for trying things out, and labelled so."""
 
     name = "mock"
-
-    def __init__(self, now: Clock = utc_now) -> None:
-        self._now = now
-
-    def now(self, place: GridPlace) -> IntensityPoint:
-        """Return the invented figure of this hour."""
-        now = self._now()
-        return self.history(place, now, now + _HOUR)[0]
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the invented figures of the hours of a time."""
