@@ -33,8 +33,7 @@ from greenlove_tracker.rendering.document import Block, Heading, Paragraph
 from greenlove_tracker.rendering.terminal import columns, wrap
 from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.exploration_report import exploration_blocks
-from greenlove_tracker.report.projection_report import projection_blocks
-from greenlove_tracker.report.projection_words import advice
+from greenlove_tracker.report.projection_report import advice, projection_blocks
 from greenlove_tracker.report.run_report import run_document
 from greenlove_tracker.report.wording import measured_sentence
 

@@ -136,7 +136,7 @@ def _project(
 def _list(text: str, options: dict[str, Any]) -> None:
     """List the GPUs that are known, and their prices."""
     from greenlove_tracker.projection.listings import known_gpus, offers_of
-    from greenlove_tracker.report.speedup_report import gpus_document, gpus_record
+    from greenlove_tracker.report.gpu_report import gpus_document, gpus_record
 
     known = known_gpus(text, offers_of(options["provider"], options["prices"]))
     click.get_current_context().params["is_verbose"] = True  # the list is what is asked for
@@ -147,7 +147,7 @@ def _show_speedups(options: dict[str, Any]) -> None:
     """Show how many times faster each GPU trains than the one here, with its 90% range."""
     from greenlove_tracker.projection.catalogue import recognise
     from greenlove_tracker.projection.speedup import speedups
-    from greenlove_tracker.report.speedup_report import speedup_document, speedup_record
+    from greenlove_tracker.report.gpu_report import speedup_document, speedup_record
     from greenlove_tracker.workloads import precision_named, workload_named
 
     if options["local_gpu"] is None or not options["gpus"]:
@@ -164,7 +164,7 @@ def _show_memory(target: str, techniques: Sequence[str], batch_size: int | None)
     """Estimate a training's GPU memory by part and by technique; no GPU is needed."""
     needs_torch("--memory")
     from greenlove_tracker.exploration.task import load_task_function
-    from greenlove_tracker.report.memory_report import memory_document, memory_record
+    from greenlove_tracker.report.gpu_report import memory_document, memory_record
     from greenlove_tracker.techniques.memory import estimate_memory
 
     function = load_task_function(target, ())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
@@ -17,7 +18,6 @@ from greenlove_tracker.rendering.document import Block, Document, Heading, Table
 
 _SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
 _MANY_SECTIONS = 4  # need contents
-_MOST_LISTED = 4  # names in a sentence
 _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
 
 
@@ -27,7 +27,7 @@ def render(document: Document) -> str:
     first_titled = next((i for i, section in enumerate(sections, 1) if section.heading), 0)
     n_titled = sum(section.heading is not None for section in sections)
     return (
-        _environment()
+        _environment(is_page=True)
         .get_template("page.html")
         .render(
             document=document,
@@ -40,34 +40,7 @@ def render(document: Document) -> str:
 
 def fill(template: str, **values: Any) -> str:
     """Return a template of plain text with these values."""
-    return _text_environment().get_template(template).render(values).rstrip()
-
-
-@cache
-def _text_environment() -> Environment:
-    environment = Environment(  # noqa: S701  # plain text has no markup to escape
-        loader=PackageLoader("greenlove_tracker.rendering"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "significant")}
-    environment.filters |= {"listed": _listed, "quoted": _quoted}
-    return environment
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return ``a, b, c and 3 more``."""
-    listed = list(names[:_MOST_LISTED])
-    if len(names) > _MOST_LISTED:
-        listed.append(f"{len(names) - _MOST_LISTED:,} more")
-    return " and ".join(filter(None, (", ".join(listed[:-1]), *listed[-1:])))
-
-
-def _quoted(text: str) -> str:
-    """Return a YAML string in double quotes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return _environment(is_page=False).get_template(template).render(values).rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +67,22 @@ def _sections(document: Document) -> Iterator[_Section]:
 
 
 @cache
-def _environment() -> Environment:
-    """Return Jinja2 set so that whatever a template prints is cleaned and escaped unless ``svg`` made it."""
+def _environment(*, is_page: bool) -> Environment:
+    """Return Jinja2 for pages, which cleans and escapes all that ``svg`` did not make, or for plain text."""
     environment = Environment(
         loader=PackageLoader("greenlove_tracker.rendering"),
-        autoescape=True,
-        finalize=_finalized,
+        autoescape=is_page,  # noqa: S701  # plain text has no markup to escape
+        finalize=_finalized if is_page else None,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"css_string": _css_string, "kind": lambda block: type(block).__name__}
+    environment.filters |= {name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "significant")}
+    environment.filters |= {
+        "css_string": _css_string,
+        "kind": lambda block: type(block).__name__,
+        "quoted": partial(json.dumps, ensure_ascii=False),  # JSON's strings are YAML's
+    }
     environment.globals |= {"svg": svg, "UNKNOWN": fmt.UNKNOWN, "table_class": _table_class, "percents": _percents}
     return environment
 

@@ -20,8 +20,7 @@ from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.learning_curves import final_value, is_learning_rate, rank_of_metric
-from greenlove_tracker.report.metric_report import number_text
+from greenlove_tracker.report.metric_report import final_value, is_learning_rate, number_text, rank_of_metric
 
 Groups = Sequence[tuple[str, Sequence[Run]]]
 """Runs by the name of their group; the first is the baseline."""
@@ -140,7 +139,7 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
         *_changes(comparisons),
         *took,
         *(doc.Paragraph(f"{text}.") for text in caveats),
-        *((doc.Paragraph(f"! The runs also differ in {_listed(unlike)}."),) if unlike else ()),
+        *((doc.Paragraph(f"! The runs also differ in {wording.joined(unlike, _MOST_SAID)}."),) if unlike else ()),
         *((doc.Paragraph("! MOCK: the carbon intensity is invented, and so is the CO2e."),) if invented else ()),
     )
 
@@ -167,7 +166,7 @@ def headline(comparison: Comparison) -> str:
     if not comparison.rows:
         return f"Nothing was compared with {comparison.baseline.name}"
     if not ran:
-        return f"{_listed([row.name for row in comparison.rows])} could not be run"
+        return f"{wording.joined([row.name for row in comparison.rows], _MOST_SAID)} could not be run"
     saving = [row for row in ran if row.verdict is Verdict.SAVES]
     if len(ran) > 1 and not saving:
         return ". ".join(["Nothing shows a saving", *(row_sentence(comparison, row) for row in ran[:_MOST_SAID])])
@@ -228,11 +227,6 @@ def _signed(change: float, decimals: int) -> str:
     return "0" if not float(text.replace(",", "")) else text.replace("-", "−")
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = [f"{len(names) - _MOST_SAID} more"] if len(names) > _MOST_SAID else []
-    return wording.joined([*names[:_MOST_SAID], *more])
-
-
 def rows_that_ran(comparison: Comparison) -> list[ComparisonRow]:
     """Return the arms beside the baseline that ran, in their order."""
     return [row for row in comparison.rows if row.verdict is not Verdict.NOT_RUN]
@@ -265,7 +259,11 @@ def _changes(comparisons: Sequence[Comparison]) -> list[doc.Block]:
     if not alike:  # the budget held too few trials for any ratio
         return []
     heads = [doc.Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
-    columns = (doc.Column(f"against {_listed([c.baseline.name for c in comparisons])}", 1.5), doc.Column("", 1), *heads)
+    columns = (
+        doc.Column(f"against {wording.joined([c.baseline.name for c in comparisons], _MOST_SAID)}", 1.5),
+        doc.Column("", 1),
+        *heads,
+    )
     names = [(row.name, _SHORT_VERDICTS.get(row.verdict, str(row.verdict))) for _, row in ran]
     rows = tuple((*name, *cells) for name, cells in zip(names, zip(*alike, strict=True), strict=True))
     return [doc.Table(columns, rows[:_MOST_ROWS])]
@@ -429,7 +427,7 @@ def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
     sides = [side for side in sides if side.runs]
     for label, name in _FIELDS.items():
         of_sides = [list(dict.fromkeys(wording.field_text(run, name, 60) for run in side.runs)) for side in sides]
-        texts = [_listed(sorted(set(values))) or _DASH for values in of_sides]
+        texts = [wording.joined(sorted(set(values)), _MOST_SAID) or _DASH for values in of_sides]
         if len(set(texts)) > 1:
             rows.append((label, *texts))
     return rows
@@ -564,7 +562,11 @@ def _experiment_verdict(sides: Sequence[Side], comparisons: Sequence[Comparison]
     )
     if not pairs:
         missing = [side.name for side in sides if not side.runs]
-        what = f"no training of {_listed(missing)} has finished" if missing else "there is one group of trainings"
+        what = (
+            f"no training of {wording.joined(missing, _MOST_SAID)} has finished"
+            if missing
+            else "there is one group of trainings"
+        )
         return f"Nothing can be compared: {what}." if sides else "No training has been run."
     comparison, row = pairs[0]
     by_name = {side.name: side for side in sides}

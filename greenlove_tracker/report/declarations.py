@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
@@ -16,15 +18,56 @@ from greenlove_tracker.records import COMPONENTS, RunStatus
 from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.wording import Sums
+from greenlove_tracker.report.wording import sentence, sum_cells
 from greenlove_tracker.units import GRAMS_PER_KG
 
+_names = partial(wording.joined, most=10)  # of runs
 UNITS = ("run", "epoch", "step", "sample", "token")
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
 _FINAL, _OTHER, _EXPLORATORY, _UNDONE = ("final", "preliminary", "exploratory", "failed or interrupted")
 _GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE)
-_MOST_NAMES = 10  # of runs
+_MOST_LISTED = 4  # names in a sentence
+_HEADS = ("group", "runs", "time", "GPU-hours", "energy", "CO2e")
+_BIBTEX = {
+    "greenlove_tracker": r"""@software{greenlove_tracker,
+  title = {{greenlove\_tracker: what a training run costs in hours, kWh, dollars and CO\textsubscript{2}}},
+  author = {{greenlove\_tracker developers}},
+}""",
+    "codecarbon": """@software{codecarbon,
+  title = {{CodeCarbon}},
+  author = {{CodeCarbon contributors}},
+  url = {{https://codecarbon.io}},
+}""",
+}
+
+# What LaTeX takes for more than the character, or lacks.
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "–": "--",
+    "…": r"\dots{}",
+    "·": r"$\cdot$",
+    "µ": r"$\mu$",
+    "†": r"\textdagger{}",
+    "‡": r"\textdaggerdbl{}",
+    "§": r"\S{}",
+    "¶": r"\P{}",
+    "◇": r"$\diamond$",
+    "≈": r"$\approx$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\rightarrow$",
+}
+_CO2 = re.compile(r"CO2(?=e|\b)")
 
 
 def model_card(aggregate: Aggregate) -> str:
@@ -109,11 +152,6 @@ def _emissions_kgco2e(facts: _Facts) -> float:
     return facts.totals.emissions_kgco2e
 
 
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
-    return f"{', '.join(names[:_MOST_NAMES])}{more}"
-
-
 def _left_out(facts: _Facts) -> Iterator[str]:
     """Yield what is missing from a declaration; nothing where all runs are in it."""
     if names := facts.left_out:
@@ -157,8 +195,8 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
         note = 'No run is tagged "final" (--tags final): all that did not fail are counted as one group.'
     table = [_cells(name, totals) for name, totals in groups]
     rows = [*table, *([_cells("total", facts.totals)] if len(table) > 1 else [])]
-    notes = [*wording.sum_notes(facts.totals), *(f"{text[0].upper()}{text[1:]}." for text in _mocked(facts))]
-    hints = [note, *(f"{text[0].upper()}{text[1:]}." for text in _left_out(facts))]  # to who writes the paper
+    notes = [*wording.sum_notes(facts.totals), *map(sentence, _mocked(facts))]
+    hints = [note, *map(sentence, _left_out(facts))]  # to who writes the paper
     text = _paragraph(facts, groups)
     if latex:
         return _in_latex(facts, text, rows, notes, hints)
@@ -168,29 +206,14 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-_HEADS = ("group", "runs", "time", "GPU-hours", "energy", "CO2e")
-
-
 def _in_latex(
     facts: _Facts, text: str, rows: Sequence[Sequence[str]], notes: Sequence[str], hints: Sequence[str]
 ) -> str:
     """Return a paragraph that cites the tools, a table, and BibTeX entries behind a line of comment."""
-    from greenlove_tracker.rendering.latex import bibtex, in_latex, tabular
-
     keys = ["greenlove_tracker", *(["codecarbon"] if any(m.startswith("codecarbon") for m in facts.meters) else [])]
-    entries = [bibtex(key, _SOFTWARE[key]) for key in keys]
     paragraph = f"{in_latex(text)} \\cite{{{','.join(keys)}}}"
     below = [*map(in_latex, notes), *(f"% {hint}" for hint in hints if hint)]
-    return "\n\n".join([paragraph, tabular(_HEADS, rows), *below, "% BibTeX:", *entries])
-
-
-_SOFTWARE = {
-    "greenlove_tracker": {
-        "title": "greenlove_tracker: what a training run costs in hours, kWh, dollars and CO2",
-        "author": "greenlove_tracker developers",
-    },
-    "codecarbon": {"title": "CodeCarbon", "author": "CodeCarbon contributors", "url": "https://codecarbon.io"},
-}
+    return "\n\n".join([paragraph, tabular(_HEADS, rows), *below, "% BibTeX:", *(_BIBTEX[key] for key in keys)])
 
 
 def _group(row: RunRow) -> str:
@@ -223,6 +246,7 @@ def _paragraph(facts: _Facts, groups: Sequence[tuple[str, Totals]]) -> str:
         emissions_notes=tuple(filter(None, emissions)),
         intensities=list(dict.fromkeys(intensities)),
         not_counted=wording.NOT_COUNTED,
+        listed=partial(wording.joined, most=_MOST_LISTED),
         tools=facts.tools,
     )
     return " ".join(text.split())
@@ -251,7 +275,7 @@ def _period(facts: _Facts) -> str:
 
 
 def _cells(name: str, totals: Totals) -> tuple[str, ...]:
-    return (name, f"{totals.n_runs:,}", *Sums(totals).cells[:4])
+    return (name, f"{totals.n_runs:,}", *sum_cells(totals)[:4])
 
 
 class _Facts:
@@ -302,3 +326,19 @@ class _Facts:
 
 def _texts(rows: Sequence[RunRow], column: str, width: int) -> set[str]:
     return {fmt.shortened(row[column], width) for row in rows} - {""}
+
+
+# -- As LaTeX --
+
+
+def in_latex(text: str) -> str:
+    """Escape text, from a log too, so that LaTeX shows it as it is, in one line; CO2 gets its subscript."""
+    line = "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in " ".join(text.split()))
+    return _CO2.sub(r"CO\\textsubscript{2}", line)
+
+
+def tabular(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table: the first column is words, the others are numbers; the last of several rows is their total."""
+    lines = [" & ".join(map(in_latex, cells)) + r" \\" for cells in (heads, *rows)]
+    body = [r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"]
+    return "\n".join([rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", *body, r"\end{tabular}"])

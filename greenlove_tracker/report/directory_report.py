@@ -20,7 +20,7 @@ from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.method import NO_ERROR_OF, factor_table, method_table
 from greenlove_tracker.report.metric_report import shared_metric_blocks
-from greenlove_tracker.report.wording import SUM_COLUMNS, Sums
+from greenlove_tracker.report.wording import SUM_COLUMNS, sum_cells
 
 _GROUPED = (MONTH, "user", "device", "kind")  # beside the project; a key that all runs share has no table
 _MAX_GROUPS = 12
@@ -209,26 +209,26 @@ def _group_blocks(aggregate: Aggregate, key: str) -> list[doc.Block]:
 
 def _table_of(aggregate: Aggregate, keys: Sequence[str], most: int | None = None) -> list[doc.Block]:
     """Return the sums by keys, and their total; of more groups than ``most`` the smaller ones as one."""
-    groups = [(values, Sums(totals)) for values, totals in aggregate.by(*keys).items()]
+    groups = list(aggregate.by(*keys).items())
     if not groups:
         return []
     if most is not None:
-        groups.sort(key=lambda group: -(group[1].totals.energy_kwh or 0.0))
+        groups.sort(key=lambda group: -(group[1].energy_kwh or 0.0))
     shown, rest = groups[:most], groups[most:] if most is not None else []
-    rows = [(*(fmt.shortened(value, 44) or "(none)" for value in values), *_cells(sums)) for values, sums in shown]
+    rows = [(*(fmt.shortened(value, 44) or "(none)" for value in values), *_cells(totals)) for values, totals in shown]
     blank = ("",) * (len(keys) - 1)
     if rest:
-        others = Sums(Totals([row for _, sums in rest for row in sums.totals.rows]))
+        others = Totals([row for _, totals in rest for row in totals.rows])
         rows.append((f"{len(rest):,} others", *blank, *_cells(others)))
-    rows.append(("total", *blank, *_cells(Sums(aggregate.total))))
+    rows.append(("total", *blank, *_cells(aggregate.total)))
     columns = (*(doc.Column(key, 4 / len(keys)) for key in keys), doc.Column("runs", 0.8, True), *SUM_COLUMNS)
-    twice = sum(sums.totals.n_runs for _, sums in groups) > aggregate.total.n_runs
+    twice = sum(totals.n_runs for _, totals in groups) > aggregate.total.n_runs
     note = [doc.Paragraph("A run that crosses the end of a day or month is split between the two.")] if twice else []
     return [doc.Table(columns, tuple(rows), has_total=True, is_whole=most is None), *note]
 
 
-def _cells(sums: Sums) -> tuple[str, ...]:
-    return (f"{sums.totals.n_runs:,}", *sums.cells)
+def _cells(totals: Totals) -> tuple[str, ...]:
+    return (f"{totals.n_runs:,}", *sum_cells(totals))
 
 
 def _trend(aggregate: Aggregate) -> list[doc.Block]:
@@ -287,7 +287,7 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
 
 
 def _without_gpu_hours(totals: Totals) -> tuple[str, ...]:
-    time, _, *others = Sums(totals).cells
+    time, _, *others = sum_cells(totals)
     return (time, *others)
 
 

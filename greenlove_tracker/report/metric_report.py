@@ -1,17 +1,21 @@
-"""The report on the metrics of runs, such as an accuracy: last and best of each, and the runs with the best ones."""
+"""What runs learnt: the last and best of each metric, the runs with the best ones, and learning curves."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.metrics import kwh_per_point
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import RunRow
+from greenlove_tracker.logs.tables import MetricRecord
+from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.report.learning_curves import final_value
+from greenlove_tracker.rendering.axes import thinned
 from greenlove_tracker.report.wording import run_label
 
 _MAX_METRICS = 40  # of a run
@@ -21,6 +25,13 @@ _DIGITS = 4
 _PER_POINT = (
     "Per point: the energy of the whole run divided by its best score in points, hundredths of one from 0 to 1."
 )
+_MOST_CHARTS = 4  # of a run
+_MOST_LINES = 5  # of a chart: further ones would look like the first
+_NAME_WIDTH = 40
+_HELD_OUT = frozenset({"val", "valid", "validation", "eval", "test", "dev"})
+_TRAINED_ON = frozenset({"train", "training"})
+_ACCURACY = frozenset({"acc", "accuracy", "top1"})
+_LEARNING_RATE = re.compile(r"(?:^|[^a-z0-9])(?:lr|learning[^a-z0-9]?rate)(?:$|[^a-z0-9])")
 
 
 def number_text(value: float | None) -> str:
@@ -108,3 +119,101 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[d
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better{more}"
         blocks += [doc.Heading(title), doc.Table(columns, tuple(rows))]
     return (*blocks, doc.Paragraph(_PER_POINT, is_note=True)) if blocks else ()
+
+
+# -- How a run learnt --
+
+
+def is_learning_rate(name: str) -> bool:
+    """Return True for the name of a learning rate, which is set and not learnt: ``lr``, ``lr-Adam``."""
+    return _LEARNING_RATE.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) is not None
+
+
+def rank_of_metric(metric: MetricSummary) -> tuple[bool, ...]:
+    """Return what metrics are sorted by: what was held out before what was trained on, and accuracies first."""
+    words = set(_words(metric.name))
+    is_trained_on = not words.isdisjoint(_TRAINED_ON)
+    return is_trained_on, not metric.higher_is_better, words.isdisjoint(_ACCURACY), words.isdisjoint(_HELD_OUT)
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", name.lower())
+
+
+# -- The energy so far --
+
+
+def overhead(run: Run) -> float:
+    """Return the energy of a run in that of its components: the rest of the node, PUE, and its calibration."""
+    summary = run.summary if run.calibration is None else run.metered_summary
+    metered_kwh, energy_kwh = run.metered_summary.energy_kwh, run.summary.energy_kwh
+    calibration = energy_kwh / metered_kwh if run.calibration and metered_kwh and energy_kwh is not None else 1.0
+    return run.terms.node_factor(summary.energy) * summary.pue * calibration
+
+
+# -- Of one run --
+
+
+def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return how a run learnt, a chart for each metric that has two values; nothing without one.
+
+    What was trained on and what was held out share a chart where their names pair: ``train_loss`` and ``val_loss``.
+    """
+    pairs: dict[tuple[str, ...], dict[str, Sequence[MetricRecord]]] = {}
+    for name in sorted(run.metrics, key=lambda name: ("loss" not in _words(name), name)):
+        common = tuple(word for word in _words(name) if word not in _HELD_OUT | _TRAINED_ON)
+        pairs.setdefault(common, {})[name] = _values(run, name)
+    charts = [chart for own in pairs.values() if (chart := _chart(run, own)) is not None][:_MOST_CHARTS]
+    if not charts:
+        return ()
+    n_lost = sum(run.metrics[name].n_values - len(found) for own in pairs.values() for name, found in own.items())
+    notes = [f"Not drawn: {fmt.plural(n_lost, 'value')}, not finite or not in the log."] if n_lost > 0 else []
+    notes += ["Several ranks logged values: those of the first are drawn."] if len(run.metric_values) > 1 else []
+    rows = (doc.ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2))
+    return (doc.Heading("Learning curves"), *rows, *(doc.Paragraph(note, is_note=True) for note in notes))
+
+
+def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> doc.LineChart | None:
+    is_by_epoch = all(map(_is_by_epoch, values.values()))
+    lines = []
+    for name, records in list(values.items())[:_MOST_LINES]:
+        points = {_position(run, record, is_by_epoch=is_by_epoch): record.value for record in records}
+        lines.append(doc.Line(fmt.shortened(name, _NAME_WIDTH), tuple(sorted(points.items()))))
+    title = fmt.shortened(", ".join(line.name for line in lines), 2 * _NAME_WIDTH)
+    return line_chart(title, "epoch" if is_by_epoch else "step", lines)
+
+
+def _values(run: Run, name: str) -> Sequence[MetricRecord]:
+    """Return each finite value of a metric, of the first rank that logged it."""
+    for _, records in sorted(run.metric_values.items()):
+        if own := [record for record in records if record.name == name]:
+            return [record for record in own if math.isfinite(record.value)]
+    return []
+
+
+def final_value(run: Run, name: str) -> float | None:
+    """Return the value of the weights that a run ended with: at its best epoch where early stopping went back to it."""
+    epoch = run.text("best_epoch") if run.stopped_early_after is not None else ""
+    if epoch.isdecimal():
+        return next((r.value for r in reversed(_values(run, name)) if r.epoch == int(epoch)), None)
+    found = run.metrics.get(name)
+    return found.last if found is not None and math.isfinite(found.last) else None
+
+
+def _position(run: Run, record: MetricRecord, *, is_by_epoch: bool) -> float:
+    return float(record.epoch or 0) if is_by_epoch else float(run.first_step + record.steps_done)
+
+
+def _is_by_epoch(records: Sequence[MetricRecord]) -> bool:
+    """Return True where there is one value an epoch."""
+    epochs = [record.epoch for record in records if record.epoch is not None]
+    return len(epochs) == len(records) and all(a < b for a, b in itertools.pairwise(epochs))
+
+
+def line_chart(title: str, x_label: str, lines: Iterable[doc.Line]) -> doc.LineChart | None:
+    """Return a chart of the lines of two points or more; None without any."""
+    drawn = [doc.Line(line.name, thinned(line.points)) for line in lines if len(line.points) > 1]
+    if not drawn:
+        return None
+    first, *others = drawn
+    return doc.LineChart(title, x_label, "", first.points, name=first.name, others=tuple(others), is_from_0=False)

@@ -11,6 +11,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import EpochRecord
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report.wording import sentence
 
 _MOST_ROWS = 16
 _NUMBERS = (doc.Column("epochs", 1, is_number=True), doc.Column("mean epoch", 1, is_number=True))
@@ -72,4 +73,4 @@ def rank_blocks(run: Run) -> tuple[doc.Block, ...]:
     rows = tuple((f"rank {of.rank}", f"{of.n_epochs:,}", fmt.duration(of.mean_s)) for of in times[:_MOST_ROWS])
     said = ranks_sentence(run) or f"no rank is behind: all are within {fmt.percent(behind(times)[1], 1)} of the median"
     heads = (doc.Column("the slowest first" if len(times) > _MOST_ROWS else "rank", 2), *_NUMBERS)
-    return (doc.Heading("Ranks"), doc.Paragraph(f"{said[0].upper()}{said[1:]}."), doc.Table(heads, rows))
+    return (doc.Heading("Ranks"), doc.Paragraph(sentence(said)), doc.Table(heads, rows))

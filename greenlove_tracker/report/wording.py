@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
@@ -21,6 +20,7 @@ NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
 METER_STARTING = "the meter is not up yet"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
 STAR = "*"
+_LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
 GOOD = (RunStatus.FINISHED, RunStatus.EXITED)
 
@@ -61,14 +61,17 @@ _ENDINGS: Mapping[str, str] = {
 
 
 def sentence(text: str) -> str:
-    """Write a clause as a sentence."""
-    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
+    """Write a clause as a sentence, in one line without what cannot be seen: names may come from a log or a file."""
+    text = fmt.shortened(text, _LONGEST).rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
 
 
-def joined(words: Sequence[str], conjunction: str = "and") -> str:
-    """Write ``a, b and c``."""
-    *first, last = words
-    return f"{', '.join(first)} {conjunction} {last}" if first else last
+def joined(words: Sequence[str], most: int | None = None) -> str:
+    """Write ``a, b and c``, or ``a, b and 4 more``; nothing of none."""
+    shown = list(words[:most])
+    if len(words) > len(shown):
+        shown.append(f"{len(words) - len(shown):,} more")
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
 def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
@@ -389,24 +392,17 @@ SUM_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Sums:
-    """The sums over some runs, as cells of a table; a sum that lacks runs carries a star."""
-
-    totals: Totals
-
-    @property
-    def cells(self) -> tuple[str, str, str, str, str]:
-        """Time, GPU-hours without their unit (a dash where no run had a GPU), energy, CO2e and cost."""
-        totals, hours = self.totals, self.totals.gpu_hours
-        hours_text = fmt.UNKNOWN if hours is None else fmt.significant(hours) if hours else "–"
-        return (
-            fmt.duration(totals.duration_s or None),
-            _starred(hours_text, hours, totals.n_unknown_gpu_hours),
-            _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
-            _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
-            _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
-        )
+def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
+    """Write the sums of ``SUM_COLUMNS``; one that lacks runs carries a star, and GPU-hours are a dash of no GPU."""
+    hours = totals.gpu_hours
+    hours_text = fmt.UNKNOWN if hours is None else fmt.significant(hours) if hours else "–"
+    return (
+        fmt.duration(totals.duration_s or None),
+        _starred(hours_text, hours, totals.n_unknown_gpu_hours),
+        _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
+        _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
+        _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
+    )
 
 
 def _starred(text: str, value: float | None, n_unknown: int) -> str:
@@ -415,7 +411,7 @@ def _starred(text: str, value: float | None, n_unknown: int) -> str:
 
 def sum_notes(totals: Totals) -> list[str]:
     """Return what the sums over some runs lack, assume or mix, a sentence each."""
-    lacks = any(cell.endswith(STAR) for cell in Sums(totals).cells)
+    lacks = any(cell.endswith(STAR) for cell in sum_cells(totals))
     mock = (
         f"! MOCK: the carbon intensity of {fmt.plural(totals.n_mock_intensity, 'run')} is invented, and so is the CO2e."
     )

@@ -34,7 +34,7 @@ from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Table
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.directory_report import summary_document
-from greenlove_tracker.report.wording import Sums
+from greenlove_tracker.report.wording import sum_cells
 
 CUTS = (("project",), ("month", "status"), ("training",))
 
@@ -215,7 +215,7 @@ def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):
     further, total = top.rows[-2], top.rows[-1]
     every = aggregate(tmp_path / "logs")
     rest = Totals(sorted(every.total.rows, key=lambda row: (-row["emissions_kgco2e"], row["run"]))[10:])
-    assert further[4:7] == Sums(rest).cells[2:] and total[4:7] == Sums(every.total).cells[2:]
+    assert further[4:7] == sum_cells(rest)[2:] and total[4:7] == sum_cells(every.total)[2:]
 
 
 @pytest.fixture

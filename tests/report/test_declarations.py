@@ -92,7 +92,7 @@ def test_a_run_that_crashed_is_left_out_by_name(tmp_path):
     write_run(tmp_path, [epoch_row(1, 10.0)], "killed", status="terminated", exit_code=143)
     for declare in (declarations.model_card, partial(declarations.sci, unit="run")):
         text = declare(aggregate(tmp_path))
-        assert "762" in text and "crashed (failed), killed (terminated)" in text
+        assert "762" in text and "crashed (failed) and killed (terminated)" in text
     write_run(tmp_path, [epoch_row(1, 10.0)], "whole")  # its end was good: what it took would be missing
     with pytest.raises(UsageError, match=r"of 1 run are not known \(whole\)"):
         declarations.model_card(aggregate(tmp_path))

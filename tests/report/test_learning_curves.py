@@ -10,7 +10,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.tables import METRICS, MetricRecord
 from greenlove_tracker.rendering.axes import MAX_POINTS
 from greenlove_tracker.rendering.document import ChartRow, LineChart, Paragraph
-from greenlove_tracker.report.learning_curves import learning_blocks
+from greenlove_tracker.report.metric_report import learning_blocks
 
 
 def charts(run: Run) -> dict[str, LineChart]:
