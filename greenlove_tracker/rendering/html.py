@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -23,7 +21,7 @@ _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow scre
 
 def render(document: Document) -> str:
     """Return a document as a page that holds all it needs."""
-    ids, sections = count(1), tuple(_sections(document))
+    ids, sections = count(1), _sections(document)
     first_titled = next((i for i, section in enumerate(sections, 1) if section.heading), 0)
     n_titled = sum(section.heading is not None for section in sections)
     return (
@@ -43,27 +41,23 @@ def fill(template: str, **values: Any) -> str:
     return _environment(is_page=False).get_template(template).render(values).rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
+class _Section(NamedTuple):
     """A heading with the blocks up to the next one; those before the first have none, and no id."""
 
     heading: Heading | None
-    blocks: tuple[Block, ...]
+    blocks: list[Block]
     id: str
 
 
-def _sections(document: Document) -> Iterator[_Section]:
-    """Yield the blocks of a document by their headings."""
-    heading: Heading | None = None
-    blocks: list[Block] = []
-    numbers = count(1)
-    for block in (*document.blocks, None):
-        if isinstance(block, Block) and not isinstance(block, Heading):
-            blocks.append(block)
-            continue
-        if heading or blocks:
-            yield _Section(heading, tuple(blocks), f"s{next(numbers)}" if heading else "")
-        heading, blocks = block, []
+def _sections(document: Document) -> list[_Section]:
+    """Return the blocks of a document by their headings."""
+    found = [_Section(None, [], "")]
+    for block in document.blocks:
+        if isinstance(block, Heading):
+            found.append(_Section(block, [], f"s{len(found)}"))
+        else:
+            found[-1].blocks.append(block)
+    return [section for section in found if section.heading or section.blocks]
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from datetime import date, timedelta
 
@@ -18,6 +17,7 @@ from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
+from greenlove_tracker.report.forecast_report import coverage_sentence
 from greenlove_tracker.report.method import NO_ERROR_OF, factor_table, method_table
 from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.wording import SUM_COLUMNS, sum_cells
@@ -309,11 +309,7 @@ def forecast_blocks(rows: Sequence[RunRow]) -> tuple[doc.Block, ...]:
     scored = [row["forecast"] for row in rows if row["forecast"] is not None]
     if not scored:
         return ()
-    errors, held, levels = zip(*scored, strict=True)
-    nominal = " and ".join(f"{level:.0%}" for level in sorted(set(levels)))
-    kept = fmt.held(sum(held), len(held))
-    text = f"Intervals held in {kept} of the runs (nominal {nominal}); median |error| {statistics.median(errors):.1%}."
-    return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(text))
+    return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(coverage_sentence(scored)))
 
 
 def _method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:

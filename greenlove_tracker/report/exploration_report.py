@@ -10,14 +10,15 @@ import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
-from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
 from greenlove_tracker.report.wording import range_of
 
+_TALLEST = 3.0  # of a chart, times the forecast
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
     "power": "a power law through their times: least squares on a logarithmic scale",
@@ -216,17 +217,5 @@ def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.LineCha
     found.append((float(len(trials)), whole.duration_s))
     if len(found) < 3:
         return ()
-    most_s = 3 * whole.duration_s.point  # what is wider is cut off, or it would flatten the rest
-    scale = time_scale(max(min(e.upper, most_s) for _, e in found))
-
-    def height(value_s: float) -> float:
-        return scale.value(min(value_s, most_s))
-
-    chart = doc.LineChart(
-        "The forecast after each trial",
-        "trial",
-        scale.unit,
-        tuple((x, height(e.point)) for x, e in found),
-        band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
-    )
-    return (chart,)
+    tallest_s = min(_TALLEST * whole.duration_s.point, max(e.upper for _, e in found))
+    return (narrowing_chart("The forecast after each trial", "trial", found, tallest_s),)

@@ -185,21 +185,37 @@ def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -
         return ()
     chosen = sorted(found.items())[:: -(-len(found) // MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
+    title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
+    chart = narrowing_chart(title, "epoch" if by_epoch else "step", chosen, tallest_s, outcome_s)
+    note = doc.Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True)
+    return (doc.ChartRow((chart,)), *([note] if any(e.upper > tallest_s for _, e in chosen) else []))
+
+
+def narrowing_chart(
+    title: str, x_label: str, found: Sequence[tuple[float, Estimate]], tallest_s: float, outcome_s: float | None = None
+) -> doc.LineChart:
+    """Draw how forecasts of a time narrowed; what is wider than ``tallest_s`` is cut off, or it would flatten the rest.
+
+    Args:
+        title: of the chart.
+        x_label: of what the forecasts were made after.
+        found: the forecasts, by it.
+        tallest_s: the greatest height.
+        outcome_s: what it took; None where that is not known.
+    """
     scale = fmt.time_scale(tallest_s)
 
     def height(value_s: float) -> float:
         return scale.value(min(value_s, tallest_s))
 
-    chart = doc.LineChart(
-        f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval",
-        "epoch" if by_epoch else "step",
+    return doc.LineChart(
+        title,
+        x_label,
         scale.unit,
-        tuple((x, height(e.point)) for x, e in chosen),
-        band=tuple((x, height(e.lower), height(e.upper)) for x, e in chosen),
+        tuple((x, height(e.point)) for x, e in found),
+        band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
         level=None if outcome_s is None else (scale.value(outcome_s), f"took {fmt.duration(outcome_s)}"),
     )
-    note = doc.Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True)
-    return (doc.ChartRow((chart,)), *([note] if any(e.upper > tallest_s for _, e in chosen) else []))
 
 
 # -- Of a directory --
@@ -224,12 +240,14 @@ def forecasts_document(
         for label, o in zip(names, outcomes, strict=True)
     )
     said = [f"{fmt.plural(n_without, 'run')} without forecasts."] if n_without else []
+    found = [score for o in outcomes if (score := headline(o.scores)) and score.estimate.has_interval]
+    scored = [(score.error, score.has_held, score.estimate.level) for score in found]
     none = f"No forecasts of {name}: give epochs= or total_steps= to get them."
     return doc.Document(
         title="Forecasts and outcomes",
         subtitle="",
         footer="",
-        verdict=f"{_coverage(outcomes)}." if outcomes else none,
+        verdict=coverage_sentence(scored) if outcomes else none,
         blocks=(
             *([doc.Table(columns, rows, is_whole=True)] if outcomes else []),
             *map(doc.Paragraph, (*said, *time_limits[-_MOST_TIME_LIMITS:])),
@@ -237,17 +255,18 @@ def forecasts_document(
     )
 
 
-def _coverage(outcomes: Sequence[ForecastOutcome]) -> str:
-    """Say how often intervals held: one a run, since those of one run depend on one another."""
-    scored = [s for outcome in outcomes if (s := headline(outcome.scores))]
+def coverage_sentence(scored: Sequence[tuple[float, bool, float]]) -> str:
+    """Say how often intervals held: one a run, since those of one run depend on one another.
+
+    Args:
+        scored: the error, whether the interval held, and its level.
+    """
     if not scored:
-        return "No run has completed yet what it forecast"
-    error = f"median |error| {statistics.median(abs(s.error) for s in scored):.1%}"
-    with_interval = [s for s in scored if s.estimate.has_interval]
-    if not with_interval:
-        return f"Forecasts without intervals; {error}"
-    held = fmt.held(sum(s.has_held for s in with_interval), len(with_interval))
-    return f"Intervals held in {held} of the runs (nominal {with_interval[0].estimate.level:.0%}); {error}"
+        return "No run has completed yet what it forecast."
+    errors, held, levels = zip(*scored, strict=True)
+    nominal = wording.joined([f"{level:.0%}" for level in sorted(set(levels))])
+    kept = f"{fmt.held(sum(held), len(held))} of the runs (nominal {nominal})"
+    return f"Intervals held in {kept}; median |error| {statistics.median(map(abs, errors)):.1%}."
 
 
 def sweep_document(
