@@ -508,7 +508,7 @@ FAULTS = (
     Fault(
         "rendering",
         "rendering/html.py",
-        "autoescape=True",
+        "autoescape=is_page",
         "autoescape=False",
         "a name in a log runs as script in the report",
         ("tests/rendering/test_html.py",),

@@ -99,7 +99,7 @@ def _of_lines(chart: LineChart) -> Plot:
     for i, line in enumerate(chart.lines):
         look = f"line-{i % N_LOOKS}"
         drawn.shapes.append(Shape("line", look, spots(line.points)))
-        if chart.others:
+        if len(chart.lines) > 1:
             drawn.legend.append(("line", look, line.name))
     return drawn
 

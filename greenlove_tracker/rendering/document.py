@@ -103,11 +103,9 @@ class LineChart:
     """A line over a number axis, or several.
 
     Attributes:
-        points: of the first line, at least one, in ascending order of x.
-        band: of the line's uncertainty, each (x, lower, upper), in ascending order of x.
+        lines: at least one, each with a point or more, in ascending order of x.
+        band: of the first line's uncertainty, each (x, lower, upper), in ascending order of x.
         level: a height that is marked across the chart, with its name.
-        name: of the first line, where there are others.
-        others: further lines.
         is_from_0: the y axis begins at 0, so that heights can be compared; else below the lowest point.
         spans: stretches of x that are shaded.
         x_names: what stands at the ticks of the x axis; empty: round numbers.
@@ -116,19 +114,12 @@ class LineChart:
     title: str
     x_label: str
     y_label: str
-    points: tuple[tuple[float, float], ...]
+    lines: tuple[Line, ...]
     band: tuple[tuple[float, float, float], ...] = ()
     level: tuple[float, str] | None = None
-    name: str = ""
-    others: tuple[Line, ...] = ()
     is_from_0: bool = True
     spans: tuple[ShadedSpan, ...] = ()
     x_names: tuple[tuple[float, str], ...] = ()
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """All lines."""
-        return (Line(self.name, self.points), *self.others)
 
     @property
     def is_by_number(self) -> bool:

@@ -14,7 +14,7 @@ from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.selection import Chosen, Period, Selection
-from greenlove_tracker.logs.storage import LogPath, entries, place
+from greenlove_tracker.logs.storage import LogPath, place
 from greenlove_tracker.rendering.document import Document
 from greenlove_tracker.report.directory_report import directory_document
 from greenlove_tracker.report.run_report import run_document
@@ -150,7 +150,7 @@ def document(
     selection = Selection.of(**chosen)
     issued = None if issued is None else _date(issued, selection.period)
     is_of_all = selection.is_everything and n_jobs is None
-    if is_of_all and (run := _lone_run(path)):
+    if is_of_all and (run := _own_run(path)):
         return run_document(run, issued)
     runs = aggregate(log_dir, **chosen)
     if not runs.total.n_runs and not runs.problems:
@@ -183,17 +183,12 @@ def _date(text: str, period: Period) -> str:
     return issued.isoformat()
 
 
-def _lone_run(path: LogPath) -> Run | None:
-    """Return the run of its own directory, or of one that holds nothing else; None where it cannot be read."""
-    if not path.is_dir():
-        return None  # a log of another tool
+def _own_run(path: LogPath) -> Run | None:
+    """Return the run whose directory it is; None where it is none, or cannot be read."""
     run = Run(path)
     try:
-        if not run.is_run:
-            (entry,) = entries(path)
-            run = Run(path / entry.name)
-            if entry.is_link or not run.is_run:
-                return None
+        if not path.is_dir() or not run.is_run:
+            return None
         run_row(run)
     except (LogError, OSError, ValueError, ArithmeticError):
         return None

@@ -361,10 +361,13 @@ def _took_by_runs(sides: Sequence[Side]) -> list[doc.Block]:
     if not any(side.runs for side in sides):
         return []
     metrics = shared_metrics(sides)[:_MOST_METRICS]
-    titles = ["trained", *(name for name, _ in fmt.QUANTITIES.values())]
-    titles += [f"final {fmt.shortened(name, 24)}" for name in metrics]
-    columns = (doc.Column("", 1.6), *(doc.Column(title, 1.2, is_number=title != "trained") for title in titles))
-    return [doc.Table(columns, tuple(side.cells(metrics) for side in sides[:_MOST_ROWS]))]
+    return [doc.Table(_side_columns(metrics), tuple(side.cells(metrics) for side in sides[:_MOST_ROWS]))]
+
+
+def _side_columns(metrics: Sequence[str]) -> tuple[doc.Column, ...]:
+    """Return the columns of ``Side.cells``."""
+    numbers = [*(name for name, _ in fmt.QUANTITIES.values()), *(f"final {fmt.shortened(m, 24)}" for m in metrics)]
+    return (doc.Column("", 1.8), doc.Column("trained", 1.2), *(doc.Column(title, 1.2, True) for title in numbers))
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
@@ -585,11 +588,6 @@ def _trainings(record: ExperimentRecord, metrics: Sequence[str]) -> list[doc.Blo
             cells = Side(own, (run,)).cells(metrics)
             parts = f", {len(run.parts)} runs" if len(run.parts) > 1 else ""
             rows.append((*cells, f"{fmt.shortened(run.summary.status, 20)}{parts}"))
-    titles = ["trained", *(name for name, _ in fmt.QUANTITIES.values()), *(f"final {name}" for name in metrics)]
-    columns = (
-        doc.Column("", 2.0),
-        *(doc.Column(fmt.shortened(title, 24), 1.2, is_number=title != "trained") for title in titles),
-        doc.Column("status", 1.0),
-    )
+    columns = (*_side_columns(metrics), doc.Column("status", 1.0))
     more = [doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more")] if len(rows) > _MOST_ROWS else []
     return [doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS])), *more] if rows else []

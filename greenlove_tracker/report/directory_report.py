@@ -193,10 +193,9 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     }
     figures = []
     for quantity, (value, n_missing, note) in found.items():
-        name, text = fmt.QUANTITIES[quantity]
-        known = wording.range_of(total.bounds(quantity) if quantity in QUANTITIES else None, text)
-        missing = f"{note}; {fmt.plural(n_missing, 'run')} unknown" if n_missing else note
-        figures.append(doc.KeyFigure(name, text(value), "unknown for every run" if value is None else missing, *known))
+        known = total.bounds(quantity) if quantity in QUANTITIES else None
+        full = f"{note}; {fmt.plural(n_missing, 'run')} unknown" if n_missing else note
+        figures.append(wording.tile(quantity, value, known, full, "unknown for every run"))
     return tuple(figures)
 
 

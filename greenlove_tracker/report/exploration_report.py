@@ -16,7 +16,7 @@ from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
-from greenlove_tracker.report.wording import range_of
+from greenlove_tracker.report.wording import tile
 
 _TALLEST = 3.0  # of a chart, times the forecast
 _EXTENDED = {
@@ -102,13 +102,11 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
 
 
 def _figures(forecast: Forecast) -> tuple[doc.KeyFigure, ...]:
-    return tuple(_figure(name, getattr(forecast, field), text) for field, (name, text) in fmt.QUANTITIES.items())
-
-
-def _figure(label: str, estimate: Estimate | None, text: fmt.Text) -> doc.KeyFigure:
-    if estimate is None:
-        return doc.KeyFigure(label, fmt.UNKNOWN, "not measured, or no factor known")
-    return doc.KeyFigure(label, text(estimate.point), "forecast", *range_of(estimate, text))
+    estimates: dict[str, Estimate | None] = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
+    return tuple(
+        tile(quantity, None if e is None else e.point, e, "forecast", "not measured, or no factor known")
+        for quantity, e in estimates.items()
+    )
 
 
 def _when(forecast: Forecast, now_utc_s: float | None, fit: TimeFit | None) -> list[str]:

@@ -212,7 +212,7 @@ def narrowing_chart(
         title,
         x_label,
         scale.unit,
-        tuple((x, height(e.point)) for x, e in found),
+        (doc.Line("", tuple((x, height(e.point)) for x, e in found)),),
         band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
         level=None if outcome_s is None else (scale.value(outcome_s), f"took {fmt.duration(outcome_s)}"),
     )
@@ -262,7 +262,7 @@ def coverage_sentence(scored: Sequence[tuple[float, bool, float]]) -> str:
         scored: the error, whether the interval held, and its level.
     """
     if not scored:
-        return "No run has completed yet what it forecast."
+        return "No run has completed yet a forecast with an interval."
     errors, held, levels = zip(*scored, strict=True)
     nominal = wording.joined([f"{level:.0%}" for level in sorted(set(levels))])
     kept = f"{fmt.held(sum(held), len(held))} of the runs (nominal {nominal})"
@@ -290,13 +290,12 @@ def sweep_document(
     whose = "this log" if project is None else f"the project {project}"
     figures, said = [], [f"! {warning}" for warning in warnings]
     for quantity in QUANTITIES:
-        estimate, (name, text) = totals[quantity], fmt.QUANTITIES[quantity]
-        if estimate is None:
-            note = f"{n_unknown[quantity]:,} of {fmt.plural(n_observed, 'run')} without {name}"
-            figures.append(doc.KeyFigure(name, fmt.UNKNOWN, note))
-            said.append(f"Not summed: {note}.")
-        else:
-            figures.append(doc.KeyFigure(name, text(estimate.point), "forecast", *wording.range_of(estimate, text)))
+        estimate, name = totals[quantity], fmt.QUANTITIES[quantity][0]
+        missing = f"{n_unknown[quantity]:,} of {fmt.plural(n_observed, 'run')} without {name}"
+        figures.append(
+            wording.tile(quantity, None if estimate is None else estimate.point, estimate, "forecast", missing)
+        )
+        said += [f"Not summed: {missing}."] if estimate is None else []
     return doc.Document(
         title="A sweep",
         subtitle="",

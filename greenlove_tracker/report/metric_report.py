@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from greenlove_tracker import format as fmt
@@ -174,13 +174,18 @@ def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
 
 
 def _chart(run: Run, values: Mapping[str, Sequence[MetricRecord]]) -> doc.LineChart | None:
+    """Draw the metrics that have two values or more; None where none has."""
     is_by_epoch = all(map(_is_by_epoch, values.values()))
     lines = []
     for name, records in list(values.items())[:_MOST_LINES]:
-        points = {_position(run, record, is_by_epoch=is_by_epoch): record.value for record in records}
-        lines.append(doc.Line(fmt.shortened(name, _NAME_WIDTH), tuple(sorted(points.items()))))
+        at = {(r.epoch or 0) if is_by_epoch else run.first_step + r.steps_done: r.value for r in records}
+        if len(at) > 1:
+            points = thinned(sorted((float(x), value) for x, value in at.items()))
+            lines.append(doc.Line(fmt.shortened(name, _NAME_WIDTH), points))
+    if not lines:
+        return None
     title = fmt.shortened(", ".join(line.name for line in lines), 2 * _NAME_WIDTH)
-    return line_chart(title, "epoch" if is_by_epoch else "step", lines)
+    return doc.LineChart(title, "epoch" if is_by_epoch else "step", "", tuple(lines), is_from_0=False)
 
 
 def _values(run: Run, name: str) -> Sequence[MetricRecord]:
@@ -200,20 +205,7 @@ def final_value(run: Run, name: str) -> float | None:
     return found.last if found is not None and math.isfinite(found.last) else None
 
 
-def _position(run: Run, record: MetricRecord, *, is_by_epoch: bool) -> float:
-    return float(record.epoch or 0) if is_by_epoch else float(run.first_step + record.steps_done)
-
-
 def _is_by_epoch(records: Sequence[MetricRecord]) -> bool:
     """Return True where there is one value an epoch."""
     epochs = [record.epoch for record in records if record.epoch is not None]
     return len(epochs) == len(records) and all(a < b for a, b in itertools.pairwise(epochs))
-
-
-def line_chart(title: str, x_label: str, lines: Iterable[doc.Line]) -> doc.LineChart | None:
-    """Return a chart of the lines of two points or more; None without any."""
-    drawn = [doc.Line(line.name, thinned(line.points)) for line in lines if len(line.points) > 1]
-    if not drawn:
-        return None
-    first, *others = drawn
-    return doc.LineChart(title, x_label, "", first.points, name=first.name, others=tuple(others), is_from_0=False)

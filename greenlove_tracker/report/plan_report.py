@@ -9,7 +9,6 @@ import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.rendering import terminal
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -69,18 +68,13 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     )
 
 
-def plan_text(advice: StartAdvice, about: str = "") -> str:
-    """Return the answer for a terminal."""
-    return terminal.render(plan_document(advice, about))
-
-
 def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     """Return the advice in one sentence: when and where to start, and what that saves; or why not to wait."""
     if not advice.is_worth_waiting or advice.saving is None:
         return advice.reason.removesuffix(".")
     start = "Start now"
     if advice.wait_s > 0:
-        start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {span_text(advice.wait_s)})"
+        start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {_span(advice.wait_s)})"
     elsewhere = f" in {advice.region}" if len(advice.alternatives) > 1 and advice.region is not None else ""
     saved = saving_text(advice.saving, "cost" if advice.by == "cost" else "CO2e")
     return f"{start}{elsewhere}: {saved}"
@@ -109,7 +103,7 @@ def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
     return f"{local:%a} {clock}" if 1 < days < 7 else f"{local:%Y-%m-%d} {clock}"
 
 
-def span_text(seconds: float) -> str:
+def _span(seconds: float) -> str:
     """Write a length of time in words' company: ``40 min``, ``11 h``, ``4.2 d``."""
     if round(seconds / 60) < 60:
         return f"{round(seconds / 60)} min"
@@ -168,7 +162,7 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     text = f"It ends at {when_text(end, now, zone)} instead of {when_text(end_now, now, zone)}"
     if advice.deadline_utc is not None:
         left_s = (advice.deadline_utc - end).total_seconds()
-        text += ", at the deadline" if left_s < 60 else f", {span_text(left_s)} before the deadline"
+        text += ", at the deadline" if left_s < 60 else f", {_span(left_s)} before the deadline"
     return f"{text}."
 
 
@@ -207,7 +201,7 @@ def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
     if source.basis:
         parts.append(source.basis)
     if source.age_s is not None:
-        parts.append(f"newest figure {span_text(source.age_s)} old")
+        parts.append(f"newest figure {_span(source.age_s)} old")
     if source.forecast:
         parts.append(source.forecast)
     if source.yearly_gco2e_per_kwh is not None:
@@ -253,10 +247,8 @@ def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[doc.Block]:
         title="Carbon intensity as expected, with its 90% interval",
         x_label="local time",
         y_label="gCO2e/kWh",
-        points=known,
+        lines=(doc.Line(advice.region or "expected", known), *others),
         band=tuple((x, low, high) for x, low, high in bounds if low is not None and high is not None),
-        name=advice.region or "expected",
-        others=tuple(others),
         spans=(window,) if end > begin else (),
         x_names=tuple(
             (x, f"{at:%a %H:%M}" if at.hour < step_h else f"{at:%H:%M}") for x, at in clocks if at.hour % step_h == 0

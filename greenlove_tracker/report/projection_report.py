@@ -38,8 +38,6 @@ _NOTES = (
 _MOST_BRIEF = 3  # machines beside the one here, of a first look
 _LABEL = 44
 _MOST_MARKS = 12  # of a chart, the cheapest; the table holds them all
-_CENTS_BELOW_USD = 0.1
-_DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
 _TITLE = "Here and on other machines"
 _OPTIONS = option_names(ProjectionOptions)
 _ORDER = ("here", "on demand", "spot", "reserved", "on request", "withdrawn", "no offer")
@@ -179,16 +177,14 @@ def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Project
     return [row for row in shown if row.is_local or any(row is one for one in chosen)]
 
 
-def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale, Scale]:
-    """Return the units of time, cost, energy and mass that suit the largest number of each."""
+def _units_of(rows: Sequence[Projection]) -> tuple[Scale, Scale, Scale]:
+    """Return the units of time, energy and mass that suit the largest number of each."""
 
     def largest(name: str) -> float:
         return max((e.point for row in rows if (e := getattr(row, name)) is not None), default=1.0)
 
-    cost = _CENTS if largest("cost_usd") < _CENTS_BELOW_USD else _DOLLARS
     return (
         time_scale(largest("duration_s")),
-        cost,
         energy_scale(largest("energy_kwh")),
         mass_scale(largest("emissions_kgco2e")),
     )
@@ -202,11 +198,11 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
         shown: all that are compared.
         is_brief: without energy and claims.
     """
-    time, cost, energy, mass = _units_of(shown)
+    time, energy, mass = _units_of(shown)
     columns: list[tuple[doc.Column, Callable[[Projection], str]]] = [
         (doc.Column("price/h", 0.8, True), _price),
         (doc.Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
-        (doc.Column(f"cost, {cost.unit}", 1.6, True), lambda r: figure(r.cost_usd, cost.per_canonical)),
+        (doc.Column("cost, $", 1.6, True), lambda r: figure(r.cost_usd, 1.0)),
     ]
     if is_brief:
         columns.append((doc.Column(f"{mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, mass)))
@@ -248,23 +244,21 @@ def _known_from(row: Projection) -> str:
 
 def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, ...]:
     """Draw cost by time with their ranges: this machine, the choice and what is faster are named."""
-    (time_unit, cost_unit, *_), named = (
-        _units_of(shown),
-        [decision.recommended, decision.faster.machine if decision.faster else None],
-    )
-    per_s, per_usd, marks = time_unit.per_canonical, cost_unit.per_canonical, list[doc.MarkedPoint]()
+    unit, *_ = _units_of(shown)
+    named = [decision.recommended, decision.faster.machine if decision.faster else None]
+    marks = list[doc.MarkedPoint]()
     for row in [row for i, row in enumerate(shown) if i < _MOST_MARKS or any(row is one for one in named)]:
         time, cost = row.duration_s, row.cost_usd
         if time is not None and cost is not None:
             name = fmt.shortened(label(row), _LABEL)
-            x_range, y_range = _ends(time, per_s), _ends(cost, per_usd)
+            x_range, y_range = _ends(time, unit.per_canonical), _ends(cost, 1.0)
             is_named = row.is_local or any(row is one for one in named)
-            point = (time.point * per_s, cost.point * per_usd)
+            point = (time.point * unit.per_canonical, cost.point)
             marks.append(doc.MarkedPoint(name, *point, x_range, y_range, is_named=is_named, is_here=row.is_local))
     if len(marks) < 2:
         return ()
     title = "What it takes and costs, each with its 90% range"
-    return (doc.ChartRow((doc.MarkChart(title, f"time, {time_unit.unit}", f"cost, {cost_unit.unit}", tuple(marks)),)),)
+    return (doc.ChartRow((doc.MarkChart(title, f"time, {unit.unit}", "cost, $", tuple(marks)),)),)
 
 
 def _ends(estimate: Estimate, factor: float) -> tuple[float, float] | None:

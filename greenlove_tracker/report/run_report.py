@@ -14,6 +14,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import market_kgco2e
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import LEAST_METERED_S
+from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
@@ -225,20 +226,18 @@ def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
     emissions, why = run.emissions_kgco2e, "the energy is unknown"
     if not run.knows_carbon_intensity:
         emissions, why = None, "no carbon intensity in the log"
-    time = fmt.duration(summary.duration_s) if summary.duration_s else fmt.UNKNOWN
-    figures = [doc.KeyFigure("time", time, _epochs_text(run))]
-    for name, value, note, mark, missing in (
-        ("energy_kwh", summary.energy_kwh, badge, tilde, wording.why_no_energy(run)),
-        ("emissions_kgco2e", emissions, badge, tilde, why),
-        ("cost_usd", summary.cost_usd, summary.cost_basis, "", wording.why_no_cost(run)),
-    ):
-        label, text = fmt.QUANTITIES[name]
-        if value is None:
-            figures.append(doc.KeyFigure(label, fmt.UNKNOWN, missing))
-        else:
-            known = wording.range_of(run_interval(run, name), text)
-            figures.append(doc.KeyFigure(label, f"{mark}{text(value)}", note, *known))
-    return tuple(figures)
+    epochs, basis = _epochs_text(run), summary.cost_basis
+    return tuple(
+        wording.tile(
+            quantity, value, run_interval(run, quantity) if quantity in MEASURED else None, note, missing, mark
+        )
+        for quantity, value, note, missing, mark in (
+            ("duration_s", summary.duration_s or None, epochs, epochs, ""),
+            ("energy_kwh", summary.energy_kwh, badge, wording.why_no_energy(run), tilde),
+            ("emissions_kgco2e", emissions, badge, why, tilde),
+            ("cost_usd", summary.cost_usd, basis, wording.why_no_cost(run), ""),
+        )
+    )
 
 
 def _epochs_text(run: Run) -> str:
@@ -276,7 +275,7 @@ def _charts(run: Run) -> tuple[doc.Block, ...]:
         f"; every other one of {len(epochs)} epochs is shaded" if 1 < len(epochs) <= _MOST_BANDS else ""
     )
     spans = tuple(doc.ShadedSpan(*band) for band in bands) if 1 < len(epochs) <= _MOST_BANDS else ()
-    chart = doc.LineChart(title, x_label, power.unit, points, spans=spans)
+    chart = doc.LineChart(title, x_label, power.unit, (doc.Line("", points),), spans=spans)
     notes = [f"The chart shows the first of {run.summary.n_nodes} nodes."] if run.summary.n_nodes > 1 else []
     notes += ["Power is as metered, before calibration."] if run.calibration else []
     return (doc.ChartRow((chart,)), *(doc.Paragraph(note, is_note=True) for note in notes))

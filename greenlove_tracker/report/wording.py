@@ -13,7 +13,7 @@ from greenlove_tracker.logs.schema import amount
 from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
-from greenlove_tracker.rendering.document import Column
+from greenlove_tracker.rendering.document import Column, KeyFigure
 from greenlove_tracker.workloads import WORKLOADS
 
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
@@ -87,12 +87,27 @@ def amount_in(run: Run, field: str) -> float | None:
         return None
 
 
-def range_of(estimate: Estimate | None, text: fmt.Text) -> tuple[str, float | None]:
-    """Return the ends of an interval as they are printed, and where the point lies between them, 0..1."""
-    if estimate is None or not estimate.has_interval:
-        return "", None
-    width = estimate.upper - estimate.lower
-    return fmt.bounds(estimate, text), (estimate.point - estimate.lower) / width if width > 0 else 0.5
+def tile(
+    quantity: str, value: float | None, known: Estimate | None, note: str, missing: str, tilde: str = ""
+) -> KeyFigure:
+    """Return a quantity as a key figure.
+
+    Args:
+        quantity: one of ``format.QUANTITIES``.
+        value: None where it is not known.
+        known: its interval.
+        note: how it is known.
+        missing: why it is not.
+        tilde: what stands before a value that no hardware measured.
+    """
+    label, text = fmt.QUANTITIES[quantity]
+    if value is None:
+        return KeyFigure(label, fmt.UNKNOWN, missing)
+    if known is None or not known.has_interval:
+        return KeyFigure(label, f"{tilde}{text(value)}", note)
+    width = known.upper - known.lower
+    at = (known.point - known.lower) / width if width > 0 else 0.5
+    return KeyFigure(label, f"{tilde}{text(value)}", note, fmt.bounds(known, text), at)
 
 
 # -- Runs --

@@ -83,9 +83,10 @@ class BestStart:
 
     def plan_text(self) -> str:
         """Return when it would begin."""
-        from greenlove_tracker.report.plan_report import plan_text
+        from greenlove_tracker.rendering import terminal
+        from greenlove_tracker.report.plan_report import plan_document
 
-        return plan_text(self.planned(datetime.now(UTC))[0], self.about)
+        return terminal.render(plan_document(self.planned(datetime.now(UTC))[0], self.about))
 
     def wait(self, *, quiet: bool) -> None:
         """Wait for it."""

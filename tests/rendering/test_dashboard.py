@@ -21,9 +21,7 @@ SIZES = LineChart(
     "Each epoch of a trial",
     "epoch of the trial",
     "s",
-    ((1.0, 4.0), (2.0, 3.0), (3.0, 3.0)),
-    name="64 samples",
-    others=(Line("32 samples", ((1.0, 2.0), (2.0, 1.5))),),
+    (Line("64 samples", ((1.0, 4.0), (2.0, 3.0), (3.0, 3.0))), Line("32 samples", ((1.0, 2.0), (2.0, 1.5)))),
 )
 
 
@@ -61,7 +59,7 @@ def test_a_page_of_many_epochs_stays_small(tmp_path):
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_the_name_of_a_line_is_data(hostile):
     def with_name(text: str) -> str:
-        chart = LineChart(text, text, text, SIZES.points, name=text, others=(Line(text, SIZES.points),))
+        chart = LineChart(text, text, text, (Line(text, SIZES.lines[0].points),) * 2)
         return page_of(ChartRow((chart,)))
 
     assert Skeleton(with_name(hostile)).tags == Skeleton(with_name("x")).tags

@@ -28,6 +28,7 @@ from greenlove_tracker.rendering.document import (
     Heading,
     KeyFigure,
     KeyFigures,
+    Line,
     LineChart,
     MarkChart,
     MarkedPoint,
@@ -61,7 +62,9 @@ TOUCH = """() => document.querySelectorAll("*").forEach(
 def everything(text: str) -> Document:
     """Every kind of block, ``text`` in every place that takes one."""
     line = ((1.0, 2.0), (2.0, 0.5), (3.0, 1.25))
-    chart = LineChart(text, text, text, line, ((1.0, 1.5, 2.5), (3.0, 1.0, 1.5)), spans=(ShadedSpan(1.0, 2.0, text),))
+    chart = LineChart(
+        text, text, text, (Line(text, line),), ((1.0, 1.5, 2.5), (3.0, 1.0, 1.5)), spans=(ShadedSpan(1.0, 2.0, text),)
+    )
     marks = MarkChart(text, text, text, (MarkedPoint(text, 1.0, 2.0, (0.5, 1.5), (1.0, 3.0), is_named=True),))
     columns_of_days = ColumnChart(text, text, (text, text), ((text, (1.0, 2.0)), (text, (0.0, 1.0))))
     columns = (Column(text, 1), Column(text, 1, is_number=True), Column(text), Column(text))
@@ -191,7 +194,7 @@ def test_any_text_is_data(text: str) -> None:
 
 
 def test_points_of_a_chart_lie_where_their_values_are() -> None:
-    (line,) = plot(LineChart("a", "b", "c", ((0.0, 0.0), (4.0, 10.0)))).shapes
+    (line,) = plot(LineChart("a", "b", "c", (Line("", ((0.0, 0.0), (4.0, 10.0))),))).shapes
     assert line.points == ((0.0, 0.0), (1.0, 1.0))
 
 

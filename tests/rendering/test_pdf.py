@@ -134,6 +134,6 @@ def test_ten_thousand_epochs_are_thinned(logs: Path) -> None:
     run = write_run(logs, rows)
     for block in document(run.path).blocks:
         for chart in block.charts if isinstance(block, ChartRow) and isinstance(block.charts[0], LineChart) else ():
-            assert 200 < len(chart.points) <= MAX_POINTS
-            lowest = min(chart.points, key=lambda point: point[1])  # one epoch of 9 s: a ninth of the power
+            assert 200 < len(chart.lines[0].points) <= MAX_POINTS
+            lowest = min(chart.lines[0].points, key=lambda point: point[1])  # one epoch of 9 s: a ninth of the power
             assert lowest[0] * 60 == pytest.approx(7780, abs=10)

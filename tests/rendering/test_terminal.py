@@ -41,7 +41,7 @@ TABLE = doc.Table(
     (*((f"run {i}", f"{i}.0 Wh", "a source in many words " * 6) for i in range(20)), ("total", "190 Wh", "")),
     has_total=True,
 )
-LINE = doc.LineChart("Power", "epoch", "W", ((1.0, 10.0), (2.0, 20.0), (3.0, 15.0)))
+LINE = doc.LineChart("Power", "epoch", "W", (doc.Line("", ((1.0, 10.0), (2.0, 20.0), (3.0, 15.0))),))
 DOCUMENT = doc.Document(
     title="thesis",
     subtitle="finished",

@@ -16,8 +16,7 @@ from greenlove_tracker.logs.aggregate import flat_totals
 from greenlove_tracker.logs.export import epoch_rows
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import ChartRow
-from greenlove_tracker.report.audit import ledger_csv, ledger_row
-from greenlove_tracker.report.declarations import cite, model_card, sci
+from greenlove_tracker.report.declarations import cite, ledger_csv, ledger_row, model_card, sci
 from greenlove_tracker.report.directory_report import directory_document, summary_document
 from greenlove_tracker.report.run_report import end_screen, run_document
 
@@ -66,8 +65,8 @@ def test_what_was_not_metered_has_no_power(run):
     (rewritten,) = read_logs(run.path.parent).runs
     charts = [block.charts for block in run_document(rewritten).blocks if isinstance(block, ChartRow)]
     (power,) = next(found for found in charts if found[0].title.startswith("Power, before PUE"))
-    assert [x for x, _ in power.points] == [10, 20, 20, 30]
-    assert [y for _, y in power.points] == pytest.approx([360] * 4)
+    assert [x for x, _ in power.lines[0].points] == [10, 20, 20, 30]
+    assert [y for _, y in power.lines[0].points] == pytest.approx([360] * 4)
 
 
 def test_what_is_drawn_and_exported_comes_to_the_total(run):

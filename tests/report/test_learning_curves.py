@@ -42,13 +42,13 @@ def test_steps_are_the_axis_where_an_epoch_has_several_values(tmp_path):
             tracker.log_metric("loss", 4.0 - step)
     chart = charts(Run(tracker.run_dir))["loss"]
     assert chart.x_label == "step"
-    assert [x for x, _ in chart.points] == [15, 20, 25, 30]  # with those that were done before
+    assert [x for x, _ in chart.lines[0].points] == [15, 20, 25, 30]  # with those that were done before
 
 
 def test_values_that_are_not_finite_have_no_point_and_are_said(tmp_path):
     values = [1.0, math.nan, math.inf, 0.5]
     run = logged(tmp_path, [{"loss": value} for value in values])
-    assert charts(run)["loss"].points == ((1, 1.0), (4, 0.5))
+    assert charts(run)["loss"].lines[0].points == ((1, 1.0), (4, 0.5))
     assert "Not drawn: 2 values, not finite or not in the log." in text(run)
 
 
@@ -59,6 +59,6 @@ def test_several_ranks_and_long_series(tmp_path):
         (run.path / METRICS.file(rank)).write_bytes(METRICS.lines(records))
     run = Run(run.path)
     chart = charts(run)["loss"]
-    assert len(chart.points) <= MAX_POINTS
-    assert max(y for _, y in chart.points) == 1.0  # of the first rank
+    assert len(chart.lines[0].points) <= MAX_POINTS
+    assert max(y for _, y in chart.lines[0].points) == 1.0  # of the first rank
     assert "Several ranks logged values: those of the first are drawn." in text(run)
