@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -65,7 +65,10 @@ def plan(
     dry_run: bool,
     as_json: bool,
     is_verbose: bool,
-    **sources: Any,
+    country: str | None,
+    intensity: str | None,
+    tariff: str | None,
+    electricity_price: float | None,
 ) -> None:
     """Find when and where a training emits or costs least, what that saves, and whether waiting is worth it.
 
@@ -84,7 +87,7 @@ def plan(
 
     command = click.get_current_context().meta["command"]
     if threshold is not None:
-        _start_below(threshold, max_wait, sources["intensity"], sources["country"], command or (), is_dry=dry_run)
+        _start_below(threshold, max_wait, intensity, country, command or (), is_dry=dry_run)
         return
     if emit is None and command is not None:
         raise UsageError("a command is for a job file: say --emit slurm")
@@ -95,17 +98,21 @@ def plan(
     now = _utc_now()
     settings = load_settings()
     job = _job(log_dir, hours, kwh, settings)
-    asked = _Asked(settings, job, **sources)
-    intensity, regions = asked.source(by)
+    intensity = intensity or settings.intensity or ("table" if by == "cost" else "")
+    if not intensity:
+        raise UsageError(
+            "give --intensity: live asks the network, as do neso, eia and the other services; a CSV file holds "
+            "utc,gco2e_per_kwh; mock is invented, to try it out"
+        )
     advice = best_start(
         job.duration,
         intensity=intensity,
         deadline=_deadline(within, settings, now),
         now=now,
         energy_kwh=job.energy_kwh,
-        regions=regions,
+        regions=_regions(country, settings, job.run),
         by=by,
-        price_usd_per_kwh=asked.price(by),
+        price_usd_per_kwh=_price(tariff, electricity_price, by, settings, job.run),
     )
     document = plan_document(advice, job.about)
     if emit is None:
@@ -141,11 +148,9 @@ def _start_below(
         UNKNOWN_INTENSITY,
         below_threshold,
         checked_span_s,
-        checked_threshold,
         wait_for_low_carbon,
     )
 
-    checked_threshold(threshold)
     checked_span_s(max_wait, "max_wait")
     base.check_command(command)
     intensity = intensity or load_settings().intensity or "live"
@@ -227,70 +232,31 @@ def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The origin of intensity and price: the command line, else the settings, else the log."""
+def _regions(asked: str | None, settings: Settings, run: Run | None) -> list[str] | None:
+    """Return the places of the command line, else of the settings or the log; None where none is known."""
+    if asked is not None:
+        names = [name.strip() for name in asked.split(",") if name.strip()]
+        if not names:
+            raise UsageError('--country names none: such as "DE" or "DE,GB"')
+        return names
+    here = settings.country or (run.text("country") if run is not None else "")
+    return [here] if here else None
 
-    settings: Settings
-    job: _PlannedRun
-    country: str | None
-    intensity: str | None
-    tariff: str | None
-    electricity_price: float | None
 
-    def places(self) -> list[str]:
-        """Return the regions; none where none is known."""
-        if self.country is not None:
-            names = [name.strip() for name in self.country.split(",") if name.strip()]
-            if not names:
-                raise UsageError('--country names none: such as "DE" or "DE,GB"')
-            return names
-        logged = self.job.run.text("country") if self.job.run is not None else ""
-        return [here] if (here := self.settings.country or logged) else []
+def _price(tariff: str | None, usd_per_kwh: float | None, by: str, settings: Settings, run: Run | None) -> Price | None:
+    """Return the price of electricity: by the hour, or a number; None where none is known.
 
-    def source(self, by: str) -> tuple[str, list[str] | None]:
-        """Return the intensity, and the regions to compare; no network is asked yet.
+    Raises:
+        UsageError: where the cost is to be least, and all hours cost the same.
+    """
+    if tariff is not None and usd_per_kwh is not None:
+        raise UsageError("--tariff and --electricity-price: choose one")
+    if text := tariff or ("" if usd_per_kwh is not None else settings.electricity_tariff):
+        from greenlove_tracker.grid.tariff import parse_tariff
 
-        Raises:
-            UsageError: where nothing is given, or the parts do not go together.
-        """
-        from greenlove_tracker.grid.live.fallback import NAMES
-        from greenlove_tracker.grid.live.offline import MockIntensity, TableIntensity
-
-        name = self.intensity or self.settings.intensity or (TableIntensity.name if by == "cost" else "")
-        if not name:
-            raise UsageError(
-                "give --intensity: live asks the network, as do neso, eia and the other services; a CSV file holds "
-                "utc,gco2e_per_kwh; mock is invented, to try it out"
-            )
-        places = self.places()
-        if name in NAMES:
-            if not places and name not in (MockIntensity.name, TableIntensity.name):
-                raise UsageError(f"{name} needs to know where: give --country, such as DE or DE,GB")
-            return name, places or (None if name == MockIntensity.name else [""])
-        if len(places) > 1:
-            raise UsageError("one file is of one region: give a service such as live, or in Python a file of each")
-        return name, places or None
-
-    def price(self, by: str) -> Price | None:
-        """Return the price of electricity: by the hour, or a number; None where none is known.
-
-        Raises:
-            UsageError: where the cost is to be least, and all hours cost the same.
-        """
-        if self.tariff is not None and self.electricity_price is not None:
-            raise UsageError("--tariff and --electricity-price: choose one")
-        text = self.tariff or ("" if self.electricity_price is not None else self.settings.electricity_tariff)
-        if text:
-            from greenlove_tracker.grid.tariff import parse_tariff
-
-            return parse_tariff(text)
-        if by == "cost":
-            raise UsageError(
-                "--by cost needs --tariff, the price of electricity by the hour: base 0.20; peak 0.32 17-21"
-            )
-        if self.electricity_price is not None:
-            return self.electricity_price
-        logged = self.job.run.electricity_price if self.job.run is not None else None
-        own = self.settings.electricity_price_usd_per_kwh
-        return logged.value if own is None and logged is not None else own
+        return parse_tariff(text)
+    if by == "cost":
+        raise UsageError("--by cost needs --tariff, the price of electricity by the hour: base 0.20; peak 0.32 17-21")
+    logged = None if run is None or run.electricity_price is None else run.electricity_price.value
+    known = (usd_per_kwh, settings.electricity_price_usd_per_kwh, logged)
+    return next((price for price in known if price is not None), None)

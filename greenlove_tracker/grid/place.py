@@ -205,8 +205,6 @@ def _unknown(text: str) -> str:
     known = {name.casefold(): name for name in (*zones(), *(row["region"] for row in cloud_regions()), *names)}
     holding = [name for name in names if len(wanted) > 2 and wanted in name.casefold()]
     near = holding[:3] or [known[name] for name in difflib.get_close_matches(wanted, known, n=3, cutoff=0.75)]
-    if not near and wanted[2:3] == "-" and _find_country(wanted[:2]) is not None:
-        near = [wanted[:2].upper()]  # of its parts none is known
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return (
         f"{{argument}} {text!r} is not an ISO 3166 code or English name (DE, DEU, Germany), nor a state (US-CA), a "

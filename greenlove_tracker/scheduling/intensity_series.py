@@ -75,14 +75,10 @@ class IntensityBasis:
         return self.basis.endswith((Scope.DIRECT, Scope.LIFECYCLE))
 
 
-RegionSeries = tuple[IntensityBasis, HourlyIntensity | None]
-"""Where a region's hours are from, and the hours; None where the basis says what the problem is."""
-
-
 def region_series(
     intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None, now: datetime
-) -> list[RegionSeries]:
-    """Return what is known of each region, in the order of the regions.
+) -> list[tuple[IntensityBasis, HourlyIntensity | None]]:
+    """Return where the hours of each region are from, and the hours; None where the basis says what the problem is.
 
     Args:
         intensity: of one region or, by its name (``live``, ``eia``, …) or as a provider, of any; or of each region.
@@ -102,7 +98,7 @@ def region_series(
         sources = {name: intensity[f"{name}"] for name in names or intensity}
     else:
         if len(names) > 1 and not (isinstance(intensity, IntensityProvider) or intensity in NAMES):
-            raise UsageError("several regions need a carbon intensity each: give a mapping of their names")
+            raise UsageError("one file is of one region: name a service such as live, or in Python give each its own")
         sources = dict.fromkeys(names or [None], intensity)
     opened = [(region, _opened(source, region, now)) for region, source in sources.items()]
     return [_series(region, source, now) for region, source in opened]
@@ -118,7 +114,9 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
     return opened_intensity(source, region or "", None if asks_network else HttpClient(utc_s=now.timestamp))
 
 
-def _series(region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime) -> RegionSeries:
+def _series(
+    region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime
+) -> tuple[IntensityBasis, HourlyIntensity | None]:
     if isinstance(source, HourlyIntensity):
         return _dated(IntensityBasis(region, source="hours given"), source, now), source
     region = region or source.place.name or None

@@ -15,7 +15,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import LIVE, IntensityAnswer, opened_intensity
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable
 from greenlove_tracker.scheduling.times import parse_when
-from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, WaitReason, latest_point
+from greenlove_tracker.scheduling.wait_loop import NextStart, Outlook, Wait, latest_point
 
 if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Forecast
@@ -96,7 +96,7 @@ class BestStart:
         Wait(
             best_of(self.planned, latest_utc_s),
             "for the best start",
-            (WaitReason.BEST_START, "this is the best start that is known"),
+            ("best start", "this is the best start that is known"),
             unanswered="the best start cannot be planned",
             start_utc_s=None if is_past else latest_utc_s,
             max_wait_s=self.max_wait_s,
@@ -116,15 +116,14 @@ def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> Next
         why, is_known = advice.reason.removeprefix("Start now: ").rstrip("."), advice.saving is not None
         point = latest_point(before, answer)
         if before is None and not advice.is_worth_waiting:
-            reason = WaitReason.NOT_WORTH_WAITING if is_known else WaitReason.NO_PROVIDER
-            return Outlook(point, now=reason, explanation=why)
+            return Outlook(point, None, "not worth waiting" if is_known else "no provider", why)
         if before is not None and not is_known:  # nothing is known any more: the plan before stands
             return replace(before, point=point, problem=why)
         is_due = advice.wait_s < 1.0
         return Outlook(
             point,
             min(advice.start_utc.timestamp(), latest_utc_s),
-            WaitReason.BEST_START if is_due else None,
+            "best start" if is_due else None,
             "no later start is expected to be better any more" if is_due else why,
         )
 
@@ -178,7 +177,7 @@ class TimedStart:
         Wait(
             lambda now, before: Outlook(start_utc_s=start_utc_s),
             "for the time that was asked for",
-            (WaitReason.START_TIME, "this is the time that was asked for"),
+            ("start time", "this is the time that was asked for"),
             start_utc_s=start_utc_s,
             max_wait_s=self.max_wait_s,
             quiet=quiet,

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import say
@@ -60,15 +60,10 @@ class WaitClocks:
     sleep: Callable[[float, threading.Event | None], None] = _sleep
 
 
-class WaitReason(StrEnum):
-    """The reason for which a wait ended."""
-
-    BELOW_THRESHOLD = "below the threshold"
-    MAX_WAIT = "maximum wait"
-    NO_PROVIDER = "no provider"
-    BEST_START = "best start"
-    NOT_WORTH_WAITING = "not worth waiting"
-    START_TIME = "start time"
+# Why a wait ended.
+WaitReason = Literal[
+    "below the threshold", "maximum wait", "no provider", "best start", "not worth waiting", "start time"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +88,7 @@ class WaitResult:
     def facts(self) -> WaitFacts:
         """The facts of the wait for the log of the run that follows."""
         intensities = (None if known is None else known.gco2e_per_kwh for known in (self.at_request, self.at_start))
-        return WaitFacts(self.waited_s, str(self.reason), *intensities)
+        return WaitFacts(self.waited_s, self.reason, *intensities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +163,6 @@ class Wait:
 
         Args:
             deadline_utc: of the run that this very process begins then; None: it is another's.
-        """
-        result = self.run()
-        result.facts.hand_over(self._utc_s, deadline_utc=deadline_utc)
-        return result
-
-    def run(self) -> WaitResult:
-        """Wait.
 
         Raises:
             UsageError: where the first answer is that something cannot be meant.
@@ -190,6 +178,7 @@ class Wait:
             if (ending := self._ending()) is not None:
                 result = WaitResult(*ending, self._waited_s, at_request, point)
                 self._say(_end_text(result, now))
+                result.facts.hand_over(self._utc_s, deadline_utc=deadline_utc)
                 return result
             self._ask(now)
             if self._outlook is not None and (text := self._state_text(self._outlook, now_utc_s)) != self._said:
@@ -251,7 +240,7 @@ class Wait:
         if self._outlook is not None or not self._unanswered:
             self._outlook = replace(self._outlook or Outlook(start_utc_s=self._start_utc_s), problem=problem)
         else:
-            self._outlook = Outlook(now=WaitReason.NO_PROVIDER, explanation=f"{self._unanswered}: {problem}")
+            self._outlook = Outlook(now="no provider", explanation=f"{self._unanswered}: {problem}")
 
     def _ending(self) -> tuple[WaitReason, str] | None:
         """Return the reason to begin now, if there is one, and its explanation."""
@@ -260,10 +249,10 @@ class Wait:
             return outlook.now, outlook.explanation
         if start_utc_s is not None and self._utc_s >= start_utc_s:
             if outlook is None and self._unanswered:
-                return WaitReason.NO_PROVIDER, f"{self._unanswered}: the latest possible start has come"
+                return "no provider", f"{self._unanswered}: the latest possible start has come"
             return self._arrival
         if self._max_wait_s is not None and self._waited_s >= self._max_wait_s:
-            return WaitReason.MAX_WAIT, f"the maximum wait of {fmt.duration(self._max_wait_s)} is over"
+            return "maximum wait", f"the maximum wait of {fmt.duration(self._max_wait_s)} is over"
         return None
 
     @property
@@ -300,7 +289,7 @@ class Wait:
 
 def _end_text(result: WaitResult, now: datetime) -> str:
     after = f" after {fmt.duration(round(result.waited_s))}" if result.waited_s >= 1 else ""
-    is_said = result.reason in (WaitReason.BELOW_THRESHOLD, WaitReason.NO_PROVIDER)
+    is_said = result.reason in ("below the threshold", "no provider")
     at_start = "" if is_said or result.at_start is None else f"; now {result.at_start.told(now)}"
     return f"starting{after}: {result.explanation}{at_start}"
 
@@ -317,7 +306,15 @@ def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], Intensi
     Args:
         threshold_gco2e_per_kwh: in gCO2e/kWh.
         opened: what answers, opened anew each time: a file may have grown.
+
+    Raises:
+        UsageError: where that is no threshold.
     """
+    if not (isinstance(threshold_gco2e_per_kwh, int | float) and 0 < threshold_gco2e_per_kwh < math.inf):
+        raise UsageError(
+            f"{{argument}} is a carbon intensity in gCO2e/kWh, such as 200, not {threshold_gco2e_per_kwh!r}",
+            argument="threshold_gco2e_per_kwh",
+        )
 
     def next_start(now: datetime, before: Outlook | None) -> Outlook:
         answer = opened().now()
@@ -328,30 +325,15 @@ def below_threshold(threshold_gco2e_per_kwh: float, opened: Callable[[], Intensi
         by = f"by {point.source}, a year's average" if is_table else f"by {point.source}"
         by += f" ({failures})" if is_table and failures else ""
         value, threshold = f"{point.gco2e_per_kwh:.0f} gCO2e/kWh {by}", f"the threshold of {threshold_gco2e_per_kwh:g}"
-        if point.gco2e_per_kwh <= threshold_gco2e_per_kwh:
-            reason, why = WaitReason.BELOW_THRESHOLD, f"{value}, is at or below {threshold}"
-        elif is_table:
-            why = f"{value}, is above {threshold} at all hours, so waiting would gain nothing"
-            reason = WaitReason.NO_PROVIDER
-        else:
+        is_low = point.gco2e_per_kwh <= threshold_gco2e_per_kwh
+        if not (is_low or is_table):
             return Outlook(point, problem=failures)
-        return Outlook(point, now=reason, explanation=why, problem=failures)
+        why = f"{value}, is at or below {threshold}"
+        if not is_low:
+            why = f"{value}, is above {threshold} at all hours, so waiting would gain nothing"
+        return Outlook(point, None, "below the threshold" if is_low else "no provider", why, failures)
 
     return next_start
-
-
-def checked_threshold(threshold_gco2e_per_kwh: float) -> float:
-    """Return a threshold in gCO2e/kWh.
-
-    Raises:
-        UsageError: where it is none.
-    """
-    if not (isinstance(threshold_gco2e_per_kwh, int | float) and 0 < threshold_gco2e_per_kwh < math.inf):
-        raise UsageError(
-            f"{{argument}} is a carbon intensity in gCO2e/kWh, such as 200, not {threshold_gco2e_per_kwh!r}",
-            argument="threshold_gco2e_per_kwh",
-        )
-    return float(threshold_gco2e_per_kwh)
 
 
 def checked_span_s(span: str | timedelta, argument: str) -> float:
@@ -396,13 +378,13 @@ def wait_for_low_carbon(
     Raises:
         UsageError: for an argument that cannot be meant.
     """
-    threshold = checked_threshold(threshold_gco2e_per_kwh)
+    next_start = below_threshold(threshold_gco2e_per_kwh, lambda: opened_intensity(intensity, country))
     max_wait_s = checked_span_s(max_wait, "max_wait")
     opened_intensity(intensity, country)  # what cannot be meant is said now
     return Wait(
-        below_threshold(threshold, lambda: opened_intensity(intensity, country)),
-        f"until the grid is at or below {threshold:g} gCO2e/kWh",
-        (WaitReason.START_TIME, "the time has come"),
+        next_start,
+        f"until the grid is at or below {threshold_gco2e_per_kwh:g} gCO2e/kWh",
+        ("start time", "the time has come"),
         unanswered=UNKNOWN_INTENSITY,
         max_wait_s=max_wait_s,
         clocks=clocks,

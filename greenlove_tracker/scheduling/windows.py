@@ -201,20 +201,16 @@ class RunLength:
             UsageError: where it is none of these, or not positive.
         """
         estimate = duration.duration_s if isinstance(duration, Forecast) else duration
-        if not isinstance(estimate, Estimate):
-            if isinstance(estimate, bool) or not isinstance(estimate, int | float):
-                raise UsageError(f"duration is a Forecast, an Estimate in s, or hours, not {duration!r}")
-            if not (math.isfinite(estimate) and estimate > 0):
-                raise UsageError(f"duration must be positive, not {estimate!r} h")
-            hours = max(float(estimate), _LEAST_H)
+        in_s = estimate if isinstance(estimate, Estimate) and estimate.unit == "s" else None
+        hours = h_from_s(in_s.point) if in_s else estimate
+        if isinstance(hours, bool) or not (isinstance(hours, int | float) and 0 < hours < math.inf):
+            raise UsageError(f"duration is a Forecast, an Estimate in s, or hours, and positive, not {duration!r}")
+        if in_s is None or not in_s.has_interval:
+            hours = max(float(hours), _LEAST_H)
             return cls(np.array([hours]), hours)
-        if estimate.unit != "s" or not (math.isfinite(estimate.point) and estimate.point > 0):
-            raise UsageError(f"duration as an Estimate is a positive one in s, not {estimate}")
-        if not estimate.has_interval:
-            return cls.of(h_from_s(estimate.point))
         shares = (np.arange(_DURATIONS) + 0.5) / _DURATIONS
-        durations_h = [max(h_from_s(estimate.quantile(float(share))), _LEAST_H) for share in shares]
-        return cls(np.array(durations_h), max(h_from_s(estimate.quantile(FITS)), _LEAST_H))
+        durations_h = [max(h_from_s(in_s.quantile(float(share))), _LEAST_H) for share in shares]
+        return cls(np.array(durations_h), max(h_from_s(in_s.quantile(FITS)), _LEAST_H))
 
     def expected_sum(self, means: WindowMeans, starts: Array) -> Array:
         """Return the intensity summed over the run from each start, expected over its durations."""

@@ -84,12 +84,6 @@ def test_what_cannot_be_read_says_why(table, message):
         parse_tariff(table, BERLIN)
 
 
-def test_a_zone_that_is_none_is_refused():
-    for name in ("America/New_Yrk", "../etc/passwd", "", "Europe"):
-        with pytest.raises(UsageError, match="no time zone"):
-            parse_tariff("0.2", name)
-
-
 def test_the_table_may_say_its_zone_itself():
     tariff = parse_tariff("zone America/New_York; base 0.2; peak 0.3 17-21", BERLIN)
     assert tariff.usd_per_kwh(datetime(2026, 11, 23, 22, tzinfo=UTC)) == 0.3
@@ -130,14 +124,6 @@ def test_days_on_which_the_clock_changes(zone, day, hours, night_hours):
     assert (until - since) / timedelta(hours=1) == hours
     mean = (night_hours * 0.10 + (hours - night_hours) * 0.30) / hours
     assert tariff.mean_usd_per_kwh(since, until) == pytest.approx(mean, rel=1e-13)
-
-
-def test_a_price_that_begins_in_the_hour_that_is_left_out_begins_when_the_clock_changes():
-    tariff = parse_tariff("base 0.1; 0.5 2:30-4", BERLIN)
-    change = datetime(2026, 3, 29, 1, tzinfo=UTC)  # from 02:00 to 03:00
-    assert tariff.usd_per_kwh(change - timedelta(microseconds=1)) == 0.1
-    assert tariff.usd_per_kwh(change) == 0.5
-    assert tariff.usd_per_kwh(change + timedelta(hours=1)) == 0.1
 
 
 entries = st.lists(

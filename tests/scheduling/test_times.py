@@ -1,9 +1,6 @@
 """Times and lengths of time as people write them."""
 
-import os
-import subprocess
-import sys
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -54,20 +51,9 @@ def test_what_is_no_span_is_refused_with_the_forms_there_are(text):
         parse_span_s(text)
 
 
-def test_a_bare_number_is_told_that_its_unit_is_missing():
-    with pytest.raises(UsageError, match="'6' is no length of time with its unit"):
-        parse_span_s("6")
-
-
 def test_a_span_of_a_thousand_years_is_a_slip():
     with pytest.raises(UsageError, match="cannot be meant"):
         parse_span_s("999999999999d")
-
-
-@given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99), st.integers(1, 99))
-def test_the_parts_of_a_span_add_up(days, hours, minutes, seconds):
-    expected = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
-    assert parse_span_s(f"{days}d{hours}h{minutes}m{seconds}s") == expected
 
 
 @given(st.one_of(st.floats(1e-6, 1), st.floats(1, 1e5), st.floats(1e5, 1e9)))
@@ -161,27 +147,3 @@ def test_a_bare_time_is_within_the_next_day(now, hour, minute, zone):
     shown = found.astimezone(zone)
     is_skipped = shown.utcoffset() != (shown - timedelta(hours=1)).utcoffset()
     assert (shown.hour, shown.minute) == (hour, minute) or is_skipped
-
-
-@given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)), st.integers(-12, 14))
-def test_iso_comes_back(when, hours):
-    aware = when.replace(tzinfo=timezone(timedelta(hours=hours)))
-    assert parse_when(aware.isoformat(), NOW, BERLIN) == aware
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="TZ is not read there")
-def test_the_machines_own_zone_decides_as_a_named_one_does():
-    code = (
-        "from datetime import datetime, UTC\n"
-        "from greenlove_tracker.scheduling.times import parse_when\n"
-        "now = datetime(2026, 3, 28, 12, tzinfo=UTC)\n"
-        "for text in ('tomorrow 08:00', '2026-10-25T02:30', 'monday 06:00'):\n"
-        "    print(parse_when(text, now))\n"
-    )
-    env = os.environ | {"TZ": "Europe/Berlin"}
-    out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=180)
-    assert out.stdout.split("\n")[:3] == [
-        "2026-03-29 06:00:00+00:00",
-        "2026-10-25 00:30:00+00:00",
-        "2026-03-30 04:00:00+00:00",
-    ]

@@ -10,7 +10,7 @@ from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.live.offline import TableIntensity
 from greenlove_tracker.grid.place import grid_place
-from greenlove_tracker.scheduling.wait_loop import Outlook, Wait, WaitClocks, WaitReason, WaitResult
+from greenlove_tracker.scheduling.wait_loop import Outlook, Wait, WaitClocks, WaitResult
 
 NOW = datetime(2026, 11, 22, 15, 10, tzinfo=UTC)
 HOUR_S = 3600.0
@@ -118,6 +118,6 @@ def with_table(machine: FakeMachine, provider: HourlyProvider, place: str = "DE"
 
 def until(machine: FakeMachine, start: datetime, max_wait_s: float | None = None) -> WaitResult:
     """Wait for a time, with nobody to ask."""
-    arrival = (WaitReason.START_TIME, "the time has come")
+    arrival = ("start time", "the time has come")
     options = {"start_utc_s": start.timestamp(), "max_wait_s": max_wait_s, "clocks": machine.clocks}
-    return Wait(lambda now, before: Outlook(), "for a time", arrival, **options).run()
+    return Wait(lambda now, before: Outlook(), "for a time", arrival, **options).hold()

@@ -5,7 +5,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import open_intensity, parse_base_urls
 from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.live.offline import MockIntensity
-from greenlove_tracker.grid.live.services import Neso
 from greenlove_tracker.grid.place import grid_place
 
 KEYS = {"ELECTRICITY_MAPS_API_KEY": "em-key"}
@@ -75,11 +74,6 @@ def test_the_mock_and_a_file_stand_alone(client, server, tmp_path):
     path.write_text("utc,gco2e_per_kwh\n2026-11-22T12:00,55\n")
     source = opened(str(path), "DE", client, server)
     assert source.order == "csv" and source.now().point.gco2e_per_kwh == 55
-
-
-def test_a_city_by_its_service_address(client):
-    with pytest.raises(UsageError, match="no address of a service"):
-        Neso(client, "127.0.0.1:8000")
 
 
 def test_addresses_of_a_setting():

@@ -71,11 +71,6 @@ def test_a_bad_file_is_told_with_its_line(tmp_path, text, words):
         csv(tmp_path, text)
 
 
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(UsageError, match=r"cannot read .*No such file"):
-        CsvIntensity(tmp_path / "none.csv")
-
-
 def test_the_table_says_the_same_of_all_hours():
     table = TableIntensity(clock)
     now = table.now(DE)
@@ -85,10 +80,6 @@ def test_the_table_says_the_same_of_all_hours():
     (whole,) = table.history(DE, NOW - timedelta(hours=48), NOW)
     assert (whole.start_utc, whole.end_utc) == (NOW - timedelta(hours=48), NOW)
     assert table.now(grid_place("US-CA")).scope == Scope.DIRECT
-
-
-def test_the_table_of_no_place_is_the_worlds():
-    assert TableIntensity(clock).now(grid_place("")).gco2e_per_kwh == 458
 
 
 def test_a_state_that_is_none_is_the_users_mistake():

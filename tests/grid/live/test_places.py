@@ -96,8 +96,6 @@ def test_amazons_and_googles_region_of_nearly_one_name_are_two_states():
         ("us-east-1-b", "did you mean"),
         ("ERC0", "did you mean ERCO"),
         ("SW1A 1AA", "for a British postcode, write GB"),
-        ("GB-SW1A", "did you mean GB"),
-        ("CA-XX", "did you mean CA"),
     ],
 )
 def test_what_is_in_two_places_or_in_none_is_told_with_near_names(text, message):

@@ -45,11 +45,6 @@ def test_neso_now_is_what_was_measured_or_else_expected(client, server):
     assert server.asked[0].path == "/intensity/2026-11-22T06:00Z/2026-11-22T12:30Z"
 
 
-def test_neso_now_of_a_half_hour_that_is_not_measured_yet(client, server):
-    server.always(Reply(half_hours(at(12), (266, None))))
-    assert Neso(client, server.url).now(GB).kind == PointKind.FORECAST
-
-
 def test_neso_history_is_asked_for_in_pieces_and_leaves_gaps(client, server):
     def reply(asked):
         start = datetime.fromisoformat(asked.path.split("/")[2])
@@ -145,12 +140,6 @@ def test_eias_answer_of_another_shape(client, server, spoil):
     server.always(Reply(found))
     with pytest.raises(IntensityUnavailable, match=r"eia: (the answer of .* has another shape|it has no figure)"):
         Eia(client, server.url).now(CISO)
-
-
-def test_ones_own_eia_key_is_sent(client, server):
-    server.always(Reply(eia([("2026-11-22T11", fuel, value) for fuel, value in MIX])))
-    Eia(client, server.url, key="my-own-eia-key").now(CISO)
-    assert server.asked[0].query["api_key"] == ["my-own-eia-key"]
 
 
 # Energy-Charts
