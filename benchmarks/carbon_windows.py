@@ -42,7 +42,7 @@ from greenlove_tracker.scheduling.windows import (
     RunLength,
     past_choices,
 )
-from greenlove_tracker.tables.power import fuel_factors
+from greenlove_tracker.tables.electricity import fuel_factors
 
 BEGIN, END = "<!-- carbon_windows begins -->", "<!-- carbon_windows ends -->"
 SETTINGS_MARKS = "<!-- carbon_windows settings begin -->", "<!-- carbon_windows settings end -->"

@@ -129,8 +129,8 @@ FAULTS = (
     Fault(
         "tables",
         "tables/offers.py",
-        'price = _usd_per_gpu_hour(row["price"], row["unit"], min(sizes, default=1), where)',
-        'price = _usd_per_gpu_hour(row["price"], INSTANCE_HOUR, max(sizes, default=1), where)',
+        "usd_per_gpu_hour=None if price is None else price / gpus,",
+        "usd_per_gpu_hour=None if price is None else price / max(sizes),",
         "a price per GPU is taken for one of the whole machine",
         golden("gpus"),
     ),

@@ -13,12 +13,13 @@ from typing import Any
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.grid.place import PROVINCES, Place, package_file
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables.power import (
+from greenlove_tracker.tables.electricity import (
+    BUSINESS,
+    HOUSEHOLD,
     PRICES_TABLE,
     WORLD_TABLE,
-    business_prices,
+    electricity_prices,
     fuel_factors,
-    household_prices,
     world_intensity,
 )
 from greenlove_tracker.tables.reading import table_sha256
@@ -123,7 +124,6 @@ def _province(place: Place) -> Factor:
 
 _PRICE = "electricity_price"
 _PRICE_UNIT = "USD/kWh"
-HOUSEHOLD, BUSINESS = "household", "business"
 
 
 def electricity_price(
@@ -137,11 +137,8 @@ def electricity_price(
         return Factor(_PRICE, given_usd_per_kwh, _PRICE_UNIT, given_by, basis="as given")
     if place is None:
         return None
-    for basis, words, table in (
-        (HOUSEHOLD, "household, all taxes", household_prices),
-        (BUSINESS, "for businesses", business_prices),
-    ):
-        if (price := table().get(place.iso3)) is not None:
+    for basis, words in ((HOUSEHOLD, "household, all taxes"), (BUSINESS, "for businesses")):
+        if (price := electricity_prices(basis).get(place.iso3)) is not None:
             source = f"{price.country}, {words}: {price.source}"
             return Factor(
                 _PRICE, price.usd_per_kwh, _PRICE_UNIT, source, price.period, basis, table_sha256(PRICES_TABLE)

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.tables.electricity import SITES_TABLE
 from greenlove_tracker.tables.reading import rows
-from greenlove_tracker.tables.sites import SITES_TABLE
 
 ZONES_TABLE = "grid_zones.csv"
 REGIONS_TABLE = "cloud_regions.csv"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 
-from greenlove_tracker.tables.reading import positive, rows
-
-EQUIVALENTS_TABLE = "co2_equivalents.csv"
+from greenlove_tracker.tables.reading import record, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +14,9 @@ class Equivalent:
 
     Attributes:
         key: of the row.
-        family: what it is a kind of: only one of a family is shown at a time.
+        family: what it is a kind of.
         label: what stands behind the number.
         unit: of the amount.
-        direction: "emitted" or "absorbed".
         vintage: year or edition of the factor.
         source: of the factor.
         kgco2e_per_unit: the factor.
@@ -29,7 +26,6 @@ class Equivalent:
     family: str
     label: str
     unit: str
-    direction: str
     vintage: str
     source: str
     kgco2e_per_unit: float
@@ -38,9 +34,4 @@ class Equivalent:
 @cache
 def equivalents() -> tuple[Equivalent, ...]:
     """Read the everyday equivalents, in the table's order."""
-    names = [field.name for field in fields(Equivalent)][:-1]
-    found = []
-    for row in rows(EQUIVALENTS_TABLE):
-        of_unit = positive(row, "kgco2e_per_unit", EQUIVALENTS_TABLE, 1e5)
-        found.append(Equivalent(kgco2e_per_unit=of_unit, **{name: row[name] for name in names}))
-    return tuple(found)
+    return tuple(record(Equivalent, row) for row in rows("co2_equivalents.csv"))

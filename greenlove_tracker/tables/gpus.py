@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from greenlove_tracker.tables.reading import positive, rows
-
-SPECIFICATIONS_TABLE = "gpu_specs.csv"
+from greenlove_tracker.tables.reading import record, rows
 
 # An L40S of 48 GB has 46,068 MiB by NVML: 45.0 GiB, 94% of its nominal size (error correction takes the rest).
 USABLE_MEMORY = 0.93
@@ -38,7 +35,6 @@ class GpuSpec:
         memory_gb: nominal.
         tdp_w: power limit of the board; of a laptop, the top of the maker's range.
         source: publisher and document.
-        note: remark on this row.
     """
 
     name: str
@@ -55,7 +51,6 @@ class GpuSpec:
     memory_gb: float | None
     tdp_w: float | None
     source: str
-    note: str = ""
 
     def holds(self, peak_gb: float, error: float = 0.0) -> bool | None:
         """Return whether a training of a peak memory fits; None where that is not known.
@@ -74,34 +69,5 @@ class GpuSpec:
 
 @cache
 def gpus() -> dict[str, GpuSpec]:
-    """Return the GPUs by canonical name, in the table's order."""
-    return {gpu.name: gpu for gpu in map(parse_gpu, rows(SPECIFICATIONS_TABLE))}
-
-
-def parse_gpu(row: Mapping[str, str]) -> GpuSpec:
-    """Return one row of the specifications; an empty cell is None.
-
-    Raises:
-        GreenloveError: where a number is out of its range.
-    """
-    return GpuSpec(
-        name=row["name"],
-        aliases=tuple(alias for alias in row["aliases"].split("|") if alias),
-        vendor=row["vendor"],
-        architecture=row["architecture"],
-        segment=row["segment"],
-        year=int(positive(row, "year", SPECIFICATIONS_TABLE, 2100)),
-        fp32_tflops=_number(row, "fp32_tflops", 1e3),
-        fp16_tflops=_number(row, "fp16_tensor_tflops", 1e4),
-        tf32_tflops=_number(row, "tf32_tensor_tflops", 1e4),
-        fp8_tflops=_number(row, "fp8_tensor_tflops", 2e4),
-        bandwidth_gb_s=_number(row, "bandwidth_gb_s", 1e5),
-        memory_gb=_number(row, "memory_gb", 1e4),
-        tdp_w=_number(row, "tdp_w", 5e3),
-        source=row["source"],
-        note=row["note"],
-    )
-
-
-def _number(row: Mapping[str, str], column: str, upper: float) -> float | None:
-    return positive(row, column, SPECIFICATIONS_TABLE, upper) if row[column] else None
+    """Return the GPUs by canonical name, in the table's order; an empty cell is None."""
+    return {row["name"]: record(GpuSpec, row) for row in rows("gpu_specs.csv")}

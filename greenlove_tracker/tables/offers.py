@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -14,13 +14,13 @@ from typing import Any
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.tables.reading import rows
 
-OFFERS_TABLE = "cloud_offers.csv"
 OUR_COLUMNS = frozenset({"gpu", "price", "unit", "date_read"})
 GPU_HOUR, INSTANCE_HOUR = "USD/GPU-hour", "USD/instance-hour"
 
 
 # The dearest listed one is near 15: more is cents, or the price of a month.
 _MOST_USD_PER_GPU_HOUR = 100.0
+_PRICE = "a positive number, empty where it is not known, in USD for an hour: not in cents and not for a month"
 _MOST_MEMORY_GB = 1500.0  # the largest GPU has 288: more is MB, of which even a small one has 2,048
 
 
@@ -42,7 +42,6 @@ class Offer:
         price_date: ISO date on which the price was read.
         note: what else is to be known about it.
         source: where the row was read.
-        row: file and number of the row.
     """
 
     provider: str
@@ -58,13 +57,12 @@ class Offer:
     price_date: str
     note: str
     source: str
-    row: str
 
 
 @cache
 def bundled_offers() -> tuple[Offer, ...]:
     """Return the offers of the table that comes with the package."""
-    return tuple(_ours(row, f"{OFFERS_TABLE}, row {n}", "") for n, row in enumerate(rows(OFFERS_TABLE), 2))
+    return tuple(_ours(row, f"cloud_offers.csv, row {n}", "") for n, row in enumerate(rows("cloud_offers.csv"), 2))
 
 
 def read_offers(path: Path | str) -> tuple[Offer, ...]:
@@ -91,53 +89,38 @@ def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
         text = (row.get(column) or "").strip()
         try:
             return reads(text)
-        except ValueError:
+        except (ValueError, KeyError):
             raise UsageError(f"{where}: {column} must be {must}, not {text!r}") from None
 
     sizes = read("gpus_per_instance", _sizes, "numbers of GPUs, such as 1;2;4")
-    price = _usd_per_gpu_hour(row["price"], row["unit"], min(sizes, default=1), where)
+    gpus = read("unit", {GPU_HOUR: 1, INSTANCE_HOUR: min(sizes)}.__getitem__, f"{GPU_HOUR} or {INSTANCE_HOUR}")
+    price = read("price", lambda text: _positive(text, _MOST_USD_PER_GPU_HOUR * gpus), _PRICE)
     if not row["gpu"]:
         raise UsageError(f"{where}: the column gpu is empty: write the name of the GPU")
     return Offer(
         provider=(row.get("provider") or provider).lower(),
         gpu=row["gpu"],
-        memory_gb=read("memory_gb", _memory_gb, "that of one GPU in GB"),
+        memory_gb=read("memory_gb", lambda text: _positive(text, _MOST_MEMORY_GB), "that of one GPU in GB"),
         access=row.get("access") or "on demand",
-        usd_per_gpu_hour=price,
+        usd_per_gpu_hour=None if price is None else price / gpus,
         status=row.get("status") or ("list" if price is not None else "contact sales"),
         spot_status=row.get("spot_status") or "",
         gpus_per_instance=sizes,
-        regions=tuple(_split(row.get("regions") or "")),
+        regions=_split(row.get("regions") or ""),
         country=row.get("country") or "",
         price_date=read("date_read", date.fromisoformat, "a date such as 2026-09-28").isoformat(),
         note=row.get("note") or "",
         source=row.get("source") or where,
-        row=where,
     )
 
 
-def _usd_per_gpu_hour(price: str, unit: str, gpus: int, where: str) -> float | None:
-    if unit not in (GPU_HOUR, INSTANCE_HOUR):
-        raise UsageError(f"{where}: the unit of the price is {unit or 'missing'}: write {GPU_HOUR} or {INSTANCE_HOUR}")
-    if not price.strip():
+def _positive(text: str, most: float) -> float | None:
+    if not text:
         return None
-    of = gpus if unit == INSTANCE_HOUR else 1
-    try:
-        return _positive(price, _MOST_USD_PER_GPU_HOUR * of) / of
-    except ValueError:
-        must = "a positive number, empty where it is not known, in USD for an hour: not in cents and not for a month"
-        raise UsageError(f"{where}: price must be {must}, not {price!r}") from None
-
-
-def _positive(text: str, most: float) -> float:
     value = float(text)
     if not 0 < value < most:
         raise ValueError(text)
     return value
-
-
-def _memory_gb(text: str) -> float | None:
-    return _positive(text, _MOST_MEMORY_GB) if text else None
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -147,5 +130,5 @@ def _sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def _split(text: str) -> Sequence[str]:
-    return [part.strip() for part in re.split("[;|]", text) if part.strip()]
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in re.split("[;|]", text) if part.strip())

@@ -1,4 +1,4 @@
-"""Reads a bundled table and checks its numbers, without ``logs.csvio``, which stands above."""
+"""Reads a bundled table, without ``logs.csvio``, which stands above."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from greenlove_tracker.errors import GreenloveError
+Record = TypeVar("Record")
 
 
 @cache
@@ -27,13 +28,26 @@ def rows(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(_bytes(name).decode("utf-8").splitlines()))
 
 
-def positive(row: Mapping[str, str], column: str, name: str, upper: float) -> float:
-    """Return the number in a cell.
+def record(kind: type[Record], row: Mapping[str, str], **made: Any) -> Record:
+    """Return a row as a dataclass whose fields are named as its columns and say what a cell holds.
 
-    Raises:
-        GreenloveError: where it is not in (0, ``upper``).
+    Args:
+        kind: the dataclass.
+        row: texts by column.
+        made: fields that are no columns.
     """
-    value = float(row[column])
-    if not 0 < value < upper:
-        raise GreenloveError(f"{name}: {column}={value} is out of range (0, {upper})")
-    return value
+    columns = {name: hint for name, hint in _hints(kind).items() if name not in made}
+    return kind(**made, **{name: _cell(row[name], hint) for name, hint in columns.items()})
+
+
+_hints = cache(get_type_hints)
+
+
+def _cell(text: str, hint: Any) -> Any:
+    if hint is str:
+        return text
+    if hint == tuple[str, ...]:
+        return tuple(filter(None, text.split("|")))
+    if not text and type(None) in get_args(hint):
+        return None
+    return int(text) if hint is int else float(text)

@@ -5,10 +5,10 @@ from datetime import date
 import pytest
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.tables.electricity import sites
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.tables.offers import bundled_offers, read_offers
 from greenlove_tracker.tables.reading import rows
-from greenlove_tracker.tables.sites import sites
 
 OURS = "provider,gpu,access,price,unit,gpus_per_instance,country,date_read\n"
 
@@ -59,8 +59,8 @@ def test_prices_of_our_table_as_read_in_september_2026():
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("acme,L40S,,1.20,,1,DE,2026-11-01", "row 2: the unit of the price is missing"),
-        ("acme,L40S,,1.20,EUR/h,1,DE,2026-11-01", "the unit of the price is EUR/h"),
+        ("acme,L40S,,1.20,,1,DE,2026-11-01", "row 2: unit must be USD/GPU-hour or USD/instance-hour, not ''"),
+        ("acme,L40S,,1.20,EUR/h,1,DE,2026-11-01", "unit must be .*, not 'EUR/h'"),
         ("acme,L40S,,-1.20,USD/GPU-hour,1,DE,2026-11-01", "price must be a positive number"),
         ("acme,L40S,,nan,USD/GPU-hour,1,DE,2026-11-01", "price must be a positive number"),
         ("acme,L40S,,1500,USD/GPU-hour,1,DE,2026-11-01", "price must be a positive number"),
@@ -69,7 +69,7 @@ def test_prices_of_our_table_as_read_in_september_2026():
         ("acme,L40S,,1.20,USD/GPU-hour,0,DE,2026-11-01", "numbers of GPUs, such as 1;2;4, not '0'"),
         ("acme,L40S,,1.20,USD/GPU-hour,1,DE,yesterday", "date_read must be a date"),
         ("acme,,,1.20,USD/GPU-hour,1,DE,2026-11-01", "the column gpu is empty"),
-        ("acme", "the unit of the price is missing"),
+        ("acme", "unit must be"),
     ],
 )
 def test_a_bad_row_is_refused_with_its_number(file, row, message):

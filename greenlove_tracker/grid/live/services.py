@@ -30,7 +30,7 @@ from greenlove_tracker.grid.live.intensity import (
     within,
 )
 from greenlove_tracker.grid.place import GridPlace, alpha2
-from greenlove_tracker.tables.power import fuel_factors
+from greenlove_tracker.tables.electricity import fuel_factors
 
 _HALF_HOUR, _HOUR, _DAY = timedelta(minutes=30), timedelta(hours=1), timedelta(days=1)
 _SETTLED_AGE_S = 86400.0  # for how long an answer on a past day stands

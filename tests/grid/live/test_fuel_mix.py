@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from greenlove_tracker.grid.live.fuel_mix import intensities, mix_intensity
-from greenlove_tracker.tables.power import FUELS_TABLE, fuel_factors
+from greenlove_tracker.tables.electricity import fuel_factors
 from greenlove_tracker.tables.reading import rows
 
 LIFECYCLE = fuel_factors("lifecycle")
@@ -40,7 +40,7 @@ def test_an_hour_in_which_a_fuel_is_missing_is_unknown():
 
 
 def test_every_factor_has_its_source_and_says_how_sure_it_is():
-    table = rows(FUELS_TABLE)
+    table = rows("fuel_emission_factors.csv")
     assert all(row["source"] and row["confidence"] and row["date_read"] and row["year"] for row in table)
     assert {row["scope"] for row in table} == {"direct", "lifecycle"}
     assert set(fuel_factors("direct")) == set(LIFECYCLE)
