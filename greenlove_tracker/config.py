@@ -15,8 +15,7 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from greenlove_tracker import config_files
+from greenlove_tracker.config_files import Source
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.phases import Phase, phases_from
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -240,33 +240,19 @@ class Settings:
 _ACTS = {one.name: one.metadata["acts"] for one in fields(Settings) if one.metadata.get("acts")}
 
 
-def _held_back(values: dict[str, Any], source: config_files.Source, env: Mapping[str, str]) -> list[str]:
-    """Remove what a file of the working directory may not set; a log directory within it it may."""
+def _held_back(source: Source, env: Mapping[str, str]) -> dict[str, str]:
+    """Return by name why what a file of the working directory may not set counts for nothing."""
     here = Path.cwd().resolve()
-    log_dir = here / config_files.expanded(Path(values.get("log_dir", "")))
-    names = [
-        name for name in values if name in _ACTS and not (name == "log_dir" and log_dir.resolve().is_relative_to(here))
-    ]
-    for name in names:
-        del values[name]
-    where = f"{config_files.user_file(env)}, as {config_files.PREFIX}{{}} or by an argument"
-    return [
-        f"{name} of {source.where} counts for nothing, as it {_ACTS[name]}: set it in {where.format(name.upper())}"
-        for name in names
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class SettingOrigin:
-    """The origin of a setting's value.
-
-    Attributes:
-        where: path of a file, name of a variable, ``argument``; empty for the default.
-        is_site: True where a site's file gives the value.
-    """
-
-    where: str = ""
-    is_site: bool = False
+    log_dir = here / config_files.expanded(Path(source.values.get("log_dir", "")))
+    names = set(source.values) & set(_ACTS)
+    if log_dir.resolve().is_relative_to(here):
+        names.discard("log_dir")
+    where = f"set it in {config_files.user_file(env)}, as {config_files.PREFIX}{{}} or by an argument"
+    return {
+        name: f"{name} of {source.where} counts for nothing, as it {_ACTS[name]}: {where.format(name.upper())}"
+        for name in source.values
+        if name in names
+    }
 
 
 def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
@@ -282,7 +268,7 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
 
 def settings_with_origins(
     arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
-) -> tuple[Settings, Mapping[str, SettingOrigin]]:
+) -> tuple[Settings, Mapping[str, Source]]:
     """Return the settings as ``load_settings`` does, and by name where each comes from that is not its default.
 
     Raises:
@@ -293,51 +279,57 @@ def settings_with_origins(
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     checked = _checked(given)
     Settings(**checked)  # an argument's error is told before one of the files'
-    found = [(source, checked_source(source)) for source in config_files.sources(env, setting_names())]
+    found, problems = checked_sources(env)
     merged: dict[str, Any] = {}
-    origins: dict[str, SettingOrigin] = {}
+    origins: dict[str, Source] = {}
     notes = config_files.unknown_variables(env, setting_names())
-    notes += [note for source, values in found if source.is_local for note in _held_back(values, source, env)]
-    for source, values in (*found, (config_files.Source("argument", checked), checked)):
-        for name, value in values.items():
-            merged[name], origins[name] = value, SettingOrigin(source.where, source.is_site)
+    for source in (*found, Source("argument", checked)):
+        held_back = _held_back(source, env) if source.is_local else {}
+        values = {name: value for name, value in source.values.items() if name not in held_back}
+        notes += held_back.values()
+        merged |= values
+        origins |= dict.fromkeys(values, source)
+    if problems or (notes and merged.get("strict")):
+        raise SettingError("; ".join(problems or notes))
     if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
         merged["log_dir"] = str(config_files.expanded(Path(merged["log_dir"])))
-    if notes and merged.get("strict"):
-        raise SettingError("; ".join(notes))
-    site = {name: origin.where for name, origin in origins.items() if origin.is_site}
+    site = {name: source.where for name, source in origins.items() if source.is_site}
     try:
         return Settings(**merged, given=frozenset(given), site=site, notes=tuple(notes)), origins
     except UsageError as error:
         raise SettingError(f"settings of several places do not agree: {error}") from error
 
 
+def checked_sources(env: Mapping[str, str]) -> tuple[list[Source], list[str]]:
+    """Return the files and variables with what they set, the weakest first, and a sentence on each mistake in them."""
+    found, problems = [], []
+    for source in (*config_files.files(env), *config_files.variables(env, setting_names())):
+        checked: dict[str, Any] = {}
+        try:
+            values = source.read()
+        except SettingError as error:
+            problems.append(f"{error}")
+            continue
+        for name, value in values.items():
+            if value == "" and _hints().get(name, str) is not str:
+                continue  # an empty variable, as a module's file may leave it, sets no number
+            try:
+                one = _checked({name: value})
+                Settings(**one)
+                checked |= one
+            except UsageError as error:
+                problems.append(f"{source.where}: {error}")
+        found.append(replace(source, values=checked))
+    return found, problems
+
+
 def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> bool:
     """Return whether ``strict`` is set anywhere, as far as that can be read: what is asked where settings are bad."""
-    env = os.environ if env is None else env
-    values = [(arguments or {}).get("strict"), env.get("GREENLOVE_STRICT")]
-    for file in reversed(config_files.files(env)):
-        with suppress(SettingError):
-            values.append(None if file.is_local else config_files.read(file).values.get("strict"))
-    first = next((value for value in values if value is not None), False)
-    return str(first).strip().lower() in _TRUE
-
-
-def checked_source(source: config_files.Source) -> dict[str, Any]:
-    """Return the settings of a file or a variable, checked: an error says where it stands.
-
-    Raises:
-        SettingError: for a bad one.
-    """
-    of_text = {name for name, hint in _hints().items() if hint is str or name == "phases"}
-    # An empty variable, as a module's file may leave it, sets no number.
-    values = {name: value for name, value in source.values.items() if value != "" or name in of_text}
-    try:
-        checked = _checked(values)
-        Settings(**checked)
-    except UsageError as error:
-        raise SettingError(f"{source.where}: {error}") from error
-    return checked
+    found, _ = checked_sources(os.environ if env is None else env)
+    values = [source.values.get("strict") for source in found if not source.is_local]
+    values.append((arguments or {}).get("strict"))
+    last = next((value for value in reversed(values) if value is not None), False)
+    return str(last).strip().lower() in _TRUE
 
 
 def setting_names() -> tuple[str, ...]:
@@ -375,44 +367,26 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+_KINDS = {bool: "yes or no", str: "a text", int: "a whole number", float: "a number"}
 
 
 def _converted(name: str, value: Any, hint: Any) -> Any:
     if name == "phases":
         return phases_from(value)
-    convert, wanted = {bool: (_to_bool, "yes or no"), str: (_to_str, "a text"), int: (_to_int, "a whole number")}.get(
-        hint, (_to_float, "a number")
-    )
+    kind = hint if hint in _KINDS else float  # float | None
     try:
-        return convert(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{{argument}} must be {wanted}, not {value!r}", argument=name) from error
-
-
-def _to_bool(value: Any) -> bool:
-    text = str(value).strip().lower()
-    if text not in _TRUE | _FALSE:
-        raise ValueError(text)
-    return text in _TRUE
-
-
-def _to_str(value: Any) -> str:
-    if isinstance(value, bool | Mapping):
-        raise TypeError(type(value))
-    return ",".join(map(_to_str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _to_int(value: Any) -> int:
-    whole = int(value)
-    if isinstance(value, float) and value != whole:
-        raise ValueError(value)
-    return whole
-
-
-def _to_float(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError(type(value))
-    return float(value)
+        if kind is bool:
+            return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[str(value).strip().lower()]
+        if isinstance(value, Mapping) or (isinstance(value, bool) and kind is not int):
+            raise TypeError(type(value))
+        if kind is str and isinstance(value, list | tuple):
+            return ",".join(map(str, value))
+        converted = kind(value)
+        if kind is int and isinstance(value, float) and value != converted:
+            raise ValueError(value)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{{argument}} must be {_KINDS[kind]}, not {value!r}", argument=name) from error
+    return converted
 
 
 def _deadline(text: str) -> float | None:

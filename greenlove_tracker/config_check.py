@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from greenlove_tracker import config_files
-from greenlove_tracker.config import Settings, checked_source, load_settings, setting_names
+from greenlove_tracker.config import Settings, checked_sources, load_settings, setting_names
+from greenlove_tracker.config_files import unknown_variables
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.grid.tariff import parse_tariff
@@ -21,20 +20,8 @@ def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
     No network is asked, and nothing is left behind.
     """
     env = os.environ if env is None else env
-    sources, problems = [], []
-    for file in config_files.files(env):
-        try:
-            sources.append(config_files.read(file))
-        except SettingError as error:
-            problems.append(f"{error}")
-    for source in (*sources, *config_files.variables(env, setting_names())):
-        for name, value in source.values.items():
-            try:
-                checked_source(replace(source, values={name: value}))
-            except SettingError as error:
-                problems.append(f"{error}")
-    problems += config_files.unknown_variables(env, setting_names())
-    if problems:
+    _, problems = checked_sources(env)
+    if problems := problems + unknown_variables(env, setting_names()):
         return problems
     try:
         settings = load_settings(env=env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +26,40 @@ class Source:
 
     Attributes:
         where: the path of a file, or the name of a variable.
-        values: as they stand there, unchecked.
+        values: as they stand there, by name; of a file, once it is read.
         is_site: True of a site's file.
         is_local: True of a file of the working directory: whoever made that directory may have left it there.
     """
 
     where: str
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(default_factory=dict)
     is_site: bool = False
     is_local: bool = False
 
+    def read(self) -> Mapping[str, Any]:
+        """Return what stands there.
 
-def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
-    """Return the files and variables that set something, the weakest first.
+        Raises:
+            SettingError: for a file that cannot be read.
+        """
+        if self.values:
+            return self.values
+        import tomllib  # only where a file is there: 5 ms
 
-    Args:
-        env: the environment.
-        names: of all settings.
-
-    Raises:
-        SettingError: for a file that cannot be read.
-    """
-    return [*map(read, files(env)), *variables(env, names)]
+        try:
+            return tomllib.loads(Path(self.where).read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SettingError(f"{self.where}: not a readable TOML file: {error}") from error
 
 
 def files(env: Mapping[str, str]) -> list[Source]:
     """Return the files that there are, the weakest first, and the one that a site names; they are not read yet."""
-    named = [Source(env[SITE_VARIABLE], {}, is_site=True)] if env.get(SITE_VARIABLE) else []
-    own = (Source(str(user_file(env)), {}), Source(str(LOCAL_FILE), {}, is_local=True))
-    usual = [source for source in (Source(str(SITE_FILE), {}, is_site=True), *own) if is_file(Path(source.where))]
-    usual = [source for source in usual if not (source.is_local and _is_of_another_user(LOCAL_FILE))]
-    n_site = sum(source.is_site for source in usual)
-    return [*usual[:n_site], *named, *usual[n_site:]]
-
-
-def read(source: Source) -> Source:
-    """Return a file with what stands in it.
-
-    Raises:
-        SettingError: where it cannot be read.
-    """
-    import tomllib  # only where a file is there: 5 ms
-
-    try:
-        return replace(source, values=tomllib.loads(Path(source.where).read_text(encoding="utf-8-sig")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"{source.where}: not a readable TOML file: {error}") from error
+    usual = Source(str(SITE_FILE), is_site=True), Source(str(user_file(env))), Source(str(LOCAL_FILE), is_local=True)
+    found = [source for source in usual if is_file(Path(source.where))]
+    found = [source for source in found if not (source.is_local and _is_of_another_user(LOCAL_FILE))]
+    if env.get(SITE_VARIABLE):
+        found.insert(sum(source.is_site for source in found), Source(env[SITE_VARIABLE], is_site=True))
+    return found
 
 
 def user_file(env: Mapping[str, str]) -> Path:

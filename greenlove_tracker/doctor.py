@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,8 @@ from greenlove_tracker.devices import (
     nvml_gpus,
     select_gpus,
 )
-from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.grid.live.fallback import (
-    LIVE,
-    SERVICES,
-    open_intensity,
-    parse_base_urls,
-    services_for,
-)
-from greenlove_tracker.grid.live.http_client import HttpClient
-from greenlove_tracker.grid.live.intensity import IntensityPoint, PointKind, Scope
-from greenlove_tracker.grid.place import GridPlace, grid_place
+from greenlove_tracker.grid.live.fallback import services_for
+from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
@@ -71,8 +61,6 @@ class Diagnosis:
     measured_w: float | None
     full_load_w: float | None
     beyond_gpus: str = ""  # what their counters leave out; empty without GPUs
-    live_intensity: tuple[str, ...] = ()  # sentences: the place, who was asked for the intensity now, or would be
-    uses_network: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for ``--json``."""
@@ -81,19 +69,14 @@ class Diagnosis:
     def as_text(self) -> str:
         """Return the screen of ``greenlove doctor``."""
         system = f"{platform.system()} {platform.release().split('-')[0]}"
-        python = f"Python {platform.python_version()}"
-        network = "the network was asked" if self.uses_network else "no network used"
-        lines = [f"greenlove {greenlove_tracker.__version__} · {python} · {system} · {network}", ""]
+        lines = [f"greenlove {greenlove_tracker.__version__} · Python {platform.python_version()} · {system}", ""]
         fixes = list(dict.fromkeys(f.fix for f in self.findings if f.fix))
         rows = []
         for f in self.findings:
             arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
             rows.append((f.subject, fmt.shortened(f.value, 25), f"{f.method:<14}{f.mark}  {f.note}{arrow}"))
         lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
-        lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  ")]
-        for sentence in self.live_intensity:
-            lines += terminal.wrap(sentence, "  ", "    ", breaks_hyphens=False)
-        lines.append("")
+        lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
         lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
         verdict = "nothing can be measured" if not self.can_measure else "nothing broken"
         return "\n".join([*lines, *([""] if fixes else []), f"{len(fixes)} to fix, {verdict}"])
@@ -106,19 +89,14 @@ class Diagnosis:
         return f"At full load {watts} will be measured; the rest is modelled."
 
 
-def examine(settings: Settings, intensity: str = "") -> Diagnosis:
+def examine(settings: Settings) -> Diagnosis:
     """Make a real run of a few empty epochs in a directory that is thrown away, and look at what its log says.
 
-    Args:
-        settings: of the user.
-        intensity: the service that is asked for the carbon intensity now, or ``live`` for all that know the place;
-            empty: no network is asked.
+    No network is asked, and nothing is left behind.
 
     Raises:
-        UsageError: for an unknown place or service, or one that does not know the place.
+        UsageError: for an unknown place.
     """
-    place = grid_place(settings.country)
-    live, said = _asked(place, intensity, settings) if intensity else _not_asked(place)
     with tempfile.TemporaryDirectory() as directory:
         # no intensity and no tariff by the hour: the trial asks nobody
         trial = replace(settings, log_dir=directory, verbose=0, continues="", intensity="", electricity_tariff="")
@@ -133,16 +111,14 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
         _cpu_finding(found),
         _ram_finding(found),
         _country_finding(settings, run.carbon_intensity),
-        *live,
+        *_live_findings(settings.country),
         _share_finding(found),
         _log_finding(Path(settings.log_dir)),
         Finding("cost", f"{fmt.duration(per_epoch_s)} an epoch", "", GOOD, f"measured now, {_TRIAL_EPOCHS} epochs"),
     ]
-    measured_w, full_load_w = _full_load(found)
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
     beyond = beyond_gpus(settings.node_overhead) if found.get("gpu_models") else ""
-    uses_network = bool(intensity) and any(finding.value in SERVICES for finding in live)
-    return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w, beyond, said, uses_network)
+    return Diagnosis(tuple(findings), can_measure, *_full_load(found), beyond)
 
 
 def _time_epochs(session: Session) -> float:
@@ -179,11 +155,15 @@ _METHOD_WORDS = {
 }
 
 
+def _method(found: Mapping[str, str], component: str) -> str:
+    return _METHOD_WORDS.get(found.get(f"{component}_method", ""), "unmeasured")
+
+
 def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
     present = nvml_gpus()
     selection = select_gpus(present, os.environ)
     if not present:
-        if found.get("gpu_models"):
+        if "gpu_models" in found:
             return [
                 Finding(
                     "gpu", found["gpu_models"], _METHOD_WORDS.get(found.get("gpu_method", ""), "unmeasured"), GOOD, ""
@@ -199,9 +179,7 @@ def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
             findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, "CUDA_VISIBLE_DEVICES hides it"))
             continue
         method = "unmeasured" if fix else "counter" if gpu.has_energy_counter else "sampled power"
-        limit = f"limit {gpu.power_limit_w:.0f} W" if gpu.power_limit_w else "no limit known"
-        memory = "memory unknown" if gpu.memory_gb is None else f"{gpu.memory_gb:.0f} GiB"
-        note = f"{limit}, {memory}" + (f"; {selection.doubt}" if selection.doubt else "")
+        note = "; ".join(filter(None, (f"limit {fmt.power(gpu.power_limit_w)}", selection.doubt)))
         findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, BAD if fix else GOOD, note, fix))
     return findings
 
@@ -213,8 +191,7 @@ def _cpu_finding(found: Mapping[str, str]) -> Finding:
         return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
     tdp = f"TDP of {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
     note, fix = found.get("meter_note", "no counter was read"), _counter_fix()
-    word = _METHOD_WORDS.get(method, "unmeasured")
-    return Finding("cpu", name, word, BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
+    return Finding("cpu", name, _method(found, "cpu"), BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
 
 
 def _counter_fix() -> str:
@@ -228,10 +205,8 @@ def _counter_fix() -> str:
 
 def _ram_finding(found: Mapping[str, str]) -> Finding:
     size = f"{found['ram_gb']} GiB" if "ram_gb" in found else "unknown"
-    if "ram_method" not in found:
-        return Finding("ram", size, "unmeasured", BAD, found.get("meter_note", ""))
-    note = f"{found.get('ram_w', '?')} W by size; no counter exists"
-    return Finding("ram", size, _METHOD_WORDS[found["ram_method"]], NEUTRAL, note)
+    note = f"{found['ram_w']} W by size; no counter exists" if "ram_w" in found else found.get("meter_note", "")
+    return Finding("ram", size, _method(found, "ram"), NEUTRAL if "ram_method" in found else BAD, note)
 
 
 def _country_finding(settings: Settings, intensity: Factor) -> Finding:
@@ -244,45 +219,14 @@ def _country_finding(settings: Settings, intensity: Factor) -> Finding:
     return Finding("country", "not set", "world mean", BAD, f"{grams} instead of yours", fix)
 
 
-_ASK = f"greenlove doctor --intensity {LIVE}"
-
-
-def _not_asked(place: GridPlace) -> tuple[list[Finding], tuple[str, ...]]:
-    """Return the services that know a place, and how to ask them."""
+def _live_findings(country: str) -> list[Finding]:
+    """Return the services that know a place, and the key that each still lacks."""
     findings = []
-    for service in services_for(place):
-        variable = service.key_variable
-        note = f"set {variable}" if variable and not os.environ.get(variable) else "ready"
+    for service in services_for(grid_place(country)):
+        lacks_key = service.key_variable and not os.environ.get(service.key_variable)
+        note = f"set {service.key_variable}" if lacks_key else "ready"
         findings.append(Finding("live", service.name, "not asked", NEUTRAL, note))
-    return findings, (f"No service was asked for the place or its carbon intensity now. To ask: {_ASK}.",)
-
-
-def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:
-    """Ask each service for the intensity in force, and the table; return what they said.
-
-    Raises:
-        UsageError: for an unknown service, or one that does not know the place.
-    """
-    client = HttpClient(timeout_s=1.5)  # nothing is kept: this is about who answers now
-    opened = open_intensity(name, place, client=client, base_urls=parse_base_urls(settings.intensity_urls))
-    findings, failures = [], []
-    for provider in opened.providers:
-        try:
-            findings.append(_point_finding(provider.now(place), client.now()))
-        except GreenloveError as error:
-            findings.append(Finding("live", provider.name, "no answer", BAD, "see below"))
-            failures.append(f"{provider.name}: {str(error).removeprefix(f'{provider.name}: ')}.")
-    said = f"A run that asks for {name} takes the first that answers of {opened.order}."
-    return findings, (*failures, said)
-
-
-def _point_finding(point: IntensityPoint, now: datetime) -> Finding:
-    age_s = point.age_s(now)
-    age = "" if age_s is None else f"{age_s / 60:.0f} min old, " if age_s > 0 else "now, "
-    basis = "average" if point.scope == Scope.NOT_STATED else point.basis
-    mark = NEUTRAL if point.kind in (PointKind.TABLE, PointKind.MOCK) else GOOD
-    grams = f"{fmt.significant(point.gco2e_per_kwh)} g/kWh"
-    return Finding("live", point.provider, grams, mark, f"{point.kind}, {age}{basis}")
+    return findings
 
 
 def _share_finding(found: Mapping[str, str]) -> Finding:

@@ -18,18 +18,17 @@ from greenlove_tracker.rendering import terminal
 @json_option
 @click.option("--print-udev", is_flag=True, help="print the udev rule that keeps the CPU's energy counter readable")
 @click.option("--country", help="where this runs; default: the setting")
-@click.option("--intensity", metavar="NAME", default="", help="ask a service for the carbon intensity now; live: all")
-def doctor(as_json: bool, print_udev: bool, country: str | None, intensity: str) -> None:
+def doctor(as_json: bool, print_udev: bool, country: str | None) -> None:
     """Check how each component will be measured, what is missing, and the exact fix.
 
-    The network is used only with --intensity.
+    No network is asked.
     """
     from greenlove_tracker import doctor
 
     if print_udev:
         click.echo(doctor.UDEV_RULE)
         return
-    diagnosis = doctor.examine(load_settings({"country": country}), intensity)
+    diagnosis = doctor.examine(load_settings({"country": country}))
     if as_json:
         show_json(diagnosis.as_dict())
     else:
