@@ -40,7 +40,9 @@ def record(kind: type[Record], row: Mapping[str, str], **made: Any) -> Record:
     return kind(**made, **{name: _cell(row[name], hint) for name, hint in columns.items()})
 
 
-_hints = cache(get_type_hints)
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _cell(text: str, hint: Any) -> Any:
