@@ -36,13 +36,11 @@ def record(kind: type[Record], row: Mapping[str, str], **made: Any) -> Record:
         row: texts by column.
         made: fields that are no columns.
     """
-    columns = {name: hint for name, hint in _hints(kind).items() if name not in made}
+    columns = {name: hint for name, hint in _hints(kind).items() if name not in made}  # type: ignore[arg-type]
     return kind(**made, **{name: _cell(row[name], hint) for name, hint in columns.items()})
 
 
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+_hints = cache(get_type_hints)
 
 
 def _cell(text: str, hint: Any) -> Any:
