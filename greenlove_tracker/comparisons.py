@@ -160,12 +160,12 @@ class MemoryRow:
         batch_size: samples of a step.
     """
 
-    name: str
-    parameters_bytes: int | None
-    gradients_bytes: int | None
-    optimizer_bytes: int | None
-    activations_bytes: int | None
-    peak_bytes: int | None
-    method: str
+    name: str = ""
+    parameters_bytes: int | None = None
+    gradients_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    activations_bytes: int | None = None
+    peak_bytes: int | None = None
+    method: str = ""
     reason: str = ""
     batch_size: int | None = None

@@ -7,7 +7,6 @@ Paths in a file start at the file's own directory: the same command finds the sa
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -29,7 +28,7 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.grid.place import resolve_place
 from greenlove_tracker.scheduling.times import parse_span_s, parse_when
-from greenlove_tracker.techniques.technique import TECHNIQUES, Technique, combined, technique_with
+from greenlove_tracker.techniques.technique import TECHNIQUES, Technique, combined, nearest, technique_with
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 EXPERIMENTS_DIR = "greenlove_experiments"  # beside the file, where it names no other
@@ -235,7 +234,7 @@ def _technique(item: Any) -> TechniqueChoice:
     text, given = next(iter(item.items())) if isinstance(item, dict) and len(item) == 1 else (item, None)
     name = str(text).partition("=")[0]
     if name not in TECHNIQUES:
-        raise UsageError(f"no technique is called {name!r}: {_nearest(name, TECHNIQUES)}")
+        raise UsageError(f"no technique is called {name!r}: {nearest(name, TECHNIQUES)}")
     if given is None or isinstance(given, dict):
         return TechniqueChoice(text, {str(option): _typed(value) for option, value in (given or {}).items()})
     return TechniqueChoice(f"{text}={given}", {})
@@ -537,7 +536,7 @@ def _message(details: Any) -> str:
         given = details["input"]
         return f"{details['msg'].removeprefix('Input ')}{f', not {given!r}'[:60] if isinstance(given, str) else ''}"
     key, known = str(location[-1]), SECTIONS[str(location[0]) if len(location) > 1 else ""].model_fields
-    return f"no such key: {_nearest(key, known)}"
+    return f"no such key: {nearest(key, known)}"
 
 
 def _refused(file: Path, values: Any, mistakes: Iterable[tuple[Location, str]]) -> UsageError:
@@ -566,13 +565,6 @@ def _where(location: Location) -> str:
     """Return where a value stands in the words of the file: ``arms.optimised[2]:``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return f"{text.removeprefix('.')}: " if text else ""
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at what was meant by a name."""
-    names = tuple(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
 
 
 def _source(task: Path) -> str:
@@ -638,7 +630,7 @@ def _contradictions(
     if not re.search(rf"\b{re.escape(function or ':')}\b", _source(Path(task))):
         yield ("task",), f"must name a file and a function in it, such as train.py:task: see {task}"
     if content.baseline is not None and content.baseline not in content.arms:
-        yield ("baseline",), f"no arm is called {content.baseline!r}: {_nearest(content.baseline, content.arms)}"
+        yield ("baseline",), f"no arm is called {content.baseline!r}: {nearest(content.baseline, content.arms)}"
     if any(run.epochs is not None and run.steps is not None for run in runs):
         yield ("steps",), "epochs and steps exclude each other: leave one out"
     for arm, choices in content.arms.items() if makes_techniques else ():

@@ -15,7 +15,7 @@ from torch import nn
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError, is_whole
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
@@ -35,7 +35,7 @@ from greenlove_tracker.format import duration
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Phase, length_by_phases
+from greenlove_tracker.phases import Phase
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.records import Clock
 from greenlove_tracker.stopping import StoppingRule, unknown_stop
@@ -202,7 +202,7 @@ class Estimator:
                 self._model.train()
                 with counted_updates(each_of(self._optimizer)) as n_updates:
                     self._run_trials(run, scheduler)
-                    per_step = round(self._n_batches / n_updates()) if n_updates() else 1
+                    per_step = round(self._n_batches / (n_updates() or self._n_batches or 1))
                 run.precision = self._precision
                 eval_durations_s = self._time_evaluations(run)
                 peak_memory_gb = devices.peak_memory_gb()
@@ -313,22 +313,12 @@ def plan_of(
     Raises:
         UsageError: where it does not follow from what was given.
     """
-    if phases and phases[0].unit == "steps":
-        steps = length_by_phases(phases, epochs, steps)
-    elif phases:
-        epochs = length_by_phases(phases, epochs, steps)
-    if (epochs is None) == (steps is None):
+    unit = phases[0].unit if phases else ""  # the length follows from them
+    if not unit and (epochs is None) == (steps is None):
         raise UsageError(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
-    name, count = ("total_epochs", epochs) if steps is None else ("total_steps", steps)
-    if not is_whole(count):
-        raise UsageError(
-            f"{{argument}} must be a whole number of at least 1, not {count!r}: there is nothing to train",
-            argument=name,
-        )
-    batches = source.batches_per_epoch
-    if batches is None and epochs is not None:
+    if source.batches_per_epoch is None and steps is None and unit != "steps":
         raise UsageError(
             "the training data have no length: say with {argument=} how long the training is", argument="total_steps"
         )

@@ -7,7 +7,7 @@ take and give back themselves is not seen, as in convolutions and recurrent laye
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,35 +17,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from greenlove_tracker.comparisons import MEASURED_STEP, META
+from greenlove_tracker.comparisons import MEASURED_STEP, META, MemoryRow
 from greenlove_tracker.errors import UsageError
 
 N_STEPS = 2  # the states of the optimizer exist from the second on
 MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
-
-
-@dataclass(frozen=True, slots=True)
-class PeakMemory:
-    """The memory of a training step at its peak.
-
-    Attributes:
-        parameters_bytes: of the model and the criterion, with their buffers.
-        gradients_bytes: of those that lie in ``.grad``.
-        optimizer_bytes: states of the optimizer, such as the moments of Adam, and what its step takes.
-        activations_bytes: all else: saved tensors, temporaries, the batch.
-        method: ``meta``: of a model on ``meta``; or ``measured step``.
-    """
-
-    parameters_bytes: int
-    gradients_bytes: int
-    optimizer_bytes: int
-    activations_bytes: int
-    method: str
-
-    @property
-    def peak_bytes(self) -> int:
-        """All of it together."""
-        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +61,7 @@ def peak_of_steps(
     as_on_gpu: bool = True,
     is_late: Callable[[], bool] = bool,
     most_batches: int = MOST_BATCHES,
-) -> PeakMemory:
+) -> MemoryRow:
     """Make steps until the optimizer has stepped twice, and return the peak of what lived meanwhile.
 
     Inside ``preserved`` no trace of the steps is left. A model on ``meta`` computes nothing, and needs no memory.
@@ -117,7 +93,8 @@ def peak_of_steps(
     try:
         with counted_updates(training.optimizers) as n_updates:
             for n_batches in range(most_batches):
-                if min(n_batches, n_updates()) >= N_STEPS:
+                made = n_updates()
+                if n_batches >= N_STEPS and (made is None or made >= N_STEPS):
                     break
                 if is_late():
                     raise TimeoutError("following the steps took too long")
@@ -133,22 +110,23 @@ def peak_of_steps(
     by_kind = {str(getattr(kind, "name", kind)): int(n_bytes) for kind, n_bytes in found.items()}
     parameters = by_kind.get("PARAM", 0) + by_kind.get("BUFFER", 0)
     gradients, optimizer = by_kind.get("GRAD", 0), by_kind.get("OPT", 0)
-    activations = by_kind.get("Total", 0) - parameters - gradients - optimizer
-    return PeakMemory(parameters, gradients, optimizer, activations, MEASURED_STEP if has_data else META)
+    peak = by_kind.get("Total", 0)
+    activations, method = peak - parameters - gradients - optimizer, MEASURED_STEP if has_data else META
+    return MemoryRow("", parameters, gradients, optimizer, activations, peak, method)
 
 
 @contextmanager
-def counted_updates(optimizers: Iterable[Any]) -> Iterator[Callable[[], float]]:
+def counted_updates(optimizers: Iterable[Any]) -> Iterator[Callable[[], int | None]]:
     """Count the updates that are made inside.
 
     Yields:
-        A function that returns how many each optimizer has made on average; infinite where none of them tells.
+        A function that returns how many the optimizer with the most has made; None where none of them tells.
     """
-    updates = list[object]()
+    counts: Counter[int] = Counter()
     hooked = [o for o in optimizers if hasattr(o, "register_step_post_hook")]
-    handles = [o.register_step_post_hook(lambda optimizer, *_: updates.append(type(optimizer))) for o in hooked]
+    handles = [o.register_step_post_hook(lambda optimizer, *_: counts.update([id(optimizer)])) for o in hooked]
     try:
-        yield lambda: len(updates) / len(hooked) if hooked else math.inf
+        yield lambda: max(counts.values(), default=0) if hooked else None
     finally:
         for handle in handles:
             handle.remove()

@@ -161,6 +161,18 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     return tree_map(changed, value)
 
 
+def samples_of(batch: Any) -> list[int]:
+    """Return the samples in each tensor of a batch: its first dimension, of those that have one."""
+    sizes: list[int] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        sizes.extend(tensor.shape[:1])
+        return tensor
+
+    map_tensors(batch, note)
+    return sizes
+
+
 class BatchSource(ABC):
     """The batches of a trial: the user's own loader, data set or stream, stopped early.
 

@@ -15,12 +15,13 @@ from torch import nn
 
 from greenlove_tracker.comparisons import BASELINE
 from greenlove_tracker.config import setting_names
-from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.exploration.estimator import Estimator, device_of
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.exploration.estimator import Estimator, device_of, plan_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
 from greenlove_tracker.exploration.task import each_of, pieces_of
-from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, source_of
-from greenlove_tracker.phases import length_by_phases, phases_from
+from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, samples_of, source_of
+from greenlove_tracker.forecasting import TrainingPlan
+from greenlove_tracker.phases import phases_from
 from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 
@@ -56,17 +57,14 @@ class Arm:
         modules = tuple(m for m in (model, self.parts["criterion"]) if isinstance(m, nn.Module))
         return TrainingStep(modules, tuple(each_of(self.parts["optimizer"])), self.step, self.device)
 
+    def samples_in(self, batch: Any) -> int:
+        """Return the samples of a batch, by its first tensor; without one, the size of batches."""
+        return next(iter(samples_of(batch)), self.source.batch_size)
+
     def counted(self) -> list[str]:
         """Return what the technique and the step counted while they ran, in sentences."""
         asked = [*self.parts.get("technique_notes", ()), *([self.step.note] if isinstance(self.step, OwnStep) else [])]
-        return [text for ask in asked if (text := _answer(ask))]
-
-
-def _answer(ask: Callable[[], str]) -> str:
-    try:
-        return ask()
-    except Exception as error:  # a technique of the user's: the comparison is worth more than what it counted
-        return f"What it counted could not be read: {error!r}"
+        return [text for ask in asked if (text := ask())]
 
 
 def parts_of(task: Task, seed: int) -> Parts:
@@ -135,33 +133,14 @@ def _changing(parts: Mapping[str, Any]) -> list[Any]:
     return [*each_of(parts["model"]), *each_of(parts["optimizer"]), *parameters]
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingLength:
-    """The length of an arm's training: ``epochs``, or else optimizer ``steps``."""
-
-    epochs: int | None = None
-    steps: int | None = None
-
-
-def length_of(parts: Mapping[str, Any]) -> TrainingLength:
-    """Return how long a task says that it trains.
+def plan_of_parts(parts: Mapping[str, Any]) -> TrainingPlan:
+    """Return the plan of the whole training, evaluations left out.
 
     Raises:
-        UsageError: where it does not.
+        UsageError: where the task does not say how long it is.
     """
-    epochs, steps = parts.get("total_epochs"), parts.get("total_steps")
-    if phases := phases_from(parts.get("phases")):
-        total = length_by_phases(phases, epochs, steps)
-        epochs, steps = (total, None) if phases[0].unit == "epochs" else (None, total)
-    if (epochs is None) == (steps is None):
-        raise UsageError(
-            "how long is the whole training? A task says it with total_epochs or total_steps, in a dict with the rest; "
-            "or give {argument=}",
-            argument="epochs",
-        )
-    if epochs is not None:
-        return TrainingLength(epochs=whole_number("total_epochs", epochs))
-    return TrainingLength(steps=whole_number("total_steps", steps))
+    phases = phases_from(parts.get("phases"))
+    return plan_of(batches_of(parts), parts.get("total_epochs"), parts.get("total_steps"), None, phases)
 
 
 def batches_of(parts: Mapping[str, Any]) -> BatchSource:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -30,6 +31,25 @@ _LAST_LOSSES = 10  # of a trial, that its loss is the mean of
 _ENDLESS = 10**9  # batches
 
 
+@dataclass(slots=True)
+class ArmRecord:
+    """Facts about an arm beside its trials.
+
+    Attributes:
+        notes: what the technique changes in what is learnt, and what it counted.
+        reason: it was not run because; empty where it was.
+        one_off_s: what its first steps took beyond as many steady ones; None where too few were made to tell.
+        starts_s: times until the first batch of an epoch was there, of all trials.
+        n_starts: epochs that began in the windows of its trials.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    reason: str = ""
+    one_off_s: float | None = None
+    starts_s: list[float] = field(default_factory=list)
+    n_starts: int = 0
+
+
 class CutOffError(Exception):
     """The time was over before the trial was."""
 
@@ -40,22 +60,18 @@ class ArmTraining:
     Args:
         arm: that was just built: the random states and switches are those that it begins with.
         perf_s: a steady clock.
+        record: takes the facts beside the trials.
 
     Attributes:
         arm: as given.
+        record: as given.
         cost: of its trials, as known so far.
-        one_off_s: what its first steps took beyond as many steady ones; None where too few were made to tell.
-        starts_s: times until the first batch of an epoch was there, of all trials.
-        n_starts: epochs that began in the windows of its trials.
         step_peak_bytes: of a step on the CPU.
     """
 
-    def __init__(self, arm: Arm, perf_s: Callable[[], float]) -> None:
-        self.arm = arm
+    def __init__(self, arm: Arm, perf_s: Callable[[], float], record: ArmRecord) -> None:
+        self.arm, self.record = arm, record
         self.cost = ArmCost(0.0, arm.source.batch_size)
-        self.one_off_s: float | None = None
-        self.starts_s: list[float] = []
-        self.n_starts = 0
         self.step_peak_bytes: int | None = None
         self._perf_s = perf_s
         self._own: list[SavedState] = process_states()
@@ -92,7 +108,7 @@ class ArmTraining:
             times_s.append(self._rested_s() - step_s)
             if _are_steady(times_s) and self._perf_s() - began_s >= _LEAST_WARM_S:
                 break
-        s_per_sample, self.one_off_s = _steady_cost(times_s, samples)
+        s_per_sample, self.record.one_off_s = _steady_cost(times_s, samples)
         batch_size = self.arm.source.batch_size
         self.cost = ArmCost(s_per_sample, batch_size, start_s + self._settle_batches * batch_size * s_per_sample)
         if self._perf_s() < until_s:  # where a step takes minutes, its memory is not worth one
@@ -143,8 +159,8 @@ class ArmTraining:
                     raise CutOffError
             duration_s = self._rested_s() - began_s
             peak_bytes = peak()
-        self.starts_s.append(start_s)
-        self.n_starts += self._n_begun - n_begun
+        self.record.starts_s.append(start_s)
+        self.record.n_starts += self._n_begun - n_begun
         return ArmTrial(
             self.arm.name,
             block,
@@ -190,7 +206,7 @@ class ArmTraining:
             batch = next(self._batches)
         loss = loss_of(self.arm.step(batch))
         loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
-        return samples_in(batch, self.arm.source.batch_size), loss
+        return self.arm.samples_in(batch), loss
 
 
 def _mean_loss(losses: Sequence[Any]) -> float | None:
@@ -220,17 +236,3 @@ def _steady_cost(times_s: Sequence[float], samples: Sequence[int]) -> tuple[floa
         return s_per_sample, None
     typical = statistics.median(t / max(1, n) for t, n in zip(times_s[half:], samples[half:], strict=True))
     return s_per_sample, max(0.0, math.fsum(times_s[:half]) - sum(samples[:half]) * typical)
-
-
-def samples_in(batch: Any, batch_size: int) -> int:
-    """Return the samples of a batch: the first dimension of its first tensor; without one, the size of batches."""
-    first = next(iter(_tensors_in(batch)), None)
-    return batch_size if first is None or first.ndim == 0 else int(first.shape[0])
-
-
-def _tensors_in(batch: Any) -> Iterator[torch.Tensor]:
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, Mapping | list | tuple):
-        for part in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors_in(part)

@@ -8,8 +8,8 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from greenlove_tracker.comparisons import (
 )
 from greenlove_tracker.config import load_settings, setting_names
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.estimator import check_single_process, plan_of
+from greenlove_tracker.exploration.estimator import check_single_process
 from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.exploration.trial_session import TrialSession
 from greenlove_tracker.extrapolation.draws import student_quantile
@@ -35,11 +35,9 @@ from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEVEL, Estimate, Kind,
 from greenlove_tracker.format import duration, plural
 from greenlove_tracker.logs.comparisons import comparison_field, write_comparison
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import phases_from
-from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import COMPONENTS, Clock, Method, RunStatus, SystemClock, joined_methods
-from greenlove_tracker.techniques.arm import Arm, Task, arm_of, check_is_new, is_out_of_memory, parts_of
-from greenlove_tracker.techniques.arm_training import ArmTraining, CutOffError, process_states
+from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, is_out_of_memory, parts_of, plan_of_parts
+from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError, process_states
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
 from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
 from greenlove_tracker.units import BYTES_PER_GB
@@ -141,14 +139,14 @@ class _ComparisonRun(TrialSession):
         sleep: Callable[[float], object],
     ) -> None:
         """Build the arms, warm them up, and run blocks of trials while the budget holds them."""
-        self._records = {BASELINE: ArmRecord()}
-        self._records |= {t.name: ArmRecord(notes=tuple(filter(None, [t.note]))) for t in techniques}
+        self._records = {BASELINE: ArmRecord()} | {t.name: ArmRecord([t.note] if t.note else []) for t in techniques}
         self._arms: dict[str, ArmTraining] = {}
         self._costs: list[ArmCost] = []
         self._trials: list[ArmTrial] = []
         self._plan: TrainingPlan | None = None
         self._method = ""
         self._prepared_s = 0.0
+        self._advised_s: float | None = None
         self._is_metered = False  # trials have an energy, however short they are
         self._n_positions = 0
         self._sleep, self._random = sleep, random.Random(seed)  # noqa: S311  # pauses, no secret
@@ -167,15 +165,13 @@ class _ComparisonRun(TrialSession):
             self._prepared_s = self.spent_s
             self._run_blocks(TrialSchedule(seed))
         finally:
-            for name, training in self._arms.items():
-                record = self._records[name]
-                record.notes += tuple(training.arm.counted())
-                record.one_off_s, record.starts_s = training.one_off_s, training.starts_s
-                record.n_starts = training.n_starts
+            for training in self._arms.values():
+                training.record.notes += training.arm.counted()
                 self._costs.append(training.cost)
                 training.close()
             self._arms.clear()
             free_memory()
+            self._advised_s = budget_for(self._costs, self._prepared_s) if self._costs else None
 
     def concluded(self) -> Comparison:
         """Return what was found, write it, and close the run.
@@ -183,33 +179,26 @@ class _ComparisonRun(TrialSession):
         Raises:
             OSError: where it cannot be written.
         """
-        advised_s = budget_for(self._costs, self._prepared_s) if self._costs else None
-        state = self._session.state
-
-        def needed_s(name: str, fit: RatioFit | None) -> float | None:
-            if fit is None or name not in fit.ratios:
-                return None if advised_s is None else rounded_budget_s(advised_s)
-            found_s = budget_needed_s(fit, name, len(self._trials), self.spent_s, prepared_s=self._prepared_s)
-            return found_s if math.isfinite(found_s) else None
-
-        factors = state.factors.rates, state.energy_factor, state.gpu_count
-        rows = Rows(self._trials, self._records, self._plan, *factors, needed_s)
-        n_blocks = len({trial.block for trial in self._trials})
-        notes: list[str] = []
+        trials = self._trials
+        self._time = fit_ratios(trials, lambda t: t.duration_s / t.samples)
+        self._energy = fit_ratios(trials, lambda t: None if t.energy_kwh is None else t.energy_kwh / t.samples)
+        self._memory = fit_ratios(trials, lambda t: t.peak_memory_bytes)
+        baseline, *rows = map(self._row, self._records)
+        n_blocks, notes = len({trial.block for trial in trials}), list[str]()
         if n_blocks < LEAST_BLOCKS and len(self._costs) > 1:
-            notes.insert(0, f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
-        if self._is_metered and advised_s is not None and all(t.energy_kwh is None for t in self._trials):
+            notes.append(f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
+        if self._is_metered and self._advised_s is not None and all(t.energy_kwh is None for t in trials):
             notes.append(
-                f"Energy needs trials of {LEAST_ENERGY_S:g} s or more: --budget {rounded_budget_s(advised_s):g} "
+                f"Energy needs trials of {LEAST_ENERGY_S:g} s or more: --budget {rounded_budget_s(self._advised_s):g} "
                 "has room for enough of them"
             )
         comparison = Comparison(
-            rows.baseline,
-            rows.others,
-            tuple(self._trials),
+            baseline,
+            tuple(sorted(rows, key=_order)),
+            tuple(trials),
             spent_s=self.spent_s,
             budget_s=self.budget_s,
-            residual_cv=rows.residual_cv,
+            residual_cv=None if self._time is None else self._time.residual_cv,
             energy_method=self._method,
             run_dir=self._session.run_dir,
             notes=tuple(notes),
@@ -228,9 +217,9 @@ class _ComparisonRun(TrialSession):
             if technique is not None and technique.is_of_whole:
                 raise NotApplicableError(_OF_WHOLE)
             arm = arm_of(make() if made is None else made, technique)
-            if technique is None:
-                self._plan = _plan_of(arm)
-            self._arms[name] = training = ArmTraining(arm, self.perf_s)
+            if technique is None and any(arm.parts.get(name) for name in ("total_epochs", "total_steps", "phases")):
+                self._plan = plan_of_parts(arm.parts)
+            self._arms[name] = training = ArmTraining(arm, self.perf_s, self._records[name])
             with training.running():
                 training.warm_up(until_s)
         except Exception as error:
@@ -304,6 +293,84 @@ class _ComparisonRun(TrialSession):
     def _draw(self, what: str) -> None:
         self.draw_status(f"greenlove compare  {duration(self.spent_s)} of {duration(self.budget_s)} · {what}")
 
+    def _row(self, name: str) -> ComparisonRow:
+        record, rates = self._records[name], self._session.state.factors.rates
+        if record.reason:
+            return ComparisonRow(name, Verdict.NOT_RUN, reason=record.reason, notes=tuple(record.notes))
+        trials = [t for t in self._trials if t.arm == name]
+        time_ratio, energy_ratio = _ratio(self._time, name), _ratio(self._energy, name)
+        # Of energy where hardware counted any of it.
+        fit = self._time if energy_ratio is None or is_modelled(self._method) else self._energy
+        verdict = Verdict.NO_DIFFERENCE if name == BASELINE else verdict_of(_ratio(fit, name))
+        _, basis = rates.cost(1.0, 1.0, self._session.state.gpu_count)
+        times_s = [t.duration_s / t.samples for t in trials]
+        peaks = [t.peak_memory_bytes for t in trials if t.peak_memory_bytes is not None]
+        is_finite = all(t.loss is None or math.isfinite(t.loss) for t in trials)
+        return ComparisonRow(
+            name,
+            verdict,
+            time_ratio=time_ratio,
+            energy_ratio=energy_ratio,
+            co2e_ratio=energy_ratio,
+            cost_ratio={"machine": time_ratio, "electricity": energy_ratio}.get(basis),
+            memory_ratio=_ratio(self._memory, name),
+            n_trials=len(trials),
+            duration_s_per_sample=statistics.geometric_mean(times_s) if times_s else None,
+            peak_memory_gb=max(peaks) / BYTES_PER_GB if peaks else None,
+            one_off_s=record.one_off_s,
+            whole_run=self._whole_run(name, trials),
+            notes=tuple(record.notes),
+            budget_s=self._needed_s(name, fit) if verdict is Verdict.TOO_SHORT else None,
+            learns_otherwise="" if is_finite else _NOT_FINITE,
+        )
+
+    def _needed_s(self, name: str, fit: RatioFit | None) -> float | None:
+        """Return the budget that would tell an arm from the baseline; None where that is not known."""
+        if fit is None or name not in fit.ratios:
+            return None if self._advised_s is None else rounded_budget_s(self._advised_s)
+        found_s = budget_needed_s(fit, name, len(self._trials), self.spent_s, prepared_s=self._prepared_s)
+        return found_s if math.isfinite(found_s) else None
+
+    def _whole_run(self, name: str, trials: Sequence[ArmTrial]) -> WholeRun:
+        """Project the whole training: what the baseline would take, times the ratio.
+
+        The starts of epochs are added, less those that the trials held; and what is spent once.
+        """
+        plan, record, state = self._plan, self._records[name], self._session.state
+        if plan is None or plan.phases or not trials:  # of phases the trials saw the first
+            return WholeRun()
+        if plan.epochs is not None:
+            samples = float(plan.epochs * (plan.samples or 0))
+        else:
+            samples = float((plan.steps or 0) * (plan.batches_per_step or 1) * (plan.batch_size or 1))
+        duration = self._total(name, self._time, lambda t: t.duration_s, samples, "s")
+        if duration is None:
+            return WholeRun()
+        starts_held = record.n_starts / sum(t.samples for t in trials) * samples
+        start_s = statistics.median(record.starts_s) if record.starts_s else 0.0
+        further_s = start_s * max(0.0, plan.n_starts - starts_held) + (record.one_off_s or 0.0)
+        energy = self._total(name, self._energy, lambda t: t.energy_kwh, samples, "kWh")
+        if energy is not None:  # what is added draws what the rest does
+            energy = energy.times((1 + further_s / duration.point) * state.energy_factor, "kWh")
+        duration = duration.plus(further_s)
+        cost, _ = state.factors.rates.cost(duration, energy, state.gpu_count)
+        return WholeRun(duration, energy, state.factors.rates.emissions(energy), cost)
+
+    def _total(
+        self, name: str, fit: RatioFit | None, value: Callable[[ArmTrial], float | None], samples: float, unit: str
+    ) -> Estimate | None:
+        logs = [math.log(v / t.samples) for t in self._trials if t.arm == BASELINE and (v := value(t))]
+        ratio = _ratio(fit, name)
+        if len(logs) < 2 or (name != BASELINE and ratio is None):
+            return None
+        mean = statistics.fmean(logs)
+        width = student_quantile((1 + LEVEL) / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+        if ratio is not None:  # in logarithms the widths of a product add as those of independent numbers do
+            mean += math.log(ratio.point)
+            width = math.hypot(width, math.log(ratio.upper / ratio.lower) / 2)
+        lower, point, upper = (samples * math.exp(mean + side * width) for side in (-1, 0, 1))
+        return Estimate(point, lower, upper, LEVEL, unit, Kind.CONFIDENCE)
+
 
 def free_memory() -> None:
     """Let go of what an arm that is over held."""
@@ -321,148 +388,6 @@ def reason_of(error: BaseException) -> str:
     text = " ".join(str(error).split())
     text = text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}…"
     return text if isinstance(error, UsageError) else f"{type(error).__name__}: {text}"
-
-
-def _plan_of(arm: Arm) -> TrainingPlan | None:
-    """Return the plan of the whole training; None where the task does not say how long it is."""
-    parts = arm.parts
-    epochs, steps, phases = parts.get("total_epochs"), parts.get("total_steps"), parts.get("phases") or ()
-    if epochs is None and steps is None and not phases:
-        return None
-    return plan_of(arm.source, epochs, steps, None, phases_from(phases))
-
-
-# -- The rows, from the trials: ratios, verdicts, and the whole training projected --
-
-
-@dataclass(slots=True)
-class ArmRecord:
-    """Facts about an arm beside its trials.
-
-    Attributes:
-        notes: what the technique changes in what is learnt, and what it counted.
-        reason: it was not run because; empty where it was.
-        one_off_s: of its first steps, beyond as many steady ones.
-        starts_s: of its epochs, each.
-        n_starts: epochs that began in the windows of its trials.
-    """
-
-    notes: tuple[str, ...] = ()
-    reason: str = ""
-    one_off_s: float | None = None
-    starts_s: Sequence[float] = field(default_factory=list)
-    n_starts: int = 0
-
-
-class Rows:
-    """The rows of a comparison.
-
-    Args:
-        trials: of whole blocks.
-        records: of the arms, the baseline first.
-        plan: the whole training; None where the task does not say it.
-        rates: of the run.
-        energy_factor: the energy that is counted, in that of the trials: PUE, and the rest of the node.
-        gpu_count: GPUs that the machine's price is paid for.
-        needed_s: returns the budget that would tell an arm from the baseline by a fit; None where that is not known.
-
-    Attributes:
-        baseline: its row.
-        others: those that save most energy (else time) first, those that did not run last.
-        residual_cv: of the fit of the times.
-        notes: of the fits.
-    """
-
-    def __init__(
-        self,
-        trials: Sequence[ArmTrial],
-        records: Mapping[str, ArmRecord],
-        plan: TrainingPlan | None,
-        rates: Rates,
-        energy_factor: float = 1.0,
-        gpu_count: int = 1,
-        needed_s: Callable[[str, RatioFit | None], float | None] = lambda name, fit: None,
-    ) -> None:
-        self._trials = {name: [t for t in trials if t.arm == name] for name in records}
-        self._records, self._plan, self._needed_s = records, plan, needed_s
-        self._rates, self._energy_factor, self._gpu_count = rates, energy_factor, gpu_count
-        self._time = fit_ratios(trials, lambda t: t.duration_s / t.samples)
-        self._energy = fit_ratios(trials, lambda t: None if t.energy_kwh is None else t.energy_kwh / t.samples)
-        self._memory = fit_ratios(trials, lambda t: t.peak_memory_bytes)
-        self._has_counted_energy = not all(is_modelled(t.energy_method) for t in trials if t.energy_method)
-        self.baseline = self._row(BASELINE)
-        self.others = tuple(sorted((self._row(name) for name in records if name != BASELINE), key=_order))
-        self.residual_cv = None if self._time is None else self._time.residual_cv
-
-    def _row(self, name: str) -> ComparisonRow:
-        trials, record = self._trials[name], self._records[name]
-        if record.reason:
-            return ComparisonRow(name, Verdict.NOT_RUN, reason=record.reason, notes=record.notes)
-        time_ratio, energy_ratio = _ratio(self._time, name), _ratio(self._energy, name)
-        # Of energy where hardware counted any of it.
-        fit = self._energy if self._has_counted_energy and energy_ratio is not None else self._time
-        verdict = Verdict.NO_DIFFERENCE if name == BASELINE else verdict_of(_ratio(fit, name))
-        _, basis = self._rates.cost(1.0, 1.0, self._gpu_count)
-        times_s = [t.duration_s / t.samples for t in trials]
-        peaks = [t.peak_memory_bytes for t in trials if t.peak_memory_bytes is not None]
-        is_finite = all(t.loss is None or math.isfinite(t.loss) for t in trials)
-        return ComparisonRow(
-            name,
-            verdict,
-            time_ratio=time_ratio,
-            energy_ratio=energy_ratio,
-            co2e_ratio=energy_ratio,
-            cost_ratio={"machine": time_ratio, "electricity": energy_ratio}.get(basis),
-            memory_ratio=_ratio(self._memory, name),
-            n_trials=len(trials),
-            duration_s_per_sample=statistics.geometric_mean(times_s) if times_s else None,
-            peak_memory_gb=max(peaks) / BYTES_PER_GB if peaks else None,
-            one_off_s=record.one_off_s,
-            whole_run=self._whole_run(name),
-            notes=record.notes,
-            budget_s=self._needed_s(name, fit) if verdict is Verdict.TOO_SHORT else None,
-            learns_otherwise="" if is_finite else _NOT_FINITE,
-        )
-
-    def _whole_run(self, name: str) -> WholeRun:
-        """Project the whole training: what the baseline would take, times the ratio.
-
-        The starts of epochs are added, less those that the trials held; and what is spent once.
-        """
-        plan, trials, record = self._plan, self._trials[name], self._records[name]
-        if plan is None or plan.phases or not trials:  # of phases the trials saw the first
-            return WholeRun()
-        if plan.epochs is not None:
-            samples = float(plan.epochs * (plan.samples or 0))
-        else:
-            samples = float((plan.steps or 0) * (plan.batches_per_step or 1) * (plan.batch_size or 1))
-        duration = self._total(name, self._time, lambda t: t.duration_s, samples, "s")
-        if duration is None:
-            return WholeRun()
-        starts_held = record.n_starts / sum(t.samples for t in trials) * samples
-        start_s = statistics.median(record.starts_s) if record.starts_s else 0.0
-        further_s = start_s * max(0.0, plan.n_starts - starts_held) + (record.one_off_s or 0.0)
-        energy = self._total(name, self._energy, lambda t: t.energy_kwh, samples, "kWh")
-        if energy is not None:  # what is added draws what the rest does
-            energy = energy.times((1 + further_s / duration.point) * self._energy_factor, "kWh")
-        duration = duration.plus(further_s)
-        cost, _ = self._rates.cost(duration, energy, self._gpu_count)
-        return WholeRun(duration, energy, self._rates.emissions(energy), cost)
-
-    def _total(
-        self, name: str, fit: RatioFit | None, value: Callable[[ArmTrial], float | None], samples: float, unit: str
-    ) -> Estimate | None:
-        logs = [math.log(v / t.samples) for t in self._trials[BASELINE] if (v := value(t)) is not None and v > 0]
-        ratio = _ratio(fit, name)
-        if len(logs) < 2 or (name != BASELINE and ratio is None):
-            return None
-        mean = statistics.fmean(logs)
-        width = student_quantile((1 + LEVEL) / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-        if ratio is not None:  # in logarithms the widths of a product add as those of independent numbers do
-            mean += math.log(ratio.point)
-            width = math.hypot(width, math.log(ratio.upper / ratio.lower) / 2)
-        lower, point, upper = (samples * math.exp(mean + side * width) for side in (-1, 0, 1))
-        return Estimate(point, lower, upper, LEVEL, unit, Kind.CONFIDENCE)
 
 
 def _ratio(fit: RatioFit | None, name: str) -> Estimate | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import itertools
 import logging
 import os
 import shutil
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -24,10 +22,12 @@ from greenlove_tracker import console
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
+from greenlove_tracker.exploration.peak_memory import counted_updates
 from greenlove_tracker.exploration.random_state import saved_generator
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import loss_of
 from greenlove_tracker.files import write_atomically
+from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.meter import Meter
@@ -36,13 +36,11 @@ from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.techniques.arm import (
     Arm,
     Task,
-    TrainingLength,
     arm_of,
-    length_of,
     parts_of,
+    plan_of_parts,
     seed_all,
 )
-from greenlove_tracker.techniques.arm_training import samples_in
 from greenlove_tracker.techniques.compare import reason_of
 from greenlove_tracker.techniques.early_stopping import ACCURACY, TRAIN_LOSS, evaluated
 from greenlove_tracker.techniques.loading import with_batch_size
@@ -55,7 +53,6 @@ _METER_S = 30.0  # that the meter is waited for, before the first epoch
 _SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the training all the same, and saves nothing
 LEARNING_RATE = "learning_rate"  # of the first optimizer, and of its groups the largest
 _LOSSES_OF_STEPS = 100  # logged over a training that counts in steps, at most
-_MOST_WITHOUT_STEP = 10_000  # batches in a row; a training in steps whose optimizer never steps would not end
 _log = logging.getLogger("greenlove_tracker")
 FieldsOf = Callable[[str], Sequence[Field]]  # of the id of a run
 
@@ -113,19 +110,17 @@ def train_one(
     """
     arm = arm_of(with_length(parts_of(task, seed), epochs, steps, batch_size), technique)
     seed_all(seed)  # what a technique drew while it was applied changes no order of the data
-    length = length_of(arm.parts)
-    if length.epochs is not None and arm.source.batches_per_epoch is None:
-        raise UsageError("the training data have no length, so there are no epochs: give total_steps")
+    plan = plan_of_parts(arm.parts)
     own = {name: value for name, value in arm.parts.items() if name in setting_names()}
     merged = {**own, **settings, "log_dir": os.fspath(log_dir)}
     known = {name: value for name, value in merged.items() if value is not None}
     with arm.active(), closing(arm.source):
-        training = ArmLoop(arm, length)
+        training = ArmLoop(arm, plan)
         saved = _checkpointer(Path(checkpoint_dir), arm, training, clock)
         known |= saved.resumed
-        if length.steps is not None and "first_step" in known:
-            known["first_step"] = training.steps  # several steps a batch are one of the Checkpointer's
-        tracker = Tracker(length.epochs, total_steps=length.steps, clock=clock, meter=meter, **known)
+        if plan.steps is not None and "first_step" in known:
+            known["first_step"] = training.progress.steps  # several steps a batch are one of the Checkpointer's
+        tracker = Tracker(plan.epochs, total_steps=plan.steps, clock=clock, meter=meter, **known)
         session = open_run()
         if session is None or tracker.run_dir is None:
             raise UsageError(f"nothing can be logged in {merged['log_dir']}, as was warned")
@@ -134,7 +129,7 @@ def train_one(
             of_arm = {"technique": arm.name, "seed": cell(seed), "batch_size": cell(arm.source.batch_size)}
             session.write_fields([*fields, *(Field(name, text) for name, text in of_arm.items())])
             try:
-                if not training.is_over:
+                if not training.progress.is_over:
                     tracker.wait_ready(_METER_S)
                 training.run(tracker, saved)
             except BudgetExceeded:
@@ -142,8 +137,8 @@ def train_one(
             except Exception as error:
                 session.write_fields([Field("failure", mask_secrets(reason_of(error)))])
                 raise
-            if training.notes:
-                session.write_fields([Field("technique_note", "; ".join(training.notes))])
+            if notes := list(filter(None, (arm.note, *arm.counted()))):
+                session.write_fields([Field("technique_note", "; ".join(notes))])
     run = Run(tracker.run_dir)
     if run.summary.status == RunStatus.FINISHED:  # as the disk has it
         if weights is not None:
@@ -228,6 +223,8 @@ class _Progress:
         batches_of_epoch: of the open epoch.
         logged_at: steps, when the loss was logged last.
         evaluated_at: steps, when it was last evaluated, in a training in steps.
+        loss_sum: of what the steps returned since the loss was logged last, where it lies: no step waits for a GPU.
+        n_losses: in that sum.
         loss: that was logged last; None where the step returns none.
         valued_epochs: those that early stopping got a value of, counted from 1.
         is_over: the training has come to its end.
@@ -237,6 +234,8 @@ class _Progress:
     batches_of_epoch: int = 0
     logged_at: int = 0
     evaluated_at: int = 0
+    loss_sum: Any = None
+    n_losses: int = 0
     loss: float | None = None
     valued_epochs: list[int] = field(default_factory=list)
     is_over: bool = False
@@ -250,47 +249,28 @@ class ArmLoop:
 
     Args:
         arm: to train.
-        length: of the training.
+        plan: of the training.
+
+    Attributes:
+        progress: of the training, which a resumed one has made before.
     """
 
-    def __init__(self, arm: Arm, length: TrainingLength) -> None:
+    def __init__(self, arm: Arm, plan: TrainingPlan) -> None:
         parts = arm.parts
-        self._arm, self._length = arm, length
+        self._arm, self._plan = arm, plan
         self._model, self._eval_fn = parts["model"], parts.get("eval_fn")
         self._stopping = parts.get("early_stopping")
         every = parts.get("eval_every")
         self._eval_every = None if every is None else whole_number("eval_every", every)
-        self._progress = _Progress()
-        self._loss = _MeanLoss()
-        self._n_without_step = 0
-        self._n_steps: Callable[[], int]
-        self._tracker: Tracker
-        self._saved: Checkpointer
-        self._schedulers: _EpochSchedulers
-
-    @property
-    def steps(self) -> int:
-        """The steps of the optimizer that were made."""
-        return self._progress.steps
-
-    @property
-    def is_over(self) -> bool:
-        """True where the training has come to its end, which a resumed one may have before."""
-        return self._progress.is_over
-
-    @property
-    def notes(self) -> list[str]:
-        """The notes on the arm: on its technique, and on what that counted."""
-        return list(filter(None, (self._arm.note, *self._arm.counted())))
+        self.progress = _Progress()
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the training is, in plain values."""
-        return {"progress": asdict(self._progress), "loss": [self._loss.sum, self._loss.n]}
+        return asdict(self.progress)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` returned."""
-        self._progress = _Progress(**state["progress"])
-        self._loss.sum, self._loss.n = state["loss"]
+        self.progress = _Progress(**state)
 
     def run(self, tracker: Tracker, saved: Checkpointer) -> None:
         """Train to the end.
@@ -300,20 +280,20 @@ class ArmLoop:
             saved: yields the epochs and the batches that are left, and saves it.
         """
         self._tracker, self._saved = tracker, saved
-        self._schedulers = _EpochSchedulers(self._arm.parts)  # as they are now, after a resume
-        if self._stopping is not None and self._length.epochs is not None:  # a rule counts epochs
+        self._schedulers = {s: s.last_epoch for s in _epoch_schedulers(self._arm.parts)}  # now, after a resume
+        if self._stopping is not None and self._plan.epochs is not None:  # a rule counts epochs
             tracker.expect_stop(self._stopping.rule)
-        if not self.is_over:
+        if not self.progress.is_over:
             self._model.train()
-            with _counted_steps(self._arm.parts["optimizer"]) as self._n_steps:
-                for epoch in saved.epochs(self._length.epochs, tracker=tracker):
+            with counted_updates(each_of(self._arm.parts["optimizer"])) as self._n_updates:
+                for epoch in saved.epochs(self._plan.epochs, tracker=tracker):
                     if self._train_epoch(epoch):
                         saved.stop()
         if self._stopping is not None and self._stopping.has_stopped:
             best_at = self._stopping.best_at
             if best_at:
                 self._stopping.restore_best()
-            tracker.log_early_stop(self._progress.valued_epochs[best_at - 1] if best_at else None)
+            tracker.log_early_stop(self.progress.valued_epochs[best_at - 1] if best_at else None)
 
     def _train_epoch(self, epoch: int) -> bool:
         """Train on all batches, or until a training in steps is over; then log and evaluate.
@@ -326,28 +306,37 @@ class ArmLoop:
         """
         for batch in self._saved.batches(self._arm.source):
             self._step(batch)
-            if self._length.steps is not None:
+            if self._plan.steps is not None:
                 self._after_step(epoch)
-                if self.is_over:
+                if self.progress.is_over:
                     break
-        if not self._progress.batches_of_epoch:
+        if not self.progress.batches_of_epoch:
             raise UsageError("the training data gave no batch")
-        self._progress.batches_of_epoch = 0
-        if not self.is_over:  # else it ended before the last evaluation
+        self.progress.batches_of_epoch = 0
+        if not self.progress.is_over:  # else it ended before the last evaluation
             self._saved.epoch_end()
-        if self._length.epochs is None:
-            return self.is_over
+        if self._plan.epochs is None:
+            return self.progress.is_over
         self._log_loss()
-        is_last = epoch + 1 == self._length.epochs
+        is_last = epoch + 1 == self._plan.epochs
         if is_last or (epoch + 1) % (self._eval_every or 1) == 0:
-            self._progress.is_over = self._evaluate(epoch) or is_last
-        if self._progress.steps:  # none, where fp16 skipped them all
-            self._schedulers.step()
-        return self.is_over
+            self.progress.is_over = self._evaluate(epoch) or is_last
+        if self.progress.steps:  # none, where fp16 skipped them all
+            self._end_epoch_of_schedulers()
+        return self.progress.is_over
+
+    def _end_epoch_of_schedulers(self) -> None:
+        """Step the schedulers that nobody stepped in the epoch."""
+        with warnings.catch_warnings():  # of the optimizer's steps torch knows only those of this one since a resume
+            warnings.simplefilter("ignore", UserWarning)
+            for scheduler, position in self._schedulers.items():
+                if scheduler.last_epoch == position:
+                    scheduler.step()
+                self._schedulers[scheduler] = scheduler.last_epoch
 
     def _after_step(self, epoch: int) -> None:
         """Log and evaluate within a training in steps, where it is time."""
-        progress, steps = self._progress, self._length.steps or 0
+        progress, steps = self.progress, self._plan.steps or 0
         is_last = progress.steps >= steps
         if is_last or progress.steps >= progress.logged_at + max(1, steps // _LOSSES_OF_STEPS):
             progress.logged_at = progress.steps
@@ -359,25 +348,29 @@ class ArmLoop:
             else:
                 self._tracker.pause()
             progress.is_over = self._evaluate(epoch) or is_last
-            if not self.is_over:
+            if not self.progress.is_over:
                 self._tracker.resume()
 
     def _step(self, batch: Any) -> None:
-        progress, before = self._progress, self._n_steps()
-        self._loss.add(self._arm.step(batch))
-        n_steps, n_samples = self._n_steps() - before, samples_in(batch, self._arm.source.batch_size)
+        progress, before = self.progress, self._n_updates()
+        loss = loss_of(self._arm.step(batch))
+        loss = loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss
+        if isinstance(loss, torch.Tensor | int | float):
+            progress.loss_sum = loss if progress.loss_sum is None else progress.loss_sum + loss
+            progress.n_losses += 1
+        after = self._n_updates()
+        n_steps = 1 if before is None or after is None else after - before
         progress.steps += n_steps
         progress.batches_of_epoch += 1
-        self._n_without_step = 0 if n_steps else self._n_without_step + 1
-        if self._length.steps is not None and self._n_without_step > _MOST_WITHOUT_STEP:
-            raise UsageError(f"no optimizer step in {_MOST_WITHOUT_STEP:,} batches: this training would never end")
-        self._tracker.step(n_samples=n_samples, n_steps=n_steps)
+        self._tracker.step(n_samples=self._arm.samples_in(batch), n_steps=n_steps)
 
     def _log_loss(self) -> None:
         """Log the mean loss since it was last logged, and the learning rate of now."""
-        self._progress.loss = self._loss.take()
-        if self._progress.loss is not None:
-            self._tracker.log_metric(TRAIN_LOSS, self._progress.loss)
+        progress = self.progress
+        progress.loss = float(progress.loss_sum) / progress.n_losses if progress.n_losses else None
+        progress.loss_sum, progress.n_losses = None, 0
+        if progress.loss is not None:
+            self._tracker.log_metric(TRAIN_LOSS, progress.loss)
         groups = getattr(each_of(self._arm.parts["optimizer"])[0], "param_groups", ())
         if rates := [float(group["lr"]) for group in groups if "lr" in group]:
             self._tracker.log_metric(LEARNING_RATE, max(rates))
@@ -398,70 +391,20 @@ class ArmLoop:
         if self._stopping is None:
             return False
         metric = self._stopping.rule.metric
-        values[TRAIN_LOSS] = self._progress.loss
+        values[TRAIN_LOSS] = self.progress.loss
         if values.get(metric) is None:
             there = ", ".join(name for name, value in values.items() if value is not None) or "nothing"
             raise UsageError(f"early stopping looks at {metric}, and of each epoch there is {there}: name one of these")
-        self._progress.valued_epochs.append(epoch + 1)
+        self.progress.valued_epochs.append(epoch + 1)
         return bool(self._stopping.step(values[metric]))
 
 
-class _MeanLoss:
-    """The mean of what the steps of an epoch return; summed up where it lies, so that no step waits for a GPU."""
+def _epoch_schedulers(parts: Mapping[str, Any]) -> list[LRScheduler]:
+    """Return the learning-rate schedulers in ``also_restore`` that may be stepped behind each epoch.
 
-    def __init__(self) -> None:
-        self.sum: Any = None
-        self.n = 0
-
-    def add(self, returned: Any) -> None:
-        """Add what a step returned: a loss, something that has one, or None."""
-        loss = loss_of(returned)
-        if isinstance(loss, torch.Tensor):
-            loss = loss.detach().float().mean()
-        elif isinstance(loss, bool) or not isinstance(loss, int | float):
-            return
-        self.sum = loss if self.sum is None else self.sum + loss
-        self.n += 1
-
-    def take(self) -> float | None:
-        """Return the mean since it was last taken; None where there was no loss."""
-        mean = None if self.sum is None else float(self.sum) / self.n
-        self.sum, self.n = None, 0
-        return mean
-
-
-class _EpochSchedulers:
-    """The learning-rate schedulers in ``also_restore``: those that nobody stepped in an epoch are stepped behind it.
-
-    ``ReduceLROnPlateau`` is not: it steps by a value that only the training's own loop knows.
+    ``ReduceLROnPlateau`` is none: it steps by a value that only the training's own loop knows.
     """
-
-    def __init__(self, parts: Mapping[str, Any]) -> None:
-        ours = settings_of(parts).schedulers  # stepped by each step
-        named = [s for s in parts.get("also_restore", ()) if isinstance(s, LRScheduler) and s not in ours]
-        within = {id(inner) for s in named for inner in getattr(s, "_schedulers", ())}  # of a SequentialLR
-        self._schedulers = [s for s in named if not isinstance(s, ReduceLROnPlateau) and id(s) not in within]
-        self._positions = [s.last_epoch for s in self._schedulers]
-
-    def step(self) -> None:
-        """End an epoch."""
-        with warnings.catch_warnings():  # of the optimizer's steps torch knows only those of this one since a resume
-            warnings.simplefilter("ignore", UserWarning)
-            for scheduler, position in zip(self._schedulers, self._positions, strict=True):
-                if scheduler.last_epoch == position:
-                    scheduler.step()
-        self._positions = [s.last_epoch for s in self._schedulers]
-
-
-@contextmanager
-def _counted_steps(optimizers: Any) -> Iterator[Callable[[], int]]:
-    """Count optimizer steps; of several optimizers those of the one with the most. Without hooks, a batch is a step."""
-    hooked = [o for o in each_of(optimizers) if hasattr(o, "register_step_post_hook")]
-    counts: Counter[int] = Counter()
-    batches = itertools.count(1)
-    handles = [o.register_step_post_hook(lambda optimizer, *_: counts.update([id(optimizer)])) for o in hooked]
-    try:
-        yield (lambda: max(counts.values(), default=0)) if hooked else (lambda: next(batches))
-    finally:
-        for handle in handles:
-            handle.remove()
+    ours = settings_of(parts).schedulers  # stepped by each step
+    named = [s for s in parts.get("also_restore", ()) if isinstance(s, LRScheduler) and s not in ours]
+    within = {id(inner) for s in named for inner in getattr(s, "_schedulers", ())}  # of a SequentialLR
+    return [s for s in named if not isinstance(s, ReduceLROnPlateau) and id(s) not in within]

@@ -46,17 +46,9 @@ def _with_workers(parts: Parts, *, n_workers: int) -> Parts:
         NotApplicableError: where the data are no data set that workers can share.
     """
     loader = loader_of(parts)
-    if n_workers:
-        prefetch = loader.prefetch_factor if loader.num_workers else None
-        changes = {"num_workers": n_workers, "persistent_workers": True, "prefetch_factor": prefetch}
-    else:
-        changes = {
-            "num_workers": 0,
-            "persistent_workers": False,
-            "prefetch_factor": None,
-            "timeout": 0,
-            "multiprocessing_context": None,
-        }
+    changes: dict[str, Any] = {"num_workers": n_workers, "persistent_workers": n_workers > 0}
+    if not (n_workers and loader.num_workers):
+        changes |= {"prefetch_factor": None, "timeout": 0, "multiprocessing_context": None}
     return {**parts, "train_dataset": copied_loader(loader, **changes)}
 
 

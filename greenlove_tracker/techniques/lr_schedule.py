@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from greenlove_tracker.errors import UsageError, is_whole, whole_number
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.techniques.arm import batches_of, length_of
+from greenlove_tracker.techniques.arm import plan_of_parts
 from greenlove_tracker.techniques.step import check_own_step, with_step
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
@@ -145,22 +145,9 @@ def _scheduled(parts: Parts, *, shape: Any, warmup: float, final: float) -> Part
             "leave it out of the task to try this one"
         )
     try:
-        steps = _planned_steps(parts)
+        plan = plan_of_parts(parts)
+        steps = plan.steps or plan.n_starts * plan.batches_per_epoch
         scheduler = lr_schedule(optimizer, shape, total_steps=steps, warmup=warmup, final=final)
     except UsageError as error:
         raise NotApplicableError(str(error)) from error
     return with_step({**parts, "also_restore": [*parts.get("also_restore", ()), scheduler]}, schedulers=(scheduler,))
-
-
-def _planned_steps(parts: Parts) -> int:
-    """Return the optimizer steps of the whole training.
-
-    Raises:
-        UsageError: where nobody knows.
-    """
-    length, source = length_of(parts), batches_of(parts)
-    if length.epochs is None:
-        return length.steps or 0
-    if source.batches_per_epoch is None:
-        raise UsageError("the training data have no length: let the task give total_steps")
-    return length.epochs * source.batches_per_epoch

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 
 from greenlove_tracker.comparisons import BASELINE, MemoryRow
-from greenlove_tracker.exploration.peak_memory import MOST_BATCHES, PeakMemory, TrainingStep, peak_of_steps
+from greenlove_tracker.exploration.peak_memory import MOST_BATCHES, peak_of_steps
 from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.techniques.arm import Arm, Task, build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, Technique, technique_named
@@ -44,41 +46,25 @@ def estimate_memory(
             try:
                 rows.append(_row_of(build_arm(task, technique, seed=seed), as_on_gpu=as_on_gpu))
             except NotApplicableError as error:
-                rows.append(_unknown(technique.name if technique else BASELINE, str(error)))
+                rows.append(MemoryRow(technique.name if technique else BASELINE, reason=str(error)))
             except Exception as error:
                 if technique is None:
                     raise
-                rows.append(_unknown(technique.name, f"it fails here: {error!r}"))
+                rows.append(MemoryRow(technique.name, reason=f"it fails here: {error!r}"))
     return tuple(rows)
 
 
-def _unknown(name: str, reason: str) -> MemoryRow:
-    return MemoryRow(name, None, None, None, None, None, "", reason)
-
-
 def _row_of(arm: Arm, *, as_on_gpu: bool) -> MemoryRow:
-    try:
-        training = arm.training_step()
-        if training.is_compiled:
-            return _unknown(arm.name, _COMPILED)
-        with arm.active():
-            found = _peak_of(arm, training, as_on_gpu=as_on_gpu)
-    finally:
-        arm.source.close()
-    return MemoryRow(
-        name=arm.name,
-        parameters_bytes=found.parameters_bytes,
-        gradients_bytes=found.gradients_bytes,
-        optimizer_bytes=found.optimizer_bytes,
-        activations_bytes=found.activations_bytes,
-        peak_bytes=found.peak_bytes,
-        method=found.method,
-        batch_size=arm.source.batch_size,
-    )
-
-
-def _peak_of(arm: Arm, training: TrainingStep, *, as_on_gpu: bool) -> PeakMemory:
+    training = arm.training_step()
+    if training.is_compiled:
+        return MemoryRow(arm.name, reason=_COMPILED)
     arm.parts["model"].train()
-    with warnings.catch_warnings(), preserved(training.modules, arm.parts["optimizer"]):
+    with (
+        closing(arm.source),
+        arm.active(),
+        warnings.catch_warnings(),
+        preserved(training.modules, arm.parts["optimizer"]),
+    ):
         warnings.simplefilter("ignore")  # of what has no meaning for tensors without data
-        return peak_of_steps(training, arm.source.first(MOST_BATCHES), as_on_gpu=as_on_gpu)
+        found = peak_of_steps(training, arm.source.first(MOST_BATCHES), as_on_gpu=as_on_gpu)
+    return replace(found, name=arm.name, batch_size=arm.source.batch_size)

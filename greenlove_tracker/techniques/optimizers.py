@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
-from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -68,25 +67,18 @@ def _fused(old: Optimizer) -> Optimizer:
 
 
 def _adam_8bit(old: Optimizer) -> Optimizer:
-    """Return Adam with states of 8 bits, of bitsandbytes or else of torchao.
+    """Return Adam with states of 8 bits, of bitsandbytes.
 
     Raises:
         NotApplicableError: where the optimizer is no Adam, whose learning rate would mean something else.
     """
     if not isinstance(old, torch.optim.Adam | torch.optim.AdamW):
         raise NotApplicableError(f"the optimizer is {type(old).__name__}: only Adam and AdamW have one of 8 bits here")
-    kind = _eight_bit_class("AdamW8bit" if isinstance(old, torch.optim.AdamW) else "Adam8bit")
-    groups = [{key: group[key] for key in ("params", *_OF_ADAM) if key in group} for group in old.param_groups]
-    new: Optimizer = kind(groups)
-    return new
-
-
-def _eight_bit_class(name: str) -> Any:
     try:
         from bitsandbytes import optim
     except ImportError:
-        try:
-            from torchao import optim
-        except ImportError:
-            raise NotApplicableError(f"neither bitsandbytes nor torchao is installed: {_INSTALL_8_BIT}") from None
-    return getattr(optim, name)
+        raise NotApplicableError(f"bitsandbytes is not installed: {_INSTALL_8_BIT}") from None
+    kind = optim.AdamW8bit if isinstance(old, torch.optim.AdamW) else optim.Adam8bit
+    groups = [{key: group[key] for key in ("params", *_OF_ADAM) if key in group} for group in old.param_groups]
+    new: Optimizer = kind(groups)
+    return new

@@ -17,7 +17,7 @@ import torch
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.exploration.trials import loss_of_pair, map_tensors
+from greenlove_tracker.exploration.trials import loss_of_pair, map_tensors, samples_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts
 
 _OPAQUE = (
@@ -148,7 +148,7 @@ class OwnStep:
         if self._settings.micro_batches == 1:
             yield batch, 1
             return
-        size = _samples_of(batch)
+        size = _size_of(batch)
         n_parts = min(self._settings.micro_batches, size)
         ends = [size * n // n_parts for n in range(n_parts + 1)]
         for begin, end in pairwise(ends):
@@ -186,19 +186,13 @@ def _rows(begin: int, end: int, tensor: torch.Tensor) -> torch.Tensor:
     return tensor[begin:end] if tensor.ndim else tensor
 
 
-def _samples_of(batch: Any) -> int:
+def _size_of(batch: Any) -> int:
     """Return the samples of a batch, which all of its tensors have at their first dimension.
 
     Raises:
         NotApplicableError: where they have not.
     """
-    sizes: set[int] = set()
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        sizes.update(tensor.shape[:1])
-        return tensor
-
-    map_tensors(batch, note)
+    sizes = set(samples_of(batch))
     if len(sizes) != 1:
         shown = f"first dimensions of {sizes}" if sizes else "no tensor"
         raise NotApplicableError(

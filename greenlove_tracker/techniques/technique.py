@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -138,20 +138,23 @@ def technique_with(name: str, options: Mapping[str, Any]) -> Technique:
 def _single(text: str, options: Mapping[str, Any] | None = None) -> Technique:
     name, separator, value = text.partition("=")
     if name not in TECHNIQUES:
-        near = difflib.get_close_matches(name, TECHNIQUES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TECHNIQUES)}"
-        raise UsageError(f"no technique is called {name or text!r}: {hint}")
+        raise UsageError(f"no technique is called {name or text!r}: {nearest(name, TECHNIQUES)}")
     if separator and not re.fullmatch(r"[\w.%-]+", value):
         raise UsageError(f"{text}: no value stands after the =")
     module = import_module(f"greenlove_tracker.techniques.{TECHNIQUES[name].module}")
     known = [option for option in signature(module.technique).parameters if option not in ("name", "value")]
     for option in options or ():
         if option not in known:
-            near = difflib.get_close_matches(str(option), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
-            raise UsageError(f"{name} has no option {option!r}: {hint}")
+            raise UsageError(f"{name} has no option {option!r}: {nearest(str(option), known)}")
     made: Technique = module.technique(name, value if separator else None, **(options or {}))
     return made
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at what was meant by a name."""
+    names = tuple(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
 
 
 def combined(techniques: Sequence[Technique]) -> Technique:

@@ -69,7 +69,7 @@ def test_a_bad_argument_is_said(task, arguments, message):
 
 def row(name, peak_gb, reason=""):
     if peak_gb is None:
-        return MemoryRow(name, None, None, None, None, None, "", reason)
+        return MemoryRow(name, reason=reason)
     part = int(peak_gb * GB / 4)
     return MemoryRow(name, part, part, part, part, 4 * part, "meta", batch_size=64)
 

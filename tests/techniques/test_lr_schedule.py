@@ -243,7 +243,7 @@ def test_a_schedule_of_the_tasks_own_is_refused(kind, is_named):
 @pytest.mark.parametrize(
     ("changes", "options", "said"),
     [
-        ({"total_epochs": None}, {}, "how long is the whole training"),
+        ({"total_epochs": None}, {}, "what is the whole training"),
         ({}, {"warmup": 7}, "warmup of 7 is longer than the whole training, which has 6"),
         ({"optimizer": object()}, {}, "the optimizer is a object, not"),
     ],
