@@ -370,9 +370,8 @@ def changed_task(
 
     from greenlove_tracker.exploration.estimator import Estimator
     from greenlove_tracker.exploration.task import pieces_of
-    from greenlove_tracker.techniques.arm import FOR_TECHNIQUES
 
-    takes = {*signature(Estimator).parameters, *setting_names(), *FOR_TECHNIQUES}
+    takes = {*signature(Estimator).parameters, *setting_names()}
     changes: dict[str, Any] = {} if epochs is None else {"total_epochs": epochs, "total_steps": None, "phases": ()}
     changes |= {} if batch_size is None else {"batch_size": batch_size}
 

@@ -80,13 +80,12 @@ def explore(
 
     from greenlove_tracker.exploration.estimator import Estimator
     from greenlove_tracker.exploration.task import load_task_function, pieces_of
-    from greenlove_tracker.techniques.arm import FOR_TECHNIQUES
 
     takes = {*signature(Estimator).parameters, *setting_names()}
     options["max_hours"] = None if limit_s is None else limit_s / SECONDS_PER_HOUR
     chosen = {name: value for name, value in options.items() if value is not None}
-    pieces = pieces_of(load_task_function(task, script_arguments)(), task, {*takes, *FOR_TECHNIQUES})
-    arguments = {"asks": False} | {name: pieces[name] for name in pieces if name in takes} | chosen
+    pieces = pieces_of(load_task_function(task, script_arguments)(), task, takes)
+    arguments = {"asks": False} | pieces | chosen
     if epochs is not None or steps is not None:
         arguments |= {"total_epochs": epochs, "total_steps": steps}
     Estimator(**arguments).estimate(restores=False)

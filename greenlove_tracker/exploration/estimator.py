@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -24,7 +25,7 @@ from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.exploration.trials import (
     DEFAULT_BATCH_SIZE,
     BatchSource,
-    default_step,
+    loss_of_pair,
     run_trial,
     source_of,
     step_of,
@@ -77,6 +78,7 @@ class Estimator:
             anything beyond batches of (inputs, targets).
         train_step: instead, a function of (model, batch, optimizer, criterion, device) that makes one step and may
             return its loss.
+        max_grad_norm: that gradients are clipped to; without a ``train_step``, which clips them itself.
         device: of the model; default where its parameters are.
         eval_fn: an evaluation, a function of the model.
         eval_every: an evaluation follows every so many epochs, or steps of a training in steps; default each epoch.
@@ -112,6 +114,7 @@ class Estimator:
         on_no_terminal: str = "continue",
         loss: Callable[[Any, Any], Any] | None = None,
         train_step: Callable[..., Any] | None = None,
+        max_grad_norm: float | None = None,
         device: str | torch.device | None = None,
         eval_fn: Callable[[nn.Module], object] | None = None,
         eval_every: int | None = None,
@@ -124,7 +127,7 @@ class Estimator:
         **settings: Any,
     ) -> None:
         self._model, self._optimizer, self._criterion = model, optimizer, criterion
-        own_step = default_step if loss is None else step_of(loss)
+        own_step = step_of(loss or partial(loss_of_pair, criterion=criterion), max_grad_norm)
         self._train_step, self._device = train_step or own_step, device_of(model, device)
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
         self._clock, self._meter = clock, meter
@@ -269,7 +272,7 @@ class Estimator:
             warnings.simplefilter("ignore")
             with suppress(Exception):  # the training itself went well: nobody asked for these steps
                 found = peak_of_steps(training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
-                return found.peak_bytes / BYTES_PER_GB
+                return None if found.peak_bytes is None else found.peak_bytes / BYTES_PER_GB
         return None
 
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:

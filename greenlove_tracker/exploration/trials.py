@@ -6,7 +6,6 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -111,23 +110,16 @@ def _is_finite(loss: Any) -> bool:
     return not isinstance(loss, float) or math.isfinite(loss)
 
 
-def default_step(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
-    """Make one step on a batch of (inputs, targets); anything else needs a ``loss`` or a ``train_step`` of the user's.
-
-    Raises:
-        UsageError: where the batch is something else.
-    """
-    return step_of(partial(loss_of_pair, criterion=criterion))(model, batch, optimizer, criterion, device)
-
-
-def step_of(loss: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return a training step that makes a ``loss(model, batch)`` smaller."""
+def step_of(loss: Callable[[Any, Any], Any], max_grad_norm: float | None = None) -> Callable[..., Any]:
+    """Return a training step that makes a ``loss(model, batch)`` smaller, by gradients that are clipped to a norm."""
 
     def step(model: Any, batch: Any, optimizer: Any, _: Any, device: Any) -> Any:
         batch = map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
         optimizer.zero_grad()
         found = loss(model, batch)
         found.backward()
+        if max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], max_grad_norm)
         optimizer.step()
         return found
 

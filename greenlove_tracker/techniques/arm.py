@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
@@ -19,14 +19,13 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import Estimator, device_of, plan_of
 from greenlove_tracker.exploration.peak_memory import TrainingStep
 from greenlove_tracker.exploration.task import each_of, pieces_of
-from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, samples_of, source_of
+from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, loss_of, samples_of, source_of
 from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.techniques.step import OwnStep
 from greenlove_tracker.techniques.technique import Parts, Technique
 
 Task = Callable[[], Any]  # returns (model, optimizer, criterion, train_dataset), or a mapping of them and of more
-FOR_TECHNIQUES = ("max_grad_norm",)  # names that a task may give for them alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +56,11 @@ class Arm:
         modules = tuple(m for m in (model, self.parts["criterion"]) if isinstance(m, nn.Module))
         return TrainingStep(modules, tuple(each_of(self.parts["optimizer"])), self.step, self.device)
 
-    def samples_in(self, batch: Any) -> int:
-        """Return the samples of a batch, by its first tensor; without one, the size of batches."""
-        return next(iter(samples_of(batch)), self.source.batch_size)
+    def train_on(self, batch: Any) -> tuple[int, Any]:
+        """Make a step; return the samples of the batch, by its first tensor or the size of batches, and the loss."""
+        loss = loss_of(self.step(batch))
+        loss = loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss
+        return next(iter(samples_of(batch)), self.source.batch_size), loss
 
     def counted(self) -> list[str]:
         """Return what the technique and the step counted while they ran, in sentences."""
@@ -74,7 +75,7 @@ def parts_of(task: Task, seed: int) -> Parts:
         UsageError: where it returns something else than a task does.
     """
     seed_all(seed)
-    takes = {*signature(Estimator).parameters, *setting_names(), *FOR_TECHNIQUES}
+    takes = {*signature(Estimator).parameters, *setting_names()}
     return pieces_of(task(), getattr(task, "__name__", "the task"), takes)
 
 
@@ -112,14 +113,13 @@ def _step_of(parts: Parts, device: torch.device) -> Callable[[Any], Any]:
     return lambda batch: own(model, batch, optimizer, criterion, device)
 
 
-def check_is_new(parts: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
+def check_is_new(parts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
     """Refuse a task that returns a model or optimizer again: trained in one arm, it has learnt already in the next.
 
     Raises:
         UsageError: with what to do.
     """
-    kept = {id(thing) for other in others for thing in _changing(other)}
-    if any(id(thing) in kept for thing in _changing(parts)):
+    if not set(map(id, _changing(first))).isdisjoint(map(id, _changing(parts))):
         raise UsageError(
             "the task returns the same model or optimizer each time: make both inside the function, so that each way "
             "to train begins with a model of its own"
@@ -158,11 +158,3 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return True where there was too little memory; torch's allocator of the CPU, cuBLAS and cuDNN only say so."""
-    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
-        return True
-    said = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in said)

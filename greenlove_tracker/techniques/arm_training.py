@@ -19,7 +19,7 @@ from greenlove_tracker.comparisons import ArmTrial
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.peak_memory import cuda_peak, peak_of_steps
 from greenlove_tracker.exploration.random_state import SavedState, random_states, switches
-from greenlove_tracker.exploration.trials import Deadline, loss_of
+from greenlove_tracker.exploration.trials import Deadline
 from greenlove_tracker.techniques.arm import Arm
 from greenlove_tracker.techniques.trial_schedule import ArmCost
 
@@ -204,15 +204,13 @@ class ArmTraining:
         if batch is None:
             self._begin_epoch()
             batch = next(self._batches)
-        loss = loss_of(self.arm.step(batch))
-        loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
-        return self.arm.samples_in(batch), loss
+        return self.arm.train_on(batch)
 
 
 def _mean_loss(losses: Sequence[Any]) -> float | None:
     """Return the mean of what steps returned, read now: on the way each would have waited for the device."""
     known = [loss for loss in losses if isinstance(loss, torch.Tensor | int | float)]
-    return statistics.fmean(float(torch.as_tensor(loss).float().mean()) for loss in known) if known else None
+    return statistics.fmean(map(float, known)) if known else None
 
 
 def process_states() -> list[SavedState]:

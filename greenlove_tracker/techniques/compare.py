@@ -36,7 +36,7 @@ from greenlove_tracker.format import duration, plural
 from greenlove_tracker.logs.comparisons import comparison_field, write_comparison
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import COMPONENTS, Clock, Method, RunStatus, SystemClock, joined_methods
-from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, is_out_of_memory, parts_of, plan_of_parts
+from greenlove_tracker.techniques.arm import Task, arm_of, check_is_new, parts_of, plan_of_parts
 from greenlove_tracker.techniques.arm_training import ArmRecord, ArmTraining, CutOffError, process_states
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
 from greenlove_tracker.techniques.trial_schedule import LEAST_BLOCKS, ArmCost, BlockPlan, TrialSchedule, budget_for
@@ -152,7 +152,7 @@ class _ComparisonRun(TrialSession):
         self._sleep, self._random = sleep, random.Random(seed)  # noqa: S311  # pauses, no secret
         try:
             made = [first, parts_of(task, seed)]
-            check_is_new(made[1], made[:1])
+            check_is_new(made[1], first)
             common = process_states()
             warm_until_s = self.perf_s() + _WARM_SHARE * self.budget_s
             for number, technique in enumerate([None, *techniques]):
@@ -383,7 +383,7 @@ def reason_of(error: BaseException) -> str:
     """Return why an arm did not run, in a sentence without a full stop."""
     if isinstance(error, NotApplicableError):
         return str(error)
-    if is_out_of_memory(error):
+    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
         return "out of memory"
     text = " ".join(str(error).split())
     text = text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}…"

@@ -25,7 +25,6 @@ from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.exploration.peak_memory import counted_updates
 from greenlove_tracker.exploration.random_state import saved_generator
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.exploration.trials import loss_of
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.logs.run import Run
@@ -353,8 +352,7 @@ class ArmLoop:
 
     def _step(self, batch: Any) -> None:
         progress, before = self.progress, self._n_updates()
-        loss = loss_of(self._arm.step(batch))
-        loss = loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss
+        n_samples, loss = self._arm.train_on(batch)
         if isinstance(loss, torch.Tensor | int | float):
             progress.loss_sum = loss if progress.loss_sum is None else progress.loss_sum + loss
             progress.n_losses += 1
@@ -362,7 +360,7 @@ class ArmLoop:
         n_steps = 1 if before is None or after is None else after - before
         progress.steps += n_steps
         progress.batches_of_epoch += 1
-        self._tracker.step(n_samples=self._arm.samples_in(batch), n_steps=n_steps)
+        self._tracker.step(n_samples=n_samples, n_steps=n_steps)
 
     def _log_loss(self) -> None:
         """Log the mean loss since it was last logged, and the learning rate of now."""
@@ -379,7 +377,7 @@ class ArmLoop:
         """Evaluate, log what is found, and return True where early stopping ends the training now.
 
         Raises:
-            UsageError: where the metric of early stopping is not found.
+            UsageError: where the metric of early stopping is no number.
         """
         found = None if self._eval_fn is None else evaluated(self._eval_fn, self._model)
         if not isinstance(found, Mapping):
@@ -390,13 +388,9 @@ class ArmLoop:
             self._tracker.log_metric(name, value)
         if self._stopping is None:
             return False
-        metric = self._stopping.rule.metric
         values[TRAIN_LOSS] = self.progress.loss
-        if values.get(metric) is None:
-            there = ", ".join(name for name, value in values.items() if value is not None) or "nothing"
-            raise UsageError(f"early stopping looks at {metric}, and of each epoch there is {there}: name one of these")
         self.progress.valued_epochs.append(epoch + 1)
-        return bool(self._stopping.step(values[metric]))
+        return bool(self._stopping.step(values.get(self._stopping.rule.metric)))
 
 
 def _epoch_schedulers(parts: Mapping[str, Any]) -> list[LRScheduler]:

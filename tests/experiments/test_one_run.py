@@ -103,7 +103,7 @@ def test_a_run_is_known_as_one_of_its_experiment(whole) -> None:
         "experiment_run": KEY,
         "arm": "optimised",
         "group": "optimised, batch_size=8",
-        "technique": "stops-early",
+        "technique": "early-stopping=2",
         "seed": "3",
         "batch_size": "8",
         "country": "DE",

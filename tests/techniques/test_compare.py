@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 from dataclasses import replace
@@ -21,8 +22,7 @@ from greenlove_tracker.errors import LogError, UsageError  # noqa: E402
 from greenlove_tracker.logs.comparisons import read_comparison  # noqa: E402
 from greenlove_tracker.logs.run_rows import COMPARISON  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
-from greenlove_tracker.pricing import Rates  # noqa: E402
-from greenlove_tracker.techniques.compare import ArmRecord, Rows  # noqa: E402
+from greenlove_tracker.records import Energy, Method  # noqa: E402
 from greenlove_tracker.techniques.technique import NotApplicableError, combined  # noqa: E402
 
 
@@ -290,15 +290,21 @@ def test_batches_of_another_size_train_on_as_many_samples(bench):
 
 
 @pytest.mark.slow
-def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench):
+def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench, monkeypatch):
     """A lower load alone makes a model's energy less."""
-    comparison = bench.compare([bench.taking("slower", 1.2)])
-    halved = [replace(t, energy_kwh=t.energy_kwh * (0.5 if t.arm == "slower" else 1.0)) for t in comparison.trials]
-    records = {BASELINE: ArmRecord(), "slower": ArmRecord()}
-    for method, verdict in (("tdp_model", Verdict.COSTS_MORE), ("counter+constant", Verdict.SAVES)):
-        trials = [replace(t, energy_method=method) for t in halved]
-        found = Rows(trials, records, None, Rates())
-        assert found.others[0].verdict is verdict
+    slower = bench.taking("slower", 1.2)
+
+    @contextlib.contextmanager
+    def at_half_the_load():
+        meter._gpus_w = 180.0
+        yield
+        meter._gpus_w = 360.0
+
+    for method, verdict in ((Method.TDP_MODEL, Verdict.COSTS_MORE), (Method.COUNTER, Verdict.SAVES)):
+        meter = SimulatedMeter(bench.clock, gpu_w=360.0)
+        monkeypatch.setattr(Energy, "component_method", lambda energy, component, method=method: method)
+        found = bench.compare([replace(slower, active=at_half_the_load)], meter=meter)
+        assert found.rows[0].energy_ratio.point == pytest.approx(0.6, rel=0.02) and found.rows[0].verdict is verdict
 
 
 @pytest.mark.slow

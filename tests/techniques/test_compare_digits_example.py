@@ -15,21 +15,14 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_digits.py"
 @pytest.mark.slow
 def test_the_example_trains_an_epoch(tmp_path) -> None:
     task = load_task_function(f"{EXAMPLE}:task")
-    made = []
-
-    def watched():
-        made.append(task())
-        return made[-1]
-
+    made = task()
     clock = FakeClock()
     meter = SimulatedMeter(clock, cpu_tdp_w=10.0)
     options = {"epochs": 1, "clock": clock, "meter": meter, "settings": {"verbose": 0}}
-    run = train_one(watched, None, log_dir=tmp_path, checkpoint_dir=tmp_path / "saved", **options)
+    run = train_one(lambda: made, None, log_dir=tmp_path, checkpoint_dir=tmp_path / "saved", **options)
     assert run.summary.counts.samples == 1440
     assert run.metrics["accuracy"].last > 0.6
     assert run.metrics["val_loss"].last < 1.5
-    (schedule,) = made[-1]["also_restore"]
+    (schedule,) = made["also_restore"]
     assert schedule.last_epoch == 1
-    (rate,) = schedule.get_last_lr()
-    assert rate < 0.9999e-3
-    assert run.text("technique_note") == ""
+    assert schedule.get_last_lr()[0] < 0.9999e-3

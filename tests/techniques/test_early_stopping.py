@@ -135,31 +135,6 @@ def test_a_copy_is_made_at_each_best_value_alone():
     assert state.weights == 3
 
 
-class WeightsOnly:
-    """As a Keras model: arrays out, arrays in."""
-
-    def __init__(self):
-        self.arrays = [np.arange(6.0).reshape(2, 3).T, np.float32([-0.0, np.nan])]
-
-    def get_weights(self):
-        return self.arrays
-
-    def set_weights(self, arrays):
-        self.arrays = arrays
-
-
-def test_weights_as_keras_gives_them_are_restored():
-    model = WeightsOnly()
-    before = [array.tobytes() for array in model.arrays]
-    stopping = EarlyStopping(restore=(model.get_weights, model.set_weights))
-    stopping.step(1.0)
-    for array in model.arrays:
-        array += 1
-    stopping.restore_best()
-    assert [array.tobytes() for array in model.arrays] == before
-    assert [array.dtype for array in model.arrays] == ["float64", "float32"]
-
-
 def test_it_tells_the_tracker():
     tracker = FakeTracker()
     stopping = EarlyStopping("f1", patience=1, every=5, tracker=tracker)
@@ -215,36 +190,6 @@ print(*[m for m in ("torch", "numpy", "scipy", "pandas") if m in sys.modules])
 
 
 # -- resumed --
-
-LOSSES = (3.0, 2.0, 2.5, 1.5, 1.6, 1.7, 1.8)
-
-
-@pytest.mark.parametrize("options", [{}, {"min_delta": 0.5}])
-@pytest.mark.parametrize("done", range(len(LOSSES)))
-def test_a_resumed_one_ends_where_the_other_does_with_the_same_weights(done, options):
-    def trained(begin, stopping, model):
-        for number in range(begin, len(LOSSES)):
-            with torch.no_grad():
-                model.weight.fill_(number)
-            if stopping.step(LOSSES[number]):
-                break
-        stopping.restore_best()
-        return stopping.note, stopping.best_value, bits_of(model)
-
-    whole_model = nn.Linear(2, 2, bias=False)
-    whole = trained(0, EarlyStopping(patience=3, restore=whole_model, **options), whole_model)
-    first_model, second_model = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
-    first = EarlyStopping(patience=3, restore=first_model, **options)
-    for number in range(done):
-        with torch.no_grad():
-            first_model.weight.fill_(number)
-        if first.step(LOSSES[number]):
-            done = len(LOSSES)
-            break
-    second = EarlyStopping(patience=3, restore=second_model, **options)
-    second.load_state_dict(first.state_dict())
-    assert second.has_stopped == first.has_stopped
-    assert trained(done, second, second_model) == whole
 
 
 def test_a_checkpointer_resumes_it_with_the_weights_it_keeps(tmp_path):

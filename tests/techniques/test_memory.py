@@ -9,16 +9,11 @@ import itertools
 import pytest
 import torch
 from techniques.memory_samples import MODELS, profiled_peak_bytes
-from techniques.task_samples import digits_task
 from torch import nn
-from torch.utils.checkpoint import checkpoint_sequential
 from torch.utils.data import TensorDataset
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.peak_memory import TrainingStep, peak_of_steps
-from greenlove_tracker.exploration.snapshot import preserved
 from greenlove_tracker.tables.gpus import gpus
-from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.memory import estimate_memory
 from greenlove_tracker.techniques.technique import NotApplicableError, Technique
 
@@ -85,25 +80,16 @@ def test_on_a_gpu_an_optimizer_takes_all_parameters_at_once():
 
 
 @pytest.mark.slow
-def test_recomputed_activations_are_seen_and_a_technique_of_ones_own_is_a_row():
-    def recompute(parts):
-        layers = parts["model"]
-
-        class Recomputing(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layers = layers
-
-            def forward(self, inputs):
-                return checkpoint_sequential(self.layers, 8, inputs, use_reentrant=False)
-
-        return parts | {"model": Recomputing()}
-
-    task = chain(n_layers=32, optimizer=OPTIMIZERS["SGD"], batch_size=2048)
-    plain, less = estimate_memory(task, [Technique("recompute", recompute)])
-    assert (plain.name, less.name) == ("baseline", "recompute")
+def test_recomputed_activations_are_seen_and_no_trace_is_left():
+    parts = chain(n_layers=32, optimizer=OPTIMIZERS["SGD momentum"], batch_size=2048)()
+    model, random_state = parts["model"], torch.get_rng_state()
+    before = copy.deepcopy((model.state_dict(), [p.grad for p in model.parameters()], parts["optimizer"].state_dict()))
+    plain, less = estimate_memory(lambda: dict(parts), ["activation-checkpointing"], seed=7)
     assert less.activations_bytes < 0.6 * plain.activations_bytes
     assert less.parameters_bytes == plain.parameters_bytes
+    assert all(torch.equal(a, b) for a, b in zip(before[0].values(), model.state_dict().values(), strict=True))
+    assert [p.grad for p in model.parameters()] == before[1] and parts["optimizer"].state_dict() == before[2]
+    assert torch.equal(torch.get_rng_state(), random_state)
 
 
 def test_a_model_larger_than_this_machine_is_estimated_on_meta():
@@ -148,35 +134,3 @@ def test_errors_of_the_task_itself_are_raised():
 
     with pytest.raises(ZeroDivisionError):
         estimate_memory(chain(step=broken))
-
-
-def test_no_trace_is_left():
-    parts = digits_task()
-    model, optimizer = parts["model"], parts["optimizer"]
-    arm = build_arm(lambda: parts)
-    batch = next(arm.source.first(1))
-    arm.step(batch)  # gradients and states exist
-    weights = copy.deepcopy(model.state_dict())
-    states = copy.deepcopy(optimizer.state_dict())
-    gradients = [p.grad for p in model.parameters()]
-    copies = [g.clone() for g in gradients]
-    torch.manual_seed(7)
-    random_state = torch.get_rng_state()
-    training = TrainingStep((model,), (optimizer,), arm.step, arm.device)
-    with preserved((model,), optimizer):
-        peak_of_steps(training, iter([batch]))
-    assert all(torch.equal(a, b) for a, b in zip(weights.values(), model.state_dict().values(), strict=True))
-    assert all(p.grad is g for p, g in zip(model.parameters(), gradients, strict=True))
-    assert all(torch.equal(a, b) for a, b in zip(gradients, copies, strict=True))
-    for number, state in optimizer.state_dict()["state"].items():
-        assert all(torch.equal(v, states["state"][number][name]) for name, v in state.items())
-    assert optimizer.param_groups[0]["foreach"] is None
-    assert torch.equal(torch.get_rng_state(), random_state)
-    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
-    arm.step(batch)  # and it trains on
-
-
-def test_a_gpu_holds_what_is_below_its_usable_memory():
-    l40s = gpus()["L40S"]
-    assert l40s.holds(44.1) is True and l40s.holds(44.2) is False
-    assert l40s.holds(42.0, 0.1) is None and l40s.holds(40.0, 0.1) is True and l40s.holds(44.2, 0.1) is False

@@ -2,17 +2,14 @@
 
 import sys
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
-from techniques.task_samples import digits_task, transformer_task
+from techniques.task_samples import digits_task
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
-
-NAMES = ["fused-optimizer", "adam-8bit"]
 
 
 def task_with(make, schedule=None, **more):
@@ -24,21 +21,6 @@ def task_with(make, schedule=None, **more):
         return {**parts, **more}
 
     return task
-
-
-def weights_after(arm, n_steps=3):
-    for batch in arm.source.first(n_steps):
-        arm.step(batch)
-    return [p.detach().clone() for p in arm.parts["model"].parameters()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", [digits_task, transformer_task])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_model_learns_with_each(task, name):
-    arm = build_arm(task, technique_named(name))
-    losses = [float(arm.step(batch).detach()) for _ in range(2) for batch in arm.source.first(8)]
-    assert sum(losses[-4:]) < 0.95 * sum(losses[:4])
 
 
 MAKERS = {
@@ -53,7 +35,10 @@ MAKERS = {
 @pytest.mark.parametrize("kind", MAKERS)
 def test_fused_is_the_same_optimizer(kind):
     torch.manual_seed(3)
-    plain, fused = build_arm(task_with(MAKERS[kind])), build_arm(task_with(MAKERS[kind]), technique_named(NAMES[0]))
+    plain, fused = (
+        build_arm(task_with(MAKERS[kind])),
+        build_arm(task_with(MAKERS[kind]), technique_named("fused-optimizer")),
+    )
     assert fused.parts["optimizer"].param_groups[0]["fused"]
     batch = next(plain.source.first(1))
     for _ in range(4):
@@ -66,7 +51,7 @@ def test_fused_is_the_same_optimizer(kind):
 def test_schedules_go_on_with_the_new_optimizer():
     schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
     arm = build_arm(task_with(MAKERS["AdamW"], schedule), technique_named("fused-optimizer"))
-    weights_after(arm, 1)
+    arm.step(next(arm.source.first(1)))
     for _ in range(2):
         arm.parts["also_restore"][0].step()
     assert arm.parts["optimizer"].param_groups[0]["lr"] == pytest.approx(0.003 / 4)
@@ -85,25 +70,9 @@ def test_what_cannot_be_is_said(monkeypatch):
         technique_named("adam-8bit+fused-optimizer")
 
 
-def test_torchao_stands_in_where_bitsandbytes_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    stand_in = SimpleNamespace(AdamW8bit=torch.optim.AdamW)
-    monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(optim=stand_in))
-    monkeypatch.setitem(sys.modules, "torchao.optim", stand_in)
-    optimizer = build_arm(task_with(MAKERS["AdamW"]), technique_named("adam-8bit")).parts["optimizer"]
-    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"]) == (0.003, (0.8, 0.99))
-
-
 def test_states_have_8_bits():
     arm = build_arm(task_with(MAKERS["AdamW"]), technique_named("adam-8bit"))
-    weights_after(arm, 1)
+    arm.step(next(arm.source.first(1)))
     states = [value for state in arm.parts["optimizer"].state.values() for value in state.values()]
     assert torch.uint8 in {value.dtype for value in states if hasattr(value, "dtype")}
     assert arm.parts["optimizer"].param_groups[0]["lr"] == 0.003
-
-
-@pytest.mark.slow
-def test_it_composes_with_fp16_and_accumulation():
-    arm = build_arm(digits_task, technique_named("amp-fp16+grad-accumulation=2+fused-optimizer"))
-    before = [p.detach().clone() for p in arm.parts["model"].parameters()]
-    assert all(not torch.equal(a, b) for a, b in zip(before, weights_after(arm, 2), strict=True))

@@ -1,14 +1,11 @@
 """Techniques by name, and several as one."""
 
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.techniques import technique as registry
 from greenlove_tracker.techniques.technique import (
-    ListedTechnique,
     Stage,
     Technique,
     combined,
@@ -67,47 +64,24 @@ def test_an_unknown_name_is_refused_with_the_nearest(text, message):
         technique_named(text)
 
 
-def test_of_several_all_is_of_the_whole_where_one_is():
-    assert not combined([_adds("a"), _adds("b")]).is_of_whole
-    assert combined([_adds("a"), _adds("b", is_of_whole=True)]).is_of_whole
-    assert combined([_adds("a", is_of_whole=True)]).is_of_whole
-
-
-@pytest.fixture
-def paced(monkeypatch):
-    """A technique with two options, which returns what it was made with."""
-
-    def make(name, value, *, pace="even", share=1.0):
-        return Technique(name if value is None else f"{name}={value}", lambda parts: {"made": (value, pace, share)})
-
-    monkeypatch.setitem(registry.TECHNIQUES, "paced", ListedTechnique("paced", "for a test"))
-    plain = registry.import_module
-    monkeypatch.setattr(
-        registry,
-        "import_module",
-        lambda name: SimpleNamespace(technique=make) if name.endswith(".paced") else plain(name),
-    )
-
-
-def test_options_are_arguments_by_name_and_stand_in_the_name(paced):
-    technique = technique_with("paced=4", {"pace": "fast", "share": 0.5})
-    assert technique.apply({}) == {"made": ("4", "fast", 0.5)}
-    assert technique.name == "paced=4 (pace=fast, share=0.5)"
-    assert technique_with("paced", {}).name == "paced"
-    assert technique_with("paced+grad-accumulation=2", {}).name == "paced+grad-accumulation=2"
+def test_options_stand_in_the_name_and_that_of_one_makes_all_of_the_whole():
+    scheduled = technique_with("lr-schedule=linear", {"warmup": 0.1, "final": 0.5})
+    assert scheduled.name == "lr-schedule=linear (warmup=0.1, final=0.5)"
+    names = ("lr-schedule", "early-stopping=5+tf32", "grad-accumulation=2")
+    assert [technique_with(name, {}).name for name in names] == list(names)
+    assert [technique_with(name, {}).is_of_whole for name in names] == [False, True, False]
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("paced", {"pase": "fast"}, "paced has no option 'pase': did you mean pace?"),
-        ("paced", {"value": 4}, "no option 'value': it has pace, share"),
-        ("paced", {3: 4}, "no option 3: it has pace, share"),
-        ("grad-accumulation=2", {"parts": 2}, "grad-accumulation has no option 'parts': it has none"),
-        ("paced+grad-accumulation=2", {"pace": "fast"}, "give options to each by itself"),
-        ("pased", {"pace": "fast"}, "did you mean paced?"),
+        ("early-stopping", {"patiance": 2}, "early-stopping has no option 'patiance': did you mean patience?"),
+        ("lr-schedule", {"value": 4}, "no option 'value': there are shape, warmup, final"),
+        ("lr-schedule", {3: 4}, "no option 3: there are shape, warmup, final"),
+        ("grad-accumulation=2", {"parts": 2}, "grad-accumulation has no option 'parts': there are none"),
+        ("lr-schedule+grad-accumulation=2", {"warmup": 3}, "give options to each by itself"),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_nearest(paced, name, options, message):
+def test_an_unknown_option_is_refused_with_the_nearest(name, options, message):
     with pytest.raises(UsageError, match=message):
         technique_with(name, options)

@@ -1,4 +1,4 @@
-"""One whole training: saved and gone on with, stopped early; on a fake clock."""
+"""Whole trainings on a fake clock: saved and gone on with, stopped early; their metrics, steps and schedulers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from greenlove_tracker.techniques import full_training
 from greenlove_tracker.techniques.full_training import train_one
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
 from tests.fakes import FakeClock
-from tests.techniques.whole_samples import stops_early
 
 N_SAMPLES, BATCH = 24, 8
+STEP_S, EVAL_S = 1.0, 30.0
 pytestmark = pytest.mark.filterwarnings("error:Detected call of:UserWarning")  # of a scheduler, before its optimizer
 
 
@@ -41,14 +41,12 @@ class Training:
         self.clock, self.more = FakeClock(), more
         self.n_steps, self.dies_at = 0, 0
         self.model: nn.Module = nn.Identity()
-        self.validation = iter(())
 
     def task(self) -> dict[str, Any]:
         x = torch.linspace(-1, 1, N_SAMPLES).unsqueeze(1).repeat(1, 4)
         self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
         optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
-        self.n_evaluations = 0
         return {
             "model": self.model,
             "optimizer": optimizer,
@@ -64,10 +62,12 @@ class Training:
         self.n_steps += 1
         if self.n_steps == self.dies_at:
             raise KilledError
-        self.clock.pass_s(1.0)
+        self.clock.pass_s(STEP_S)
         return nn.functional.mse_loss(model(batch[0] + 0.1 * torch.rand(1) * random.random()), batch[1])
 
     def evaluate(self, model: nn.Module) -> Any:
+        model.eval()
+        self.clock.pass_s(EVAL_S)
         return {"checksum": checksum(model), "val_loss": float(torch.rand(1))}
 
     def trained(self, log_dir: Path, technique: Technique | None = None, *, dies_at: int = 0, **more: Any) -> Run:
@@ -130,7 +130,7 @@ def assert_same(training: Training, runs: list[Run], whole: Run, model: nn.Modul
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("technique", [None, stops_early()])
+@pytest.mark.parametrize("technique", [None, technique_named("early-stopping=2")])
 def test_a_training_that_was_killed_goes_on_bit_for_bit(tmp_path, often, technique) -> None:
     training = Training()
     whole = training.trained(tmp_path / "whole", technique, seed=3)
@@ -141,7 +141,7 @@ def test_a_training_that_was_killed_goes_on_bit_for_bit(tmp_path, often, techniq
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("technique", [None, stops_early(patience=3)])
+@pytest.mark.parametrize("technique", [None, technique_named("early-stopping=3")])
 def test_a_training_in_steps_goes_on_bit_for_bit(tmp_path, often, technique) -> None:
     training = Training(total_epochs=None, total_steps=20, eval_every=3)
     whole = training.trained(tmp_path / "whole", technique, seed=2)
@@ -154,16 +154,6 @@ def test_a_training_in_steps_goes_on_bit_for_bit(tmp_path, often, technique) -> 
         assert whole.summary.counts.steps == 20
         assert [steps for steps, _, name in values(runs) if name == "val_loss"] == [3, 6, 9, 12, 15, 18, 20]
     assert runs[-1].is_complete
-
-
-@pytest.mark.slow
-def test_mixed_precision_goes_on_with_its_scale(tmp_path, often) -> None:
-    technique = technique_named("amp-fp16")
-    training = Training()
-    whole = training.trained(tmp_path / "whole", technique)
-    model = training.model
-    assert_same(training, broken(training, tmp_path / "broken", technique), whole, model)
-    assert "optimizer steps were skipped" in whole.text("technique_note")
 
 
 @pytest.mark.slow
@@ -190,10 +180,12 @@ def test_a_training_that_is_done_is_only_closed(tmp_path, often, monkeypatch, st
     training = Training()
     with monkeypatch.context() as patch:
         patch.setattr(full_training.shutil, "rmtree", lambda directory, **_: None)
-        whole = training.trained(tmp_path / "runs", stops_early(patience=1), checkpoint_dir=tmp_path / "saved")
+        whole = training.trained(
+            tmp_path / "runs", technique_named("early-stopping=1"), checkpoint_dir=tmp_path / "saved"
+        )
     model, told = training.model, stops[:]
     stops.clear()
-    again = training.trained(tmp_path / "runs", stops_early(patience=1), checkpoint_dir=tmp_path / "saved")
+    again = training.trained(tmp_path / "runs", technique_named("early-stopping=1"), checkpoint_dir=tmp_path / "saved")
     assert training.n_steps == 0
     assert stops == told
     assert again.summary.status == "finished"
@@ -207,7 +199,7 @@ def test_a_training_that_is_done_is_only_closed(tmp_path, often, monkeypatch, st
 
 @pytest.mark.slow
 def test_early_stopping_ends_it_and_puts_the_best_weights_back(tmp_path, stops) -> None:
-    losses = iter([3.0, 1.0, 2.0, 2.5, 9.0])
+    losses = iter([9.0, 3.0, 1.0, 2.0, 2.5, 9.0])  # the first tells what there is to follow
     kept = []
 
     def evaluate(model: nn.Module) -> Any:
@@ -215,26 +207,14 @@ def test_early_stopping_ends_it_and_puts_the_best_weights_back(tmp_path, stops) 
         return {"val_loss": next(losses)}
 
     training = Training(eval_fn=evaluate)
-    run = training.trained(tmp_path, stops_early(), weights=tmp_path / "weights" / "a.pt")
+    run = training.trained(tmp_path, technique_named("early-stopping=2"), weights=tmp_path / "weights" / "a.pt")
     assert run.summary.epochs_done == 4
     of_file = torch.load(tmp_path / "weights" / "a.pt")
     assert run.summary.status == "finished"
     assert stops == ["val_loss", 2]
     for name, tensor in training.model.state_dict().items():
-        assert torch.equal(tensor, kept[1][name]) and torch.equal(tensor, of_file[name])
+        assert torch.equal(tensor, kept[2][name]) and torch.equal(tensor, of_file[name])
     assert [v.value for v in run.metric_values[0] if v.name == "val_loss"] == [3.0, 1.0, 2.0, 2.5]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("more", "metric", "message"),
-    [
-        ({}, "f1", "looks at f1, and of each epoch there is checksum, val_loss, train_loss: name one of these"),
-    ],
-)
-def test_a_metric_that_never_comes_is_said(tmp_path, more, metric, message) -> None:
-    with pytest.raises(UsageError, match=message):
-        Training(**more).trained(tmp_path, stops_early(metric))
 
 
 # -- lengths --
@@ -278,3 +258,60 @@ def test_fields_are_written_from_the_beginning(tmp_path) -> None:
     with pytest.raises(KilledError):
         training.trained(tmp_path / "c", fields=fields, dies_at=1)
     assert Logs(tmp_path / "c").runs[0].text("arm") == "baseline"
+
+
+# -- metrics, steps and schedulers --
+
+
+@pytest.mark.slow
+def test_evaluation_lies_outside_the_epochs_and_metrics_are_of_each(tmp_path) -> None:
+    training = Training(eval_every=3)
+    plain = training.evaluate
+    training.more["eval_fn"] = lambda model: plain(model) | {"f1": torch.tensor(0.5), "train_loss": 3.0}
+    run = training.trained(tmp_path)
+    assert [epoch.duration_s for epoch in run.epochs] == pytest.approx([3 * STEP_S] * 5)
+    assert run.summary.duration_s == pytest.approx(5 * 3 * STEP_S + 2 * EVAL_S)
+    assert run.summary.energy_kwh == pytest.approx(36 * run.summary.duration_s / 3.6e6)
+    found = {name: [v.epoch for v in run.metric_values[0] if v.name == name] for name in ("train_loss", "f1")}
+    assert found == {"train_loss": [1, 2, 3, 4, 5], "f1": [3, 5]}
+    assert run.metrics["f1"].best == 0.5 and run.metrics["eval_train_loss"].last == 3.0
+
+
+@pytest.mark.slow
+def test_steps_that_accumulate_are_counted_by_the_optimizer_and_evaluated_by_steps(tmp_path) -> None:
+    calls = []
+
+    def step(model: Any, batch: Any, optimizer: Any, *_: Any) -> None:
+        calls.append(batch)
+        training.clock.pass_s(STEP_S)
+        if len(calls) % 2 == 0:
+            optimizer.step()
+
+    training = Training(total_epochs=None, total_steps=10, eval_every=4, criterion=None, train_step=step)
+    run = training.trained(tmp_path)
+    counts = run.summary.counts
+    assert (len(calls), counts.steps, counts.batches, counts.samples) == (20, 10, 20, 160) and run.is_complete
+    assert [v.steps_done for v in run.metric_values[0] if v.name == "val_loss"] == [4, 8, 10]
+    assert run.summary.epochs_duration_s == pytest.approx(20 * STEP_S)
+    assert run.summary.duration_s == pytest.approx(20 * STEP_S + 3 * EVAL_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("is_stepped", "position"), [(False, 5), (True, 15)])
+def test_a_scheduler_is_stepped_each_epoch_unless_the_step_steps_it(tmp_path, is_stepped, position) -> None:
+    training, kept = Training(), list[Any]()
+    plain = training.task
+
+    def task() -> dict[str, Any]:
+        parts = plain()
+        kept[:] = parts["also_restore"]
+
+        def step(model: Any, batch: Any, optimizer: Any, *_: Any) -> None:
+            optimizer.step()
+            kept[0].step()
+
+        return {**parts, "criterion": None, "train_step": step} if is_stepped else parts
+
+    training.task = task  # type: ignore[method-assign]
+    training.trained(tmp_path)
+    assert kept[0].last_epoch == position

@@ -6,6 +6,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from greenlove_tracker.compat.green_love.results import CANONICAL, BenchmarkResu
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import can_ask, confirm, open_page, say
 from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.exploration.trials import default_step
+from greenlove_tracker.exploration.trials import loss_of_pair
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.options import ProjectionOptions
@@ -138,7 +139,8 @@ class GreenLoveEstimator:
             total_epochs,
             batch_size,
             device=device,
-            train_step=train_step or _step_on_first_two,
+            loss=partial(_loss_of_first_two, criterion=criterion),
+            train_step=train_step,
             asks=False,
             on_no_terminal=on_no_terminal,
             country=country_code,
@@ -214,10 +216,9 @@ class GreenLoveEstimator:
 CrusoeEstimator = GreenLoveEstimator
 
 
-def _step_on_first_two(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
-    """Make the default step of the original, which takes no more of a batch than inputs and targets."""
-    pair = batch[:2] if isinstance(batch, list | tuple) else batch
-    return default_step(model, pair, optimizer, criterion, device)
+def _loss_of_first_two(model: Any, batch: Any, criterion: Any) -> Any:
+    """Return the loss of the original, which takes no more of a batch than inputs and targets."""
+    return loss_of_pair(model, batch[:2] if isinstance(batch, list | tuple) else batch, criterion)
 
 
 def _ask_to_continue() -> bool | None:
