@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import subprocess
-import sys
 import weakref
 
 import pytest
@@ -17,7 +15,6 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from greenlove_tracker import Estimator, read_logs  # noqa: E402
-from greenlove_tracker.cli import cli  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.logs.trials import exploration_of  # noqa: E402
 
@@ -67,6 +64,8 @@ def test_it_forecasts_and_writes_what_it_timed(tmp_path):
     run = read_logs(tmp_path).runs[0]
     assert run.trials == estimation.trials and run.problems == []
     assert run.summary.status == "finished" and run.summary.energy_kwh > 0
+    assert 0.05 < estimation.peak_memory_gb < 64 and estimation.gpu_power_w is None
+    assert float(run.fields["peak_memory_gb"].value) == pytest.approx(estimation.peak_memory_gb, rel=0.01)
     page = (estimation.run_dir / "dashboard.html").read_text()
     assert "6,400 samples · batch 64 · 50 epochs" in page and "<svg" in page
 
@@ -147,21 +146,6 @@ def test_without_a_terminal_the_training_does_not_go_on_where_it_is_told_to_stop
     assert not explore(*pieces(640), tmp_path, budget_s=1.0, verbose=1, on_no_terminal="stop").continues
 
 
-@pytest.mark.slow
-def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
-    from click.testing import CliRunner
-
-    explore(*pieces(), tmp_path, budget_s=2.0)
-    again = CliRunner().invoke(cli, ["explore", str(tmp_path), "--epochs", "300"])
-    assert again.exit_code == 0 and "300 epochs" in again.output
-    in_steps = CliRunner().invoke(cli, ["explore", str(tmp_path), "--steps", "2500"])
-    assert in_steps.exit_code == 0 and "2,500 steps" in in_steps.output
-    both = CliRunner().invoke(cli, ["explore", str(tmp_path), "--steps", "2500", "--epochs", "3"])
-    assert both.exit_code == 1 and "choose one" in both.output
-    none = CliRunner().invoke(cli, ["explore", str(tmp_path / "nothing"), "--epochs", "3"])
-    assert none.exit_code == 1
-
-
 def test_out_of_memory_is_said_and_no_smaller_batch_is_tried(tmp_path):
     def step(*arguments):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
@@ -190,23 +174,6 @@ def test_nothing_holds_the_training_once_it_is_explored(tmp_path, fails):
         gc.enable()
 
 
-@pytest.mark.slow
-def test_samples_are_those_of_the_data_though_the_last_batch_is_partial(tmp_path):
-    assert explore(*pieces(6390), tmp_path, budget_s=1.5).forecast.plan.samples == 6390
-    model, optimizer, criterion, data = pieces(6390)
-    loader = DataLoader(data, 64, drop_last=True)
-    assert explore(model, optimizer, criterion, loader, tmp_path, budget_s=1.5).forecast.plan.samples == 99 * 64
-
-
-@pytest.mark.slow
-def test_peak_memory_is_kept_for_the_projection(tmp_path):
-    estimation = explore(*pieces(), tmp_path, budget_s=2.0)
-    assert 0.05 < estimation.peak_memory_gb < 64 and estimation.gpu_power_w is None
-    fields = read_logs(tmp_path).runs[0].fields
-    assert float(fields["peak_memory_gb"].value) == pytest.approx(estimation.peak_memory_gb, rel=0.01)
-    assert "gpu_power_w" not in fields and estimation.page.is_file()
-
-
 def reading_step(model, batch, optimizer, criterion, device):
     optimizer.zero_grad()
     loss = criterion(model(batch[0]), batch[1])
@@ -228,32 +195,6 @@ def test_on_a_cpu_the_peak_on_a_gpu_is_estimated_for_the_projection(tmp_path, tr
     assert exploration_of(run).gpu_memory_estimate_gb == pytest.approx(estimation.gpu_memory_estimate_gb, rel=0.01)
     assert {row.fits for row in estimation.projections[1:]} == {True}
     assert "goes by an estimated peak of memory" in estimation.page.read_text()
-
-
-@pytest.mark.slow
-def test_processes_that_train_together_are_refused_instead_of_hanging(tmp_path):
-    code = f"""
-import os, sys, torch
-from torch import nn
-import torch.distributed as dist
-from greenlove_tracker import Estimator
-dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=int(sys.argv[1]), world_size=2)
-model = nn.Linear(2, 2)
-data = [(torch.zeros(2, 2), torch.zeros(2, 2))] * 9
-estimator = Estimator(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), data, 3, verbose=0)
-try:
-    estimator.estimate()
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", code, str(r)], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
-        for r in range(2)
-    ]
-    for rank in ranks:
-        said, _ = rank.communicate(timeout=120)
-        assert said.startswith("UsageError 2 processes train together")
-    assert not (tmp_path / "greenlove_logs").exists()
 
 
 class Reader(nn.Module):

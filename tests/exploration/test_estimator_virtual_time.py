@@ -248,46 +248,11 @@ def test_evaluations_come_after_trials_and_within_the_budget_but_for_one(tmp_pat
     assert forecast.between_s.point == pytest.approx(1000.0)
 
 
-def test_a_schedule_of_rates_that_nobody_named_is_put_back(tmp_path):
-    clock, model = FakeClock(), nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    rates = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-
-    def step(*arguments):
-        clock.pass_s(0.1)
-        optimizer.step()
-        rates.step()
-
-    Estimator(
-        model,
-        optimizer,
-        nn.MSELoss(),
-        [None] * 100,
-        50,
-        1,
-        clock=clock,
-        meter=NullMeter(),
-        log_dir=tmp_path,
-        verbose=0,
-        train_step=step,
-    ).estimate()
-    assert rates.last_epoch == 0 and rates.get_last_lr() == [0.1]
-
-
 def test_ranks_of_one_launch_are_refused(tmp_path, monkeypatch):
     for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match="2 processes train together"):
         explored(tmp_path, step_s=0.1)
-
-
-def test_another_plan_keeps_its_evaluations(tmp_path):
-    from greenlove_tracker.forecasting import TrainingPlan
-
-    epochs = TrainingPlan(samples=640, batch_size=64, epochs=100, eval_every=2)
-    in_steps = epochs.with_length(steps=1_000)
-    assert in_steps.eval_every == 20 and in_steps.n_evaluations == epochs.n_evaluations == 50
-    assert in_steps.with_length(epochs=100) == epochs
 
 
 @pytest.mark.slow

@@ -218,19 +218,6 @@ def test_an_untouched_optimizer_is_as_if_it_had_never_stepped():
     assert all(p.grad is None for p in training.model.parameters())
 
 
-def test_gradients_stay_the_same_objects_with_the_same_values():
-    model = nn.Linear(3, 1)
-    model(torch.ones(2, 3)).sum().backward()
-    model.bias.grad = None
-    gradient, values = model.weight.grad, model.weight.grad.clone()
-    with preserved(model):
-        gradient.mul_(7)
-        model.zero_grad(set_to_none=True)
-        model(torch.randn(2, 3)).sum().backward()
-    assert model.weight.grad is gradient and torch.equal(gradient, values)
-    assert model.bias.grad is None
-
-
 def test_a_teacher_that_does_not_train_is_put_back():
     student = nn.Linear(40, 40)
     student.teacher = copy.deepcopy(student).requires_grad_(False)
@@ -298,15 +285,6 @@ def test_buffers_that_no_state_dict_holds_and_attributes_are_put_back():
     assert not hasattr(model, "unheard_of")
 
 
-def test_training_flags_of_every_submodule_are_put_back():
-    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.BatchNorm1d(2), nn.Dropout()))
-    model[1][0].eval()
-    with preserved(model):
-        model.eval()
-        model[1][0].train()
-    assert [module.training for module in model.modules()] == [True, True, True, False, True]
-
-
 def test_wrapped_models_are_looked_into():
     for wrap in (nn.DataParallel, torch.compile):
         inner = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
@@ -372,15 +350,6 @@ def test_samplers_and_generators_of_a_loader_are_put_back():
     assert sampler.epoch == 5
     snapshot.restore()
     assert sampler.epoch == 4 and torch.equal(torch.cat(list(loader)), first)
-
-
-@pytest.mark.parametrize("data", [Noisy, lambda: [torch.zeros(100)]])
-def test_of_data_nothing_is_copied(data):
-    data = data()
-    assert Snapshot(nn.Linear(1, 1), loaders=[data]).size_bytes == 2 * 4
-    with preserved(nn.Linear(1, 1), loaders=[data]):
-        drawn = [data[0], data[0]]
-    assert len(drawn) == 2 and (not isinstance(data, Noisy) or data.rng.normal() == np.random.default_rng(3).normal())
 
 
 class Meter:
