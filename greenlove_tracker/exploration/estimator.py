@@ -16,7 +16,7 @@ from torch import nn
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.peak_memory import TrainingStep, counted_updates, peak_of_steps
@@ -321,6 +321,9 @@ def plan_of(
         raise UsageError(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
+    name, count = ("total_epochs", epochs) if steps is None else ("total_steps", steps)
+    if count is not None and not is_whole(count):
+        raise UsageError(f"{{argument}} must be a whole number of at least 1, not {count!r}", argument=name)
     if source.batches_per_epoch is None and steps is None and unit != "steps":
         raise UsageError(
             "the training data have no length: say with {argument=} how long the training is", argument="total_steps"

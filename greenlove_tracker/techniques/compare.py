@@ -146,7 +146,6 @@ class _ComparisonRun(TrialSession):
         self._plan: TrainingPlan | None = None
         self._method = ""
         self._prepared_s = 0.0
-        self._advised_s: float | None = None
         self._is_metered = False  # trials have an energy, however short they are
         self._n_positions = 0
         self._sleep, self._random = sleep, random.Random(seed)  # noqa: S311  # pauses, no secret
@@ -171,7 +170,6 @@ class _ComparisonRun(TrialSession):
                 training.close()
             self._arms.clear()
             free_memory()
-            self._advised_s = budget_for(self._costs, self._prepared_s) if self._costs else None
 
     def concluded(self) -> Comparison:
         """Return what was found, write it, and close the run.
@@ -180,6 +178,7 @@ class _ComparisonRun(TrialSession):
             OSError: where it cannot be written.
         """
         trials = self._trials
+        self._advised_s = budget_for(self._costs, self._prepared_s) if self._costs else None
         self._time = fit_ratios(trials, lambda t: t.duration_s / t.samples)
         self._energy = fit_ratios(trials, lambda t: None if t.energy_kwh is None else t.energy_kwh / t.samples)
         self._memory = fit_ratios(trials, lambda t: t.peak_memory_bytes)
