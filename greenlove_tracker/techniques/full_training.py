@@ -220,8 +220,8 @@ class _Progress:
     Attributes:
         steps: of the optimizer that were made.
         batches_of_epoch: of the open epoch.
-        logged_at: steps, when the loss was logged last.
-        evaluated_at: steps, when it was last evaluated, in a training in steps.
+        logged_at: epochs or steps, when the loss was logged last.
+        evaluated_at: likewise, when it was last evaluated.
         loss_sum: of what the steps returned since the loss was logged last, where it lies: no step waits for a GPU.
         n_losses: in that sum.
         loss: that was logged last; None where the step returns none.
@@ -259,8 +259,10 @@ class ArmLoop:
         self._arm, self._plan = arm, plan
         self._model, self._eval_fn = parts["model"], parts.get("eval_fn")
         self._stopping = parts.get("early_stopping")
-        every = parts.get("eval_every")
-        self._eval_every = None if every is None else whole_number("eval_every", every)
+        self._length = plan.steps or plan.epochs or 0
+        self._log_every = max(1, plan.steps // _LOSSES_OF_STEPS) if plan.steps else 1
+        every = parts.get("eval_every") or (self._length if plan.steps else 1)
+        self._eval_every = whole_number("eval_every", every)
         self.progress = _Progress()
 
     def state_dict(self) -> dict[str, Any]:
@@ -305,23 +307,17 @@ class ArmLoop:
         """
         for batch in self._saved.batches(self._arm.source):
             self._step(batch)
-            if self._plan.steps is not None:
-                self._after_step(epoch)
-                if self.progress.is_over:
-                    break
+            if self._plan.steps is not None and self._is_over_after(self.progress.steps, epoch):
+                break
         if not self.progress.batches_of_epoch:
             raise UsageError("the training data gave no batch")
         self.progress.batches_of_epoch = 0
         if not self.progress.is_over:  # else it ended before the last evaluation
             self._saved.epoch_end()
-        if self._plan.epochs is None:
-            return self.progress.is_over
-        self._log_loss()
-        is_last = epoch + 1 == self._plan.epochs
-        if is_last or (epoch + 1) % (self._eval_every or 1) == 0:
-            self.progress.is_over = self._evaluate(epoch) or is_last
-        if self.progress.steps:  # none, where fp16 skipped them all
-            self._end_epoch_of_schedulers()
+        if self._plan.epochs is not None:
+            self._is_over_after(epoch + 1, epoch)
+            if self.progress.steps:  # none, where fp16 skipped them all
+                self._end_epoch_of_schedulers()
         return self.progress.is_over
 
     def _end_epoch_of_schedulers(self) -> None:
@@ -333,22 +329,22 @@ class ArmLoop:
                     scheduler.step()
                 self._schedulers[scheduler] = scheduler.last_epoch
 
-    def _after_step(self, epoch: int) -> None:
-        """Log and evaluate within a training in steps, where it is time."""
-        progress, steps = self.progress, self._plan.steps or 0
-        is_last = progress.steps >= steps
-        if is_last or progress.steps >= progress.logged_at + max(1, steps // _LOSSES_OF_STEPS):
-            progress.logged_at = progress.steps
+    def _is_over_after(self, done: int, epoch: int) -> bool:
+        """Log and evaluate where it is time, after so many epochs, or steps of a training in steps."""
+        progress, is_last, is_in_steps = self.progress, done >= self._length, self._plan.steps is not None
+        if is_last or done >= progress.logged_at + self._log_every:
+            progress.logged_at = done
             self._log_loss()
-        if is_last or (self._eval_every is not None and progress.steps >= progress.evaluated_at + self._eval_every):
-            progress.evaluated_at = progress.steps
+        if is_last or done >= progress.evaluated_at + self._eval_every:
+            progress.evaluated_at = done
             if is_last:
                 self._saved.epoch_end()
-            else:
+            elif is_in_steps:
                 self._tracker.pause()
             progress.is_over = self._evaluate(epoch) or is_last
-            if not self.progress.is_over:
+            if is_in_steps and not progress.is_over:
                 self._tracker.resume()
+        return progress.is_over
 
     def _step(self, batch: Any) -> None:
         progress, before = self.progress, self._n_updates()
