@@ -174,20 +174,11 @@ def test_nothing_holds_the_training_once_it_is_explored(tmp_path, fails):
         gc.enable()
 
 
-def reading_step(model, batch, optimizer, criterion, device):
-    optimizer.zero_grad()
-    loss = criterion(model(batch[0]), batch[1])
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("train_step", [None, reading_step])
-def test_on_a_cpu_the_peak_on_a_gpu_is_estimated_for_the_projection(tmp_path, train_step, monkeypatch):
+def test_on_a_cpu_the_peak_on_a_gpu_is_estimated_for_the_projection(tmp_path, monkeypatch):
     monkeypatch.setattr("greenlove_tracker.exploration.estimator._MEMORY_SHARE", 0.6)  # it loads torch's tools once
     model, optimizer, criterion, data = pieces()
-    estimation = explore(model, optimizer, criterion, data, tmp_path, train_step=train_step, budget_s=8.0)
+    estimation = explore(model, optimizer, criterion, data, tmp_path, budget_s=8.0)
     weights_gb = sum(p.numel() * p.element_size() for p in model.parameters()) / 2**30
     assert weights_gb < estimation.gpu_memory_estimate_gb < 100 * weights_gb + 0.01
     run = read_logs(tmp_path).runs[0]

@@ -107,15 +107,6 @@ def test_the_budget_is_overrun_by_one_call_of_the_users_at_most(tmp_path, loop, 
     assert estimation.trials and estimation.forecast.duration_s.point > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("start_s, step_s", [(0.005, 0.001), (0.02, 0.002), (0.5, 0.01)])
-def test_costs_that_are_known_are_recovered_within_five_per_cent(tmp_path, start_s, step_s):
-    forecast = explored(tmp_path, step_s=step_s, start_s=start_s, noise=0.05)[0].forecast
-    assert forecast.per_epoch_s.point == pytest.approx(start_s, rel=0.05)
-    assert forecast.per_batch_s.point == pytest.approx(1.025 * step_s, rel=0.05)
-    assert forecast.duration_s.point == pytest.approx(100 * (start_s + 100 * 1.025 * step_s), rel=0.02)
-
-
 def test_workers_that_persist_are_started_once_for_all_trials(tmp_path):
     def note_start(worker):
         (tmp_path / str(os.getpid())).touch()

@@ -218,16 +218,6 @@ def test_an_untouched_optimizer_is_as_if_it_had_never_stepped():
     assert all(p.grad is None for p in training.model.parameters())
 
 
-def test_a_teacher_that_does_not_train_is_put_back():
-    student = nn.Linear(40, 40)
-    student.teacher = copy.deepcopy(student).requires_grad_(False)
-    before = student.teacher.weight.clone()
-    with preserved(student):
-        student.teacher.weight.data.mul_(0.5)  # which autograd does not see
-        student.teacher.weight[1, 1].add_(1)
-    assert torch.equal(student.teacher.weight, before)
-
-
 @pytest.mark.filterwarnings("ignore:.*not writable")
 def test_weights_in_a_file_that_cannot_be_written_are_left_alone(tmp_path):
     np.save(tmp_path / "table.npy", np.ones((8, 4), dtype=np.float32))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -123,13 +121,6 @@ def profiled_peak_bytes(task: Task, steps: int = 2) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         for batch in arm.source.first(steps):
             arm.step(batch)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        trace = json.loads(path.read_text(encoding="utf-8"))
-    found = sorted((e for e in trace["traceEvents"] if e["name"] == "[memory]"), key=lambda event: event["ts"])
-    level = most = 0
-    for event in found:
-        level += event["args"]["Bytes"]
-        most = max(most, level)
-    return resident + most
+    found = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    levels = accumulate(event.nbytes() for event in sorted(found, key=lambda event: event.start_ns()))
+    return resident + max(0, *levels)

@@ -97,28 +97,3 @@ def test_a_training_stays_the_same(task):
             torch.testing.assert_close(state[key], plain_state[key], rtol=1e-6, atol=1e-7)
     says = "move twice a step" in " ".join(arm.counted())
     assert says == any("running" in key for key in state)
-
-
-def saved_bytes(arm):
-    """The bytes that a step keeps for its backward pass, each storage once, as torch itself hands them out."""
-    model, sizes, at_end = arm.parts["model"], {}, []
-
-    def pack(tensor):
-        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    batch = next(arm.source.first(1))
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = arm.parts["criterion"](model.train()(batch[0]), batch[1])
-        at_end.append(sum(size for pointer, size in sizes.items() if pointer not in parameters))
-    loss.backward()
-    return at_end[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("task", "most"), [(resnet_task, 0.6), (transformer_task, 0.3)])
-def test_fewer_activations_are_kept(task, most):
-    arm = build_arm(task, technique_named("activation-checkpointing"))
-    share = saved_bytes(arm) / saved_bytes(build_arm(task))
-    assert share < most

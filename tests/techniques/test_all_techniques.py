@@ -81,13 +81,10 @@ def test_what_needs_no_step_is_used_with_one_of_the_tasks_own(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["amp-bf16", "amp-fp16"])
 def test_precision_and_accumulation_compose_with_activation_checkpointing(precision):
-    names = f"grad-accumulation=2+{precision}"
-    arms = [
-        build_arm(lambda: transformer_task(0.0), technique_named(n))
-        for n in (names, f"activation-checkpointing+{names}")
-    ]
+    names = (precision, f"activation-checkpointing+grad-accumulation=4+{precision}")
+    arms = [build_arm(lambda: transformer_task(0.0), technique_named(name)) for name in names]
     batch = next(arms[0].source.first(1))
-    for arm in arms:
-        arm.step(batch)
+    losses = [float(arm.step(batch)) for arm in arms]
+    assert losses[1] == pytest.approx(losses[0], rel=0.03)
     for ours, theirs in zip(*(arm.parts["model"].parameters() for arm in arms), strict=True):
-        assert torch.allclose(ours.grad, theirs.grad, rtol=1e-3, atol=1e-6)
+        assert float((ours.grad - theirs.grad).abs().max()) < 0.1 * float(ours.grad.abs().max()) + 1e-5

@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.phases import Phase
 from greenlove_tracker.techniques.curriculum import Curriculum
 
 
@@ -50,13 +49,6 @@ def test_shares_are_tenths_and_rounding_opens_none_too_many():
     assert [thirty.n_samples(epoch) for epoch in (0, 10, 20, 29)] == [3, 12, 21, 30]
     assert hundred(start=0.3, pacing="step").n_samples(0) == 30
     assert hundred(30, full_after=0.1).share(3) == 1  # 0.1 * 30 is a little more than 3
-
-
-def test_phases_join_epochs_of_the_same_share_and_come_to_all_epochs():
-    curriculum = hundred(pacing="exponential")
-    shares = [(0.3, 2), (0.4, 1), (0.5, 2), (0.6, 1), (0.8, 1), (0.9, 1), (1.0, 2)]
-    assert curriculum.phases() == tuple(Phase(epochs=n, data_share=share) for share, n in shares)
-    assert sum(phase.epochs for phase in curriculum.phases()) == 10
 
 
 def test_a_forecast_follows_the_shares(clock, tmp_path):

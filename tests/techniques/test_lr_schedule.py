@@ -95,18 +95,6 @@ def test_every_boundary_and_what_lies_behind_the_end(shape, total, options, expe
     assert found == pytest.approx(expected, rel=1e-15, abs=1e-16)
 
 
-@pytest.mark.parametrize("shape", ["cosine", "linear", "step"])
-def test_a_position_is_loaded_in_the_middle(shape):
-    make = partial(lr_schedule, shape=shape, total_steps=20, warmup=4)
-    whole = first_rates(make(optimizer()), 25)
-    first = make(optimizer())
-    assert first_rates(first, 9) == whole[:9]
-    second = make(optimizer(7.0))
-    second.load_state_dict(first.state_dict())
-    second.optimizer.load_state_dict(first.optimizer.state_dict())
-    assert first_rates(second, 16) == whole[9:]
-
-
 def test_the_code_says_how_long_the_training_is_and_not_the_state_that_it_loads():
     first = lr_schedule(optimizer(1.0), "linear", total_steps=4)
     first_rates(first, 4)

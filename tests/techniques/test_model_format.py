@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from techniques.task_samples import digits_task, transformer_task
+from techniques.task_samples import digits_task
 from torch import nn
 
 from greenlove_tracker.errors import UsageError
@@ -23,11 +23,6 @@ def test_channels_last_gives_the_same_training():
     assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in seen)
     assert model[2].weight.is_contiguous(memory_format=torch.channels_last)
     assert not arms[0].parts["model"][2].weight.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_channels_last_is_for_convolutions():
-    with pytest.raises(NotApplicableError, match="no 2-d convolution"):
-        build_arm(transformer_task, technique_named("channels-last"))
 
 
 @pytest.mark.slow

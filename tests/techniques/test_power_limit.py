@@ -12,7 +12,6 @@ from techniques.task_samples import digits_task
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.techniques import power_limit
-from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
 
 
@@ -61,11 +60,6 @@ def test_a_part_of_a_gpu_is_refused(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="9z"))
     with pytest.raises(NotApplicableError, match="MIG"):
         technique_named("power-limit=300").apply(digits_task())
-
-
-def test_a_cpu_has_none():
-    with pytest.raises(NotApplicableError, match="not on an NVIDIA GPU"):
-        build_arm(digits_task, technique_named("power-limit=250"))
 
 
 @pytest.mark.parametrize("text", ["power-limit", "power-limit=0", "power-limit=80%", "power-limit=low"])

@@ -78,8 +78,6 @@ def test_what_cannot_be_is_said():
 
     with pytest.raises(NotApplicableError, match="have 16 bits already"):
         build_arm(half, technique_named("amp-bf16"))
-    with pytest.raises(NotApplicableError, match="NVIDIA's GPUs"):
-        build_arm(digits_task, technique_named("tf32"))
     with pytest.raises(UsageError, match="takes no value"):
         technique_named("amp-bf16=2")
     with pytest.raises(UsageError, match="exclude each other"):
