@@ -9,6 +9,7 @@ import itertools
 import pytest
 import torch
 from techniques.memory_samples import MODELS, profiled_peak_bytes
+from techniques.task_samples import transformer_task
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -81,7 +82,7 @@ def test_on_a_gpu_an_optimizer_takes_all_parameters_at_once():
 
 @pytest.mark.slow
 def test_recomputed_activations_are_seen_and_no_trace_is_left():
-    parts = chain(n_layers=32, optimizer=OPTIMIZERS["SGD momentum"], batch_size=2048)()
+    parts = transformer_task(batch_size=128)
     model, random_state = parts["model"], torch.get_rng_state()
     before = copy.deepcopy((model.state_dict(), [p.grad for p in model.parameters()], parts["optimizer"].state_dict()))
     plain, less = estimate_memory(lambda: dict(parts), ["activation-checkpointing"], seed=7)
