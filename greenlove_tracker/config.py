@@ -53,7 +53,6 @@ _HOURS = "a positive number, of a thousand years at most", lambda value: 0 < val
 _PROBABILITY = "between 0 and 1, such as 0.9", lambda value: 0 < value < 1
 _SHARE = "a share from 0 to 1", lambda value: 0 <= value <= 1
 _COUNT = "at least 1", lambda value: value >= 1
-_EPOCHS = "at least 1, or -1 for all", lambda value: value >= 1 or value == -1
 _OVERRUN = '"warn", "stop" or a function', lambda value: value in ("warn", "stop")
 _TIME = "a time such as 2026-11-22T06:00", _is_time
 
@@ -140,12 +139,6 @@ class Settings:
         "their steps and the tokens of a step, such as `505x131072 505x262144`.",
     )
     epochs_before_pred: int = _setting(1, "epochs after which the first forecast appears; 0 or -1: no forecast.")
-    monitor_epochs: int = _setting(
-        -1, "epochs after which the run is closed, while the training goes on; -1: all.", must=_EPOCHS
-    )
-    stop_and_confirm: bool = _setting(
-        False, "after `epochs_before_pred` epochs, ask on the terminal whether to go on.", acts="may stop a run"
-    )
     max_energy_kwh: float | None = _setting(
         None, "a budget; `overrun_probability` and `on_overrun` say when and how it acts.", must=_POSITIVE
     )
@@ -217,11 +210,6 @@ class Settings:
         for pair in _EITHER_OR:
             if getattr(self, pair[0]) is not None and getattr(self, pair[1]):
                 raise UsageError("give {argument} or {argument}, not both", argument=pair)
-        if self.monitor_epochs != -1 and self.monitor_epochs < self.epochs_before_pred:
-            raise UsageError(
-                f"{{argument}} ({self.monitor_epochs}) cannot be less than {{argument}} ({self.epochs_before_pred})",
-                argument=("monitor_epochs", "epochs_before_pred"),
-            )
 
     def stop_for(self, error: UsageError) -> bool:
         """Return True where an error ends the program: it lies in the script's own arguments, or all of them do."""

@@ -58,7 +58,6 @@ HELD_BACK = {
     "log_dir": '"/tmp/elsewhere"',
     "intensity_urls": '"electricity_maps=https://example.org"',
     "export": '"prometheus=/home/ada/.bashrc"',
-    "stop_and_confirm": "true",
     "on_overrun": '"stop"',
     "strict": "true",
 }

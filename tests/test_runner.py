@@ -555,13 +555,6 @@ def test_only_the_first_training_of_a_script_resumes_the_run_that_was_given():
     assert len(aggregate("greenlove_logs").by("training")) == 2
 
 
-def test_a_tracker_behind_a_monitored_part_is_the_scripts_next_run():
-    write("train.py", TRACKED.replace("epochs=2, country='DE'", "epochs=2, monitor_epochs=1, epochs_before_pred=1"))
-    assert greenlove("--log-dir", "mine", "--project", "all", "train.py").returncode == 0
-    runs = read_logs("mine").runs
-    assert [(run.summary.project, run.summary.epochs_done) for run in runs] == [("all", 1)] * 2
-
-
 def test_a_training_and_those_of_processes_behind_it_are_planned_together():
     write(
         "child.py", "from greenlove_tracker import Tracker\nwith Tracker(1) as t:\n    t.epoch_start(); t.epoch_end()\n"

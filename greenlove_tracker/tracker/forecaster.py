@@ -78,17 +78,16 @@ class RunForecaster(RunPart):
         self._stop_values.clear()
         self._writer.write_fields([Field("stopping_rule", str(rule))])
 
-    def update(self, *, is_asked: bool = True, is_last: bool = False) -> None:
+    def update(self, *, is_asked: bool = True) -> None:
         """Make a forecast of what is done by now.
 
         Args:
             is_asked: it is made however short the last one is ago.
-            is_last: there will be no other: the meter is not waited for.
         """
         state, recorder = self._state, self._recorder
         with self._lock:
             is_meter_starting = recorder.awaits_meter and state.elapsed_s < _MOST_METER_START_S
-            if not self._is_wanted() or (is_meter_starting and not is_last):
+            if not self._is_wanted() or is_meter_starting:
                 return
             self._load()
             with state.lock:

@@ -117,7 +117,6 @@ def run_fields(
         "first_step": plan.first_step or None,
         "phases": phases_text(plan.phases),
         "epochs_before_pred": None if settings.epochs_before_pred == 1 else settings.epochs_before_pred,
-        "monitor_epochs": None if settings.monitor_epochs == -1 else settings.monitor_epochs,
         "continues": settings.continues,
         "country": settings.country,
         "precision": settings.precision,

@@ -80,7 +80,6 @@ _RATES = (
     "electricity_price_usd_per_kwh",
     "electricity_tariff",
 )
-_READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,6 @@ class Session:
         writer: of the run's files.
         summary: the totals of this rank, once the run is closed.
         shows_final_screen: it is printed once the run is closed.
-        is_monitoring_over: the run was closed after ``monitor_epochs``, while the training goes on.
 
     Raises:
         UsageError: for an unknown place, or a log directory that cannot be written.
@@ -153,7 +151,7 @@ class Session:
     ) -> None:
         self.pid = os.getpid()
         self.summary: RunSummary | None = None
-        self.shows_final_screen = self.is_monitoring_over = False
+        self.shows_final_screen = False
         self.state: RunState
         in_background = clock is None
         clock = clock or SystemClock()
@@ -327,10 +325,10 @@ class Session:
         """Do what the background thread does each second, for who drives a run with a clock of their own."""
         self._worker.tick()
 
-    def forecast(self, *, is_last: bool = False) -> Forecast | None:
-        """Return the latest forecast, made now where more has been done since; where it is the last one, at once."""
+    def forecast(self) -> Forecast | None:
+        """Return the latest forecast, made now where more has been done since."""
         try:
-            self.run_parts.get(RunForecaster).update(is_last=is_last)
+            self.run_parts.get(RunForecaster).update()
         except Exception as error:  # asking must not end a training
             pass_on_from_handler(error)
             self.state.warn_once.internal_error("forecast", error)
@@ -440,32 +438,9 @@ class Session:
             )
 
     def end_epoch(self) -> None:
-        """End the open epoch, ask whether to go on after those before the first forecast, and close after the last.
-
-        Raises:
-            SystemExit: where the answer is no.
-        """
-        settings, before = self.state.settings, self.recorder.epochs_done
+        """End the open epoch."""
         with self.tracked_call as recorder:
             recorder.end_epoch()
-        done = self.recorder.epochs_done
-        if done == before:
-            return
-        if settings.stop_and_confirm and done == settings.epochs_before_pred and self.state.is_first_rank:
-            self._confirm()
-        if 0 < settings.monitor_epochs <= done:
-            self._forecast_unmonitored()
-            self.is_monitoring_over = True
-            self.finish(RunStatus.FINISHED)
-
-    def _forecast_unmonitored(self) -> None:
-        """Forecast once more before the run is closed: of the epochs that are not monitored nothing else is known."""
-        plan = self.state.plan
-        if plan is None or plan.epochs is None or self.recorder.epochs_done >= plan.epochs:
-            return
-        with self.tracked_call as recorder:
-            recorder.finish()  # the time that forecasting takes is not the training's
-        self.forecast(is_last=True)
 
     def pause(self) -> None:
         """Interrupt the open epoch."""
@@ -547,28 +522,10 @@ class Session:
             self.writer.write(CHECKPOINTS, event)
 
     def warn_closed(self, method: str) -> None:
-        """Warn of a call after the end of the run; not where the run was closed before its training ends."""
-        is_superseded = self.summary is not None and self.summary.status == RunStatus.SUPERSEDED
-        if not self.is_monitoring_over and not is_superseded:
+        """Warn of a call after the end of the run; not where another one took its place."""
+        if self.summary is None or self.summary.status != RunStatus.SUPERSEDED:
             message = f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
             self.state.warn_once.misuse("closed", message)
-
-    def _confirm(self) -> None:
-        state = self.state
-        if not console.can_ask():
-            state.warn_once.warn("confirm", "stop_and_confirm: there is no terminal to ask on; training continues")
-            return
-        with self.tracked_call as recorder:
-            recorder.write_segment()  # what lies before the question is the training's own
-        self.wait_ready(_READY_S)  # no forecast is made while the meter starts
-        self.forecast()
-        self.run_parts.get(StatusPrinter).say()
-        answer = console.confirm("Continue training?")
-        with self.tracked_call as recorder:
-            recorder.write_wait()
-        if answer is False:
-            self.finish(RunStatus.STOPPED, 0)
-            raise SystemExit(0)
 
     # -- a script under ``greenlove run``, and its trackers --------------------------------------------------------
 
@@ -687,7 +644,7 @@ class Session:
         """Write the tail and the summary, and release everything; once, and only in the process that began it."""
         if self.pid == os.getpid():
             self._finish_after_row(status, exit_code)
-            if self.is_finished and not self.is_monitoring_over:  # a training that goes on waits for nobody
+            if self.is_finished:
                 self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
 
     def finish_now(self, status: RunStatus, exit_code: int | None) -> None:
@@ -708,8 +665,7 @@ class Session:
             Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
             if self.launch is not None and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
-            if not self.is_monitoring_over:
-                Session._of_script = None
+            Session._of_script = None
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
             self.show_final_screen()
 

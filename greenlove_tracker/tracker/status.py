@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.console import is_terminal, say, say_above_bars
+from greenlove_tracker.console import is_terminal, say_above_bars
 from greenlove_tracker.forecasting import FITS, Estimate, Forecast, stop_estimate
 from greenlove_tracker.phases import phase_at
 from greenlove_tracker.tracker.budgets import budget_verdicts, time_fit_of
@@ -45,16 +45,8 @@ class StatusPrinter(RunPart):
         if state.is_finished or news is None or news == self._told or state.elapsed_s < self._next_s:
             return
         say_above_bars(f"greenlove  {text}{self._about_length() if self._told is None else ''}")
-        self._has_told(news)
-
-    def _has_told(self, news: object) -> None:
-        elapsed_s = self._state.elapsed_s
+        elapsed_s = state.elapsed_s
         self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
-
-    def say(self) -> None:
-        """Tell the line now, above a question, behind which nothing is told until there is news."""
-        say(f"greenlove  {self.text()}")
-        self._has_told(self._news())
 
     def text(self) -> str:
         """Return the line: epochs, and time, energy, CO2e and cost, forecast where that is known, else so far."""

@@ -191,11 +191,7 @@ class Tracker:
         self._call(Session.start_epoch)
 
     def epoch_end(self) -> None:
-        """End the open epoch.
-
-        Raises:
-            SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
-        """
+        """End the open epoch."""
         self._call(Session.end_epoch)
 
     def step(

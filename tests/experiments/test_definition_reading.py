@@ -224,10 +224,6 @@ MISTAKES = [
     (f"{NEEDED}outputs: {{reports: [doc]}}\n", ["outputs.reports[0]: should be 'html', 'pdf' or 'md', not 'doc'"]),
     (f"{NEEDED}settings: {{peu: 2}}\n", ["line 3: settings: no such setting: peu; did you mean pue?"]),
     (f"{NEEDED}settings: {{pue: 0.5}}\n", ["settings.pue: pue must be at least 1 (1.0: no overhead), not 0.5"]),
-    (
-        f"{NEEDED}settings: {{monitor_epochs: 2, epochs_before_pred: 4}}\n",
-        ["settings.monitor_epochs: monitor_epochs (2) cannot be less than epochs_before_pred (4)"],
-    ),
     (NEEDED.replace(":task", ""), ["task: must name a file and a function in it, such as train.py:task"]),
     (NEEDED.replace("digits_task", "gone"), ["line 2: task: must name a file and a function in it", "gone.py"]),
     (NEEDED.replace("digits_task", "x" * 5000), ["task: must name a file"]),

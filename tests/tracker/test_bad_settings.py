@@ -64,7 +64,6 @@ UNTRACKED = [
     (variable("GREENLOVE_COUNTRY", "US-XX"), {}, "no such state"),
     (variable("GREENLOVE_CONFIG", "nowhere.toml"), {}, "nowhere.toml: not a readable TOML file"),
     (variable("GREENLOVE_CONFIG", "."), {}, ".: not a readable TOML file"),
-    (variable("GREENLOVE_EPOCHS_BEFORE_PRED", "5"), {"monitor_epochs": 3}, "do not agree"),
     (variable("GREENLOVE_PRECISION", "fp12"), {}, "GREENLOVE_PRECISION"),
     (variable("GREENLOVE_WORKLOAD", "cooking"), {}, "GREENLOVE_WORKLOAD"),
     (variable("GREENLOVE_MAX_HOURS", "1e99"), {}, "a thousand years at most"),

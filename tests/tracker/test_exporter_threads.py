@@ -258,18 +258,6 @@ def test_one_that_hangs_holds_up_neither_the_training_nor_its_end(logs, monkeypa
     assert (summary.status, summary.epochs_done) == ("finished", 3)
 
 
-def test_the_end_of_a_monitored_part_waits_for_nobody(logs):
-    goes_on = threading.Event()
-    exporter = Recording(lambda method: goes_on.wait(120.0))
-    tracker = real_tracker(logs, exporter, monitor_epochs=1)
-    tracker.epoch_start()
-    tracker.epoch_end()
-    assert tracker.summary is not None and not exporter.runs
-    goes_on.set()
-    assert exporter.is_over.wait(60.0)
-    assert len(exporter.endings) == 1 and len(exporter.rows()) == 1
-
-
 @pytest.mark.parametrize("failing", ["start", "export", "end"])
 def test_one_that_fails_is_warned_of_once_and_left_out(clock, logs, caplog, failing):
     calls: list[str] = []

@@ -1,32 +1,16 @@
-"""Sessions on a fake clock, through the tracker: monitored epochs, the question, the final screen."""
+"""Sessions on a fake clock, through the tracker: what is not the training's, the final screen, the price, ranks."""
 
 from __future__ import annotations
-
-import io
-import logging
 
 import pytest
 from fakes import ScriptedMeter, make_tracker, train
 
-from greenlove_tracker import console, read_logs
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker import read_logs
 from greenlove_tracker.logs.forecasts import scored_forecasts
 from greenlove_tracker.logs.run_rows import verify
 from greenlove_tracker.meter import MeterInfo
 from greenlove_tracker.records import Energy, Field
-
-
-def test_the_run_is_closed_after_the_monitored_epochs_and_the_training_goes_on(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=5, monitor_epochs=2) as tracker:
-        train(tracker, clock, 2)
-        assert tracker.summary is not None
-        for _ in range(3):
-            tracker.epoch_start()
-            tracker.step()
-            clock.pass_s(10.0)
-            tracker.epoch_end()
-    run = read_logs(tmp_path).runs[0]
-    assert (run.summary.epochs_done, run.summary.status, run.summary.duration_s) == (2, "finished", 20.0)
+from greenlove_tracker.tracker.session import open_run
 
 
 def test_a_run_that_was_stopped_by_hand_warns_of_further_epochs(clock, tmp_path, caplog):
@@ -37,66 +21,14 @@ def test_a_run_that_was_stopped_by_hand_warns_of_further_epochs(clock, tmp_path,
     assert caplog.text.count("after stop") == 1 and tracker.summary.epochs_done == 1
 
 
-@pytest.mark.parametrize("bad", [{"monitor_epochs": 0}, {"monitor_epochs": 1, "epochs_before_pred": 3}])
-def test_bad_numbers_of_epochs_are_value_errors(clock, tmp_path, bad):
-    with pytest.raises(UsageError, match="monitor_epochs"):
-        make_tracker(clock, tmp_path, **bad)
-    assert issubclass(UsageError, ValueError)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("answer, goes_on", [("y\n", True), ("what?\nY\n", True), ("n\n", False)])
-def test_it_asks_whether_to_go_on(clock, tmp_path, monkeypatch, answer, goes_on):
-    screen = Terminal()
-    monkeypatch.setattr(console.sys, "stdin", Terminal(answer))
-    monkeypatch.setattr(console.sys, "stderr", screen)
-    tracker = make_tracker(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True)
-    train(tracker, clock, 1)
-    assert "Continue" not in screen.getvalue()
-    if goes_on:
-        train(tracker, clock, 2)
-        tracker.stop()
-    else:
-        with pytest.raises(SystemExit) as ended:
-            train(tracker, clock, 1)
-        assert ended.value.code == 0
-    assert "epoch 2/20 · 20.0 s · ends " in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
-    summary = read_logs(tmp_path).runs[0].summary
-    assert (summary.epochs_done, summary.status) == ((3, "finished") if goes_on else (2, "stopped"))
-
-
-def test_without_a_terminal_to_ask_on_training_goes_on(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, stop_and_confirm=True) as tracker:
-        train(tracker, clock, 3)
-    assert "no terminal" in caplog.text and tracker.summary.epochs_done == 3
-
-
-def test_waiting_for_an_answer_is_not_extrapolated(clock, tmp_path, monkeypatch):
-    def answer_late(question):
-        clock.pass_s(600.0)
-        return True
-
-    monkeypatch.setattr("greenlove_tracker.console.can_ask", lambda: True)
-    monkeypatch.setattr("greenlove_tracker.console.confirm", answer_late)
-    with make_tracker(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True) as tracker:
-        train(tracker, clock, 5)
-        assert tracker.forecast.duration_s.point == pytest.approx(800.0, rel=0.01)
-
-
-def test_what_is_not_the_trainings_time_is_in_no_score(clock, tmp_path, monkeypatch):
-    def answer_late(question):
-        clock.pass_s(600.0)
-        return True
-
-    monkeypatch.setattr("greenlove_tracker.console.can_ask", lambda: True)
-    monkeypatch.setattr("greenlove_tracker.console.confirm", answer_late)
-    with make_tracker(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True, country="DE") as tracker:
+def test_what_is_not_the_trainings_time_is_in_no_score(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs_before_pred=2, country="DE") as tracker:
         for number in range(20):
             train(tracker, clock, 1)
+            if number == 1:
+                clock.pass_s(600.0)  # somebody is asked, and is not there
+                with open_run().tracked_call as recorder:
+                    recorder.write_wait()
             clock.pass_s(1.0)  # an evaluation, behind the last epoch too
             if number == 10:
                 clock.wall_offset_s += 7200.0  # the machine is suspended

@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from greenlove_tracker import Tracker
+from greenlove_tracker import Tracker, console
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.records import Field, RunStatus
+from greenlove_tracker.tracker.session import open_run
 
 __all__ = ["CarbonTracker"]
 
+_READY_S = 10.0  # a forecast waits this long for the meter, without which it would have no energy
 _WITHOUT_EFFECT = {
     "update_interval": 1,
     "interpretable": True,
@@ -77,22 +80,27 @@ class CarbonTracker:
             warnings.warn(f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} no effect", stacklevel=2)
         if monitor_epochs == 0:
             raise UsageError("monitor_epochs cannot be 0; leave it out, or give -1, to monitor all epochs")
-        monitored = epochs if monitor_epochs == -1 else monitor_epochs
+        self._monitored = epochs if monitor_epochs == -1 else monitor_epochs
+        if monitor_epochs != -1 and monitor_epochs < epochs_before_pred:
+            raise UsageError(
+                f"monitor_epochs ({monitor_epochs}) cannot be less than epochs_before_pred ({epochs_before_pred})"
+            )
         given: dict[str, Any] = {
             "log_dir": None if log_dir is None else os.fspath(log_dir),
             "project": log_file_prefix or None,
             "verbose": min(max(verbose, 0), 2),
-            "stop_and_confirm": stop_and_confirm,
             "epochs_before_pred": epochs_before_pred if monitor_epochs != -1 or epochs_before_pred <= epochs else 0,
-            "monitor_epochs": monitored,
         }
         if sim_cpu:
             given |= {"sim_cpu_tdp_w": _power_w("sim_cpu", sim_cpu_tdp, "sim_cpu_tdp"), "sim_cpu_util": sim_cpu_util}
         if sim_gpu:
             given |= {"sim_gpu_w": _power_w("sim_gpu", sim_gpu_watts, "sim_gpu_watts"), "sim_gpu_util": sim_gpu_util}
         self._is_open = self._is_over = False
-        self._n_left = monitored
+        self._n_done, self._asks_after = 0, epochs_before_pred if stop_and_confirm else 0
         self.tracker = Tracker(epochs, **{**given, **ours})
+        self._run = open_run() if self.tracker.run_dir is not None else None
+        if self._run is not None:
+            self._run.write_fields([Field("monitor_epochs", str(self._monitored))])
 
     def epoch_start(self) -> None:
         """Begin an epoch; where one is still open, as after ``continue`` in the loop, that one ends first."""
@@ -108,11 +116,41 @@ class CarbonTracker:
         Raises:
             SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
         """
-        if self._is_open and not self._is_over:
-            self._is_open, self._n_left = False, self._n_left - 1
-            self.tracker.epoch_end()
-            if self._n_left == 0:
-                self.stop()
+        if not self._is_open or self._is_over:
+            return
+        self._is_open, self._n_done = False, self._n_done + 1
+        self.tracker.epoch_end()
+        if self._n_done == self._asks_after:
+            self._confirm()
+        if self._n_done == self._monitored:
+            self._forecast()  # of the epochs that are not monitored nothing else is known
+            self.stop()
+
+    def _confirm(self) -> None:
+        """Ask whether to go on; the wait for the answer is not the training's, and is not extrapolated.
+
+        Raises:
+            SystemExit: where the answer is no.
+        """
+        if self._run is None or not self._run.state.is_first_rank:
+            return
+        if not console.can_ask():
+            warnings.warn("stop_and_confirm: there is no terminal to ask on; training continues", stacklevel=3)
+            return
+        self._forecast()
+        console.say(f"greenlove  {self._run.status_text()}")
+        answer = console.confirm("Continue training?")
+        with self._run.tracked_call as recorder:
+            recorder.write_wait()
+        if answer is False:
+            self._is_over = True
+            self.tracker.stop(status=RunStatus.STOPPED)
+            raise SystemExit(0)
+
+    def _forecast(self) -> None:
+        """Forecast from all that is done, with its energy."""
+        self.tracker.wait_ready(_READY_S)
+        _ = self.tracker.forecast
 
     def stop(self) -> None:
         """Close the run, early or not: what was measured is kept; it may be called again."""
