@@ -85,7 +85,7 @@ class TerminationNotices:
                 before = signal.getsignal(number)
                 if before is signal.SIG_IGN or before is None:
                     continue  # nohup, or a shell's background job; None: a handler in C, which could not be put back
-                if number == signal.SIGTERM and guard.receive(self):
+                if number == signal.SIGTERM and guard.receive(self.received):
                     continue
                 self._before[number] = before
                 signal.signal(number, self._on_signal)
@@ -95,7 +95,7 @@ class TerminationNotices:
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
-        guard.stop_handing_to(self)
+        guard.stop_handing_to(self.received)
         if threading.current_thread() is threading.main_thread():
             for number, before in self._before.items():
                 signal.signal(number, before)

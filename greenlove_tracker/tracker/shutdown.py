@@ -13,92 +13,65 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.records import RunStatus
 
-
-class Closable(Protocol):
-    """A run that can be closed from outside."""
-
-    pid: int
-
-    @property
-    def is_finished(self) -> bool:
-        """True once it is closed."""
-
-    def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
-        """Close the run."""
-
-
-class NoticeReceiver(Protocol):
-    """Takes SIGTERM as a notice of the end, and has until a deadline to save what is to be saved."""
-
-    def received(self, number: int) -> bool:
-        """Take note of the signal; return False where the process is to end by it now."""
+if TYPE_CHECKING:
+    from greenlove_tracker.tracker.session import Session
 
 
 class _ShutdownGuard:
     """Closes the open run of this process when the process ends."""
 
     def __init__(self) -> None:
-        self._run: Closable | None = None
-        self._is_registered = False
-        self._is_terminating = False
-        self._receiver: NoticeReceiver | None = None
+        self.current: Session | None = None  # the open run
+        self._receiver: Callable[[int], bool] | None = None
+        self._is_registered = self._is_terminating = False
 
-    @property
-    def current(self) -> Closable | None:
-        """The open run."""
-        return self._run
-
-    def watch(self, run: Closable) -> None:
+    def watch(self, run: Session) -> None:
         """Close this run if nobody else does."""
-        self._run = run
+        self.current = run
         if not self._is_registered:
             atexit.register(self._at_exit)
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=self._forget)
             self._is_registered = True
-        if not _is_main_thread():
-            return  # Python lets only the main thread set handlers; the end of the process still closes the run
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._on_sigterm)
+        self._handle_signal()
 
-    def receive(self, receiver: NoticeReceiver | None) -> bool:
-        """Hand SIGTERM to somebody first, or to nobody any more.
+    def receive(self, receiver: Callable[[int], bool]) -> bool:
+        """Hand SIGTERM to somebody first, who takes note of it; by what he does not take the process ends.
 
         Returns:
             False where the training has a handler of its own, which this one stays out of.
         """
-        if receiver is not None and not (self._is_ours() or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL):
-            return False
-        self._receiver = receiver
-        if not _is_main_thread():
-            return True
-        if receiver is not None and not self._is_ours():
-            signal.signal(signal.SIGTERM, self._on_sigterm)
-        elif receiver is None and self._run is None:
-            self._restore_handler()
-        return True
+        if is_ours := self._handle_signal():
+            self._receiver = receiver
+        return is_ours
 
-    def stop_handing_to(self, receiver: NoticeReceiver) -> None:
+    def stop_handing_to(self, receiver: Callable[[int], bool]) -> None:
         """Hand SIGTERM to this receiver no more; to a later one still, where a loop that was left is closed late."""
-        if self._receiver is receiver:
-            self.receive(None)
+        if self._receiver == receiver:
+            self._receiver = None
+            self._give_signal_back()
 
-    def release(self, run: Closable) -> None:
-        """Restore the signal handler: the run is closed."""
-        if run is not self._run:
-            return
-        self._run = None
-        if self._receiver is None and _is_main_thread():
-            self._restore_handler()
+    def release(self, run: Session) -> None:
+        """Leave the process as it was: the run is closed."""
+        if self.current is run:
+            self.current = None
+            self._give_signal_back()
 
-    def _restore_handler(self) -> None:
-        if self._is_ours():
+    def _handle_signal(self) -> bool:
+        """Handle SIGTERM where nobody does; return whether we do. Python lets only the main thread set handlers."""
+        if _is_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+        return self._is_ours()
+
+    def _give_signal_back(self) -> None:
+        if self.current is None and self._receiver is None and self._is_ours() and _is_main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _is_ours(self) -> bool:
@@ -107,26 +80,25 @@ class _ShutdownGuard:
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if not self._is_ours():
             return  # called by a handler that came after us and chains to the one before: the signal is its own
-        if self._receiver is not None and self._receiver.received(number):
+        if self._receiver is not None and self._receiver(number):
             return
         if self._is_terminating:
             return  # many a launcher sends it twice
         self._is_terminating = True
-        run = self._run
         try:
-            if run is not None and run.pid == os.getpid():
-                run.finish(RunStatus.TERMINATED)  # in the middle of a row, as soon as that is made
+            if self.current is not None and self.current.pid == os.getpid():
+                self.current.finish(RunStatus.TERMINATED)  # in the middle of a row, as soon as that is made
         finally:
             self.end_if_terminated()
 
     def end_if_terminated(self) -> None:
         """End the process by the SIGTERM that came, once the run is closed."""
-        if self._is_terminating and self._run is None:
+        if self._is_terminating and self.current is None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _at_exit(self) -> None:
-        run = self._run
+        run = self.current
         if run is None or run.pid != os.getpid() or run.is_finished:
             return
         status = RunStatus.TERMINATED if self._is_terminating else exit_status()
@@ -140,9 +112,8 @@ class _ShutdownGuard:
 
     def _forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
-        self._run, self._receiver = None, None
-        self._is_terminating = False
-        self._restore_handler()
+        self.current, self._receiver, self._is_terminating = None, None, False
+        self._give_signal_back()
 
 
 def _is_main_thread() -> bool:
