@@ -160,9 +160,7 @@ class FakeTraining:
         fields = {"experiment": self.name, "experiment_run": self.key, "country": "DE"}
         if self.before:
             fields |= {"continues": self.before["run_id"], "first_epoch": str(self.before["epoch"])}
-        waited = wait_before(os.environ, time.time())
-        if waited is not None:
-            fields |= {field.name: field.value for field in waited.fields}
+        fields |= {field.name: field.value for field in wait_before(os.environ, time.time())}
         log_run(self.outputs / "runs" / self.run_id, fields, epochs, status)
 
 

@@ -23,8 +23,10 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, opened_intensity
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind
+from greenlove_tracker.logs.schema import cell
+from greenlove_tracker.records import Field
 from greenlove_tracker.scheduling.times import parse_span_s
-from greenlove_tracker.tracker.metadata import WaitFacts
+from greenlove_tracker.tracker.metadata import hand_over_wait
 
 LONGEST_SLEEP_S = 30.0  # a suspended machine that wakes, and a clock that is set, are seen this soon
 ANSWER_TIMEOUT_S = 60.0  # a question that takes longer counts as not answered
@@ -85,10 +87,13 @@ class WaitResult:
     at_start: IntensityPoint | None
 
     @property
-    def facts(self) -> WaitFacts:
-        """The facts of the wait for the log of the run that follows."""
-        intensities = (None if known is None else known.gco2e_per_kwh for known in (self.at_request, self.at_start))
-        return WaitFacts(self.waited_s, self.reason, *intensities)
+    def fields(self) -> list[Field]:
+        """The lines of ``run.csv`` of the run that follows."""
+        fields = [Field("wait_s", cell(self.waited_s), "s"), Field("wait_reason", self.reason)]
+        for when, known in (("request", self.at_request), ("start", self.at_start)):
+            if known is not None:
+                fields.append(Field(f"intensity_at_{when}_gco2e_per_kwh", cell(known.gco2e_per_kwh), "gCO2e/kWh"))
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +183,7 @@ class Wait:
             if (ending := self._ending()) is not None:
                 result = WaitResult(*ending, self._waited_s, at_request, point)
                 self._say(_end_text(result, now))
-                result.facts.hand_over(self._utc_s, deadline_utc=deadline_utc)
+                hand_over_wait(result.fields, self._utc_s, deadline_utc=deadline_utc)
                 return result
             self._ask(now)
             if self._outlook is not None and (text := self._state_text(self._outlook, now_utc_s)) != self._said:

@@ -11,7 +11,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import greenlove_tracker
 from greenlove_tracker.config import Settings
@@ -27,67 +27,38 @@ WAIT_VARIABLE = "GREENLOVE_WAIT"  # what a wait hands to the runs that begin aft
 _LONGEST_AFTER_WAIT_S = 3600.0  # a run that begins later, such as the tenth of a sweep, did not wait
 
 
-@dataclass(frozen=True, slots=True)
-class WaitFacts:
-    """The reason for a run's start time, where something waited before it.
+def hand_over_wait(fields: Sequence[Field], ended_utc_s: float, *, deadline_utc: str | None = None) -> None:
+    """Hand a wait to the run of this process, or of one that it starts, that begins within an hour.
 
-    Attributes:
-        wait_s: how long.
-        reason: why the wait ended, in a few words.
-        intensity_at_request_gco2e_per_kwh: when it began; None where that was not known.
-        intensity_at_start_gco2e_per_kwh: when it ended.
+    Args:
+        fields: lines of that run's ``run.csv``: why it began when it did.
+        ended_utc_s: when the wait ended.
+        deadline_utc: of the run that this very process begins now; None: it is another's.
     """
-
-    wait_s: float
-    reason: str
-    intensity_at_request_gco2e_per_kwh: float | None
-    intensity_at_start_gco2e_per_kwh: float | None
-
-    def hand_over(self, ended_utc_s: float, *, deadline_utc: str | None = None) -> None:
-        """Hand them to the run of this process, or of one that it starts, that begins within an hour.
-
-        Args:
-            ended_utc_s: when the wait ended.
-            deadline_utc: of the run that this very process begins now; None: it is another's.
-        """
-        handed = {**asdict(self), "ended_utc_s": ended_utc_s}
-        if deadline_utc is not None:
-            handed |= {"pid": os.getpid(), "deadline_utc": deadline_utc}
-        os.environ[WAIT_VARIABLE] = json.dumps(handed)
-
-    @property
-    def fields(self) -> list[Field]:
-        """The lines of ``run.csv``."""
-        unit = "gCO2e/kWh"
-        at_request, at_start = self.intensity_at_request_gco2e_per_kwh, self.intensity_at_start_gco2e_per_kwh
-        fields = [Field("wait_s", cell(self.wait_s), "s"), Field("wait_reason", cell(self.reason))]
-        fields.append(Field("intensity_at_request_gco2e_per_kwh", cell(at_request), unit))
-        fields.append(Field("intensity_at_start_gco2e_per_kwh", cell(at_start), unit))
-        return [field for field in fields if field.value]
+    lines = [(field.name, field.value, field.unit) for field in fields]
+    handed = {"lines": lines, "ended_utc_s": ended_utc_s, "pid": os.getpid(), "deadline_utc": deadline_utc}
+    os.environ[WAIT_VARIABLE] = json.dumps(handed)
 
 
-def wait_before(env: Mapping[str, str], started_utc_s: float) -> WaitFacts | None:
-    """Return what was handed over to a run that begins now; None where nothing waited, or the variable is damaged."""
-    try:
-        handed = json.loads(env.get(WAIT_VARIABLE, ""))
-        if abs(started_utc_s - handed["ended_utc_s"]) > _LONGEST_AFTER_WAIT_S:
-            return None
-        known = [handed[f"intensity_at_{when}_gco2e_per_kwh"] for when in ("request", "start")]
-        numbers = [None if value is None else float(value) for value in (handed["wait_s"], *known)]
-        if numbers[0] is None or any(n is not None and not (math.isfinite(n) and n >= 0) for n in numbers):
-            return None
-        return WaitFacts(numbers[0], str(handed["reason"]), *numbers[1:])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
+def wait_before(env: Mapping[str, str], started_utc_s: float) -> list[Field]:
+    """Return the lines that were handed over to a run that begins now; none where nothing waited before it."""
+    handed = _handed_over(env)
+    if abs(started_utc_s - handed.get("ended_utc_s", -math.inf)) > _LONGEST_AFTER_WAIT_S:
+        return []
+    return [Field(*line) for line in handed["lines"]]
 
 
 def deadline_after_wait(env: Mapping[str, str]) -> str | None:
     """Return the deadline of the run that this process waited for before it began anew; None where it did not."""
+    handed = _handed_over(env)
+    return handed["deadline_utc"] if handed.get("pid") == os.getpid() else None
+
+
+def _handed_over(env: Mapping[str, str]) -> Mapping[str, Any]:
     try:
-        handed = json.loads(env.get(WAIT_VARIABLE, ""))
-        return str(handed["deadline_utc"]) if handed.get("pid") == os.getpid() else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
+        return dict(json.loads(env.get(WAIT_VARIABLE, "{}")))
+    except (ValueError, TypeError):  # somebody else's
+        return {}
 
 
 def run_fields(
@@ -155,13 +126,6 @@ def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
 
 
 def _user() -> str:
-    """Return the login name, by the system before the environment, which anybody may set."""
-    try:
-        import pwd
-
-        return pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):  # Windows; a user id that has no name here
-        pass
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container without a name for its user

@@ -233,8 +233,7 @@ class Session:
         if (rates := state.rates_in_force) is not None:
             fields += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
             fields += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
-        if (waited := wait_before(os.environ, state.started_utc_s)) is not None:
-            fields += waited.fields
+        fields += wait_before(os.environ, state.started_utc_s)
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
     def _emit(self, row: Row) -> None:

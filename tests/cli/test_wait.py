@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
+from greenlove_tracker.records import Field
+from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, hand_over_wait
 
 WAIT = [sys.executable, "-m", "greenlove_tracker", "plan"]
 SHOW = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
@@ -167,9 +167,8 @@ def test_a_run_behind_it_has_the_wait_in_its_log(here):
 
 @pytest.mark.slow
 def test_a_run_without_a_wait_says_nothing_of_one(here, monkeypatch):
-    handed = {"wait_s": 60.0, "reason": "best start", "ended_utc_s": time.time() - 2 * 3600}
-    handed |= {f"intensity_at_{when}_gco2e_per_kwh": None for when in ("request", "start")}
-    monkeypatch.setenv(WAIT_VARIABLE, json.dumps(handed))
+    monkeypatch.setenv(WAIT_VARIABLE, "")  # which the next line sets, until the test is over
+    hand_over_wait([Field("wait_s", "60", "s")], time.time() - 2 * 3600)
     Path("train.py").write_text("print('trained')\n")
     greenlove = [sys.executable, "-m", "greenlove_tracker", "run", "train.py"]
     done = subprocess.run(greenlove, capture_output=True, text=True, timeout=60, check=False)

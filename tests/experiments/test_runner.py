@@ -25,7 +25,8 @@ from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRu
 from greenlove_tracker.experiments.runner import (
     run_experiment,
 )
-from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, WaitFacts
+from greenlove_tracker.records import Field
+from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, hand_over_wait
 
 pytestmark = pytest.mark.usefixtures("no_settings", "package_path")
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -293,7 +294,8 @@ def waits(monkeypatch):
 
     def wait(experiment, progress, planned, *, quiet):
         found.append(planned.key)
-        WaitFacts(float(len(found)), "below the threshold", 300.0, 200.0).hand_over(time.time())
+        lines = [Field("wait_s", str(len(found))), Field("intensity_at_start_gco2e_per_kwh", "200")]
+        hand_over_wait(lines, time.time())
 
     monkeypatch.setattr(runner, "wait_to_start", wait)
     monkeypatch.delenv(WAIT_VARIABLE, raising=False)
@@ -304,6 +306,6 @@ def test_each_run_has_the_wait_before_it_in_its_log(tmp_path, waits):
     experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy(below_gco2e_per_kwh=250.0))
     run(experiment)
     assert waits == ["baseline-0", "optimised-0"]
-    assert seen(experiment, "wait_s") == ["1.0", "2.0"]
-    assert seen(experiment, "intensity_at_start_gco2e_per_kwh") == ["200.0", "200.0"]
+    assert seen(experiment, "wait_s") == ["1", "2"]
+    assert seen(experiment, "intensity_at_start_gco2e_per_kwh") == ["200", "200"]
     assert WAIT_VARIABLE not in os.environ
