@@ -91,7 +91,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         adapter.begin(length.plan, steps_per_epoch=length.steps_per_epoch, n_processes=trainer.world_size)
         adapter.note_kind(lambda: _kind(trainer, pl_module))
         run = adapter.run
-        stops = run is not None and run.state.budget_actions.stops and bool(run.state.limits)
+        stops = run is not None and run.state.settings.on_overrun == "stop" and bool(run.state.limits)
         # A rank that stopped alone would hang the others. To agree costs a message each time.
         is_asked = trainer.world_size > 1 and not self._is_automatic
         self._ranks_agree = is_asked and trainer.strategy.reduce_boolean_decision(stops, all=False)

@@ -26,8 +26,6 @@ from greenlove_tracker.records import Field, Row, RunSummary
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 _PRIVATE_MODE = 0o700  # what is in it is closed too, whatever its own mode
-_LAST_LOOK = ".last-look"  # in a run's directory: the rank that writes the totals of all has been found
-_CLOSED_LINE = f"{schema.CLOSED_FIELD},yes,\n".encode()
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
 
@@ -129,22 +127,6 @@ def claims_dir_name() -> str:
 
 def _user_id() -> int:
     return os.getuid() if hasattr(os, "getuid") else 0
-
-
-def claim_last_look(run_dir: Path, n_ranks: int) -> bool:
-    """Return True to one of the ranks that end, once all have closed their files and the first has written its totals.
-
-    Where a rank was killed it is True to none.
-    """
-    others = [run_dir / schema.run_file(rank) for rank in range(1, n_ranks)]
-    try:
-        if not all(file.read_bytes().endswith(_CLOSED_LINE) for file in others):
-            return False
-        (run_dir / schema.SUMMARY_FILE).stat()
-        (run_dir / _LAST_LOOK).open("xb").close()
-    except OSError:  # another rank has it; or one has not begun, and will end later
-        return False
-    return True
 
 
 # -- Its files --

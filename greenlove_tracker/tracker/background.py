@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.job import git_commit
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
@@ -75,33 +73,3 @@ class IntensityWatch(RunPart):
         """Ask no more."""
         if self._live is not None:
             self._live.close()
-
-
-class BackgroundWorker:
-    """Ticks the parts of one run until it has ended.
-
-    Args:
-        parts: of the run.
-    """
-
-    def __init__(self, parts: RunParts) -> None:
-        self._parts = parts
-        self._has_ended = threading.Event()
-
-    def start(self) -> None:
-        """Start the thread; where there is none to be had, rows are still written by the training's own calls."""
-        start_thread("greenlove-tracker", self._work)
-
-    def run_ended(self) -> None:
-        """Let the thread end."""
-        self._has_ended.set()
-
-    def _work(self) -> None:
-        while not self._has_ended.wait(TICK_S):
-            self.tick()
-
-    def tick(self) -> None:
-        """Tell of the rows so far, and tick each part."""
-        if not self._parts.state.is_finished:
-            self._parts.tell_rows()
-            self._parts.tell(RunPart.tick)

@@ -54,8 +54,9 @@ class BudgetMonitor(RunPart):
         Raises:
             BudgetExceeded: where a budget is overrun and the training is to stop then.
         """
+        state = self._state
         while self._to_act_on:
-            self._state.budget_actions.act(self._to_act_on.pop(0))
+            state.budget_actions.act(self._to_act_on.pop(0), stops=state.settings.on_overrun == "stop")
 
     def ending(self) -> None:
         """Warn of the budgets that the run exceeded, where forecasts count no more, and of those that are unknown."""

@@ -128,14 +128,10 @@ class RunForecaster(RunPart):
         """Load what forecasts need, before the first one is due; the rows that it slows down are flagged."""
         if _LIVE in sys.modules:
             return
-        with self._state.lock:
-            self._recorder.begin_loading()
-        try:
+        with self._run.loading():
             _load_live()
-        finally:
-            with self._state.lock:
-                self._recorder.end_loading()
-                self._add_marks()  # what follows is a block of its own
+        with self._state.lock:
+            self._add_marks()  # what follows is a block of its own
 
     def _due_progress(self, plan: Plan, *, is_asked: bool) -> Progress | None:
         """Return what a forecast is made from; None where none is due."""

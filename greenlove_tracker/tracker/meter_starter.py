@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks
@@ -31,19 +30,20 @@ class MeterStarter(RunPart):
         super().__init__(run)
         self._meter = run.state.meter
         self._is_settled = threading.Event()  # it is up, or never will be
-        self._is_released = self._has_failed = self._is_loading = False
+        self._is_up = self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
         if self._meter.starts_at_once or not self._state.in_background:
             self._start()
-            return
-        self._is_loading = True
-        self._recorder.begin_loading()
-        if (error := start_thread("greenlove-meter", self._start)) is not None:
+        elif (error := start_thread("greenlove-meter", self._start_beside)) is not None:
             self._fail(error)
-            self._settle()
+            self._is_settled.set()
+
+    def _start_beside(self) -> None:
+        with self._run.loading():
+            self._start()
 
     def _start(self) -> None:
         info = MeterInfo(())
@@ -53,17 +53,11 @@ class MeterStarter(RunPart):
             self._fail(error)
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
         with self._state.lock:
+            self._is_up = True
             if self._is_released:
                 self._stop()
             else:
                 self._attach(info)
-        self._settle()
-
-    def _settle(self) -> None:
-        with self._state.lock:
-            if self._is_loading:
-                self._is_loading = False
-                self._recorder.end_loading()
         self._is_settled.set()
 
     def _fail(self, error: Exception) -> None:
@@ -99,15 +93,14 @@ class MeterStarter(RunPart):
     def ended(self, ending: RunEnded) -> None:
         """Stop the meter, now or as soon as it has come up."""
         self._is_released = True
-        if self._is_settled.is_set():
+        if self._is_up:
             self._stop()
 
     def _stop(self) -> None:
         try:
             self._meter.stop()
         except Exception as error:
-            pass_on_from_handler(error)
-            self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}")
+            self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}", error)
 
 
 def choose_meter(

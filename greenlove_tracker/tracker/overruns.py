@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from greenlove_tracker import format as fmt
@@ -113,14 +113,12 @@ class BudgetActions:
     """The user's own code when a budget is likely to be exceeded: called in the training's thread, between two epochs.
 
     Attributes:
-        on_overrun: takes the overrun, and what it raises ends the training; None: ``stops`` decides.
+        on_overrun: takes the overrun, and what it raises ends the training; None: the settings decide.
         save_checkpoint: called before ``BudgetExceeded`` is raised.
-        stops: ``BudgetExceeded`` is raised, as the settings say.
     """
 
     on_overrun: Callable[[Overrun], None] | None = None
     save_checkpoint: Callable[[], object] | None = None
-    stops: bool = False
 
     def __post_init__(self) -> None:
         for name in ("on_overrun", "save_checkpoint"):
@@ -128,19 +126,19 @@ class BudgetActions:
             if value is not None and not callable(value):
                 raise UsageError(f"{name} must be a function, not {value!r}")
 
-    def with_settings(self, settings: Settings) -> BudgetActions:
-        """Return the same code, with what the settings say of overruns."""
-        return replace(self, stops=settings.on_overrun == "stop")
-
-    def act(self, overrun: Overrun) -> None:
+    def act(self, overrun: Overrun, *, stops: bool) -> None:
         """Call the function, or stop the training; a warning was given when the overrun was found.
+
+        Args:
+            overrun: that is likely.
+            stops: the settings say so.
 
         Raises:
             BudgetExceeded: where the training is to stop.
         """
         if self.on_overrun is not None:
             self.on_overrun(overrun)
-        elif self.stops:
+        elif stops:
             if self.save_checkpoint is not None:
                 self.save_checkpoint()
             raise BudgetExceeded(str(overrun))

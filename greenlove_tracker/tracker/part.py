@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from greenlove_tracker.errors import pass_on_from_handler
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Row
@@ -84,7 +84,6 @@ class RunParts:
         self.state, self.recorder, self.writer = state, recorder, writer
         self._parts = [kind(self) for kind in kinds]
         self._dropped: set[RunPart] = set()
-        self._hearers: dict[str, list[RunPart]] = {}
         self.marks: tuple[StepMark, StepMark] | None = None
         self.rows: deque[tuple[Row, tuple[StepMark, StepMark] | None]] = deque()
 
@@ -93,28 +92,36 @@ class RunParts:
         with self.state.lock:
             while self.rows:
                 row, self.marks = self.rows.popleft()
-                self.state.add_row(row)
+                self.state.row_totals.add(row)
                 self.tell(RunPart.row, row)
 
     def get(self, kind: type[_Kind]) -> _Kind:
         """Return the part of this kind, for a question to it."""
         return next(part for part in self._parts if isinstance(part, kind))
 
-    def hearers(self, told: Callable[..., None]) -> Sequence[RunPart]:
-        """Return the parts that override this method of ``RunPart``."""
-        name = told.__name__
-        if name not in self._hearers:
-            self._hearers[name] = [p for p in self._parts if getattr(type(p), name) is not told]
-        return self._hearers[name]
+    def pass_between_epochs(self) -> None:
+        """Let parts stop the training: what they raise goes through to it."""
+        for part in self._parts:
+            part.between_epochs()
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """``with run.loading():`` around what is loaded beside the training: rows that it slows down say so."""
+        with self.state.lock:
+            self.recorder.begin_loading()
+        try:
+            yield
+        finally:
+            with self.state.lock:
+                self.recorder.end_loading()
 
     def tell(self, told: Callable[Concatenate[Any, _P], None], *args: _P.args, **kwargs: _P.kwargs) -> None:
         """Call this method of all parts: one that raises is warned of and left out from now on, and the run goes on."""
-        for part in self.hearers(told):
+        for part in self._parts:
             try:
                 if part not in self._dropped:
                     getattr(part, told.__name__)(*args, **kwargs)
             except Exception as error:
-                pass_on_from_handler(error)
                 self._dropped.add(part)
                 if threading.main_thread().is_alive():  # else the process ends, and nothing can be loaded any more
                     self.state.warn_once.internal_error(type(part).__name__, error)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from greenlove_tracker import console, devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import (
-    GreenloveError,
-    TrackerStateError,
-    UsageError,
-    pass_on_from_handler,
-)
+from greenlove_tracker.errors import TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
+from greenlove_tracker.forks import start_thread
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.logs.tables import CHECKPOINTS
@@ -38,7 +34,7 @@ from greenlove_tracker.records import (
     SystemClock,
 )
 from greenlove_tracker.stopping import StoppingRule
-from greenlove_tracker.tracker.background import BackgroundWorker
+from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
@@ -93,6 +89,16 @@ class Launch:
 
     settings: Settings
     run_dir: Path
+
+
+def _of_recorder(method: Callable[[Recorder], None]) -> Callable[[Session], None]:
+    """Return the session's method that calls this one of its recorder."""
+
+    def call(session: Session) -> None:
+        with session.tracked_call as recorder:
+            getattr(recorder, method.__name__)()
+
+    return call
 
 
 class Session:
@@ -174,7 +180,7 @@ class Session:
             settings=settings,
             plan=None if mode.is_job and launch is None else plan,
             factors=replace(factors, run_id=run_dir.name),
-            budget_actions=(budget_actions or BudgetActions()).with_settings(settings),
+            budget_actions=budget_actions or BudgetActions(),
             prior=prior,
             mode=mode,
             ranks=ranks,
@@ -202,7 +208,6 @@ class Session:
         self.writer = writer.RunWriter(
             run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=rates is not None
         )
-        self._n_rows = 0
         self.recorder = Recorder(
             clock,
             self._emit,
@@ -216,13 +221,13 @@ class Session:
         )
         self._deferred: tuple[RunStatus, int | None] | None = None
         self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
-        self._worker = BackgroundWorker(self.run_parts)
+        self._is_over = threading.Event()
         Session._n_explorations += mode is RunMode.EXPLORATION
         if mode is not RunMode.EXPLORATION or open_run() is None:
             guard.watch(self)
         self.run_parts.tell(RunPart.started)
-        if in_background:
-            self._worker.start()
+        if in_background:  # where no thread is to be had, rows are still written by the training's own calls
+            start_thread("greenlove-tracker", self._work)
 
     def _known_fields(self, plan: Plan) -> list[Field]:
         """Return what ``run.csv`` says from the start."""
@@ -237,7 +242,6 @@ class Session:
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
     def _emit(self, row: Row) -> None:
-        self._n_rows += 1  # before a handler of the training's may raise in the midst: see _summarise
         self.writer.write_row(row)
         self.run_parts.rows.append((row, self.recorder.step_marks))
 
@@ -245,9 +249,8 @@ class Session:
         try:
             devices.synchronise()
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
-            pass_on_from_handler(error)
             message = f"the GPU could not be synchronised: {error}; times may be short"
-            self.state.warn_once.warn("synchronise", message)
+            self.state.warn_once.warn("synchronise", message, error)
 
     @property
     @contextmanager
@@ -271,7 +274,6 @@ class Session:
             guard.end_if_terminated()
 
     def _warn_of(self, error: Exception) -> None:
-        pass_on_from_handler(error)
         if isinstance(error, TrackerStateError):
             self.state.warn_once.misuse(f"{error}", f"{error}")
         else:
@@ -321,15 +323,20 @@ class Session:
                 self.state.take_plan(replace(self.state.plan, steps_of_epoch=steps))
 
     def tick(self) -> None:
-        """Do what the background thread does each second, for who drives a run with a clock of their own."""
-        self._worker.tick()
+        """Tell of the rows so far, and tick each part: each second, on a thread, or by who has a clock of their own."""
+        if not self.is_finished:
+            self.run_parts.tell_rows()
+            self.run_parts.tell(RunPart.tick)
+
+    def _work(self) -> None:
+        while not self._is_over.wait(background.TICK_S):
+            self.tick()
 
     def forecast(self) -> Forecast | None:
         """Return the latest forecast, made now where more has been done since."""
         try:
             self.run_parts.get(RunForecaster).update()
         except Exception as error:  # asking must not end a training
-            pass_on_from_handler(error)
             self.state.warn_once.internal_error("forecast", error)
         return self.state.forecast
 
@@ -355,23 +362,18 @@ class Session:
             recorder.start_epoch()
             self._warn_of_surplus()
 
+    end_epoch = _of_recorder(Recorder.end_epoch)
+    pause = _of_recorder(Recorder.pause_epoch)
+    resume = _of_recorder(Recorder.resume_epoch)
     # An observer tells that an epoch has begun once it has seen a step of it, and what looked like one may be none.
-
-    def mark(self) -> None:
-        """Note that an epoch may have begun now."""
-        with self.tracked_call as recorder:
-            recorder.mark()
+    mark = _of_recorder(Recorder.mark)
+    abandon_epoch = _of_recorder(Recorder.abandon_epoch)
 
     def start_epoch_at_mark(self) -> None:
         """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
         with self.tracked_call as recorder:
             recorder.start_epoch(at_mark=True)
             self._warn_of_surplus()
-
-    def abandon_epoch(self) -> None:
-        """Close the open epoch as unfinished: it counts as none."""
-        with self.tracked_call as recorder:
-            recorder.abandon_epoch()
 
     def act_on_overruns(self) -> None:
         """Stop where the background thread found a budget overrun, and the training is to stop then.
@@ -381,8 +383,7 @@ class Session:
         """
         if self.state.limits:
             self.run_parts.tell_rows()  # the last epoch's counts
-            for part in self.run_parts.hearers(RunPart.between_epochs):
-                part.between_epochs()
+            self.run_parts.pass_between_epochs()
 
     def plan_job(self, plan: Plan, source: str) -> None:
         """Note how long the training is that this job turns out to be.
@@ -435,21 +436,6 @@ class Session:
                 f"epoch {plan.first_epoch + number} begins, and {plan.first_epoch + plan.epochs} were planned: it is "
                 f"tracked, but there is no forecast any more; give {self.state.length_option} the number of all",
             )
-
-    def end_epoch(self) -> None:
-        """End the open epoch."""
-        with self.tracked_call as recorder:
-            recorder.end_epoch()
-
-    def pause(self) -> None:
-        """Interrupt the open epoch."""
-        with self.tracked_call as recorder:
-            recorder.pause_epoch()
-
-    def resume(self) -> None:
-        """Go on with the open epoch."""
-        with self.tracked_call as recorder:
-            recorder.resume_epoch()
 
     def step(self, done: Counts) -> None:
         """Count a step; where only steps are planned, the first one opens the one epoch, from where it began.
@@ -654,11 +640,10 @@ class Session:
         try:
             self._close(status, exit_code)
         except Exception as error:  # never at the end of somebody's training
-            pass_on_from_handler(error)
-            self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}")
+            self.state.warn_once.warn("finish", f"the run could not be closed properly: {error!r}", error)
         finally:
             self.state.is_finished = self.state.is_training_over = True
-            self._worker.run_ended()
+            self._is_over.set()
             self.run_parts.tell(RunPart.ended, RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s()))
             guard.release(self)
             Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
@@ -682,10 +667,6 @@ class Session:
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
-        is_one_of_several = self._world_size > 1 and not (self.writer.unwritten or state.is_part_of_other)
-        is_last = is_one_of_several and writer.claim_last_look(self.run_dir, self._world_size)
-        if is_last and (whole := self._of_all_processes()) is not None:
-            writer.write_summary(self.run_dir, whole)
 
     def _close_epoch(self, status: RunStatus) -> None:
         """End the epoch that early stopping ended, or the one of a training in steps; any other one is unfinished."""
@@ -701,37 +682,10 @@ class Session:
     def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
-        found = state.row_totals
-        if found.n_rows != self._n_rows:
-            found = totals.RowTotals.of(self.writer.rows(), totals.MeanRates(state.factors.rates))
-        rows = {state.ranks.rank: found}
-        own = totals.summarise(state.factors, rows, ending, gpu_count=state.gpu_count)
-        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(MetricLog).summaries)
-        if state.is_leading and (state.mode.is_job or self._world_size > 1) and not self.writer.unwritten:
-            return self._of_all_processes(ending) or own
-        return own
-
-    @property
-    def _world_size(self) -> int:
-        return self.state.ranks.world_size or torch_group()[1]
-
-    def _of_all_processes(self, ending: totals.Ending | None = None) -> RunSummary | None:
-        """Return the totals of all ranks, or of a job with what processes it started wrote into its directory.
-
-        None where this rank's are all that there is.
-        """
-        from greenlove_tracker.logs.run import Run
-
-        run = Run(self.run_dir)
-        try:
-            if ending is not None and not run.joined and len(run.rows) < 2:
-                return None
-            summary = run.added_up(ending)
-            return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))
-        except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
-            pass_on_from_handler(error)
-            self.state.warn_once.internal_error("summary", error)
-            return None
+        rows = {state.ranks.rank: state.row_totals}
+        summary = totals.summarise(state.factors, rows, ending, gpu_count=state.gpu_count)
+        n_ranks = state.ranks.world_size or max(1, torch_group()[1])
+        return replace(summary, n_ranks=n_ranks, metrics=self.run_parts.get(MetricLog).summaries)
 
     def show_final_screen(self, next_command: str = "", exit_code: int | None = None) -> None:
         """Print the final screen of the closed run; a failure to do so is logged, and nothing more.
@@ -742,22 +696,17 @@ class Session:
         """
         if not self.state.is_leading or self.summary is None:
             return
-        try:
-            console.say(self._final_screen(next_command, exit_code))
-        except Exception as error:  # the training is over, and its exit code is not ours to change
-            pass_on_from_handler(error)
-            logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
-
-    def _final_screen(self, next_command: str, exit_code: int | None) -> str:
-        """Return the screen from the log; where the disk did not take all of that, from memory."""
         from greenlove_tracker.logs.run import Run
         from greenlove_tracker.report.run_report import end_screen
 
-        is_lost = bool(self.writer.unwritten)  # of which it is warned
-        run = Run(self.run_dir, self.writer.held() if is_lost else None)
-        code = run.summary.exit_code if exit_code is None else exit_code
-        wrote = [] if is_lost else [f"{self.shown_dir}/"]
-        return end_screen(run, exit_code=code, wrote=wrote, next_command=next_command)
+        is_lost = bool(self.writer.unwritten)  # of which it is warned: the screen is made from memory then
+        try:
+            run = Run(self.run_dir, self.writer.held() if is_lost else None)
+            code = run.summary.exit_code if exit_code is None else exit_code
+            wrote = [] if is_lost else [f"{self.shown_dir}/"]
+            console.say(end_screen(run, exit_code=code, wrote=wrote, next_command=next_command))
+        except Exception as error:  # the training is over, and its exit code is not ours to change
+            self.state.warn_once.internal_error("screen", error)
 
 
 def _is_making_row() -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from greenlove_tracker import console
 from greenlove_tracker.config import Settings, TimeLimit, time_limit
-from greenlove_tracker.errors import LogDirError, UsageError, whole_number
+from greenlove_tracker.errors import LogDirError, UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks
@@ -21,7 +21,7 @@ from greenlove_tracker.logs.totals import MeanRates, RowTotals, RunFactors
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, length_by_phases, phases_after
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Row, RunStatus, sum_energies
+from greenlove_tracker.records import Clock, Row, RunStatus
 from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.tracker.exporters import Exporter
 from greenlove_tracker.tracker.live_intensity import RatesInForce
@@ -71,7 +71,6 @@ class RunState:
         limits: budgets by quantity.
         forecast: the latest.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
-        node_factor: the energy of the node, in that of its metered components; 1 where nothing is assumed.
         has_tracker: a tracker of the script's says what is in it; else an observer, or nobody.
         training_status: how its tracker ended the training, where the script goes on behind that.
         rates_in_force: the intensity and the price of each row's time; None where the factors hold at all times.
@@ -103,7 +102,6 @@ class RunState:
     limits: Mapping[str, float] = field(init=False)
     forecast: Forecast | None = field(init=False)
     gpu_count: int = 0
-    node_factor: float = 1.0
     training_status: RunStatus | None = None
     rates_in_force: RatesInForce | None = None
     row_totals: RowTotals = field(init=False)
@@ -111,7 +109,6 @@ class RunState:
     plan_source: str = ""
     is_finished: bool = False
     is_training_over: bool = False
-    _metered: Energy = UNKNOWN_ENERGY
     _are_gpus_measured: bool = True
 
     def __post_init__(self) -> None:
@@ -135,24 +132,17 @@ class RunState:
     ) -> None:
         """Be the state of a tracker's run from now on, which has these rows."""
         self.settings, self.plan, self.factors, self.prior = settings, plan, factors, prior
-        self.budget_actions = budget_actions.with_settings(settings)
-        self.has_tracker, self.exporters, self._metered = True, exporters, UNKNOWN_ENERGY
+        self.budget_actions = budget_actions
+        self.has_tracker, self.exporters = True, exporters
         self.__post_init__()
         self.count_gpus(self.gpu_count, are_measured=self._are_gpus_measured)
         for row in rows:
-            self.add_row(row)
+            self.row_totals.add(row)
 
     def take_plan(self, plan: Plan | None) -> None:
         """Take the length of the training, once that is known; None: it is not known any more."""
         self.plan = plan
         self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
-
-    def add_row(self, row: Row) -> None:
-        """Add a row to what holds for the whole run."""
-        self.row_totals.add(row)
-        if self.settings.node_overhead is not None:
-            self._metered = sum_energies((self._metered, row.gap_before, row.energy))
-            self.node_factor = self.factors.node_factor(self._metered)
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:
         """Take what the meter found. Where the GPUs are not measured, electricity has no price: the rest is not all."""
@@ -179,6 +169,11 @@ class RunState:
     def elapsed_s(self) -> float:
         """The time since the run began."""
         return self.clock.perf_s() - self.started_s
+
+    @property
+    def node_factor(self) -> float:
+        """The energy of the node, in that of its metered components; 1 where nothing is assumed."""
+        return 1.0 if self.settings.node_overhead is None else self.factors.node_factor(self.row_totals.node.metered)
 
     @property
     def energy_factor(self) -> float:
@@ -356,8 +351,16 @@ class WarnOnce:
     def __init__(self) -> None:
         self._kinds: set[str] = set()
 
-    def warn(self, kind: str, message: str) -> None:
-        """Log a warning, where none of its kind was logged before."""
+    def warn(self, kind: str, message: str, error: Exception | None = None) -> None:
+        """Log a warning, where none of its kind was logged before.
+
+        Args:
+            kind: of warning.
+            message: to be logged.
+            error: that it is of. One that a signal handler of the training's raised is none of ours, and goes on.
+        """
+        if error is not None:
+            pass_on_from_handler(error)
         if kind not in self._kinds:
             self._kinds.add(kind)
             try:
@@ -367,7 +370,7 @@ class WarnOnce:
 
     def internal_error(self, kind: str, error: Exception) -> None:
         """Warn of an error that should not have been."""
-        self.warn(kind, f"an error of greenlove_tracker's own, training goes on: {error!r}")
+        self.warn(kind, f"an error of greenlove_tracker's own, training goes on: {error!r}", error)
         _log.debug("greenlove_tracker", exc_info=error)
 
     def misuse(self, kind: str, message: str) -> None:

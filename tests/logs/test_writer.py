@@ -18,7 +18,6 @@ from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.writer import (
     RunWriter,
-    claim_last_look,
     claim_run_id,
     claims_dir_name,
     create_run_dir,
@@ -331,18 +330,6 @@ def test_a_file_that_was_closed_to_others_stays_so(tmp_path):
     write_atomically(tmp_path / "report.pdf", b"new")
     assert (tmp_path / "report.pdf").stat().st_mode & 0o777 == 0o600
     write_atomically(tmp_path / f"{'long' * 60}.html", b"new")
-
-
-def test_of_many_ranks_one_looks_when_the_first_has_summed_up_and_all_have_ended(tmp_path):
-    names = [tmp_path / f"run-{rank}.csv" for rank in (1, 2)]
-    for name in names:
-        name.write_text("field,value,unit\nhost,a,\n" + "closed,yes,\n" * (name is not names[0]))
-    assert not claim_last_look(tmp_path, 3)
-    names[0].write_text("field,value,unit\nclosed,yes,\n")
-    assert not claim_last_look(tmp_path, 3)  # the first rank will see it
-    (tmp_path / "summary.csv").write_text("field,value,unit\n")
-    assert not claim_last_look(tmp_path, 4)  # the third has not begun
-    assert [claim_last_look(tmp_path, 3) for _ in range(3)] == [True, False, False]
 
 
 def test_a_row_can_be_read_as_soon_as_it_is_written(writer, run_dir):

@@ -20,6 +20,7 @@ from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import Energy, Flag, RunStatus
 from greenlove_tracker.tracker import background
+from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.workloads import Seen
 
@@ -399,7 +400,7 @@ def test_a_meter_that_takes_its_time_holds_nothing_else_up(clock, monkeypatch):
             return super().start()
 
     monkeypatch.setattr(background, "TICK_S", 0.01)
-    monkeypatch.setattr(background.BackgroundWorker, "tick", lambda self: has_ticked.set())
+    monkeypatch.setattr(Session, "tick", lambda self: has_ticked.set())
     with Tracker(meter=Slow(clock, gpu_w=1.0), verbose=0) as tracker:
         assert has_ticked.wait(10) and not tracker.wait_ready(0)
         may_start.set()
