@@ -231,7 +231,7 @@ _ACTS = {one.name: one.metadata["acts"] for one in fields(Settings) if one.metad
 def _held_back(source: Source, env: Mapping[str, str]) -> dict[str, str]:
     """Return by name why what a file of the working directory may not set counts for nothing."""
     here = Path.cwd().resolve()
-    log_dir = here / config_files.expanded(Path(source.values.get("log_dir", "")))
+    log_dir = here / os.path.expanduser(source.values.get("log_dir", ""))  # noqa: PTH111
     names = set(source.values) & set(_ACTS)
     if log_dir.resolve().is_relative_to(here):
         names.discard("log_dir")
@@ -280,7 +280,7 @@ def settings_with_origins(
     if problems or (notes and merged.get("strict")):
         raise SettingError("; ".join(problems or notes))
     if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
-        merged["log_dir"] = str(config_files.expanded(Path(merged["log_dir"])))
+        merged["log_dir"] = os.path.expanduser(merged["log_dir"])  # noqa: PTH111
     site = {name: source.where for name, source in origins.items() if source.is_site}
     try:
         return Settings(**merged, given=frozenset(given), site=site, notes=tuple(notes)), origins

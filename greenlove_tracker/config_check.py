@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from greenlove_tracker.config import Settings, checked_sources, load_settings, setting_names
 from greenlove_tracker.config_files import unknown_variables
@@ -15,7 +13,7 @@ from greenlove_tracker.grid.tariff import parse_tariff
 
 
 def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
-    """Return a sentence on each mistake in the files and variables of settings, and on a log directory that is closed.
+    """Return a sentence on each mistake in the files and variables of settings.
 
     No network is asked, and nothing is left behind.
     """
@@ -41,10 +39,3 @@ def _of_values(settings: Settings) -> Iterator[str]:
             parse_tariff(settings.electricity_tariff)
         except UsageError as error:
             yield f"electricity_tariff: {error}"
-    log_dir = Path(settings.log_dir).absolute()
-    try:
-        parent = next(path for path in (log_dir, *log_dir.parents) if path.exists())
-        with tempfile.TemporaryDirectory(prefix=".greenlove-check-", dir=parent):
-            pass
-    except OSError as error:
-        yield f"log_dir: nothing can be written to {settings.log_dir}: {error.strerror}"

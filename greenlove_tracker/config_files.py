@@ -55,7 +55,7 @@ class Source:
 def files(env: Mapping[str, str]) -> list[Source]:
     """Return the files that there are, the weakest first, and the one that a site names; they are not read yet."""
     usual = Source(str(SITE_FILE), is_site=True), Source(str(user_file(env))), Source(str(LOCAL_FILE), is_local=True)
-    found = [source for source in usual if is_file(Path(source.where))]
+    found = [source for source in usual if os.path.isfile(source.where)]  # noqa: PTH113  # no error where it is closed
     found = [source for source in found if not (source.is_local and _is_of_another_user(LOCAL_FILE))]
     if env.get(SITE_VARIABLE):
         found.insert(sum(source.is_site for source in found), Source(env[SITE_VARIABLE], is_site=True))
@@ -64,8 +64,8 @@ def files(env: Mapping[str, str]) -> list[Source]:
 
 def user_file(env: Mapping[str, str]) -> Path:
     """Return the path of the user's own file."""
-    base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else expanded(Path("~/.config"))
-    return base / "greenlove" / "config.toml"
+    base = env.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  # no error without a home
+    return Path(base) / "greenlove" / "config.toml"
 
 
 def variables(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
@@ -89,19 +89,3 @@ def _is_of_another_user(path: Path) -> bool:
     """Return True where a file, or the link to it, belongs neither to this process's user nor to root."""
     owners = {path.lstat().st_uid, path.stat().st_uid}
     return hasattr(os, "geteuid") and not owners <= {0, os.geteuid()}
-
-
-def is_file(path: Path) -> bool:
-    """Return True for a file; False also where one may not look."""
-    try:
-        return path.is_file()
-    except OSError:  # another user's home, as HOME names it in some containers
-        return False
-
-
-def expanded(path: Path) -> Path:
-    """Return ``path`` with the home directory for ``~``; as it is where no home is known, as in some containers."""
-    try:
-        return path.expanduser()
-    except RuntimeError:
-        return path

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 from greenlove_tracker.forecasting import WarningCode
@@ -33,15 +33,26 @@ def say(text: str, stream: TextIO | None = None) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    styled = Text(text)
-    styled.highlight_regex(r"(?m)^greenlove", "bold green")
-    styled.highlight_regex(r"(?m)^  (time|energy|CO2e|cost|compute|forecast|wrote|next) ", "bold")
-    styled.highlight_regex(r"\AStart .*|▲━*", "bold green")
-    styled.highlight_regex(r"\ANot worth waiting here", "bold")
-    styled.highlight_regex(r"\A\S+ saves .*", "bold green")
-    styled.highlight_regex(r"(?m)^! MOCK .*$|\?{2,}", "yellow")
-    styled.highlight_regex(rf"\bunknown\b|! ({'|'.join(WarningCode)})\b", "yellow")
-    Console(file=stream, highlight=False, soft_wrap=True).print(styled)
+    Console(file=stream, highlight=False, soft_wrap=True).print(_styled(Text(text), _SCREEN))
+
+
+_SCREEN = {
+    "bold green": r"(?m)^greenlove|\AStart .*|▲━*|\A\S+ saves .*",
+    "bold": r"(?m)^  (time|energy|CO2e|cost|compute|forecast|wrote|next) |\ANot worth waiting here",
+    "yellow": rf"(?m)^! MOCK .*$|\?{{2,}}|\bunknown\b|! ({'|'.join(WarningCode)})\b",
+}
+_WATCHED = {
+    "bold green": r"(?m)^greenlove watch",
+    "bold": r"(?m)^  \S+(?=   )",
+    "green": r"━+|(?<=   )running\b",
+    "yellow": r"(?m)seems? dead|\bfailed\b|\boverdue\b|^ +!.*$",
+}
+
+
+def _styled(text: Text, styles: Mapping[str, str]) -> Text:
+    for style, pattern in styles.items():
+        text.highlight_regex(pattern, style)
+    return text
 
 
 def say_above_bars(text: str) -> None:
@@ -80,24 +91,17 @@ class LiveScreen:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-        self._console.print(self._styled(), soft_wrap=True)
+        self._console.print(self._picture(), soft_wrap=True)
 
     def draw(self, text: str) -> None:
         """Draw over the picture before."""
         self._text = text
-        self._live.update(self._styled(), refresh=True)
+        self._live.update(self._picture(), refresh=True)
 
-    def _styled(self) -> Text:
+    def _picture(self) -> Text:
         from rich.text import Text
 
-        styled = Text(self._text, no_wrap=True, overflow="crop")
-        styled.highlight_regex(r"(?m)^greenlove watch", "bold green")
-        styled.highlight_regex(r"━+", "green")
-        styled.highlight_regex(r"(?m)^  \S+(?=   )", "bold")
-        styled.highlight_regex(r"(?<=   )running\b", "green")
-        styled.highlight_regex(r"seems? dead|\bfailed\b|\boverdue\b", "yellow")
-        styled.highlight_regex(r"(?m)^ +!.*$", "yellow")
-        return styled
+        return _styled(Text(self._text, no_wrap=True, overflow="crop"), _WATCHED)
 
 
 class StatusLine:

@@ -50,10 +50,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         OSError: where it cannot be written; what was there before stays.
     """
-    handle, draft = _open_draft(path)
+    draft = path.with_name(f".{path.name[:_MOST_NAME_CHARACTERS]}-{os.urandom(4).hex()}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            _keep_mode(path, draft)
+        with draft.open("xb") as file:
+            if path.exists() and not path.is_symlink():  # of a link, somebody else may have chosen where it leads to
+                draft.chmod(stat.S_IMODE(path.stat().st_mode))  # somebody may have closed the file to others
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -61,24 +62,3 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:  # Ctrl-C too
         draft.unlink(missing_ok=True)
         raise
-
-
-def _open_draft(path: Path) -> tuple[int, Path]:
-    """Make a new file beside ``path``, with the mode that the umask gives, as ``open()`` makes one."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    while True:
-        draft = path.with_name(f".{path.name[:_MOST_NAME_CHARACTERS]}-{os.urandom(4).hex()}")
-        try:
-            return os.open(draft, flags, 0o666), draft
-        except FileExistsError:
-            continue
-
-
-def _keep_mode(path: Path, draft: Path) -> None:
-    """Give the draft the mode of the file that it replaces: somebody may have closed that to others."""
-    try:
-        mode = path.lstat().st_mode
-    except OSError:  # there is none yet
-        return
-    if stat.S_ISREG(mode):  # of a link, somebody else may have chosen the file that it leads to
-        draft.chmod(stat.S_IMODE(mode))

@@ -199,26 +199,19 @@ class TrainingPlan:
         Raises:
             UsageError: where both epochs and steps are given, or epochs of a plan that is in steps alone.
         """
-        if epochs and steps:
-            raise UsageError("--epochs and --steps: choose one")
-        if self.stop is not None and steps:
-            raise UsageError("the training may be ended by early stopping, which counts epochs: say --epochs")
-        if self.stop is not None:
-            stop = None if epochs is None else stop_within(self.stop, epochs)
-            whole = replace(self, stop=None).with_length(epochs=epochs, samples=samples)
-            return replace(whole, stop=stop or self.stop)
-        plan = replace(self, samples=samples or self.samples)
-        every, batches = plan.eval_every, max(1, plan.batches_per_epoch // (plan.batches_per_step or 1))  # steps a pass
+        if epochs and self.steps is not None and (samples or self.samples) is None:
+            raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
+        plan, every = replace(self, samples=samples or self.samples), self.eval_every
+        steps_of_pass = max(1, plan.batches_per_epoch // (plan.batches_per_step or 1))
+        if every and epochs and plan.steps is not None:
+            every = max(1, round(every / steps_of_pass))
+        elif every and steps and plan.epochs is not None:
+            every *= steps_of_pass
         is_as_long = (epochs or plan.epochs, steps or plan.steps) == (plan.epochs, plan.steps)
+        stop = stop_within(plan.stop, epochs) if plan.stop is not None and epochs else plan.stop
+        length = (epochs, steps) if epochs or steps else (plan.epochs, plan.steps)
         phases = plan.phases if is_as_long else ()
-        if epochs and plan.steps is not None:
-            if plan.samples is None:
-                raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
-            every = every and max(1, round(every / batches))
-            return replace(plan, epochs=epochs, steps=None, eval_every=every, phases=phases)
-        if steps and plan.steps is None:
-            return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches, phases=phases)
-        return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps, phases=phases)
+        return replace(plan, epochs=length[0], steps=length[1], eval_every=every, phases=phases, stop=stop)
 
     def until(self, epochs: int) -> TrainingPlan:
         """Return the plan of the same training, where it ends after so many of its epochs; without an expected stop."""

@@ -31,28 +31,39 @@ class Ranks:
         return self.local_rank == 0
 
 
+_Variables = tuple[tuple[str, ...], tuple[str, ...]]
+# By launcher: the variables of rank, local rank, size and local size, and those that tell one launch from another.
+_TORCHRUN: _Variables = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID"),
+)
+_OTHERS: Mapping[str, _Variables] = {
+    "OMPI_COMM_WORLD_RANK": (
+        tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE")),
+        ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ),
+    "SLURM_STEP_NUM_TASKS": (  # only inside srun: a batch script is one process, whatever it asked for
+        ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"),
+        ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_ARRAY_TASK_ID"),
+    ),
+    "PMI_RANK": (
+        ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS"),
+        ("PMI_ID", "PMI_JOBID", "PBS_JOBID", "SLURM_JOB_ID"),
+    ),
+}
+
+
 def find_ranks(env: Mapping[str, str]) -> Ranks:
     """Return the ranks that torchrun (accelerate, deepspeed), Slurm's srun, Open MPI, MPICH or Intel MPI set."""
-    key: tuple[str, ...]
     if "LOCAL_RANK" in env and "WORLD_SIZE" in env:
         env = {"RANK": _rank_of_node(env), **env}
-        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-        key = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
-    elif "OMPI_COMM_WORLD_RANK" in env:
-        prefix = "OMPI_COMM_WORLD_"
-        names = (f"{prefix}RANK", f"{prefix}LOCAL_RANK", f"{prefix}SIZE", f"{prefix}LOCAL_SIZE")
-        key = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID")
-    elif "SLURM_STEP_NUM_TASKS" in env:  # only inside srun: a batch script is one process, whatever it asked for
-        names = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE")
-        key = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_ARRAY_TASK_ID")
-    elif "PMI_RANK" in env:
-        names = ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS")
-        key = ("PMI_ID", "PMI_JOBID", "PBS_JOBID", "SLURM_JOB_ID")
+        names, key = _TORCHRUN
     else:
+        names, key = next((variables for told_by, variables in _OTHERS.items() if told_by in env), ((), ()))
+    if not names:
         return Ranks()
     rank, local_rank, world_size, local_world_size = (_leading_int(env.get(n, "")) for n in names)
-    world_size = max(world_size, 1)
-    local_world_size = max(local_world_size, 1)
+    world_size, local_world_size = max(world_size, 1), max(local_world_size, 1)
     if world_size == 1 and local_rank == 0:
         return Ranks()
     parts = [env.get(k, "") for k in key]

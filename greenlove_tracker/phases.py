@@ -146,27 +146,21 @@ class Phase:
 
         head, *options = text.split(",")
         match = _WORD.fullmatch(head)
-        if match is None:
+        given = {name: value for name, _, value in (option.partition("=") for option in options)}
+        if match is None or not given.keys() <= set(_OPTIONS):
             raise UsageError(
                 f"{text!r} is no phase: write its steps and the tokens of a step, as in 505x131072, or 30epochs, "
-                "10epochsx64samples, 500x131072,eval_every=100"
+                f"10epochsx64samples, 500x131072,eval_every=100; options are {', '.join(_OPTIONS)}"
             )
         count, unit, work, measure = match.groups()
-        values: dict[str, Any] = {}
+        named = {"name": unquote(given.pop("name"))} if "name" in given else {}
+        given |= {"epochs" if (unit or "").startswith("epoch") else "steps": count}
+        given |= {} if work is None else {_FIELDS[measure or "tokens"]: work}
         try:
-            values["epochs" if (unit or "").startswith("epoch") else "steps"] = int(count)
-            if work is not None:
-                is_count = measure in (None, "tokens", "samples")
-                values[_FIELDS[measure or "tokens"]] = int(work) if is_count else float(work)
-            for option in options:
-                name, _, value = option.partition("=")
-                if name not in _OPTIONS:
-                    raise UsageError(f"{text!r}: a phase has no {name!r}; there are {', '.join(_OPTIONS)}")
-                values[name] = unquote(value) if name == "name" else float(value) if name == "eval_s" else int(value)
+            numbers = {name: int(value) if name in _COUNTS else float(value) for name, value in given.items()}
         except ValueError as error:
-            if isinstance(error, UsageError):
-                raise
             raise UsageError(f"{text!r} is no phase: {error}") from error
+        values: dict[str, Any] = {**numbers, **named}
         return cls(**values)
 
 

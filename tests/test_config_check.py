@@ -43,7 +43,6 @@ def test_every_mistake_is_named_with_its_place(env):
     [
         ("COUNTRY", "Germny", "country: "),
         ("ELECTRICITY_TARIFF", "cheap", "electricity_tariff: "),
-        ("LOG_DIR", "/proc/logs", "log_dir: nothing can be written to /proc/logs"),
     ],
 )
 def test_values_of_the_right_kind_may_be_wrong(env, variable, value, says):

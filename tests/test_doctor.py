@@ -14,7 +14,7 @@ def test_the_doctor_says_what_a_run_would_do(tmp_path, monkeypatch):
     text = diagnosis.as_text()
     assert max(map(len, text.splitlines())) <= 100
     subjects = [f.subject for f in diagnosis.findings]
-    assert subjects[-6:] == ["cpu", "ram", "country", "share", "logs", "cost"]
+    assert subjects[-5:] == ["cpu", "ram", "country", "share", "logs"]
     assert diagnosis.can_measure
     assert "458 g/kWh instead of yours" in text and "GREENLOVE_COUNTRY=DE" in text
     assert list(tmp_path.iterdir()) == []  # it left nothing behind

@@ -73,7 +73,7 @@ def test_phases_are_given_as_objects_texts_or_mappings():
         (lambda: phases_from("9" * 5000), "is no phase"),
         (lambda: phases_from("505*131072"), "is no phase"),
         (lambda: phases_from("505x13.5"), "is no phase"),
-        (lambda: phases_from("505x131072,every=5"), "has no 'every'"),
+        (lambda: phases_from("505x131072,every=5"), "options are eval_every"),
         (lambda: phases_from(505), "must be a list of Phase"),
         (lambda: phases_from([505]), "is none"),
         (lambda: phases_from([{"step": 5}]), "has no step"),

@@ -73,7 +73,7 @@ def show(as_json: bool) -> None:
 @config.command(cls=Verb, short_help="List every mistake in the settings.")
 @json_option
 def check(as_json: bool) -> None:
-    """List every mistake in settings files and variables, and a log directory that cannot be written.
+    """List every mistake in settings files and variables; greenlove doctor looks at the log directory.
 
     The exit code is 1 if there is one. Nothing is tracked, and the network is not used.
     """

@@ -160,7 +160,7 @@ def test_what_a_stop_cannot_be_is_refused():
         replace(PLAN, epochs=40, stop=certain(20))
     longer = replace(PLAN, stop=certain(20)).with_length(epochs=80)
     assert (longer.epochs, longer.stop.most_epochs, longer.stop.quantile(0.5)) == (80, 80, 20)
-    with pytest.raises(UsageError, match="counts epochs: say --epochs"):
+    with pytest.raises(UsageError, match="counts epochs: give the plan in epochs"):
         longer.with_length(steps=100)
 
 
