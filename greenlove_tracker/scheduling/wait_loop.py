@@ -43,10 +43,6 @@ def steady_s() -> float:
     return time.monotonic() if _STEADY is None else time.clock_gettime(_STEADY)
 
 
-def _sleep(seconds: float, until: threading.Event | None) -> None:
-    (until or threading.Event()).wait(seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class WaitClocks:
     """The clocks of a wait; other ones in tests.
@@ -59,7 +55,7 @@ class WaitClocks:
 
     utc_s: Callable[[], float] = time.time
     steady_s: Callable[[], float] = steady_s
-    sleep: Callable[[float, threading.Event | None], None] = _sleep
+    sleep: Callable[[float, threading.Event | None], object] = lambda s, until: (until or threading.Event()).wait(s)
 
 
 # Why a wait ended.

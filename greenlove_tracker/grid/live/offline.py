@@ -27,11 +27,6 @@ _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 VALUE_COLUMN = "gco2e_per_kwh"
 
 
-def utc_now() -> datetime:
-    """Return the present time in UTC."""
-    return datetime.now(UTC)
-
-
 class CsvIntensity:
     """A file of one's own: ``utc,gco2e_per_kwh``, a row for each stretch of time, by its start.
 
@@ -48,7 +43,7 @@ class CsvIntensity:
 
     name = "csv"
 
-    def __init__(self, path: str | Path, *, now: Clock = utc_now) -> None:
+    def __init__(self, path: str | Path, *, now: Clock) -> None:
         self._now = now
         source = f"{Path(path).name}, given by the user"
         self._points = [
@@ -79,7 +74,7 @@ class CsvIntensity:
 class _AnyHour(IntensityProvider):
     """What knows all hours, past and to come."""
 
-    def __init__(self, now: Clock = utc_now) -> None:
+    def __init__(self, now: Clock) -> None:
         self._now = now
 
     def now(self, place: GridPlace) -> IntensityPoint:
