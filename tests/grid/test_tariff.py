@@ -1,6 +1,4 @@
 import math
-import os
-import time
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -88,21 +86,6 @@ def test_the_table_may_say_its_zone_itself():
     tariff = parse_tariff("zone America/New_York; base 0.2; peak 0.3 17-21", BERLIN)
     assert tariff.usd_per_kwh(datetime(2026, 11, 23, 22, tzinfo=UTC)) == 0.3
     assert tariff.usd_per_kwh(datetime(2026, 11, 23, 17, tzinfo=UTC)) == 0.2
-
-
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="Windows sets no zone by a variable")
-def test_without_a_zone_it_is_that_of_the_machine(monkeypatch):
-    before = os.environ.get("TZ")
-    try:
-        monkeypatch.setenv("TZ", "Europe/Berlin")
-        time.tzset()
-        tariff = parse_tariff("base 0.2; peak 0.3 17-21")
-        assert tariff.usd_per_kwh(datetime(2026, 11, 23, 16, tzinfo=UTC)) == 0.3  # winter
-        assert tariff.usd_per_kwh(datetime(2026, 7, 20, 15, tzinfo=UTC)) == 0.3  # summer
-        assert tariff.usd_per_kwh(datetime(2026, 7, 20, 19, tzinfo=UTC)) == 0.2
-    finally:
-        monkeypatch.setenv("TZ", before) if before else monkeypatch.delenv("TZ")
-        time.tzset()
 
 
 @pytest.mark.parametrize(

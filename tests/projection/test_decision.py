@@ -11,7 +11,7 @@ from projection_samples import forecast, projected, projected_by_name
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.comparison import compare_hours
-from greenlove_tracker.projection.decision import Chance, JointDraws, decide, shortlist_of
+from greenlove_tracker.projection.decision import Chance, JointDraws, decide
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.projection.uncertain import Uncertain, uncertain
@@ -69,23 +69,11 @@ def test_the_faster_machine_is_the_one_whose_saved_hours_cost_the_least():
     assert none.recommended.is_local and none.faster is None and none.alternatives == ()
 
 
-def test_a_faster_machine_keeps_the_owners_limits():
-    rows = projected(local_gpu="T4")
-    free = decide(rows).faster
-    assert within(rows, usd=free.machine.cost_usd.upper * 2).faster is not None
-    assert within(rows, usd=rows[0].cost_usd.upper * 1.01).faster is None
-
-
 def test_where_what_the_training_costs_here_is_not_known_it_leads_and_renting_has_its_whole_price():
     rows = projected(forecast(half_width=0.0), country=None)
     made = decide(rows)
     assert made.recommended is rows[0] and made.probability is None and made.alternatives == ()
     assert made.faster.more_usd == made.faster.machine.cost_usd.point
-
-
-def test_a_price_for_the_machine_here_is_compared_with_those_for_rent():
-    dear, cheap = (projected(price_usd_per_gpu_hour=usd) for usd in (9.0, 0.1))
-    assert decide(dear).recommended.is_rented and decide(cheap).recommended.is_local
 
 
 def test_others_that_may_be_the_cheapest_stand_beside_it():
@@ -200,13 +188,6 @@ def row(name: str, hours: float, usd: float | None, kg: float | None, share: flo
 
 def chances_of(rows: list[Projection]) -> tuple[Chance, ...]:
     return JointDraws(rows).cheapest(rows)
-
-
-def test_what_is_not_settled_has_a_shortlist():
-    rows = [row("here", 20, 4, 3.5, 0.04), row(A100, 10, 40, 1.0, 0.4), row(L40S, 12, 45, 1.27, 0.4)]
-    chances = chances_of(rows[1:])
-    assert [c.machine.name for c in shortlist_of(chances)] == [A100, L40S]
-    assert sum(c.probability for c in chances) == pytest.approx(1.0)
 
 
 def test_the_probability_is_that_of_two_normals():

@@ -2,18 +2,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from projection_samples import HERE, forecast
 from projection_samples import projected_by_name as projected
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.projection.power import PowerDraw, draw_elsewhere, node_overhead, power_table, usual_draw
-from greenlove_tracker.projection.project import Projection, project
+from greenlove_tracker.projection.project import project
 from greenlove_tracker.projection.scaling import scaling_gain
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
@@ -129,23 +126,6 @@ def test_without_a_gpu_here_energy_elsewhere_is_the_targets_at_an_assumed_draw()
     assert not any("power limit" in text for text in given["here"].warnings)
 
 
-def test_without_a_measured_energy_the_local_one_is_modelled():
-    here = projected(forecast(kwh=None), pue=1.5)["here"]
-    assert here.energy_kwh.point == pytest.approx(20 * 0.450 * (0.82 + power_table().rest.point) * 1.5)
-    assert any("a model" in text for text in here.sources)
-
-
-def test_intervals_combine_in_quadrature_on_the_log_scale():
-    row = projected(custom_speedup={A100: (2.0, 1.6, 2.4)}, gpus=[A100], provider="crusoe")[A100]
-    local_up, local_down = math.log(1.0251768), -math.log(1 - 0.0251768)
-    upper = math.exp(math.hypot(local_up, math.log(2 / 1.6)))
-    lower = math.exp(-math.hypot(local_down, math.log(2.4 / 2)))
-    assert row.duration_s.upper == pytest.approx(36_000 * upper, rel=1e-6)
-    assert row.duration_s.lower == pytest.approx(36_000 * lower, rel=1e-6)
-    assert (row.duration_s.level, row.duration_s.kind) == (0.90, "assumption")
-    assert row.cost_usd.upper == pytest.approx(20 * upper, rel=1e-6)
-
-
 def test_a_peak_that_does_not_fit_is_shown_with_what_would():
     rows = projected(peak_memory_gb=60.0)
     l40s = rows["L40S"]
@@ -176,15 +156,6 @@ def test_rows_are_ordered_by_cost_and_asides_come_last():
     assert [bool(row.aside) for row in rows[1:]] == [False] * 5 + [True] * 5
 
 
-def test_a_gpu_that_nobody_offers_is_counted_as_if_it_stood_here():
-    row = projected(gpus=["NVIDIA GeForce RTX 5090"], custom_speedup=2.0)["GeForce RTX 5090"]
-    assert (row.obtained, row.offer, row.scope) == ("no offer", None, 2)
-    energy = 10 * 0.575 * (0.82 + power_table().rest.point)
-    assert row.energy_kwh.point == pytest.approx(energy)
-    assert row.cost_usd.point == pytest.approx(energy * 0.419)
-    assert row.emissions_kgco2e.point == pytest.approx(energy * 0.380948, rel=1e-4)
-
-
 def test_local_money():
     rows = projected(price_usd_per_gpu_hour=0.5, n_gpus=2)
     assert (rows["here"].cost_usd.point, rows["here"].cost_basis) == (pytest.approx(20.0), "machine")
@@ -210,12 +181,6 @@ def test_another_provider_stands_in_the_table_by_a_file(tmp_path):
     assert nowhere.emissions_kgco2e is None and any("grid of acme moon" in text for text in nowhere.warnings)
     assert ("crusoe", "L40S") in rows
     assert {r.offer.provider for r in project(forecast(), prices=path, provider="acme", **HERE)[1:]} == {"acme"}
-
-
-def on_a_cpu(samples: int, hours: float, **options: Any) -> dict[str, Projection]:
-    plan = TrainingPlan(samples=samples, batch_size=10, epochs=5)
-    made = replace(forecast(hours, kwh=None), plan=plan)
-    return projected(made, local_gpu=None, utilization=None, **options)
 
 
 @pytest.mark.parametrize(
@@ -260,21 +225,6 @@ def test_more_gpus_here_and_there():
     sixteen = projected(target_gpus=9, custom_speedup=2.0, scaling=0.85)[H100]
     assert (sixteen.n_gpus, sixteen.billed_gpus) == (9, 16)
     assert sixteen.gain == pytest.approx(16 * 0.85 ** (4 / 3))
-
-
-@pytest.mark.slow
-@given(st.floats(0.5, 500.0), st.floats(0.05, 1.0), st.floats(1.0, 3.0))
-def test_cost_energy_and_emissions_are_in_proportion(local_hours, share, factor):
-    def row(h: float, u: float):
-        return projected(forecast(h), utilization=u, custom_speedup=2.0, gpus=[A100])[A100]
-
-    one, more = row(local_hours, share), row(local_hours * factor, share)
-    for name in ("duration_s", "cost_usd", "energy_kwh", "emissions_kgco2e"):
-        assert getattr(more, name).point == pytest.approx(getattr(one, name).point * factor)
-    thriftier = row(local_hours, share / 2)
-    # the rest of the node draws what it did, and the GPU no less than when it waits
-    assert one.energy_kwh.point / 2 < thriftier.energy_kwh.point <= one.energy_kwh.point
-    assert thriftier.cost_usd == one.cost_usd
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.forecasting import Estimate
@@ -28,14 +27,6 @@ def test_independent_errors_add_in_quadrature_and_shared_ones_cancel():
     assert both.lower == pytest.approx(3 * math.exp(-Z90 * math.hypot(0.1, 0.1)))
     same = a.over(Uncertain(2.0, {"a": (0.1, 0.2)})).estimate("×")
     assert same.lower == same.point == same.upper == pytest.approx(3.0)
-
-
-@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6), sds, sds, sds)
-def test_a_quotient_of_quotients_is_one_quotient(a, b, x, y, z):
-    one, two, three = Uncertain(a, {"x": (x, y)}), Uncertain(b, {"x": (y, x), "z": (z, z)}), Uncertain(2.0)
-    direct, around = one.over(three), one.over(two).times(two.over(three))
-    assert around.point == pytest.approx(direct.point, rel=1e-12)
-    assert around.estimate("").upper == pytest.approx(direct.estimate("").upper, rel=1e-9)
 
 
 def test_draws_have_the_quantiles_of_the_intervals_and_what_is_shared():

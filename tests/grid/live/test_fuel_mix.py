@@ -17,11 +17,6 @@ def test_what_a_plant_uses_itself_is_no_generation():
     assert mix_intensity({"gas": 50, "solar": -10}, LIFECYCLE) == 490
 
 
-@pytest.mark.parametrize("made", [{}, {"coal": 0}, {"coal": None}, {"coal": -5}])
-def test_nothing_made_is_unknown(made):
-    assert mix_intensity(made, LIFECYCLE) is None
-
-
 def test_what_has_no_factor_counts_as_the_rest_up_to_a_fifth():
     assert mix_intensity({"gas": 81, "other": 19}, LIFECYCLE) == 490
     assert mix_intensity({"gas": 79, "other": 21}, LIFECYCLE) is None
@@ -64,7 +59,3 @@ def test_an_hour_with_zeros_for_what_was_not_reported_is_unknown():
     ]
     found = intensities({start + timedelta(hours=n): made for n, made in enumerate(hours)}, LIFECYCLE)
     assert [at.hour for at, _ in found] == [0, 2, 3]
-
-
-def test_no_hour_at_all():
-    assert list(intensities({}, LIFECYCLE)) == []

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from intensity_server import NOW, Reply
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.live.services import Eia, ElectricityMaps, EnergyCharts, Neso
 from greenlove_tracker.grid.place import grid_place
@@ -198,12 +197,6 @@ def test_electricity_maps_latest(client, server):
     assert server.asked[0].query == {"zone": ["DE"], "shouldUseFallbackCallerLookup": ["false"]}
 
 
-def test_electricity_maps_of_another_zone_is_refused(client, server):
-    server.always(Reply(hour_of_maps(at(12), 322, zone="US-CAL-CISO")))
-    with pytest.raises(IntensityUnavailable, match="another shape"):
-        maps(client, server).now(DE)
-
-
 @pytest.mark.parametrize("key", ["history", "data"])
 def test_electricity_maps_history_leaves_gaps(client, server, key):
     rows = [hour_of_maps(at(9), 300), hour_of_maps(at(10), None), hour_of_maps(at(11), 310)]
@@ -239,14 +232,3 @@ def test_whatever_a_service_says_the_failure_is_named(client, server, number, re
         with pytest.raises(IntensityUnavailable, match=f"^{service.name}: ") as caught:
             ask()
         assert caught.value.provider == service.name
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_times_need_their_zone_and_an_order(client, server, number):
-    service = opened(client, server)[number]
-    place = PLACES.get(service.name, DE)
-    with pytest.raises(UsageError, match="with its zone"):
-        service.history(place, datetime(2026, 11, 1), datetime(2026, 11, 2))
-    with pytest.raises(UsageError, match="nothing lies between"):
-        service.history(place, at(2), at(2))
-    assert server.asked == []
