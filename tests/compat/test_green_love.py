@@ -456,16 +456,6 @@ def test_the_answer_is_the_users_and_the_report_is_there_before_the_question(tmp
 
 
 @pytest.mark.slow
-def test_an_interrupted_question_is_a_no(tmp_path, monkeypatch):
-    def interrupt(question, default):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(estimator_module, "confirm", interrupt)
-    estimator = make(tmp_path, on_no_terminal="continue")
-    assert estimator.estimate() is estimator.results and not estimator.user_chose_continue
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("answer, goes_on", [("stop", False), ("continue", True)])
 def test_without_a_terminal_the_answer_is_given_in_advance(tmp_path, answer, goes_on):
     estimator = make(tmp_path, on_no_terminal=answer)

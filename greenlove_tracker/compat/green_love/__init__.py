@@ -3,9 +3,14 @@
 The parameters, and what is different here, are described in ``docs/coming-from-green-love.md``.
 """
 
-from greenlove_tracker.compat.green_love.estimator import BENCHMARK_TASKS, CrusoeEstimator, GreenLoveEstimator
+from greenlove_tracker.compat.green_love.estimator import (
+    BENCHMARK_TASKS,
+    CrusoeEstimator,
+    GreenLoveEstimator,
+    sample_dataloader,
+    sample_dataset,
+)
 from greenlove_tracker.compat.green_love.results import BenchmarkResults, CO2Equivalence, CrusoeGPUEstimate
-from greenlove_tracker.compat.green_love.sampling import sample_dataloader, sample_dataset
 from greenlove_tracker.format import duration as format_time
 from greenlove_tracker.format import mass as format_co2
 from greenlove_tracker.format import money as format_cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import warnings
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
 
 from greenlove_tracker import Estimation, Estimator, devices
 from greenlove_tracker.compat.green_love import results as fill
@@ -187,7 +188,7 @@ class GreenLoveEstimator:
             say(f"  report  {page}\n")
         if self._auto_open_report and can_ask():  # a batch job may have inherited a display with nobody before it
             open_page(page.absolute().as_uri())
-        answer = _ask_to_continue()
+        answer = confirm("Continue training locally?", default=False)
         self.user_chose_continue = estimation.continues if answer is None else answer
         if answer is None and not self._is_silent:
             verb = "goes on" if estimation.continues else "does not go on"
@@ -221,9 +222,37 @@ def _loss_of_first_two(model: Any, batch: Any, criterion: Any) -> Any:
     return loss_of_pair(model, batch[:2] if isinstance(batch, list | tuple) else batch, criterion)
 
 
-def _ask_to_continue() -> bool | None:
-    """Ask whether to train on; None where nobody answers."""
-    try:
-        return confirm("Continue training locally?", default=False)
-    except KeyboardInterrupt:  # a no to the original, too: the script keeps its results
-        return False
+def sample_dataset(dataset: Dataset[Any], sample_pct: float = 10.0, seed: int = 42) -> Subset[Any]:
+    """Draw a random sample of a data set, in the order of the whole; the same for the same seed.
+
+    Raises:
+        UsageError: where the percentage is not above 0 and at most 100.
+    """
+    if not 0 < sample_pct <= 100:
+        raise UsageError(f"sample_pct is a percentage above 0 and at most 100, not {sample_pct!r}")
+    whole = len(dataset)
+    order = torch.randperm(whole, generator=torch.Generator().manual_seed(seed)).tolist()
+    return Subset(dataset, sorted(order[: math.ceil(whole * sample_pct / 100)]))
+
+
+def sample_dataloader(
+    dataloader: DataLoader[Any], sample_pct: float = 10.0, seed: int = 42, batch_size: int | None = None
+) -> DataLoader[Any]:
+    """Return a loader of a random sample, otherwise as the given one; shuffled where that one is."""
+    names = (
+        "num_workers",
+        "collate_fn",
+        "pin_memory",
+        "drop_last",
+        "timeout",
+        "worker_init_fn",
+        "prefetch_factor",
+        "persistent_workers",
+        "multiprocessing_context",
+    )
+    return DataLoader(
+        sample_dataset(dataloader.dataset, sample_pct, seed),
+        batch_size=batch_size or dataloader.batch_size or 1,
+        shuffle=isinstance(dataloader.sampler, RandomSampler),
+        **{name: getattr(dataloader, name) for name in names},
+    )

@@ -15,10 +15,8 @@ from greenlove_tracker.extrapolation.regression import observe
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import without_spot
-from greenlove_tracker.projection.speedup_model import shipped_model
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.tables.equivalents import equivalents
-from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.units import h_from_s, w_from_kwh_s
 
 # The original's names of what Crusoe rents out, and ours.
@@ -49,8 +47,7 @@ class CrusoeGPUEstimate(SimpleNamespace):
         on_demand_rate: in USD/h of all GPUs that are paid for.
         est_co2_kg: location-based, of the site's grid.
         cloud_power_w: of the whole machine, PUE included.
-        benchmark_key: the GPU whose published benchmarks count for it, by our name: itself, or its twin with another
-            memory.
+        benchmark_key: the GPU by our name.
         scale_factor: what the GPUs that are paid for beyond those here make faster.
         scale_note: where the speedup is from, and what was assumed.
         value_score: cost in USD / hours saved; infinite where none are.
@@ -170,7 +167,7 @@ def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, A
     estimates = [e for row in rows if (e := _estimate(row, local_s)) is not None]
     _flag(estimates)
     return {
-        "gpu_benchmark_key": _benchmark_key(rows[0].gpu),
+        "gpu_benchmark_key": rows[0].gpu.name if rows[0].gpu else None,
         "crusoe_estimates": estimates,
         "co2_savings_kg": saved_kg,
         "co2_equivalences": _equivalences(saved_kg),
@@ -197,15 +194,11 @@ def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
         est_co2_kg=_point(row.emissions_kgco2e),
         est_energy_kwh=_point(row.energy_kwh),
         cloud_power_w=None if row.energy_kwh is None else w_from_kwh_s(row.energy_kwh.point, time.point),
-        benchmark_key=_benchmark_key(gpu),
+        benchmark_key=gpu.name,
         scale_factor=row.gain,
         scale_note="; ".join((row.speedup.known_from, *row.assumptions, *row.warnings)),
         value_score=cost.point / hours_saved if hours_saved > 0 else math.inf,
     )
-
-
-def _benchmark_key(gpu: GpuSpec | None) -> str | None:
-    return None if gpu is None else shipped_model().measured_name(gpu) or None
 
 
 def _flag(estimates: Sequence[CrusoeGPUEstimate]) -> None:
