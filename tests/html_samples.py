@@ -40,4 +40,4 @@ class Skeleton(HTMLParser):
         self.tags.append(f"/{tag}")
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        self.text.append(data.replace("\xa0", " "))  # an amount keeps its unit on its line

@@ -11,6 +11,7 @@ from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, 
 MAX_POINTS = 500
 N_LOOKS = 5  # of lines, and of layers, that differ without colour; further ones begin anew
 _MOST_LABELS = 8  # below columns
+_LABEL_HEIGHT, _LABEL_WIDTH = 0.09, 0.3  # of a mark: nearer than that, the lower one moves down
 _FARTHEST = 1.6  # times the largest point: what a range reaches beyond is cut off
 
 Points = tuple[tuple[float, float], ...]
@@ -106,8 +107,8 @@ def _of_lines(chart: LineChart) -> Plot:
 
 def _of_marks(chart: MarkChart) -> Plot:
     x, y = (_of_values(chart, name) for name in ("x", "y"))
-    drawn = Plot(x.labels, y.labels)
-    for mark in sorted(chart.marks, key=lambda mark: mark.is_named):
+    drawn, taken = Plot(x.labels, y.labels), list[tuple[float, float]]()
+    for mark in sorted(chart.marks, key=lambda mark: (mark.is_named, -mark.y)):
         at, look = (x.at(mark.x), y.at(mark.y)), "here" if mark.is_here else "chosen" if mark.is_named else "other"
         if mark.x_range:
             drawn.shapes.append(Shape("line", "range", tuple((x.at(end), at[1]) for end in mark.x_range)))
@@ -116,7 +117,12 @@ def _of_marks(chart: MarkChart) -> Plot:
         tooltip = f"{mark.name}: {mark.x:,.3g} {chart.x_label}, {mark.y:,.3g} {chart.y_label}"
         drawn.shapes.append(Shape("dot", look, (at,), tooltip))
         if mark.is_named:
-            drawn.shapes.append(Shape("text", "mark-start" if at[0] < 0.6 else "mark-end", (at,), mark.name))
+            height = at[1]
+            while any(abs(height - own) < _LABEL_HEIGHT and abs(at[0] - left) < _LABEL_WIDTH for left, own in taken):
+                height -= _LABEL_HEIGHT
+            taken.append((at[0], height))
+            side = "mark-start" if at[0] < 0.6 else "mark-end"
+            drawn.shapes.append(Shape("text", side, ((at[0], height),), mark.name))
     return drawn
 
 
@@ -213,7 +219,8 @@ def chart_rows(chart: Chart, most: int = 12) -> tuple[tuple[str, ...], list[tupl
         return heads, [(label, *(f"{found[label]:,.4g}" for _, found in columns)) for label in chart.labels]
     lines = [dict(line.points) for line in chart.lines]
     xs = sorted({x for points in lines for x in points})
-    names, shown = dict(chart.x_names), xs[:: max(1, -(-len(xs) // most))]
+    names = dict(chart.x_names)
+    shown = [x for x in xs if x in names] or xs[:: max(1, -(-len(xs) // most))]
     heads = (chart.x_label, *(", ".join(filter(None, (line.name, chart.y_label))) for line in chart.lines))
     rows = [
         (names.get(x, f"{x:,.6g}"), *(f"{points[x]:,.4g}" if x in points else "" for points in lines)) for x in shown

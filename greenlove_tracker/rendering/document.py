@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
+_AMOUNT = r"(?<![\w.])\d[\d.,]* (?:d|h|min|m?s|[mkM]?Wh|k?W|m?g|kg|t)\b(?: \d+ (?:h|min|s)\b)*"
+_WHOLE = re.compile(rf"{_AMOUNT}|\[[^][]{{1,40}}\]")
+
+
+def unbroken(text: str) -> str:
+    """Join what no line should part, such as an amount with its unit or an interval, by no-break spaces."""
+    return _WHOLE.sub(lambda found: found[0].replace(" ", NO_BREAK), text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache, partial
 from itertools import count
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.rendering import svg
-from greenlove_tracker.rendering.document import Block, Document, Heading, Table
+from greenlove_tracker.rendering.document import Block, Document, Heading, Table, unbroken
 
+_OPTION = re.compile(r"--[a-z][a-z-]*")  # which no line parts at its hyphens
 _SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
 _MANY_SECTIONS = 4  # need contents
 _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
@@ -74,6 +76,7 @@ def _environment(*, is_page: bool) -> Environment:
     environment.filters |= {name: getattr(fmt, name) for name in ("energy", "mass", "percent", "plural", "significant")}
     environment.filters |= {
         "css_string": _css_string,
+        "running": _running,
         "kind": lambda block: type(block).__name__,
         "quoted": partial(json.dumps, ensure_ascii=False),  # JSON's strings are YAML's
     }
@@ -82,7 +85,12 @@ def _environment(*, is_page: bool) -> Environment:
 
 
 def _finalized(value: Any) -> Any:
-    return value if isinstance(value, Markup) or not isinstance(value, str) else svg.visible(value)
+    return value if isinstance(value, Markup) or not isinstance(value, str) else unbroken(svg.visible(value))
+
+
+def _running(text: str) -> Markup:
+    """Return running text in which the name of an option stays on one line."""
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(_finalized(text)))))  # noqa: S704  # escaped
 
 
 def _css_string(text: str) -> str:

@@ -268,8 +268,8 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     for i, column in enumerate(block.columns):
         texts = [row[i] for row in block.rows[:_MEASURED_ROWS]]
         words = texts if column.is_number else [word for text in texts for word in text.split()]
-        for found, measured in ((least_pt, [*words, *column.title.split()]), (whole_pt, [*texts, column.title])):
-            longest = sorted(set(measured), key=len)[-_MEASURED_TEXTS:]
+        for found, measured, title in ((least_pt, words, column.title.split()), (whole_pt, texts, [column.title])):
+            longest = [*sorted(set(measured), key=len)[-_MEASURED_TEXTS:], *title]
             widths = (pdf_fonts.text_width_pt(text, pdf_fonts.BOLD, charts.CELL.fontSize) for text in longest)
             found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
     room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2

@@ -13,7 +13,7 @@ from reportlab.lib.styles import ParagraphStyle
 from reportlab.pdfbase.pdfmetrics import stringWidth
 
 from greenlove_tracker.rendering.axes import Plot, plot
-from greenlove_tracker.rendering.document import Chart, ColumnChart
+from greenlove_tracker.rendering.document import Chart, ColumnChart, unbroken
 from greenlove_tracker.rendering.pdf_fonts import BOLD, REGULAR, register_fonts, spans, text_width_pt
 
 # -- The PDF's colours and paragraph styles. Text from logs passes ``markup`` before it is set --
@@ -32,7 +32,7 @@ STAMP = HexColor("#f0e3e1")  # pale: the text above it is read as easily as else
 
 def markup(text: str) -> str:
     """Return ``text`` as the content of a reportlab paragraph, in which no tag and no entity of its own is one."""
-    parts = ((escape(part), font) for part, font in spans(text))
+    parts = ((escape(part), font) for part, font in spans(unbroken(text)))
     return "".join(part if font is None else f'<font name="{font}">{part}</font>' for part, font in parts)
 
 
@@ -71,7 +71,7 @@ FIGURE_RANGE = _style("figure_range", 8.4, textColor=GREY, leading=10)
 
 
 _SIZE_PT = 8.4
-_LINE_PT = 172.0  # of a chart, with its axes
+_LINE_PT = 150.0  # of a chart, with its axes
 _LEGEND_STEP_PT = 11.0
 
 _Anchor = Literal["start", "middle", "end"]

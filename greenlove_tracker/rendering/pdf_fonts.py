@@ -14,6 +14,8 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.ttfonts import TTFont
 
+from greenlove_tracker.rendering.document import NO_BREAK
+
 REGULAR, BOLD = "SourceSansPro-Regular", "SourceSansPro-Semibold"  # of the same characters
 _FURTHER = "DejaVuSans"  # for those that they lack
 
@@ -45,7 +47,7 @@ class Span(NamedTuple):
 
 def spans(text: str) -> list[Span]:
     """Split ``text``, in one line, by font: each character in one that has it, or spelt."""
-    flat = (" " if c.isspace() or not c.isprintable() else c for c in text)
+    flat = (c if c == NO_BREAK or c.isprintable() else " " for c in text)
     by_font = ((font, "".join(characters)) for font, characters in groupby(flat, _font_for))
     return [Span(_spelt(part), None) if font == _NONE else Span(part, font) for font, part in by_font]
 

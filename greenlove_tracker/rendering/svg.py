@@ -42,7 +42,7 @@ def chart(drawn: Chart, chart_id: str) -> Markup:
         "svg",
         element("title", f"{drawn.title}. {_description(drawn, of)}", id=f"{chart_id}-title"),
         *(_y_tick(1 - share, label) for share, label in of.y_ticks),
-        *(_x_tick(share, label) for share, label in of.x_ticks),
+        *(_x_tick(share, label, is_odd=i % 2 == 1) for i, (share, label) in enumerate(of.x_ticks)),
         element("text", drawn.y_label, x=-left_px, y=12),
         element("text", x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
         element("text", of.note, x="100%", y=12, class_="end level-name"),
@@ -93,10 +93,10 @@ def _y_tick(share: float, label: str) -> Markup:
     return line + element("text", label, x=-8, y=y_px + 4, class_="end")
 
 
-def _x_tick(share: float, label: str) -> Markup:
+def _x_tick(share: float, label: str, *, is_odd: bool) -> Markup:
     bottom_px, x = _TOP_PX + _PLOT_PX, f"{share:.2%}"
     line = element("line", x1=x, x2=x, y1=bottom_px, y2=bottom_px + 4, class_="axis")
-    return line + element("text", label, x=x, y=bottom_px + 18, class_="middle")
+    return line + element("text", label, x=x, y=bottom_px + 18, class_="middle odd" if is_odd else "middle")
 
 
 def _swatch(kind: str, look: str) -> Markup:

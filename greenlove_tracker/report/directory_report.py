@@ -18,7 +18,7 @@ from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import coverage_sentence
-from greenlove_tracker.report.method import NO_ERROR_OF, factor_table, method_table
+from greenlove_tracker.report.method import METHODS, NO_ERROR_OF, factor_table
 from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.wording import SUM_COLUMNS, sum_cells
 
@@ -136,8 +136,8 @@ def _scope(aggregate: Aggregate, issued: str | None) -> str:
     """Say which time and which runs the report is of, and when it was issued."""
     selection = aggregate.selection
     chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
-    when = f"Issued on {issued}." if issued else "No date of issue was given."
-    return f"Period: {selection.period.text}.{chosen} All times are UTC. {when}"
+    when = f" Issued on {issued}." if issued else ""
+    return f"Period: {selection.period.text}.{chosen} All times are UTC.{when}"
 
 
 def directory_scope(aggregate: Aggregate) -> str:
@@ -324,7 +324,7 @@ def _method_blocks(aggregate: Aggregate, scope: str) -> tuple[doc.Block, ...]:
     return (
         doc.Heading("How we know"),
         doc.Paragraph(f"{scope} Every total is the plain sum over the runs, failed ones included."),
-        method_table(),
+        doc.Paragraph(METHODS, is_note=True),
         *((doc.Paragraph(f"{_OF_SUMS} {NO_ERROR_OF}", is_note=True),) if has_range else ()),
         doc.Heading("Factors"),
         factor_table(chosen[:_MAX_FACTORS]),

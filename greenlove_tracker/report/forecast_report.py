@@ -215,6 +215,7 @@ def narrowing_chart(
         (doc.Line("", tuple((x, height(e.point)) for x, e in found)),),
         band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
         level=None if outcome_s is None else (scale.value(outcome_s), f"took {fmt.duration(outcome_s)}"),
+        is_from_0=False,
     )
 
 

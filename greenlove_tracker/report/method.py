@@ -15,12 +15,10 @@ from greenlove_tracker.rendering.document import Block, Column, Heading, Paragra
 from greenlove_tracker.report import wording
 
 METHODS = (
-    ("time", "a steady clock; on a GPU after it has finished its work"),
-    ("counter, power readings", "the hardware's own (RAPL, NVML): measured"),
-    ("CPU modelled", "rated power (TDP) × (0.1 + 0.9 × load³), as CodeCarbon does"),
-    ("memory constant", "a power by its size, as CodeCarbon does"),
-    ("without a meter", "the mean metered power"),
-    ("not counted", ", ".join(wording.NOT_COUNTED)),
+    "Time is a steady clock's, on a GPU after it has finished its work. Counters and power readings are the hardware's "
+    "own (RAPL, NVML): measured. A CPU without one is modelled as CodeCarbon does, by rated power (TDP) × (0.1 + 0.9 × "
+    "load³), and memory by a power for its size. What no meter saw counts at the mean metered power. Not counted: "
+    f"{', '.join(wording.NOT_COUNTED)}."
 )
 NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not in the ranges."
 _ERRORS = (
@@ -29,17 +27,13 @@ _ERRORS = (
 _COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
 
 
-def method_table(rows: Iterable[tuple[str, str]] = ()) -> Table:
-    """Return the methods that all reports share, below rows of one's own."""
-    return Table((Column("", 1), Column("", 4)), (*rows, *METHODS))
-
-
 def method_blocks(run: Run) -> tuple[Block, ...]:
     """Return how the numbers of a run are known."""
     is_of_gpus = run.summary.energy.gpu_kwh and run.calibration is None  # else all of it is in the total
     return (
         Heading("How we know"),
-        method_table(_how(run)),
+        Table((Column("", 1), Column("", 4)), tuple(_how(run))),
+        Paragraph(METHODS, is_note=True),
         *((Paragraph(wording.beyond_gpus(run.terms.node_overhead), is_note=True),) if is_of_gpus else ()),
         *error_blocks(run),
         Heading("Factors"),

@@ -37,7 +37,7 @@ _NOTES = (
 )
 _MOST_BRIEF = 3  # machines beside the one here, of a first look
 _LABEL = 44
-_MOST_MARKS = 12  # of a chart, the cheapest; the table holds them all
+_MOST_MARKS = 12  # of a chart beside those with a name, the cheapest; the table holds them all
 _TITLE = "Here and on other machines"
 _OPTIONS = option_names(ProjectionOptions)
 _ORDER = ("here", "on demand", "spot", "reserved", "on request", "withdrawn", "no offer")
@@ -243,21 +243,25 @@ def _known_from(row: Projection) -> str:
 
 
 def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, ...]:
-    """Draw cost by time with their ranges: this machine, the choice and what is faster are named."""
+    """Draw cost by time: this machine, the choice and what is faster by name and with their ranges, others as dots.
+
+    What is slower than here, and no choice, would crowd the rest into a corner.
+    """
     unit, *_ = _units_of(shown)
-    named = [decision.recommended, decision.faster.machine if decision.faster else None]
+    here_s = shown[0].duration_s.point if shown[0].duration_s else math.inf
+    named = [shown[0], decision.recommended, decision.faster.machine if decision.faster else None]
+    faster = [row for row in shown if row.duration_s and row.duration_s.point < here_s][:_MOST_MARKS]
     marks = list[doc.MarkedPoint]()
-    for row in [row for i, row in enumerate(shown) if i < _MOST_MARKS or any(row is one for one in named)]:
+    for row in [row for row in shown if any(row is one for one in (*named, *faster))]:
         time, cost = row.duration_s, row.cost_usd
         if time is not None and cost is not None:
-            name = fmt.shortened(label(row), _LABEL)
-            x_range, y_range = _ends(time, unit.per_canonical), _ends(cost, 1.0)
-            is_named = row.is_local or any(row is one for one in named)
-            point = (time.point * unit.per_canonical, cost.point)
-            marks.append(doc.MarkedPoint(name, *point, x_range, y_range, is_named=is_named, is_here=row.is_local))
+            is_named = any(row is one for one in named)
+            ranges = (_ends(time, unit.per_canonical), _ends(cost, 1.0)) if is_named else (None, None)
+            point = (fmt.shortened(label(row), _LABEL), time.point * unit.per_canonical, cost.point)
+            marks.append(doc.MarkedPoint(*point, *ranges, is_named=is_named, is_here=row.is_local))
     if len(marks) < 2:
         return ()
-    title = "What it takes and costs, each with its 90% range"
+    title = "What it takes and costs; of those named with the 90% range"
     return (doc.ChartRow((doc.MarkChart(title, f"time, {unit.unit}", "cost, $", tuple(marks)),)),)
 
 

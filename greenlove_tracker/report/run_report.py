@@ -102,7 +102,7 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
         footer=" ".join(filter(None, footer)),
         blocks=(
             *parts,
-            *elsewhere_blocks(run),
+            *(() if run.is_comparison else elsewhere_blocks(run)),
             *_settings_blocks(run),
             *method_blocks(run),
             doc.Paragraph(run_scope(run, issued), is_note=True),

@@ -103,7 +103,7 @@ def tile(
     label, text = fmt.QUANTITIES[quantity]
     if value is None:
         return KeyFigure(label, fmt.UNKNOWN, missing)
-    if known is None or not known.has_interval:
+    if known is None or not known.has_interval or text(known.lower) == text(known.upper):
         return KeyFigure(label, f"{tilde}{text(value)}", note)
     width = known.upper - known.lower
     at = (known.point - known.lower) / width if width > 0 else 0.5

@@ -190,7 +190,7 @@ def test_any_text_is_data(text: str) -> None:
     assume(not re.search("--[a-z]", text))  # an option, which a span of ours keeps on one line
     page = html.render(everything(text))
     assert Skeleton(page).tags == Skeleton(html.render(everything("x"))).tags
-    assert all(c.isprintable() or c == "\n" for c in page)
+    assert all(c.isprintable() or c in "\n\xa0" for c in page)
 
 
 def test_points_of_a_chart_lie_where_their_values_are() -> None:
@@ -285,7 +285,7 @@ def test_text_has_contrast(show, logs: Path, scheme: str) -> None:
     gpu_run(logs)
     page = show(html.render(document(logs)), scheme=scheme)
     contrasts = page.evaluate(CONTRASTS)
-    assert len(contrasts) > 150
+    assert len(contrasts) > 140
     assert min(contrasts)[0] >= 4.5, min(contrasts)
     ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(18, 23, 21)")
