@@ -256,7 +256,7 @@ class _WatchedLoops:
             self._planned_to = math.inf
             if planned is None:
                 if not is_first:
-                    session.forget_plan()
+                    session.plan_job(None, "")
                 return
             plan, source = planned.plan, planned.source
             if plan.epochs is not None:

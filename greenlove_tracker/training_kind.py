@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,26 +62,17 @@ def autocast_logged(model: nn.Module) -> Iterator[AutocastLog]:
     handle: RemovableHandle | None = None
     try:
         with suppress(Exception):  # a module of the user's that is not as torch's are: the step is what counts
-            handle = model.register_forward_pre_hook(_CallHook(log, _device(model).type))
+            handle = model.register_forward_pre_hook(partial(_note_call, log, _device(model).type))
         yield log
     finally:
         if handle is not None:
             handle.remove()
 
 
-class _CallHook:
-    """Notes a call of a model. In a copy or a pickle of the model it does nothing, and needs no package of ours."""
-
-    def __init__(self, log: AutocastLog, device_type: str) -> None:
-        self._log, self._device_type = log, device_type
-
-    def __call__(self, module: nn.Module, inputs: Any) -> None:
-        with suppress(Exception):  # a device that autocast does not know
-            if torch.is_grad_enabled():  # else it is an evaluation
-                self._log.note(self._device_type)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, ({}, "get")  # {}.get(module, inputs) are the inputs
+def _note_call(log: AutocastLog, device_type: str, module: nn.Module, inputs: Any) -> None:
+    with suppress(Exception):  # a device that autocast does not know
+        if torch.is_grad_enabled():  # else it is an evaluation
+            log.note(device_type)
 
 
 def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> Seen:

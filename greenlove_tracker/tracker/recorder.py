@@ -287,7 +287,7 @@ class Recorder:
     def write_segment(self) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
         if self.epoch is not None and not self.is_paused:
-            self._emit(self._epoch_row(RowKind.SEGMENT, is_device_at_rest=False))
+            self._emit(self._epoch_row(RowKind.SEGMENT))
         elif not self._is_finished:  # a meter that comes up behind the tail has nothing to measure
             is_marked = self._before_mark is not None
             self._emit_gap(RowKind.GAP)
@@ -354,12 +354,10 @@ class Recorder:
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def _epoch_row(
-        self, kind: RowKind, more_flags: frozenset[str] = frozenset(), *, is_device_at_rest: bool = True
-    ) -> Row:
+    def _epoch_row(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> Row:
         span, gap = self._close_span(), self._gap
         self._gap = _MeteredSpan(gap.started_utc_s, gap.ended_utc_s)
-        counts, metered_kwh = self._counter.take(is_device_at_rest=is_device_at_rest), span.energy.total_kwh
+        metered_kwh = span.energy.total_kwh
         rates = self._rates_of((gap if gap.duration_s > 0 else span).started_utc_s, span.ended_utc_s)
         return Row(
             kind,
@@ -368,7 +366,7 @@ class Recorder:
             gap.duration_s,
             gap.energy,
             span.duration_s,
-            counts,
+            self._counter.take(),
             span.energy,
             None if metered_kwh is None else gco2e_from_kwh(metered_kwh, rates.grams_per_kwh),
             span.flags | (gap.flags - _OF_EPOCHS_ALONE) | more_flags,
@@ -478,10 +476,7 @@ class Recorder:
 
 
 class WorkCounter:
-    """Adds up counts until a row takes them.
-
-    Numbers on the host, in tensors and arrays too, become Python's integers at once: they neither overflow nor change.
-    Tensors on a device are added up there, as int64 and without waiting for it, until an epoch's row takes the sum.
+    """Adds up counts until a row takes them: Python's integers at once, which neither overflow nor change.
 
     Args:
         warn: called with the reason where a count is left out.
@@ -490,7 +485,7 @@ class WorkCounter:
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._in_rows = Counts()
-        self._new: dict[str, Any] = {}  # since the last row
+        self._new: dict[str, int] = {}  # since the last row
 
     def add(self, done: Counts) -> None:
         """Add what a call of the loop tells of; what is no whole number from 0 up is left out."""
@@ -500,46 +495,22 @@ class WorkCounter:
             if count is None:
                 continue
             try:
-                if type(count) is not int or not 0 <= count < _TOO_MANY:
-                    count = count.detach().long() if _is_on_device(count) else _whole(count)
-                self._new[name] = self._new.get(name, 0) + count
+                whole = count if type(count) is int and 0 <= count < _TOO_MANY else _whole(count)
+                self._new[name] = self._new.get(name, 0) + whole
             except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
                 pass_on_from_handler(error)
-                self._leave_out(name, count)
-
-    def _leave_out(self, name: str, count: object) -> None:
-        self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
+                self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
 
     @property
     def steps(self) -> int:
-        """Optimizer steps so far, without those that are counted on a device."""
-        new = self._new.get("steps", 0)
-        return (self._in_rows.steps or 0) + (0 if _is_on_device(new) else int(new))
+        """Optimizer steps so far."""
+        return (self._in_rows.steps or 0) + self._new.get("steps", 0)
 
-    def take(self, *, is_device_at_rest: bool) -> Counts:
-        """Return what was added since the last time.
-
-        Args:
-            is_device_at_rest: what lies on a device is read; else it is the next row's.
-        """
-        taken, self._new = self._new, {}
-        for name, count in list(taken.items()):
-            if _is_on_device(count) and not is_device_at_rest:
-                self._new[name] = taken.pop(name)
-                continue
-            try:
-                taken[name] = _whole(count)
-            except Exception as error:
-                pass_on_from_handler(error)
-                self._leave_out(name, taken.pop(name))
-        counts = Counts(**taken)
+    def take(self) -> Counts:
+        """Return what was added since the last time."""
+        counts, self._new = Counts(**self._new), {}
         self._in_rows += counts
         return counts
-
-
-def _is_on_device(count: object) -> bool:
-    """Return True for one of torch's tensors that is not in the host's memory: reading it would wait."""
-    return getattr(getattr(count, "device", None), "type", "cpu") != "cpu"
 
 
 def _whole(count: Any) -> int:

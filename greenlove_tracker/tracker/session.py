@@ -173,12 +173,14 @@ class Session:
             factors, rates = open_rates(settings, factors, clock, warn_once.warn, source=intensity)
         meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
-        before = self._end_before(mode)
+        before = None if mode is RunMode.EXPLORATION else open_run()  # else it goes on beside this one
+        if before is not None:
+            before.end_before_next()
         if before is not None and launch is not None and in_background:
             started_s, started_utc_s = before.recorder.boundary
         state = self.state = RunState(
             settings=settings,
-            plan=None if mode.is_job and launch is None else plan,
+            plan=None if mode in (RunMode.RUNNER, RunMode.COMMAND) and launch is None else plan,
             factors=replace(factors, run_id=run_dir.name),
             budget_actions=budget_actions or BudgetActions(),
             prior=prior,
@@ -270,7 +272,7 @@ class Session:
 
     def _finish_if_deferred(self) -> None:
         if self._deferred is not None and not _is_making_row():
-            self.finish_now(*self._deferred)
+            self._finish_now(*self._deferred)
             guard.end_if_terminated()
 
     def _warn_of(self, error: Exception) -> None:
@@ -278,14 +280,6 @@ class Session:
             self.state.warn_once.misuse(f"{error}", f"{error}")
         else:
             self.state.warn_once.internal_error("internal", error)
-
-    def _finish_after_row(self, status: RunStatus, exit_code: int | None) -> None:
-        """Finish the run; where a row is being made, as soon as it is."""
-        with self.state.lock:
-            if _is_making_row():
-                self._deferred = status, exit_code  # the user's own meter asks, or the handler of SIGTERM
-            else:
-                self.finish_now(status, exit_code)
 
     # -- for every caller ----------------------------------------------------------------------------------------
 
@@ -320,7 +314,7 @@ class Session:
         """Forecast with so many optimizer steps in a whole epoch, which a framework knows and no plan says."""
         with self.tracked_call:
             if self.state.plan is not None:
-                self.state.take_plan(replace(self.state.plan, steps_of_epoch=steps))
+                self.state.plan = replace(self.state.plan, steps_of_epoch=steps)
 
     def tick(self) -> None:
         """Tell of the rows so far, and tick each part: each second, on a thread, or by who has a clock of their own."""
@@ -385,26 +379,19 @@ class Session:
             self.run_parts.tell_rows()  # the last epoch's counts
             self.run_parts.pass_between_epochs()
 
-    def plan_job(self, plan: Plan, source: str) -> None:
+    def plan_job(self, plan: Plan | None, source: str) -> None:
         """Note how long the training is that this job turns out to be.
 
         Args:
-            plan: of it.
+            plan: of it; None: another training has begun, whose length is not known.
             source: where the number is from, for the log.
         """
+        epochs, steps = (None, None) if plan is None else (plan.epochs, plan.total_steps)
+        known = {"epochs_planned": epochs, "total_steps_planned": steps, "plan_source": source}
         with self.tracked_call:
-            self.state.take_plan(plan)
-            self.state.plan_source = source
-            known = {"epochs_planned": plan.epochs, "total_steps_planned": plan.total_steps, "plan_source": source}
-            self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
-
-    def forget_plan(self) -> None:
-        """Note that another training has begun in this job, whose length is not known."""
-        with self.tracked_call:
-            self.state.take_plan(None)
-            self.state.forecast = None
-            names = ("epochs_planned", "total_steps_planned", "plan_source")
-            self.writer.write_fields([Field(name, "") for name in names if name in self.writer.fields])
+            self.state.take_plan(plan, source)
+            changed = {name: value for name, value in known.items() if value or name in self.writer.fields}
+            self.writer.write_fields([Field(name, schema.cell(value)) for name, value in changed.items()])
 
     @property
     def is_elsewhere(self) -> bool:
@@ -604,13 +591,6 @@ class Session:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    def _end_before(self, mode: RunMode) -> Session | None:
-        """Close the run that is open in this process, unless this one goes on beside it, and return it."""
-        before = None if mode is RunMode.EXPLORATION else open_run()
-        if before is not None:
-            before.end_before_next()
-        return before
-
     def end_before_next(self) -> None:
         """Close the run because another one begins in this process: two meters would count everything twice."""
         state = self.state
@@ -626,13 +606,21 @@ class Session:
         self.finish(RunStatus.FINISHED)
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
-        """Write the tail and the summary, and release everything; once, and only in the process that began it."""
-        if self.pid == os.getpid():
-            self._finish_after_row(status, exit_code)
-            if self.is_finished:
-                self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
+        """Write the tail and the summary, and release everything; once, and only in the process that began it.
 
-    def finish_now(self, status: RunStatus, exit_code: int | None) -> None:
+        Where a row is being made, because the user's own meter asks or the handler of SIGTERM, as soon as it is.
+        """
+        if self.pid != os.getpid():
+            return
+        with self.state.lock:
+            if _is_making_row():
+                self._deferred = status, exit_code
+            else:
+                self._finish_now(status, exit_code)
+        if self.is_finished:
+            self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
+
+    def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
         if self.is_finished:
             return

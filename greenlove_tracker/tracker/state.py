@@ -38,11 +38,6 @@ class RunMode(Enum):
     COMMAND = "a whole command, measured from outside"
     EXPLORATION = "an exploration, which may be inside another run of this process and then goes on beside it"
 
-    @property
-    def is_job(self) -> bool:
-        """True where the run is whatever ``greenlove run`` runs: it has no plan until its script shows one."""
-        return self in (RunMode.RUNNER, RunMode.COMMAND)
-
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
@@ -139,9 +134,10 @@ class RunState:
         for row in rows:
             self.row_totals.add(row)
 
-    def take_plan(self, plan: Plan | None) -> None:
+    def take_plan(self, plan: Plan | None, source: str) -> None:
         """Take the length of the training, once that is known; None: it is not known any more."""
-        self.plan = plan
+        self.plan, self.plan_source = plan, source
+        self.forecast = None if plan is None else self.forecast
         self.factors = replace(self.factors, epochs_planned=None if plan is None else plan.epochs)
 
     def count_gpus(self, count: int, *, are_measured: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import is_strict, load_settings, refuse_unknown
-from greenlove_tracker.errors import SettingError, UsageError, pass_on_from_handler, whole_number
+from greenlove_tracker.errors import UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import ranks_of_process
 from greenlove_tracker.meter import Meter
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Tracker"]
 
-_log = logging.getLogger("greenlove_tracker")
 _P = ParamSpec("_P")
 
 
@@ -139,11 +137,9 @@ class Tracker:
             "tags": tags,
         }
         given |= settings
-        source = None
+        source = None if isinstance(intensity, str | os.PathLike) else intensity
         if isinstance(intensity, str | os.PathLike):
             given["intensity"] = os.fspath(intensity)
-        elif intensity is not None:
-            source = intensity
         exporters = checked_exporters(exporters)
         budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
@@ -205,8 +201,8 @@ class Tracker:
         """Count one optimizer step, within an epoch, or anywhere where ``total_steps`` was given.
 
         Counts are whole numbers, or scalars of NumPy or torch, which are read at once; what is none (negative, a
-        fraction, NaN) is left out, with a warning. Tensors on a device are added up there, as whole numbers, and their
-        sum is read at the end of the epoch.
+        fraction, NaN) is left out, with a warning. A tensor on a GPU is waited for, as with ``.item()``: add
+        such counts up there, and give their sum now and then.
 
         Args:
             n_samples: samples that it was computed from, on this rank.
@@ -370,13 +366,8 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
         is_of_script = isinstance(error, UsageError) and error.is_in(arguments)
         if is_of_script or is_strict():
             raise
-        if isinstance(error, SettingError):
-            reason = f"{error} (greenlove config check names every mistake)"
-        elif isinstance(error, UsageError | OSError):
-            reason = f"{error}"
-        else:
-            reason = f"an error of greenlove_tracker's own: {error!r}"
-            _log.debug("greenlove_tracker", exc_info=error)
+        is_known = isinstance(error, UsageError | OSError)
+        reason = f"{error}" if is_known else f"an error of greenlove_tracker's own: {error!r}"
     WarnOnce().warn("untracked", f"this training is not tracked: {reason}")
     return None
 

@@ -14,27 +14,6 @@ torch = pytest.importorskip("torch")
 LEFT_OUT = "is no whole number from 0 up"
 
 
-class OnDevice(torch.Tensor):
-    """A tensor that says it lies on a GPU, and counts how often it is read; its numbers are in the host's memory.
-
-    No GPU was at hand: this shows when something is read, and not on which stream.
-    """
-
-    n_read = 0
-
-    @property
-    def device(self):
-        return torch.device("cuda")
-
-    def item(self):
-        OnDevice.n_read += 1
-        return super().item()
-
-
-def on_device(value, dtype=torch.int64) -> torch.Tensor:
-    return torch.tensor(value, dtype=dtype).as_subclass(OnDevice)
-
-
 def epochs_of(clock, tmp_path, counts, **arguments):
     with make_tracker(clock, tmp_path, epochs=2, **arguments) as tracker:
         for _ in range(2):
@@ -64,9 +43,6 @@ def reused(tensor, values=(512, 50, 50)):
         (lambda: [torch.tensor(200, dtype=torch.uint8)] * 20, 4_000),
         (lambda: [numpy.array([7]), 64.0, True], 72),
         (lambda: reused(torch.zeros((), dtype=torch.int64)), 612),
-        (lambda: [on_device(200, torch.uint8)] * 20, 4_000),
-        (lambda: [on_device([8192.0], torch.bfloat16)] * 3000, 24_576_000),
-        (lambda: reused(on_device(0)), 612),
     ],
 )
 def test_counts_add_up_whatever_holds_them(clock, tmp_path, caplog, counts, whole):
@@ -81,21 +57,6 @@ def test_counts_add_up_whatever_holds_them(clock, tmp_path, caplog, counts, whol
 def test_what_is_no_count_is_left_out_with_one_warning(clock, tmp_path, caplog, bad):
     assert epochs_of(clock, tmp_path, lambda: [5, bad, bad, 6]) == [11, 11]
     assert [LEFT_OUT in record.message for record in caplog.records] == [True]
-
-
-def test_what_lies_on_a_device_is_read_at_the_end_of_an_epoch_alone(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=1) as tracker:
-        tracker.epoch_start()
-        OnDevice.n_read = 0
-        for _ in range(100):  # longer than a segment
-            clock.pass_s(1.0)
-            tracker.step(n_tokens=on_device(3), n_samples=1)
-            tracker._session.tick()
-        assert OnDevice.n_read == 0
-        tracker.epoch_end()
-        assert 0 < OnDevice.n_read < 5
-    (epoch,) = read_logs(tmp_path).runs[0].epochs
-    assert (epoch.n_segments, epoch.tokens, epoch.samples) == (2, 300, 100)
 
 
 def test_a_number_alone_counts_samples(clock, tmp_path):
