@@ -210,11 +210,12 @@ def summary(pairs: Sequence[Pair]) -> str:
         errors = [e for p in pairs if (e := p.error(tool)) is not None]
         touches = [t for p in pairs if (t := p.touches(tool)) is not None]
         spent_s = [p.answers[tool]["spent_s"] for p in pairs if "spent_s" in p.answers[tool]]
-        error = [f"{np.mean(errors):.1%}", f"{max(errors):.1%}"] if errors else ["none", "none"]
+        figures = (np.median, np.mean, np.max)
+        error = [f"{figure(errors):.1%}" if errors else "none" for figure in figures]
         time_s = [f"{np.median(spent_s):.1f} s", f"{max(spent_s):.1f} s"] if spent_s else ["none", "none"]
         hits = f"{sum(touches)} of {len(touches)}" if touches else "none given"
         rows.append([tool, f"{len(errors)} of {len(pairs)}", *error, hits, *time_s])
-    heads = ["tool", "forecasts", "mean error", "largest", "95% intervals that touch", "median time", "longest"]
+    heads = ["tool", "forecasts", "median error", "mean", "largest", "95% intervals that touch", "time", "longest"]
     return markdown(heads, rows)
 
 
@@ -231,7 +232,7 @@ def _time_verdict(pairs: Sequence[Pair]) -> str:
     within = sum(share <= MOST_OF_GREEN_LOVE for share in shares)
     met = "met" if within == len(pairs) else "not met"
     return (
-        f"time: our exploration took {np.median(shares):.2f} of green-love's (median; at most {max(shares):.2f}); "
+        f"time: our exploration took {np.median(shares):.3f} of green-love's (median; at most {max(shares):.3f}); "
         f"at most 1/3 is asked, and {met}: in {within} of {len(pairs)} pairs"
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, Tens
 
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.exploration.adaptive import TrialRequest  # noqa: E402
-from greenlove_tracker.exploration.trials import LoaderSource, StreamSource, run_trial, source_of  # noqa: E402
+from greenlove_tracker.exploration.trials import LoaderSource, StreamSource, map_tensors, run_trial, source_of  # noqa: E402
 
 
 class Stream(IterableDataset):
@@ -159,3 +161,9 @@ def test_a_loss_is_looked_at_wherever_it_is(loss, is_finite):
         synchronise=lambda: None,
     )
     assert timed.is_finite is is_finite
+
+
+def test_tensors_are_changed_in_whatever_holds_them():
+    pair = namedtuple("Pair", "inputs name")
+    batch = [pair({"ids": (torch.tensor(1), 2)}, "a"), None]
+    assert map_tensors(batch, lambda tensor: tensor + 1) == [pair({"ids": (torch.tensor(2), 2)}, "a"), None]
