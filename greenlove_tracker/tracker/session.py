@@ -210,6 +210,7 @@ class Session:
         self.writer = writer.RunWriter(
             run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=rates is not None
         )
+        self._n_rows = 0
         self.recorder = Recorder(
             clock,
             self._emit,
@@ -244,6 +245,7 @@ class Session:
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
     def _emit(self, row: Row) -> None:
+        self._n_rows += 1  # before a handler of the training's may raise in the midst: see _summarise
         self.writer.write_row(row)
         self.run_parts.rows.append((row, self.recorder.step_marks))
 
@@ -670,8 +672,10 @@ class Session:
     def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
-        rows = {state.ranks.rank: state.row_totals}
-        summary = totals.summarise(state.factors, rows, ending, gpu_count=state.gpu_count)
+        found = state.row_totals
+        if found.n_rows != self._n_rows:
+            found = totals.RowTotals.of(self.writer.rows(), totals.MeanRates(state.factors.rates))
+        summary = totals.summarise(state.factors, {state.ranks.rank: found}, ending, gpu_count=state.gpu_count)
         n_ranks = state.ranks.world_size or max(1, torch_group()[1])
         return replace(summary, n_ranks=n_ranks, metrics=self.run_parts.get(MetricLog).summaries)
 

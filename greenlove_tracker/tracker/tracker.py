@@ -125,9 +125,6 @@ class Tracker:
         self._pid = os.getpid()
         refuse_unknown(settings, inspect.signature(Tracker).parameters)
         plan = Plan(epochs, total_steps, phases_from(phases))
-        for name, done in (("first_epoch", first_epoch), ("first_step", first_step)):
-            if done is not None:
-                whole_number(name, done, 0)
         given = {
             "phases": plan.phases or None,
             "log_dir": log_dir,
