@@ -114,7 +114,7 @@ class CheckpointAction(StrEnum):
     SKIPPED = "skipped"  # it was due while the one before was still being written
     RESTORED = "restored"  # this run goes on from it
     DAMAGED = "damaged"  # it was found so, and passed over
-    NOTICED = "noticed"  # a signal or a cloud said that the job or the machine is about to end
+    NOTICED = "noticed"  # a signal said that the job or the machine is about to end
 
 
 @dataclass(frozen=True, slots=True)

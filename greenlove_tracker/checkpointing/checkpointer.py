@@ -7,6 +7,7 @@ import gc
 import math
 import os
 import platform
+import signal
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +35,7 @@ from greenlove_tracker.checkpointing.sharded_states import (
     why_not_identical,
     write_sharded,
 )
-from greenlove_tracker.checkpointing.termination import Notice, TerminationNotices
+from greenlove_tracker.checkpointing.termination import TerminationNotices
 from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named, read_plain
 from greenlove_tracker.checkpoints import (
     CheckpointAction,
@@ -54,10 +55,9 @@ from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.shutdown import TerminatedExit
 from greenlove_tracker.tracker.state import WarnOnce
 
-NOTICE_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data
-# What ranks ask for: the greatest number of all counts. A stop is _STOP and the exit code.
+# What ranks ask for: the greatest number of all counts. A stop is _STOP and the number of the signal.
 _NOTHING, _REGULAR, _BEST, _STOP = 0, 1, 2, 1000
 _VERSIONS = {  # of what writes and reads checkpoints
     "greenlove_tracker": greenlove_tracker.__version__,
@@ -70,9 +70,9 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
     """The job or the machine is about to end; the training's state is saved, and another job goes on from there.
 
     Attributes:
-        code: exit code: 128 and the number of the signal, or 75 where a cloud gave notice.
+        code: exit code: 128 and the number of the signal.
         checkpoint: name of the emergency checkpoint; empty where it could not be written.
-        reason: who gave notice.
+        reason: the name of the signal.
     """
 
     def __init__(self, code: int, checkpoint: str, reason: str) -> None:
@@ -118,7 +118,6 @@ class Checkpointer:
         in_background: write regular and best ones beside the training, from a copy of its state in memory, one at a
             time; of a single process that shards nothing, else the training waits.
         signals: that save and end the training, by name.
-        notices: clouds whose notices of preemption are asked for: ``"aws"``, ``"gcp"``, ``"azure"``.
         clock: read for all times.
 
     Attributes:
@@ -149,7 +148,6 @@ class Checkpointer:
         keep_last: int = 3,
         in_background: bool = False,
         signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
-        notices: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
         if every_s is not None and not (number_of(every_s) or 0.0) > 0:
@@ -160,8 +158,7 @@ class Checkpointer:
         self._every_s, self._every_steps, self._every_epochs = every_s, every_steps, every_epochs
         self._best = None if best is None else _Best(best, higher_is_better)
         self._clock = SystemClock() if clock is None else clock
-        clouds, names = ((text,) if isinstance(text, str) else tuple(text) for text in (notices, signals))
-        self._notices = TerminationNotices(clouds=clouds, signals=names)
+        self._notices = TerminationNotices((signals,) if isinstance(signals, str) else signals)
         self._warn_once = WarnOnce()
         self._models, self._optimizers = named("model", model), named("optimizer", optimizer)
         of_user = named("other", others)
@@ -452,9 +449,9 @@ class Checkpointer:
     def _code(self, *, is_epoch_end: bool = False) -> int:
         """Return what this rank asks for at a saving point."""
         if (notice := self._notices.notice) is not None:
-            event = CheckpointEvent(CheckpointAction.NOTICED, self._now(), position=self.position, note=notice.source)
+            event = CheckpointEvent(CheckpointAction.NOTICED, self._now(), position=self.position, note=notice.name)
             self._log(event)
-            return _STOP + (NOTICE_EXIT_CODE if notice.signal is None else 128 + notice.signal)
+            return _STOP + notice
         if self._ranks.rank != 0:
             return _NOTHING  # the first rank's clock counts
         if is_epoch_end and self._best is not None and self._best.is_pending:
@@ -484,8 +481,8 @@ class Checkpointer:
             self._notices.is_answered = True
             if self.tracker is not None:
                 self.tracker.stop(status=RunStatus.TERMINATED)
-            reason = (self._notices.notice or Notice("another rank")).source
-            error = TrainingInterrupted(code - _STOP, saved, reason)
+            number = signal.Signals(code - _STOP)  # of whichever rank
+            error = TrainingInterrupted(128 + number, saved, number.name)
             if self._ranks.rank == 0:
                 console.say(f"greenlove: {error}. Start the same command again to go on")
             raise error

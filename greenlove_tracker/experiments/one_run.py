@@ -27,7 +27,7 @@ from greenlove_tracker.records import Field
 from greenlove_tracker.secret_masking import mask_secrets
 
 COMMAND = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.one_run")  # file, key and answer follow
-_SAVED = 75  # EX_TEMPFAIL of sysexits.h, as of a Checkpointer
+_SAVED = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 

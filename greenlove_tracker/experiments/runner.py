@@ -202,7 +202,7 @@ class _Call:
         reason = answer["reason"] or run.reason or "it trained to its end, and its log could not be written"
         is_stopped = bool(run.runs) and run.runs[-1].summary.status == RunStatus.STOPPED
         if self._signal is not None or (answer["outcome"] == "interrupted" and not is_stopped):
-            self._signal = self._signal or int(signal.SIGTERM)  # a cloud's notice: the machine is about to end
+            self._signal = self._signal or int(signal.SIGTERM)  # that reached the training alone
         elif is_limited and is_stopped:
             self._limit = f"{name} was stopped by the budget and saved ({reason})"
         else:

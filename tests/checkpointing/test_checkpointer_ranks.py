@@ -227,13 +227,18 @@ def train_on_a_full_disk(rank: int, directory: str, fails_at: str) -> int:
     checkpointer = Checkpointer(directory, model=model, every_s=None, every_steps=2)
 
     def full(*_: Any, **__: Any) -> Any:
+        if fails_at == "a kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         raise OSError(28, "No space left on device")
 
-    for _ in checkpointer.epochs(2, tracker=False):
-        for _ in checkpointer.batches([1, 2, 3]):
-            if rank == 1 and checkpointer.position.steps == 2:  # in a process of its own
-                writer, call = (Draft, "write") if fails_at == "file" else (FileSystemWriter, "write_data")
-                setattr(writer, call, full)
+    try:
+        for _ in checkpointer.epochs(2, tracker=False):
+            for _ in checkpointer.batches([1, 2, 3]):
+                if rank == 1 and checkpointer.position.steps == 2:  # in a process of its own
+                    writer, call = (Draft, "write") if fails_at == "file" else (FileSystemWriter, "write_data")
+                    setattr(writer, call, full)
+    except RuntimeError:  # the other rank is gone
+        assert fails_at == "a kill"
     return checkpointer.position.epoch
 
 
@@ -243,6 +248,13 @@ def test_a_rank_that_cannot_write_leaves_no_other_waiting_and_the_last_whole_one
     results = run_ranks(train_on_a_full_disk, 2, tmp_path / "place", str(tmp_path / "c"), fails_at)
     assert results == [2, 2]
     assert [path.name for path in (tmp_path / "c").glob("*step-*")] == ["step-0000000002"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_while_it_writes_shards_leaves_the_last_whole_one(tmp_path: Path) -> None:
+    run_ranks(train_on_a_full_disk, 2, tmp_path / "place", str(tmp_path / "c"), "a kill", lost=1)
+    found, damaged = CheckpointStore(tmp_path / "c").newest_whole()
+    assert found is not None and (found.name, damaged) == ("step-0000000002", ())
 
 
 def save_before_a_step(rank: int, kind: str, directory: str) -> bool:

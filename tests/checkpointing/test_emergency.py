@@ -10,58 +10,10 @@ import sys
 import psutil
 import pytest
 import torch
-from checkpointing.metadata_server import PREEMPTED, serving, until
-from torch.utils.data import DataLoader, TensorDataset
+from checkpointing.metadata_server import until
 
-from greenlove_tracker.checkpointing import termination
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
-from greenlove_tracker.checkpoints import CheckpointKind
-
-
-def train(directory, at_step=None, do=None, *, tracker=False, **arguments):
-    """Train 3 epochs of 8 batches with dropout; return the weights at the end."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
-    optimizer = torch.optim.Adam(model.parameters())
-    x = torch.randn(64, 4)
-    loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), 8, shuffle=True)
-    checkpointer = Checkpointer(directory, model=model, optimizer=optimizer, every_s=None, **arguments)
-    for _ in checkpointer.epochs(3, tracker=tracker):
-        for a, b in checkpointer.batches(loader):
-            loss = torch.nn.functional.mse_loss(model(a), b)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if checkpointer.position.steps == at_step:
-                at_step = None
-                do(checkpointer)
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-@pytest.fixture
-def unbroken(tmp_path):
-    return train(tmp_path / "unbroken")
-
-
-@pytest.mark.slow
-def test_a_clouds_notice_saves_and_ends_the_training(tmp_path, unbroken, monkeypatch):
-    with serving() as server:
-        monkeypatch.setattr(termination, "METADATA_URL", server.url)
-        server.answers[PREEMPTED] = "FALSE"
-
-        def give_notice(checkpointer):
-            server.answers[PREEMPTED] = "TRUE"
-            until(lambda: checkpointer._notices.notice is not None)
-
-        monkeypatch.setattr(termination, "_POLL_S", 0.01)
-        with pytest.raises(TrainingInterrupted, match="gcp") as error:
-            train(tmp_path / "ck", 5, give_notice, notices="gcp")
-    assert error.value.code == 75
-    (checkpoint,) = CheckpointStore(tmp_path / "ck").checkpoints()
-    assert checkpoint.manifest.kind is CheckpointKind.EMERGENCY and checkpoint.manifest.is_bit_identical
-    assert torch.equal(train(tmp_path / "ck"), unbroken)
-
 
 WITH_WORKERS = """
 import sys, torch

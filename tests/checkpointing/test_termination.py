@@ -1,4 +1,4 @@
-"""Notices of the end: clouds' metadata servers as their documentation describes them, and real signals."""
+"""Notices of the end: real signals, and clouds' metadata servers as their documentation describes them."""
 
 from __future__ import annotations
 
@@ -7,30 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from checkpointing.metadata_server import (
-    AWS_TIME,
-    EVENTS,
-    INTERRUPTION,
-    PREEMPTED,
-    serving,
-    until,
-)
+from checkpointing.metadata_server import AWS_TIME, EVENTS, INTERRUPTION, PREEMPTED, serving, until
 
-from greenlove_tracker.checkpointing import termination
-from greenlove_tracker.checkpointing.termination import Notice, TerminationNotices
+from greenlove_tracker.checkpointing.termination import TerminationNotices
 
-
-@pytest.fixture
-def metadata(monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody: a proxy must not be asked
-    monkeypatch.setattr(termination, "_POLL_S", 0.01)
-    with serving() as server:
-        monkeypatch.setattr(termination, "METADATA_URL", server.url)
-        yield server
-
-
+SPOT_NOTICE = Path(__file__).parents[2] / "examples" / "spot_notice.sh"
 EVENT = {"EventType": "Preempt", "Resources": ["vm-1"], "EventStatus": "Scheduled"}
 
 
@@ -42,21 +26,16 @@ EVENT = {"EventType": "Preempt", "Resources": ["vm-1"], "EventStatus": "Schedule
         ("azure", EVENTS, json.dumps({"Events": [{**EVENT, "EventType": "Reboot"}]}), json.dumps({"Events": [EVENT]})),
     ],
 )
-def test_a_cloud_gives_notice(metadata, cloud, path, nothing, notice):
-    if nothing is not None:
-        metadata.answers[path] = nothing
-    with TerminationNotices(clouds=[cloud], signals=()) as notices:
-        until(lambda: metadata.asked.count(path) >= 3)
-        assert notices.notice is None
-        metadata.answers[path] = notice
-        until(lambda: notices.notice == Notice(cloud))
-
-
-def test_no_network_is_asked_without_a_request(metadata):
-    with TerminationNotices(signals=()):
-        pass
-    assert metadata.asked == []
-    assert metadata.n_tokens == 0
+def test_a_clouds_notice_is_a_sigterm_by_the_script_of_the_examples(cloud, path, nothing, notice):
+    with serving() as server:
+        if nothing is not None:
+            server.answers[path] = nothing
+        env = os.environ | {"METADATA_URL": server.url, "EVERY_S": "0.05", "http_proxy": "http://127.0.0.1:9"}
+        with subprocess.Popen(["sh", str(SPOT_NOTICE), cloud, "sleep", "100"], env=env) as training:
+            until(lambda: server.asked.count(path) >= 3)
+            assert training.poll() is None
+            server.answers[path] = notice
+            assert training.wait(20) == -signal.SIGTERM
 
 
 def test_a_signal_is_a_flag_and_handlers_come_back():
@@ -64,12 +43,12 @@ def test_a_signal_is_a_flag_and_handlers_come_back():
     with TerminationNotices() as notices:
         assert notices.notice is None
         signal.raise_signal(signal.SIGTERM)
-        assert notices.notice == Notice("SIGTERM", signal.SIGTERM)
+        assert notices.notice is signal.SIGTERM
         notices.is_answered = True
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)] == before
     with TerminationNotices() as notices:
         signal.raise_signal(signal.SIGUSR1)
-        assert notices.notice == Notice("SIGUSR1", signal.SIGUSR1)
+        assert notices.notice is signal.SIGUSR1
 
 
 def test_a_handler_of_the_users_own_still_runs():
