@@ -28,13 +28,6 @@ from greenlove_tracker.checkpointing.checkpoint_files import (
 )
 from greenlove_tracker.checkpointing.data_position import PositionedBatches, drawn_since
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line, write_together
-from greenlove_tracker.checkpointing.sharded_states import (
-    has_shards,
-    load_sharded,
-    sharded_state,
-    why_not_identical,
-    write_sharded,
-)
 from greenlove_tracker.checkpointing.termination import TerminationNotices
 from greenlove_tracker.checkpointing.training_state import TrainingState, copied, named, read_plain
 from greenlove_tracker.checkpoints import (
@@ -160,10 +153,10 @@ class Checkpointer:
         self._clock = SystemClock() if clock is None else clock
         self._notices = TerminationNotices((signals,) if isinstance(signals, str) else signals)
         self._warn_once = WarnOnce()
-        self._models, self._optimizers = named("model", model), named("optimizer", optimizer)
         of_user = named("other", others)
         beside = {**named("scheduler", scheduler), **named("scaler", scaler), **of_user}
-        self._state = TrainingState(self._models, self._optimizers, beside, has_others=bool(of_user))
+        models, optimizers = named("model", model), named("optimizer", optimizer)
+        self._state = TrainingState(models, optimizers, beside, has_others=bool(of_user))
         self._ranks = RankAgreement()
         self._store = CheckpointStore(directory, keep_last=keep_last)
         self.directory = self._store.path
@@ -532,18 +525,13 @@ class Checkpointer:
     ) -> str:
         """Write a checkpoint of what ``take`` gives, delete old ones, and log it; return its name, empty for none."""
         problem, size_bytes = "", None
-        is_sharded = self._state.is_sharded
 
         def write(draft: Draft) -> list[CheckpointFile]:
             return [draft.write(file, partial(torch.save, content)) for file, content in take().items()]
 
-        def write_shards(draft: Draft) -> list[CheckpointFile]:
-            return write_sharded(draft, shards, self._ranks) if is_sharded else []
-
+        writers = (write, partial(self._state.write_shards, ranks=self._ranks))
         try:
-            shards = sharded_state(self._models, self._optimizers) if is_sharded else {}  # all ranks take part
-            make_draft = partial(self._store.draft, name)
-            written = write_together(self._ranks, make_draft, (write, write_shards), manifest)
+            written = write_together(self._ranks, partial(self._store.draft, name), writers, manifest)
             if written is not None:  # on the first rank, with what the other ranks say
                 name, manifest, size_bytes = written.name, written.manifest, written.size_bytes
                 self._store.prune()
@@ -602,8 +590,7 @@ class Checkpointer:
             if self._n_beside or current.is_another_open(own):
                 self._reasons[NotIdentical.ANOTHER_ITERATOR] = None
         self._note_draws()
-        reasons = [*self._reasons, *self._state.why_not_identical]
-        reasons += why_not_identical(self._models, self._ranks.world_size)
+        reasons = [*self._reasons, *self._state.why_not_identical(self._ranks.world_size)]
         if current is not None:
             reasons += current.why_not_identical(is_epoch_end=self.position.batches == 0)
         if self._has_missed_step:
@@ -651,7 +638,9 @@ class Checkpointer:
         with found.local_directory() as directory:
             state, of_rank = read_plain(directory / _MODEL_FILE), read_plain(directory / _RANK_FILE.format(rank))
         self._left = left = _Resumed(found, state, of_rank, is_of_this_rank)
-        self._put_back(left, with_shards=True)
+        if state.get("is_sharded"):
+            self._state.load_shards(found, self._ranks)
+        self._put_back(left)
         self._resumed_from, self.position = manifest, manifest.position
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
         self._first_step = self._optimizer_steps
@@ -661,22 +650,13 @@ class Checkpointer:
         if self._ranks.rank == 0:
             console.say(f"greenlove: resuming from {found.name}")
 
-    def _put_back(self, left: _Resumed, *, with_shards: bool = False) -> None:
-        """Put back models, optimizers and all else but random states.
+    def _put_back(self, left: _Resumed) -> None:
+        """Put back models, optimizers and all else but shards and random states.
 
         Raises:
             UsageError: where it is of another training.
-            OSError: where it cannot be read.
         """
-        is_sharded = has_shards(left.checkpoint)
-        if self._state.is_sharded and not is_sharded:
-            raise UsageError(
-                f"the checkpoint {left.checkpoint.name} is of models that were not sharded: load it without FSDP, or "
-                "begin anew in another directory"
-            )
-        if is_sharded and with_shards:
-            load_sharded(left.checkpoint, self._models, self._optimizers, self._ranks)
-        self._state.load(left.state, has_shards=is_sharded)
+        self._state.load(left.state)
         self._state.load_of_rank(left.of_rank, with_buffers=left.is_of_this_rank)
         self.values.clear()
         self.values.update(copied(left.of_rank["values"]))

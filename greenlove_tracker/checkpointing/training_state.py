@@ -1,7 +1,8 @@
-"""The state of a training in plain values: what a checkpoint holds of models, optimizers and what belongs to them.
+"""The state of a training: what a checkpoint holds of models, optimizers and what belongs to them.
 
-Whole models and optimizers are torch.save's, which takes every optimizer and any objects of the user's; what is sharded
-is torch.distributed.checkpoint's.
+Whole models and optimizers are torch.save's, which takes every optimizer and any objects of the user's. Of sharded ones
+(FSDP, FSDP2, DTensor) each rank holds a part: torch.distributed.checkpoint writes and reads these, for any number of
+ranks.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ import _codecs
 import contextlib
 import copy
 import pickle
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import numpy
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.utils._pytree import tree_map
 
-from greenlove_tracker.checkpointing.distributed import first_line
-from greenlove_tracker.checkpointing.sharded_states import is_dtensor, is_sharded, unwrapped
-from greenlove_tracker.checkpoints import NotIdentical
+from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, Draft
+from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
+from greenlove_tracker.checkpoints import CheckpointFile, NotIdentical
 from greenlove_tracker.errors import UsageError
 
-_FORMAT = 4  # of the state of a training
+_FORMAT = 5  # of the state of a training
 # What arrays and numbers of NumPy's, which hold no objects, are made of.
 _MULTIARRAY = getattr(numpy, "_core", None) or numpy.core
 _OF_NUMPY = [
@@ -41,15 +44,14 @@ class TrainingState:
     """Takes and puts back the state of what trains.
 
     Args:
-        models: by name; in DistributedDataParallel or compiled ones as what is inside. Sharded ones are left out: all
-            ranks write them together.
+        models: by name; of DistributedDataParallel or compiled ones what is inside is saved.
         optimizers: by name.
         beside: by name, what else changes: objects with ``state_dict`` and ``load_state_dict``, or pairs of functions
             (save, restore).
         has_others: some of them are the user's own, and may hold parameters of no model.
 
     Attributes:
-        is_sharded: models and optimizers are not in it.
+        is_sharded: all ranks write and read models and optimizers together.
         n_steps: that optimizers have taken here.
 
     Raises:
@@ -71,13 +73,12 @@ class TrainingState:
         self.is_sharded = any(map(is_sharded, models.values()))
         if not self.is_sharded and not has_others:
             _check_parameters(models, optimizers)
+        self._models, self._optimizers = models, optimizers
         self._inner = {name: _inner(model) for name, model in models.items()}
-        self._models = {} if self.is_sharded else self._inner
         self._parameters = [parameter for model in self._inner.values() for parameter in model.parameters()]
-        self._optimizers = {} if self.is_sharded else optimizers
-        self._pairs = {name: _pair(name, thing) for name, thing in {**self._optimizers, **beside}.items()}
+        whole = {} if self.is_sharded else optimizers
+        self._pairs = {name: _pair(name, thing) for name, thing in {**whole, **beside}.items()}
         self.n_steps = 0
-        self._all = set(optimizers)
         self._now, self._stepped = set[str](), set(optimizers)  # in this batch, in the one before
         for name, optimizer in optimizers.items():
             optimizer.register_step_post_hook(partial(self._on_step, name))
@@ -93,22 +94,19 @@ class TrainingState:
             True where an optimizer took a step in it, or nobody can see that.
         """
         self._stepped, self._now = self._now, set()
-        return bool(self._stepped) or not self._all
+        return bool(self._stepped) or not self._optimizers
 
     def capture(self) -> dict[str, Any]:
         """Return the state in plain values, with the training's own tensors in it."""
         return {
             "format": _FORMAT,
-            "models": {name: _state_of(model) for name, model in self._models.items()},
+            "is_sharded": self.is_sharded,
+            "models": {} if self.is_sharded else {name: _state_of(model) for name, model in self._inner.items()},
             "pairs": {name: save() for name, (save, _) in self._pairs.items()},
         }
 
-    def load(self, state: Mapping[str, Any], *, has_shards: bool = False) -> None:
-        """Put a state back, in place.
-
-        Args:
-            state: of ``capture``.
-            has_shards: all ranks load models and optimizers together, from shards.
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Put back what ``capture`` returned, in place.
 
         Raises:
             UsageError: where it is of another training, such as of another model; some of it may be loaded then.
@@ -118,10 +116,17 @@ class TrainingState:
                 "the checkpoint was written by another version of greenlove_tracker, and this one cannot read it: use "
                 "that version, or give another directory to begin anew"
             )
+        has_shards = state["is_sharded"]
+        if self.is_sharded and not has_shards:
+            raise UsageError(
+                "the checkpoint is of models that were not sharded: load it without FSDP, or begin anew in another "
+                "directory"
+            )
         saved = {**state["models"], **state["pairs"]}
-        whole = {} if has_shards else self._models
-        restores: dict[str, Callable[[Any], object]] = {name: partial(_put_back, m) for name, m in whole.items()}
-        restores |= {name: pair[1] for name, pair in self._pairs.items() if not (has_shards and name in self._all)}
+        models = {name: partial(_put_back, model) for name, model in self._inner.items()}
+        restores = {**models, **{name: restore for name, (_, restore) in self._pairs.items()}}
+        for name in (*self._models, *self._optimizers) if has_shards else ():
+            restores.pop(name, None)
         if set(saved) != set(restores):
             raise UsageError(
                 f"the checkpoint has {sorted(saved)}, and this training {sorted(restores)}: give the Checkpointer what "
@@ -147,7 +152,7 @@ class TrainingState:
         come back as zeros: an optimizer skips a parameter without a gradient, and does not skip one whose gradient is
         zero.
         """
-        is_used = bool(self._all) and self._stepped == self._all
+        is_used = bool(self._optimizers) and self._stepped == {*self._optimizers}
         gradients = {
             number: None if is_used else parameter.grad
             for number, parameter in enumerate(self._parameters)
@@ -159,7 +164,7 @@ class TrainingState:
         """Put back what ``capture_of_rank`` returned."""
         gradients = saved["gradients"]
         is_growing = any(gradient is not None for gradient in gradients.values())
-        self._stepped = set() if is_growing else set(self._all)
+        self._stepped = set() if is_growing else set(self._optimizers)
         for number, parameter in enumerate(self._parameters):
             grown = gradients.get(number)
             zeros = torch.zeros_like(parameter) if number in gradients else None
@@ -168,19 +173,87 @@ class TrainingState:
             if name in saved["buffers"]:
                 buffer.copy_(saved["buffers"][name])
 
+    def why_not_identical(self, world_size: int) -> tuple[str, ...]:
+        """Return why a resume from now, with as many ranks, may not be bit-identical; empty where it is."""
+        reasons = list[str]()
+        if self._stepped != {*self._optimizers} and any(p.grad is not None for p in self._parameters):
+            reasons.append(NotIdentical.GRADIENTS)  # saved, and yet the loop may count its batches anew
+        # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
+        # order of ranks (a sum of two is the same in any): torch/csrc/distributed/c10d/reducer.cpp, rebuild_buckets.
+        parallel = [model for model in self._models.values() if _is_data_parallel(model)]
+        if world_size > 2 and not all(model.find_unused_parameters for model in parallel):
+            reasons.append(NotIdentical.DDP_BUCKETS)
+        return tuple(reasons)
+
+    # -- shards: all ranks call these, between two steps --
+
+    def write_shards(self, draft: Draft, ranks: RankAgreement) -> list[CheckpointFile]:
+        """Write this rank's part of models and optimizers; nothing where they are not sharded.
+
+        Raises:
+            OSError: where one of the ranks cannot write.
+        """
+        if not self.is_sharded:
+            return []
+        from torch.distributed import checkpoint as dcp
+        from torch.distributed.checkpoint import state_dict as states
+
+        options, together = states.StateDictOptions(cpu_offload=True), nn.ModuleDict(self._models)
+        with _without_warnings():
+            state = {"models": states.get_model_state_dict(together, options=options), "optimizers": {}}
+            for name, optimizer in self._optimizers.items():
+                has_state = bool(optimizer.state)
+                held = states.get_optimizer_state_dict(together, optimizer, options=options)
+                if not has_state:  # torch has taken a step to make one, which would change the next steps
+                    optimizer.state.clear()
+                    held["state"] = {}
+                state["optimizers"][name] = held
+        writer = dcp.FileSystemWriter(draft.directory, single_file_per_rank=True, sync_files=False)  # Draft.add syncs
+        planner = dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)  # what all ranks hold is rank 0's
+        try:
+            dcp.save(state, storage_writer=writer, planner=planner, process_group=ranks.group)
+        except dcp.CheckpointException as error:  # no Exception, which would end the training
+            raise OSError(_failures(error)) from error
+        own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
+        return [draft.add(path) for path in (*own, *([] if ranks.rank else [draft.directory / ".metadata"]))]
+
+    def load_shards(self, checkpoint: Checkpoint, ranks: RankAgreement) -> None:
+        """Load models and optimizers from shards, in place, by any number of ranks, sharded in any way or not at all.
+
+        Raises:
+            UsageError: where the checkpoint is of other models or optimizers.
+            OSError: where it cannot be read.
+        """
+        from torch.distributed import checkpoint as dcp
+        from torch.distributed.checkpoint import state_dict as states
+
+        together = nn.ModuleDict(self._models)
+        with checkpoint.local_directory() as directory, _without_warnings():
+            reader = dcp.FileSystemReader(directory)
+            saved = set(reader.read_metadata().state_dict_metadata)
+            # A fresh optimizer gets a state by a step of torch's, which may change parameters: they are loaded after it.
+            held = {name: states.get_optimizer_state_dict(together, one) for name, one in self._optimizers.items()}
+            weights = states.get_model_state_dict(together)
+            if missing := {f"models.{key}" for key in weights} - saved:
+                raise UsageError(f"checkpoint {checkpoint.name} is not of these models: it lacks {min(missing)}")
+            planner = dcp.DefaultLoadPlanner(allow_partial_load=True)  # of a parameter that was never used
+            state = {"optimizers": held, "models": weights}
+            try:
+                dcp.load(state, storage_reader=reader, planner=planner, process_group=ranks.group)
+            except dcp.CheckpointException as error:
+                raise UsageError(f"checkpoint {checkpoint.name} does not fit: {_failures(error)}") from error
+            for name, optimizer in self._optimizers.items():
+                states.set_optimizer_state_dict(together, optimizer, optim_state_dict=held[name])
+                _forget_unsaved(optimizer, held[name]["param_groups"], f"optimizers.{name}.state.", saved)
+            states.set_model_state_dict(together, weights)
+
     def _buffers(self) -> list[tuple[str, torch.Tensor]]:
         return [
             (f"{name}.{path}", buffer.detach())
             for name, model in self._inner.items()
             for path, buffer in model.named_buffers()
-            if not is_dtensor(buffer)
+            if not _is_dtensor(buffer)
         ]
-
-    @property
-    def why_not_identical(self) -> tuple[str, ...]:
-        """Why a resume from now may not be bit-identical; empty where it is."""
-        is_waiting = self._stepped != self._all and any(p.grad is not None for p in self._parameters)
-        return (NotIdentical.GRADIENTS,) if is_waiting else ()  # saved, and yet the loop may count its batches anew
 
 
 # -- values, and their files --
@@ -229,10 +302,9 @@ def named(kind: str, things: Any) -> dict[str, Any]:
 
 def _inner(model: nn.Module) -> nn.Module:
     """Return the model inside DDP and ``torch.compile``, so that it may be resumed without either."""
-    inner = unwrapped(model)
-    while hasattr(inner, "_orig_mod"):
-        inner = unwrapped(cast(nn.Module, inner._orig_mod))
-    return inner
+    while _is_data_parallel(model) or hasattr(model, "_orig_mod"):
+        model = cast(nn.Module, model.module if _is_data_parallel(model) else model._orig_mod)
+    return model
 
 
 def _state_of(model: nn.Module) -> dict[str, Any]:
@@ -278,3 +350,51 @@ def _pair(name: str, thing: Any) -> Pair:
         f"{name} is a {type(thing).__name__}: it must have state_dict() and load_state_dict(), or be a pair of "
         "functions (save, restore)"
     )
+
+
+# -- shards --
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return True where each rank holds only a part of a model: FSDP, FSDP2 (``fully_shard``) and other DTensors."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    has_fsdp = any(isinstance(module, FullyShardedDataParallel) for module in model.modules())
+    return has_fsdp or any(map(_is_dtensor, model.parameters()))
+
+
+def _is_dtensor(tensor: torch.Tensor) -> bool:
+    return hasattr(tensor, "device_mesh") and hasattr(tensor, "placements")  # its module moved between versions
+
+
+def _is_data_parallel(model: nn.Module) -> bool:
+    return distributed.is_available() and isinstance(model, nn.parallel.DistributedDataParallel)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's about itself: ShardedTensor, process groups
+        yield
+
+
+def _failures(error: BaseException) -> str:
+    """Return what failed on which rank, of an error of torch.distributed.checkpoint."""
+    failures: Mapping[int, tuple[BaseException, object]] = getattr(error, "failures", {})
+    return "; ".join(f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(failures.items()))
+
+
+def _forget_unsaved(
+    optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], prefix: str, saved: set[str]
+) -> None:
+    """Take away the states that torch has made of parameters that had none when they were saved: no step yet."""
+    if not any(key.startswith(prefix) for key in saved):
+        optimizer.state.clear()
+    names = [*chain(*(group["params"] for group in groups))]
+    parameters = [*chain(*(group["params"] for group in optimizer.param_groups))]
+    if len(names) == len(parameters):  # FSDP, the first, may have flat ones, and saves a state of each
+        for name, parameter in zip(names, parameters, strict=True):
+            if not any(key.startswith(f"{prefix}{name}.") for key in saved):
+                optimizer.state.pop(parameter, None)

@@ -237,7 +237,7 @@ def _pair(thing: Any) -> Pair:
 
 def _state_of(thing: Any) -> Any:
     if hasattr(thing, "modules") and "torch" in sys.modules:
-        from greenlove_tracker.checkpointing.sharded_states import is_sharded
+        from greenlove_tracker.checkpointing.training_state import is_sharded
 
         if is_sharded(thing):
             raise UsageError(
