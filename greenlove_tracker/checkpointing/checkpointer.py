@@ -116,6 +116,7 @@ class Checkpointer:
     Attributes:
         values: plain values of your own, such as a running loss: saved, and put back.
         position: the progress of the training.
+        resumed: the arguments that tell your own tracker of the resume: ``Tracker(30, **checkpointer.resumed)``.
         tracker: that tracks the training, while it runs; None without one.
         directory: of the checkpoints.
 
@@ -175,7 +176,6 @@ class Checkpointer:
         self._is_batch_open = False  # it is with the loop's body
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._batches: weakref.ref[Generator[Any]] | None = None  # what the loop takes of it
-        self._n_beside = 0  # further batches() that are open
         self._reasons: dict[str, None] = {}  # why the training is not identical any more, whatever comes
         self._has_missed_step = False  # a batch of this epoch
         self._n_steps_before = 0  # this batch
@@ -184,19 +184,11 @@ class Checkpointer:
         self._counts_steps = False  # a tracker of the user's own is told by their loop
         self._left: _Resumed | None = None  # what is still to be put back in the loop
         self._resumed_from: Manifest | None = None
+        self.resumed: dict[str, Any] = {}
         self._note_saved()
         self._read()
 
     # -- the loop ------------------------------------------------------------------------------------------------
-
-    @property
-    def resumed(self) -> dict[str, Any]:
-        """The arguments that tell your own tracker of the resume: ``Tracker(30, **checkpointer.resumed)``."""
-        manifest = self._resumed_from
-        if manifest is None:
-            return {}
-        told: dict[str, Any] = {"first_epoch": manifest.position.epoch, "first_step": self._first_step}
-        return told | ({"continues": manifest.run_id} if manifest.run_id else {})
 
     def epochs(self, n: int | None, *, tracker: Tracker | Mapping[str, Any] | bool = True) -> Iterator[int]:
         """Yield the epochs that are left, counted from 0; the one that was interrupted is yielded again.
@@ -300,6 +292,11 @@ class Checkpointer:
                     self._end_epoch()
                 self._save(CheckpointKind.FINAL)
                 self._is_looping = False
+            except (BudgetExceeded, SystemExit) as error:  # a budget, or an answer, ends it between two epochs
+                is_saved = isinstance(error, TrainingInterrupted)
+                if not is_saved and self._ranks.world_size == 1 and self.position.batches == 0:
+                    self._save(CheckpointKind.REGULAR)
+                raise
             finally:
                 self._is_in_epoch = False
                 self._wait_for_writing()
@@ -332,9 +329,8 @@ class Checkpointer:
                 self._put_back(left)  # as it was between two epochs, whatever the script did since it was loaded
             self._put_back_random(left, "at_epoch_start" if is_within else "random")
         self._at_epoch_start = random_state_values()
-        with self._saved_if_it_ends():
-            if self.tracker is not None:
-                self.tracker.epoch_start()
+        if self.tracker is not None:
+            self.tracker.epoch_start()
         self._is_in_epoch = self._is_timed = True
 
     def _end_epoch(self) -> None:
@@ -346,36 +342,21 @@ class Checkpointer:
         self._note_draws()
         position = self.position
         self.position = TrainingPosition(position.epoch + 1, 0, position.steps)
-        with self._saved_if_it_ends():
-            self.epoch_end()
+        self.epoch_end()
         self._act(self._ranks.decide(self._code(is_epoch_end=True), position.steps))
         self._is_stopped = bool(self._ranks.decide(int(self._is_stopped), position.steps)) or self._is_stopped
-
-    @contextlib.contextmanager
-    def _saved_if_it_ends(self) -> Iterator[None]:
-        """Save the training where a budget, or an answer, ends it between two epochs; in a single process."""
-        try:
-            yield
-        except (BudgetExceeded, SystemExit):
-            if self._ranks.world_size == 1 and self.position.batches == 0:
-                self._save(CheckpointKind.REGULAR)
-            raise
 
     def _pass_over(self, loader: Iterable[Any]) -> Generator[Any]:
         """Yield what is left of the epoch's first pass, with saving points; of a further one, all of it."""
         if self._is_pass_begun:
-            self._n_beside += 1
-            try:
-                yield from loader
-            finally:
-                self._n_beside -= 1
+            yield from loader
             return
         self._is_pass_begun = True
-        iterator, epoch = self._begin_pass(loader), self.position.epoch
+        batches, epoch = self._begin_pass(loader), self.position.epoch
         try:
             while True:
                 try:
-                    batch = next(iterator)  # a for loop would begin the pass anew
+                    batch = next(batches)
                 except StopIteration:
                     return
                 except Exception:
@@ -391,30 +372,27 @@ class Checkpointer:
         finally:
             self._after_pass = random_state_values() if self.position.epoch == epoch else {}
 
-    def _begin_pass(self, loader: Iterable[Any]) -> Iterator[Any]:
+    def _begin_pass(self, loader: Iterable[Any]) -> PositionedBatches:
         """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
         left, self._left = self._left, None
         if drawn_since(self._at_epoch_start):
             self._reasons[NotIdentical.LOOP_DRAWS] = None
         resume = None if left is None else left.of_rank["data"]
-        if (
-            left is not None and resume is not None and not left.is_of_this_rank
-        ):  # another's would make ranks draw alike
-            resume = resume | {"random_states": {}, "generators": [], "own": None}
-
-        def after_replay() -> None:  # what the loop did before its batches, and the replay, have changed it
-            if left is not None:
+        if left is not None and resume is not None and not left.is_of_this_rank:
+            resume = resume | {"random_states": {}, "generators": [], "own": None}  # else the ranks would draw alike
+        positioned, is_replayed = PositionedBatches(loader), left is not None and self.position.batches > 0
+        with self._gap(is_one=is_replayed):
+            began_s = self._clock.perf_s()
+            positioned.begin(resume)
+            replay_s = self._clock.perf_s() - began_s if is_replayed else 0.0
+        if left is not None:
+            if is_replayed:  # what the loop did before its batches, and the replay, have changed it
                 self._put_back(left)
                 self._put_back_random(left, "random")
-
-        positioned = PositionedBatches(loader, resume=resume, after_replay=after_replay, perf_s=self._clock.perf_s)
-        with self._gap(is_one=left is not None and self.position.batches > 0):
-            iterator = iter(positioned)
-        if left is not None:
-            self._tell_restored(left, positioned)
-        left = resume = None  # a copy of the training's state, which is needed no more, and the function above holds
+            self._reasons |= dict.fromkeys(positioned.why_not_identical(is_epoch_end=False))
+            self._tell_restored(left, replay_s)
         self._pass = positioned
-        return iterator
+        return positioned
 
     @contextlib.contextmanager
     def _gap(self, *, is_one: bool) -> Iterator[None]:
@@ -501,8 +479,10 @@ class Checkpointer:
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
         name, saved = checkpoint_name(self.position, kind), ""
         with self._gap(is_one=self._is_in_epoch):
-            is_urgent = kind in (CheckpointKind.EMERGENCY, CheckpointKind.FINAL)
-            files = self._copied_files() if self._writes_beside and not is_urgent else None
+            files: dict[str, Any] | None = None
+            if self._writes_beside and kind not in (CheckpointKind.EMERGENCY, CheckpointKind.FINAL):
+                with contextlib.suppress(Exception):  # no memory, or the user's objects: said where it is tried again
+                    files = copied(self._files())
             if files is None:
                 saved = self._write(name, manifest, self._files, begun_s)
             else:
@@ -574,20 +554,12 @@ class Checkpointer:
             files[_MODEL_FILE] = self._state.capture() | {"best": best}
         return files
 
-    def _copied_files(self) -> dict[str, Any] | None:
-        """Return a copy of what this rank writes; None where none can be made."""
-        try:
-            files: dict[str, Any] = copied(self._files())
-        except Exception:  # no memory, or the user's objects: said where it is tried again, while the training waits
-            return None
-        return files
-
     def _not_identical(self) -> tuple[str, ...]:
         """Return why the training may not go on bit for bit from now; claimed is only what is known."""
         current, own = self._pass, None if self._batches is None else self._batches()
-        if current is not None and (self._n_beside or current.is_another_open(own)):
+        if current is not None and current.is_another_open(own):
             gc.collect()  # what an error has left may hold some
-            if self._n_beside or current.is_another_open(own):
+            if current.is_another_open(own):
                 self._reasons[NotIdentical.ANOTHER_ITERATOR] = None
         self._note_draws()
         reasons = [*self._reasons, *self._state.why_not_identical(self._ranks.world_size)]
@@ -621,7 +593,6 @@ class Checkpointer:
         for sentence in damaged:
             self._warn_once.warn(sentence, f"{sentence} The newest whole checkpoint before it is used")
         name = self._ranks.gathered("" if found is None else found.name)[0]
-        self._first_step = 0  # of the optimizer's, after those that were done before
         if not name:
             return
         found = found or next((one for one in self._store.checkpoints() if one.name == name), None)
@@ -643,7 +614,8 @@ class Checkpointer:
         self._put_back(left)
         self._resumed_from, self.position = manifest, manifest.position
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]
-        self._first_step = self._optimizer_steps
+        self.resumed = {"first_epoch": self.position.epoch, "first_step": self._optimizer_steps}
+        self.resumed |= {"continues": manifest.run_id} if manifest.run_id else {}
         if self._best is not None and state["best"] is not None and state["best"][0] == self._best.metric:
             self._best.value = state["best"][1]
         left.read_s = self._clock.perf_s() - began_s
@@ -666,10 +638,8 @@ class Checkpointer:
         if left.is_of_this_rank and (missing := put_back_random_state_values(left.of_rank[key])):
             self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(missing))] = None
 
-    def _tell_restored(self, left: _Resumed, replayed: PositionedBatches | None = None) -> None:
+    def _tell_restored(self, left: _Resumed, replay_s: float | None = None) -> None:
         """Tell the log of the resume, once the training is where it was."""
-        if replayed is not None:
-            self._reasons |= dict.fromkeys(replayed.why_not_identical(is_epoch_end=False))
         if self._ranks.rank != 0:
             return
         manifest, note = left.checkpoint.manifest, "; ".join(self._reasons)
@@ -685,8 +655,8 @@ class Checkpointer:
                 left.checkpoint.name,
                 size_bytes=left.checkpoint.size_bytes,
                 blocked_s=left.read_s,
-                replay_s=None if replayed is None else replayed.replay_s,
-                replayed_batches=None if replayed is None else replayed.replayed_batches,
+                replay_s=replay_s,
+                replayed_batches=None if replay_s is None else manifest.position.batches,
                 from_run=manifest.run_id,
                 saved_at=manifest.saved_at,
                 is_bit_identical=not note,

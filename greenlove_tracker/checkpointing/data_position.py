@@ -12,9 +12,8 @@ import contextlib
 import gc
 import itertools
 import re
-import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import GeneratorType
 from typing import Any
 
@@ -44,40 +43,23 @@ _KNOWN_SAMPLERS = {
 class PositionedBatches:
     """One pass over a loader, whose position can be saved and come back to.
 
-    Its ``iter`` does the replay.
-
     Args:
         loader: a DataLoader, or any iterable of batches.
-        resume: what ``state`` returned, in this process or another; None: a new pass.
-        after_replay: called once the batches that were done are dropped, to put back the random states of the
-            checkpoint.
-        perf_s: a clock.
 
     Attributes:
         n_done: batches that were handed out in this pass, those of the replay with them.
-        replay_s: time that going to the position took.
-        replayed_batches: batches that were done before.
     """
 
-    def __init__(
-        self,
-        loader: Any,
-        *,
-        resume: Mapping[str, Any] | None = None,
-        after_replay: Callable[[], None] = lambda: None,
-        perf_s: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._loader, self._resume, self._after_replay, self._perf_s = loader, resume, after_replay, perf_s
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
         self._reasons: dict[str, None] = {} if _is_known(loader) else {NotIdentical.OWN_ORDER: None}
-        self._iterator: Iterator[Any] | None = None
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         parts = vars(loader) if hasattr(loader, "__dict__") and not isinstance(loader, GeneratorType) else {}
         self._sources = generators_within(part for name, part in parts.items() if name != "_iterator")
         self._generators = [state for source in self._sources if (state := saved_generator("", source)) is not None]
         self._first: int | None = None  # digest of the first batch
         self._after_fetch: list[Any] | None = None
-        self.n_done = self.replayed_batches = 0
-        self.replay_s = 0.0
+        self.n_done = 0
 
     def why_not_identical(self, *, is_epoch_end: bool) -> tuple[str, ...]:
         """Return why a resume from now would not be bit-identical; empty where it would be.
@@ -103,23 +85,50 @@ class PositionedBatches:
             "own": self._loader.state_dict() if self._has_state and not is_epoch_end else None,
         }
 
+    def begin(self, resume: Mapping[str, Any] | None = None) -> None:
+        """Begin a new pass, or the one that is resumed, and go to where that was.
+
+        The random states are others than they were there: whoever replays puts them back.
+
+        Args:
+            resume: what ``state`` returned, in this process or another; None: a new pass.
+        """
+        n_before, own = 0, None
+        if resume is not None:
+            n_before, own = int(resume["batches"]), resume["own"] if self._has_state else None
+            self._prepare(resume, n_before)
+        if own is not None:
+            self._loader.load_state_dict(own)
+        self._random_before, self._before = random_state_values(), self._generator_states()
+        self._iterator = iter(self._loader)
+        if own is not None and resume is not None:
+            self.n_done, self._first = n_before, resume["first"]
+        for _ in range(n_before - self.n_done):
+            next(self, None)
+        if resume is not None and n_before:
+            if self.n_done < n_before or self._first != resume["first"]:
+                self._reasons[NotIdentical.OTHER_LOADER.with_detail("its batches are others")] = None
+            self._put_back_generators(resume, "now")
+
+    def _prepare(self, resume: Mapping[str, Any], n_before: int) -> None:
+        """Put back the random states that the pass began with, or those of the generators between two epochs."""
+        if n_before == 0:
+            self._put_back_generators(resume, "now", between_epochs=True)
+            return
+        was, now = resume["loader"], self._signature()
+        if differs := [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]:
+            self._reasons[NotIdentical.OTHER_LOADER.with_detail(", ".join(differs))] = None
+        if left := put_back_random_state_values(resume["random_states"]):
+            self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
+        self._put_back_generators(resume, "before")
+
     def __iter__(self) -> Iterator[Any]:
-        if self._resume is None:
-            self._start()
-        else:
-            self._go_to(self._resume)
         return self
 
     def __next__(self) -> Any:
-        if self._iterator is None:  # it has ended
-            raise StopIteration
         if self._after_fetch is not None and not is_same_state(self._after_fetch, self._generator_states()):
             self._reasons[NotIdentical.SHARED_GENERATOR] = None
-        try:
-            batch = next(self._iterator)
-        except StopIteration:
-            self._iterator = None
-            raise
+        batch = next(self._iterator)
         self.n_done += 1
         if self.n_done == 1:
             self._first = zlib.crc32(re.sub("0x[0-9a-f]+", "", repr(batch)).encode())  # without addresses
@@ -141,40 +150,6 @@ class PositionedBatches:
                 if any(part is own for part in parts):
                     return True
         return False
-
-    # -- beginning, and going to a position --
-
-    def _start(self) -> None:
-        self._random_before, self._before = random_state_values(), self._generator_states()
-        self._iterator = iter(self._loader)
-
-    def _go_to(self, resume: Mapping[str, Any]) -> None:
-        """Begin the pass that is resumed, and go to where it was."""
-        n_before = int(resume["batches"])
-        if n_before == 0:
-            self._put_back_generators(resume, "now", between_epochs=True)
-            self._start()
-            return
-        was, now = resume["loader"], self._signature()
-        if differs := [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]:
-            self._reasons[NotIdentical.OTHER_LOADER.with_detail(", ".join(differs))] = None
-        if left := put_back_random_state_values(resume["random_states"]):
-            self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
-        self._put_back_generators(resume, "before")
-        began_s = self._perf_s()
-        if self._has_state and resume["own"] is not None:
-            self._loader.load_state_dict(resume["own"])
-            self._start()
-            self.n_done, self._first = n_before, resume["first"]
-        else:
-            self._start()
-            for _ in range(n_before):
-                next(self, None)
-        if self.n_done < n_before or self._first != resume["first"]:
-            self._reasons[NotIdentical.OTHER_LOADER.with_detail("its batches are others")] = None
-        self.replay_s, self.replayed_batches = self._perf_s() - began_s, n_before
-        self._put_back_generators(resume, "now")
-        self._after_replay()
 
     def _generator_states(self) -> list[Any]:
         return [plain_value(generator.save()) for generator in self._generators]

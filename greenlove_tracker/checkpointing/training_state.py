@@ -12,7 +12,7 @@ import contextlib
 import copy
 import pickle
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -71,7 +71,7 @@ class TrainingState:
                 if not isinstance(thing, kind):
                     raise UsageError(f"{name} must be a torch.{kind.__name__}, not {type(thing).__name__}")
         self.is_sharded = any(map(is_sharded, models.values()))
-        if not self.is_sharded and not has_others:
+        if not has_others:
             _check_parameters(models, optimizers)
         self._models, self._optimizers = models, optimizers
         self._inner = {name: _inner(model) for name, model in models.items()}
@@ -123,8 +123,8 @@ class TrainingState:
                 "directory"
             )
         saved = {**state["models"], **state["pairs"]}
-        models = {name: partial(_put_back, model) for name, model in self._inner.items()}
-        restores = {**models, **{name: restore for name, (_, restore) in self._pairs.items()}}
+        restores: dict[str, Callable[[Any], object]] = {n: partial(_put_back, m) for n, m in self._inner.items()}
+        restores |= {name: restore for name, (_, restore) in self._pairs.items()}
         for name in (*self._models, *self._optimizers) if has_shards else ():
             restores.pop(name, None)
         if set(saved) != set(restores):
@@ -199,7 +199,7 @@ class TrainingState:
         from torch.distributed.checkpoint import state_dict as states
 
         options, together = states.StateDictOptions(cpu_offload=True), nn.ModuleDict(self._models)
-        with _without_warnings():
+        with warnings.catch_warnings(action="ignore"):  # of torch's about itself: ShardedTensor, process groups
             state = {"models": states.get_model_state_dict(together, options=options), "optimizers": {}}
             for name, optimizer in self._optimizers.items():
                 has_state = bool(optimizer.state)
@@ -228,10 +228,10 @@ class TrainingState:
         from torch.distributed.checkpoint import state_dict as states
 
         together = nn.ModuleDict(self._models)
-        with checkpoint.local_directory() as directory, _without_warnings():
+        with checkpoint.local_directory() as directory, warnings.catch_warnings(action="ignore"):
             reader = dcp.FileSystemReader(directory)
             saved = set(reader.read_metadata().state_dict_metadata)
-            # A fresh optimizer gets a state by a step of torch's, which may change parameters: they are loaded after it.
+            # A fresh optimizer gets a state by a step of torch's, which may change parameters: these are loaded later.
             held = {name: states.get_optimizer_state_dict(together, one) for name, one in self._optimizers.items()}
             weights = states.get_model_state_dict(together)
             if missing := {f"models.{key}" for key in weights} - saved:
@@ -336,7 +336,7 @@ def _check_parameters(models: Mapping[str, nn.Module], optimizers: Mapping[str, 
         if any(id(parameter) not in known for group in groups for parameter in group["params"]):
             raise UsageError(
                 f"{name} trains parameters of none of the models that are given, so they would not be saved: give "
-                "their model too, or others=(save, restore) for them"
+                "their model too, or others=(save, restore) for them, and make an optimizer after its model is sharded"
             )
 
 
@@ -371,13 +371,6 @@ def _is_dtensor(tensor: torch.Tensor) -> bool:
 
 def _is_data_parallel(model: nn.Module) -> bool:
     return distributed.is_available() and isinstance(model, nn.parallel.DistributedDataParallel)
-
-
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's about itself: ShardedTensor, process groups
-        yield
 
 
 def _failures(error: BaseException) -> str:

@@ -522,7 +522,7 @@ def test_bad_arguments_are_said(tmp_path: Path) -> None:
         ({"every_steps": 0}, "every_steps must be a whole number"),
         ({"keep_last": 0}, "keep_last must be a whole number"),
         ({"best": "thing"}, "give higher_is_better="),
-        ({"notices": "ibm"}, "are known, not 'ibm'"),
+        ({"signals": "usr1"}, "signals are named as SIGTERM is, not 'usr1'"),
     ):
         with pytest.raises(UsageError, match=words):
             Checkpointer(tmp_path, **arguments)  # type: ignore[arg-type]

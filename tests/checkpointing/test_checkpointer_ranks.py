@@ -276,10 +276,27 @@ def test_shards_saved_before_the_first_step_make_no_state_and_fit_no_other_model
     assert not optimizer.state
     with pytest.raises(UsageError, match=r"is not of these models: it lacks models\.model\.bias"):
         Checkpointer(directory, model=nn.Linear(7, 3), every_s=None)
-    both = [Network(), Network()]
-    shared = OPTIMIZERS["sgd"]([parameter for one in both for parameter in one.parameters()])
-    with pytest.raises(UsageError, match="in no single model"):
-        Checkpointer(directory, model=both, optimizer=shared, every_s=None)
+
+
+def train_two_models(rank: int, kind: str, directory: str, epochs: int) -> list[dict[str, Any]]:
+    torch.manual_seed(1)
+    models = [wrapped(kind, nn.Linear(4, 4)) for _ in range(2)]
+    optimizer = OPTIMIZERS["adamw"]([parameter for model in models for parameter in model.parameters()])
+    checkpointer = Checkpointer(directory, model=models, optimizer=optimizer, every_s=None)
+    for _ in checkpointer.epochs(epochs, tracker=False):
+        for x in checkpointer.batches(torch.arange(24.0).reshape(2, 3, 4) + rank):
+            models[1](models[0](x)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return [full_values(model, torch.optim.SGD(model.parameters())) for model in models]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fsdp1", "fsdp2"])
+def test_sharded_models_may_share_an_optimizer(tmp_path: Path, kind: str) -> None:
+    unbroken = run_ranks(train_two_models, 2, tmp_path / "place", kind, str(tmp_path / "a"), 2)
+    run_ranks(train_two_models, 2, tmp_path / "place", kind, str(tmp_path / "b"), 1)
+    assert run_ranks(train_two_models, 2, tmp_path / "place", kind, str(tmp_path / "b"), 2) == unbroken
 
 
 def trained_from_an_iterator_on_one_rank(rank: int, directory: str) -> None:

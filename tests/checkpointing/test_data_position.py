@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import itertools
-import os
 import random
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -159,6 +158,7 @@ def unbroken(make, epochs, train=trained):
     for epoch in range(epochs):
         before_epoch(batches, epoch)
         positioned = PositionedBatches(batches)
+        positioned.begin()
         steps.append([])
         for batch in positioned:
             steps[-1].append(train(batch))
@@ -177,11 +177,10 @@ def resumed(make, epoch, epochs, checkpoint, train=trained):
     steps = []
     for later in range(epoch, epochs):
         before_epoch(batches, later)
-        positioned = PositionedBatches(
-            batches,
-            resume=state if first is None else None,
-            after_replay=lambda: put_back_random_state_values(random_states),
-        )
+        positioned = PositionedBatches(batches)
+        positioned.begin(state if first is None else None)
+        if first is None and state["batches"]:
+            put_back_random_state_values(random_states)
         first = first or positioned
         steps.append([train(batch) for batch in positioned])
     return steps, first
@@ -202,15 +201,7 @@ def test_a_resume_goes_on_as_an_unbroken_training(kind) -> None:
         again, first = resumed(make, epoch, epochs, saved[epoch, done])
         if kind != "a sampler that counts":  # its count is its own, and is not saved
             assert again == [steps[epoch][done:], *steps[epoch + 1 :]], (epoch, done)
-        assert first.replayed_batches == done and first.n_done == len(steps[epoch])
-
-
-def test_the_replay_is_timed() -> None:
-    _, saved = unbroken(EXACT["shuffled"], 1)
-    ticks = itertools.count(10.0, 2.5)
-    positioned = PositionedBatches(EXACT["shuffled"](), resume=saved[0, 3][0], perf_s=lambda: next(ticks))
-    iter(positioned)
-    assert positioned.replay_s == 2.5 and positioned.replayed_batches == positioned.n_done == 3
+        assert first.n_done == len(steps[epoch])
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
@@ -221,7 +212,8 @@ def test_a_generator_that_the_training_seeds_in_each_epoch_is_left_alone_between
         batches, steps, states = loader(Numbers(is_augmented=False), shuffle=True, generator=generator), [], []
         for now in range(first, 3):
             generator.manual_seed(50 + now)
-            positioned = PositionedBatches(batches, resume=resume if now == first else None)
+            positioned = PositionedBatches(batches)
+            positioned.begin(resume if now == first else None)
             steps.append([trained(batch)[0] for batch in positioned])
             states.append(checkpointed(positioned, is_epoch_end=True))
         return steps, states
@@ -249,6 +241,11 @@ def persistent():
     [
         (persistent, NotIdentical.OWN_ORDER),
         (lambda: OwnLoader(Numbers(), batch_size=4), NotIdentical.OWN_ORDER),
+        pytest.param(
+            lambda: loader(shuffle=True, num_workers=2, in_order=False),
+            NotIdentical.OWN_ORDER,
+            marks=pytest.mark.skipif("in_order" not in signature(data.DataLoader).parameters, reason="of torch 2.6"),
+        ),
         (lambda: (torch.ones(1) for _ in range(5)), NotIdentical.OWN_ORDER),
     ],
 )
@@ -258,15 +255,10 @@ def test_what_is_not_known_to_be_identical_is_named(make, reason) -> None:
     assert any(found.startswith(reason.rstrip(")")) for found in saved[1, 0][2])
 
 
-@pytest.mark.skipif("in_order" not in data.DataLoader.__init__.__code__.co_varnames, reason="of torch 2.6")
-def test_batches_in_no_order_are_named() -> None:
-    positioned = PositionedBatches(loader(shuffle=True, num_workers=2, in_order=False))
-    assert positioned.why_not_identical(is_epoch_end=False) == (NotIdentical.OWN_ORDER,)
-
-
 def test_a_generator_of_the_loader_that_the_training_draws_from_too() -> None:
     generator = seeded(3)
     positioned = PositionedBatches(loader(sampler=data.RandomSampler(range(N_SAMPLES), True, 90, generator=generator)))
+    positioned.begin()
     for _ in positioned:
         torch.rand(1, generator=generator)
     assert positioned.why_not_identical(is_epoch_end=False) == (NotIdentical.SHARED_GENERATOR,)
@@ -283,8 +275,8 @@ def test_another_loader_is_named() -> None:
         (loader(data.Subset(Numbers(), range(9)), shuffle=True), "batches 3 instead of 6"),
         (loader(shuffle=True, generator=seeded(1)), "random generators 1 instead of 0"),
     ):
-        positioned = PositionedBatches(other, resume=saved[0, 2][0])
-        iter(positioned)
+        positioned = PositionedBatches(other)
+        positioned.begin(saved[0, 2][0])
         assert positioned.n_done == 2  # as many batches are passed over
         assert NotIdentical.OTHER_LOADER.with_detail(words) in positioned.why_not_identical(is_epoch_end=False)
 
@@ -292,8 +284,8 @@ def test_another_loader_is_named() -> None:
 def test_other_data_is_noticed() -> None:
     make = lambda offset: loader([torch.tensor([float(n + offset)]) for n in range(N_SAMPLES)])  # noqa: E731
     _, saved = unbroken(lambda: make(0), 1)
-    positioned = PositionedBatches(make(1), resume=saved[0, 3][0])
-    iter(positioned)
+    positioned = PositionedBatches(make(1))
+    positioned.begin(saved[0, 3][0])
     (reason,) = positioned.why_not_identical(is_epoch_end=False)
     assert reason.startswith(NotIdentical.OTHER_LOADER) and positioned.n_done == 3
 
@@ -304,7 +296,8 @@ def test_fewer_batches_than_before_are_noticed() -> None:
             return iter([torch.ones(1)] * 2)
 
     _, saved = unbroken(Short, 1)
-    positioned = PositionedBatches(Short(), resume=saved[0, 2][0] | {"batches": 5})
+    positioned = PositionedBatches(Short())
+    positioned.begin(saved[0, 2][0] | {"batches": 5})
     assert list(positioned) == []
     assert NotIdentical.OTHER_LOADER.with_detail("its batches are others") in positioned.why_not_identical(
         is_epoch_end=False
@@ -312,23 +305,3 @@ def test_fewer_batches_than_before_are_noticed() -> None:
 
 
 # -- it does not disturb --
-
-
-@pytest.mark.slow_cases
-@pytest.mark.parametrize("kind", ["shuffled", "weighted", "iterable", "workers", "a sampler that counts"])
-def test_a_training_draws_what_it_would_draw_without_us(kind) -> None:
-    make = (EXACT | UNCLAIMED)[kind]
-    seed_all(1)
-    plain = make()
-    expected = [[trained(batch) for batch in plain] for _ in range(2)]
-    assert unbroken(make, 2)[0] == expected
-
-
-def test_the_worker_processes_end() -> None:
-    positioned = PositionedBatches(loader(num_workers=1))
-    next(iter(positioned))
-    workers = [worker.pid for worker in positioned._iterator._workers]
-    del positioned
-    for pid in workers:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,14 +36,6 @@ def write_rank_file(draft: Draft, rank: int) -> list[CheckpointFile]:
 
 
 # -- One process --
-
-
-def test_single_process_agrees_with_itself_at_once() -> None:
-    ranks = RankAgreement(env={})
-    assert (ranks.rank, ranks.world_size, ranks.group) == (0, 1, None)
-    assert [ranks.decide(code) for code in (0, 3, 1)] == [0, 3, 1]
-    assert ranks.gathered("thing") == ["thing"]
-    assert ranks.problem == ""
 
 
 def test_torchrun_without_a_process_group_is_said() -> None:
@@ -86,8 +77,6 @@ def save_together(rank: int, directory: str, fails_at: str) -> tuple[str, list[s
     def write(draft: Draft) -> list[CheckpointFile]:
         if rank == 1 and fails_at == "write":
             raise OSError(errno.ENOSPC, "No space left on device")
-        if rank == 1 and fails_at == "killed":
-            os._exit(1)
         return write_rank_file(draft, rank)
 
     def no_manifest(draft: Draft, manifest: Manifest) -> None:
@@ -138,29 +127,9 @@ def test_what_fails_on_one_rank_is_said_on_all_and_the_last_whole_one_stays(
     assert [path.name for path in directory.iterdir()] == ["step-0000000001"]
 
 
-def test_rank_that_dies_in_a_save_leaves_the_last_whole_one(tmp_path: Path) -> None:
-    directory = tmp_path / "checkpoints"
-    write_earlier_checkpoint(directory)
-    first, _ = run_ranks(save_together, 2, tmp_path / "place", str(directory), "killed", lost=1)
-    assert first[0]
-    checkpoint, damaged = CheckpointStore(directory).newest_whole()
-    assert checkpoint is not None
-    assert (checkpoint.name, damaged) == ("step-0000000001", ())
-
-
 def write_earlier_checkpoint(directory: Path) -> None:
     draft = CheckpointStore(directory).draft("step-0000000001")
     draft.commit(manifest_of(tuple(write_rank_file(draft, 0)), steps=1, world_size=1))
 
 
 # -- A directory for all --
-
-
-def save_in_own_directory(rank: int, directories: list[str]) -> str:
-    return save_together(rank, directories[rank], "")[0]
-
-
-def test_ranks_that_share_no_disk_are_told_so_on_every_rank(tmp_path: Path) -> None:
-    directories = [str(tmp_path / "a"), str(tmp_path / "b")]
-    for said in run_ranks(save_in_own_directory, 2, tmp_path, directories):
-        assert "rank-1.pt is missing: do all ranks write to the same directory?" in said
