@@ -96,8 +96,8 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     computing = ask("nvmlDeviceGetComputeRunningProcesses") or ()
     return Gpu(
         index=index,
-        uuid=_text(ask("nvmlDeviceGetUUID")),
-        name=_text(ask("nvmlDeviceGetName")),
+        uuid=ask("nvmlDeviceGetUUID") or "",
+        name=ask("nvmlDeviceGetName") or "",
         memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
         has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
@@ -115,10 +115,6 @@ def _n_of_other_jobs(pids: Sequence[int]) -> int:
     launcher = psutil.Process().parent() or psutil.Process()
     ours = {os.getpid(), launcher.pid, *(child.pid for child in launcher.children(recursive=True))}
     return sum(pid not in ours and psutil.pid_exists(pid) for pid in pids)
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
 @contextmanager

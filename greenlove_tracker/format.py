@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 _FEW = 5  # below which a share says nothing
-_Z_95 = 1.959964  # standard deviations of a normal distribution that hold 95% of it
 _SECONDS_TOLD_S = 600  # the seconds of a longer time may be left out
 _MOST_TOLD = 0.99  # of a probability: the tails of a forecast beyond it are an assumption
 
@@ -295,10 +294,10 @@ def held(n_held: int, n: int) -> str:
     counted = f"{n_held:,} of {n:,}"
     if n < _FEW:
         return counted
-    share, z2 = n_held / n, _Z_95**2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return f"{counted}, {share:.0%} ({max(0.0, middle - half):.0%} to {min(1.0, middle + half):.0%})"
+    from scipy.stats import binomtest  # only a report of forecasts loads it
+
+    ends = binomtest(n_held, n).proportion_ci(method="wilson")
+    return f"{counted}, {n_held / n:.0%} ({ends.low:.0%} to {ends.high:.0%})"
 
 
 def escape_formula(text: str) -> str:

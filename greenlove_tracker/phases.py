@@ -325,14 +325,10 @@ def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
     found = []
     for (begin, end), phase in zip(spans(phases), phases, strict=True):
         if end > done:
-            eval_from = phase.eval_from
-            if eval_from is not None and phase.eval_every is not None:  # the next that comes
-                missed = max(0, -(-(done + 1 - eval_from) // phase.eval_every))
-                eval_from += missed * phase.eval_every - done
-            elif phase.eval_every is not None:
-                eval_from = phase.eval_every - done % phase.eval_every
-            is_planned = eval_from is not None and eval_from <= end - done
-            evaluations = {} if is_planned else {"eval_every": None, "eval_s": None}
             left = phase.of_length(end - max(begin, done))
-            found.append(replace(left, eval_from=eval_from if is_planned else None, **evaluations))
+            if phase.eval_every is not None:
+                first = phase.eval_from or phase.eval_every
+                missed = max(0, -(-(done + 1 - first) // phase.eval_every))
+                left = _until(replace(left, eval_from=first + missed * phase.eval_every - done), end - done)
+            found.append(left)
     return tuple(found)

@@ -212,7 +212,7 @@ def _fake_nvml(monkeypatch, fail_with: str | None = None, pids: Sequence[int] = 
         nvmlDeviceGetEnforcedPowerLimit=lambda h: 115_000,
         nvmlDeviceGetMemoryInfo=lambda h: SimpleNamespace(total=6 * 1024**3),
         nvmlDeviceGetUUID=lambda h: "GPU-1",
-        nvmlDeviceGetName=lambda h: b"NVIDIA GeForce RTX 3060 Laptop GPU",
+        nvmlDeviceGetName=lambda h: "NVIDIA GeForce RTX 3060 Laptop GPU",
         nvmlDeviceGetTotalEnergyConsumption=no_counter,
         nvmlDeviceGetComputeRunningProcesses=lambda h: [SimpleNamespace(pid=pid) for pid in pids],
     )

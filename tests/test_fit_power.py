@@ -58,20 +58,3 @@ def test_intervals_hold_the_scatter_of_trainings(fit_power):
     ]
     held = [(lambda i, truth: i.lower <= truth <= i.upper)(p.share.estimate(""), p.measured_share) for p in pairs]
     assert np.mean(held) >= 0.8  # the four shares of a training hang together: some 20 independent ones
-
-
-def test_the_usual_activity_of_a_class_is_of_its_own_tasks_and_a_little_of_others(fit_power):
-    activities = {("language", "a"): [0.9], ("language", "b"): [0.8, 0.82], ("recommendation", "c"): [0.1]}
-    language, unknown = fit_power._usual(activities, "language"), fit_power._usual(activities, "")
-    assert 0.8 <= language.point <= 0.9 and language.estimate("").lower > 0.3
-    assert unknown.estimate("").lower < 0.2
-    assert fit_power._usual(activities, "graph") is None
-
-
-def test_the_energy_of_a_pair_is_draw_times_time(fit_power):
-    training = fit_power.Training(
-        "a", "language", "a", {"A40": 0.5, "V100 PCIe 32GB": 0.6}, {"A40": 2.0, "V100 PCIe 32GB": 3.0}
-    )
-    (there, back) = fit_power.pairs_of([training], fit_power.coefficients(trainings(fit_power), 0.3, {}))
-    assert there.measured_energy == pytest.approx(0.6 * 250 * 3 / (0.5 * 300 * 2))
-    assert back.measured_energy == pytest.approx(1 / there.measured_energy)

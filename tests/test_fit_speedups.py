@@ -94,33 +94,6 @@ def test_effects_that_are_shipped_hold_the_truth_as_often_as_they_say(bench):
         assert abs(np.mean(hits) - 0.9) < 4 * (0.09 / len(hits)) ** 0.5, which
 
 
-def test_ratios_by_pairs_are_the_mean_of_tasks_else_go_through_another_gpu_else_by_powers(bench):
-    rows = drawn(bench, np.random.default_rng(4), tasks=4, row_sd=0.0)
-    speed = {(row.gpu, row.task): row.log_speed for row in rows}
-
-    def of(train, a, b):
-        pair = [next(row for row in rows if row.gpu == name) for name in (a, b)]
-        return bench.by_pairs.log_ratios_by_pairs(train, [tuple(pair)])[0]
-
-    current = drawn(bench, np.random.default_rng(5), tasks=4, row_sd=0.0, gpu_sd=0.0)
-    current = [bench.tables.Observation("lambda", "v2", *[getattr(r, f) for f in r.__slots__[2:]]) for r in current]
-    truth = speed["H100 SXM5 80GB", "task 0"] - speed["A100 SXM4 80GB", "task 0"]
-    assert of([*rows, *current[:24]], "A10", "A40") == pytest.approx(
-        current[2].log_speed - current[0].log_speed
-    )  # the newer software's
-    no_tasks_together = [
-        row
-        for row in rows
-        if not (row.gpu == "A100 SXM4 80GB" and row.task != "task 0")
-        and not (row.gpu == "H100 SXM5 80GB" and row.task == "task 0")
-    ]
-    some = [row for row in current if row.gpu in ("T4", "L4", "A10")]
-    assert of(no_tasks_together + some, "A100 SXM4 80GB", "H100 SXM5 80GB") == pytest.approx(truth, abs=1e-9)
-    without = [row for row in current if row.gpu != "A40"]
-    x, y = (np.array(features(gpus()[name], "bf16")) for name in ("A10", "A40"))
-    assert of(without, "A10", "A40") == pytest.approx(float(np.array([COMPUTE, BANDWIDTH]) @ (y - x)), abs=1e-6)
-
-
 def test_the_shipped_covariance_is_one_and_all_spreads_are_there():
     folder = BENCHMARKS.parent / "greenlove_tracker" / "data"
     with (folder / EFFECTS_TABLE).open(encoding="utf-8") as file:

@@ -139,13 +139,6 @@ def test_the_options_reach_the_comparison(asked, folder: Path):
     assert task.__name__ == "train.py:task"
 
 
-def test_without_options_nothing_of_the_task_is_changed(asked):
-    call("train.py:task", "--techniques", "tf32")
-    ((task, _, settings),) = asked
-    assert settings == {"seed": 0, "log_dir": "greenlove_logs"}
-    assert task()["total_epochs"] == 50 and "total_steps" not in task()
-
-
 def test_the_task_finds_the_arguments_behind_the_dashes(asked, capsys):
     call("train.py:task", "--techniques", "tf32", "--", "--lr", "3")
     asked[0][0]()

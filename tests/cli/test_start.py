@@ -57,11 +57,6 @@ def test_a_start_at_a_time_is_waited_for(script):
     assert found.text("wait_reason") == "start time"
 
 
-def test_now_is_as_without(script):
-    done = run("--start", "now", "train.py")
-    assert done.returncode == 0 and read_logs("greenlove_logs").runs[0].text("wait_s") == ""
-
-
 def test_the_length_of_an_earlier_run_is_taken_from_the_log(script):
     clock = FakeClock()
     train(tracker := make_tracker(clock, Path("greenlove_logs"), epochs=2), clock, 2, epoch_s=3600.0)
@@ -102,14 +97,3 @@ def test_ctrl_c_during_the_wait_runs_nothing(script):
 def test_what_cannot_be_meant_is_said_before_the_wait(script, arguments, says):
     done = run(*arguments)
     assert done.returncode == 1 and says in done.stderr and done.stdout == "", done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not can_unshare(), reason="NOT TESTED: this user may not make a network namespace (unshare -rn)")
-def test_without_any_network_it_runs_at_once(script):
-    options = ["--country", "GB", "--start", "best", "--within", "9h", "--hours", "1"]
-    done = run(*options, "train.py", before=("unshare", "-rn"))
-    assert done.returncode == 0, done.stderr
-    assert "neso: " in done.stderr and "cannot be reached" in done.stderr
-    found = read_logs("greenlove_logs").runs[0]
-    assert found.text("wait_reason") == "no provider"

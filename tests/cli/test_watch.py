@@ -125,19 +125,6 @@ def test_on_a_terminal_it_shows_what_begins_and_ends_until_ctrl_c(tmp_path: Path
 
 
 @needs_pty
-def test_a_narrow_terminal_without_colour(tmp_path: Path, terminal) -> None:
-    write_run(tmp_path, demo_rows(3), "20261121T000001-a", status=None, fields={**HERE, "epochs_planned": "9"})
-    shown = terminal([*WATCH, str(tmp_path)], columns=60, NO_COLOR="1")
-    shown.until(lambda text: "33%" in text)
-    shown.process.send_signal(signal.SIGINT)
-    assert shown.process.wait(20) == 130
-    drawn = shown.until(lambda text: "\x1b[?1049l" in text)
-    assert not re.search(r"\x1b\[(\d+;)*3[0-7]m", drawn)  # bold is no colour
-    last = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", drawn.partition("\x1b[?1049l")[2])
-    assert last.strip() and max(map(len, last.splitlines())) <= 60
-
-
-@needs_pty
 def test_a_terminal_that_cannot_be_drawn_over_gets_it_once(tmp_path: Path, terminal) -> None:
     demo_run(tmp_path)
     shown = terminal([*WATCH, str(tmp_path)], TERM="dumb")

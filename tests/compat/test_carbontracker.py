@@ -2,10 +2,6 @@
 
 import io
 import re
-import signal
-import socket
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -18,7 +14,7 @@ from foreign_samples import END, write_log
 from greenlove_tracker import Tracker, console, read_logs
 from greenlove_tracker.compat.carbontracker import parser
 from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
-from greenlove_tracker.errors import MeterError, UsageError
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.meter import SimulatedMeter
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "foreign" / "carbontracker"
@@ -163,14 +159,6 @@ def test_the_run_is_closed_after_the_last_monitored_epoch(log_dir):
     assert only_run(log_dir).summary.epochs_done == 2
 
 
-def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(log_dir, monkeypatch, caplog):
-    monkeypatch.setenv("GREENLOVE_PUE", "abc")
-    tracker = CarbonTracker(epochs=3, log_dir=log_dir, verbose=0)
-    train(tracker, 3)
-    tracker.stop()
-    assert caplog.text.count("not tracked: GREENLOVE_PUE: pue must be a number") == 1
-
-
 def test_the_components_come_to_the_total_where_nothing_lies_between_epochs(log_dir):
     clock = FakeClock()
     meter = SimulatedMeter(clock, gpu_w=100.0, cpu_tdp_w=50.0, ram_w=20.0)
@@ -288,17 +276,6 @@ def test_7_a_counter_that_cannot_be_read_is_no_0_w(tmp_path, log_dir):
     assert only_run(log_dir).summary.energy_kwh == pytest.approx(0.002)
 
 
-def test_8_an_error_of_the_meter_never_ends_the_training(log_dir):
-    clock = FakeClock()
-    meter = ScriptedMeter([gpu_energy(0.001), RuntimeError("driver")], None)
-    tracker = CarbonTracker(3, log_dir=log_dir, verbose=0, clock=clock, meter=meter)
-    train(tracker, 3, clock)
-    assert only_run(log_dir).summary.epochs_done == 3
-    broken = ScriptedMeter([], MeterError("no hardware"))
-    train(CarbonTracker(3, log_dir=log_dir / "b", verbose=0, clock=clock, meter=broken), 3, clock)
-    assert only_run(log_dir / "b").summary.energy_kwh is None
-
-
 def test_9_the_prediction_has_an_interval_and_knows_the_time_between_epochs(log_dir):
     clock = FakeClock()
     meter = ScriptedMeter([gpu_energy(0.001)] * 99)
@@ -312,35 +289,6 @@ def test_9_the_prediction_has_an_interval_and_knows_the_time_between_epochs(log_
     tracker.stop()
 
 
-def test_10_the_network_is_not_asked(log_dir, monkeypatch):
-    asked = []
-    monkeypatch.setattr(socket.socket, "connect", lambda self, address: asked.append(address))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: asked.append(address) or [])
-    with pytest.warns(UserWarning, match="no effect"):
-        tracker = CarbonTracker(1, log_dir=log_dir, verbose=0, api_keys={"electricitymaps": "K"}, **SIM_CPU)
-    train(tracker, 1)
-    assert only_run(log_dir).summary.emissions_kgco2e is not None and asked == []
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to a child there")
-def test_11_ctrl_c_keeps_the_totals(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import time\nfrom greenlove_tracker.compat.carbontracker.tracker import CarbonTracker\n"
-        "t = CarbonTracker(9, log_dir='runs', verbose=0, sim_cpu='c', sim_cpu_tdp=100)\n"
-        "for _ in range(2):\n    t.epoch_start(); time.sleep(0.1); t.epoch_end()\n"
-        "t.epoch_start(); print('ready', flush=True); time.sleep(60)\n"
-    )
-    child = subprocess.Popen([sys.executable, script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert child.stdout.readline() == b"ready\n"
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=60)
-    run = only_run(tmp_path / "runs")
-    assert (run.summary.status, run.summary.epochs_done, run.has_summary) == ("interrupted", 2, True)
-    (entry,) = parser.parse_all_logs(tmp_path / "runs")
-    assert entry["early_stop"] and entry["actual"]["epochs"] == 2 and entry["actual"]["energy (kWh)"] > 0
-
-
 def test_11_a_killed_run_of_carbontracker_counts_and_so_does_stop_between_epochs(tmp_path, capsys):
     write_log(tmp_path, "CPU with device(s) cpu:0.", [("1:00:00.00", "cpu: 100.0")] * 2, END[:0])
     (entry,) = parser.parse_all_logs(tmp_path)
@@ -349,10 +297,3 @@ def test_11_a_killed_run_of_carbontracker_counts_and_so_does_stop_between_epochs
     output = next(RECORDED.glob("early*_output.log")).read_text()
     assert "Actual consumption for 1 epoch(s)" in output  # of the two that it measured
     assert parser.parse_all_logs(RECORDED)[1]["actual"]["epochs"] == 2
-
-
-def test_12_pue_is_set_by_the_user(log_dir):
-    clock = FakeClock()
-    meter = ScriptedMeter([gpu_energy(None), gpu_energy(0.001), gpu_energy(None)])
-    train(CarbonTracker(1, log_dir=log_dir, verbose=0, clock=clock, meter=meter, pue=1.25), 1, clock)
-    assert only_run(log_dir).summary.energy_kwh == pytest.approx(0.00125)

@@ -514,13 +514,6 @@ def test_bad_arguments_are_said_before_anything_runs(tmp_path, argument, message
         make(tmp_path, train_step=step, **argument).estimate()
 
 
-def test_a_directory_that_cannot_be_made_costs_no_exploration(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        make(tmp_path, report_dir=tmp_path / "file").estimate()
-    assert not (tmp_path / "logs").exists()
-
-
 def test_samples_are_reproducible_and_otherwise_as_the_whole():
     data = pieces(101)[3]
     first, again, other = (green_love.sample_dataset(data, 10, seed) for seed in (1, 1, 2))
