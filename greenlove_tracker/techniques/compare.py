@@ -146,7 +146,6 @@ class _ComparisonRun(TrialSession):
         self._plan: TrainingPlan | None = None
         self._method = ""
         self._prepared_s = 0.0
-        self._is_metered = False  # trials have an energy, however short they are
         self._n_positions = 0
         self._sleep, self._random = sleep, random.Random(seed)  # noqa: S311  # pauses, no secret
         try:
@@ -186,11 +185,6 @@ class _ComparisonRun(TrialSession):
         n_blocks, notes = len({trial.block for trial in trials}), list[str]()
         if n_blocks < LEAST_BLOCKS and len(self._costs) > 1:
             notes.append(f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
-        if self._is_metered and self._advised_s is not None and all(t.energy_kwh is None for t in trials):
-            notes.append(
-                f"Energy needs trials of {LEAST_ENERGY_S:g} s or more: --budget {rounded_budget_s(self._advised_s):g} "
-                "has room for enough of them"
-            )
         comparison = Comparison(
             baseline,
             tuple(sorted(rows, key=_order)),
@@ -255,7 +249,6 @@ class _ComparisonRun(TrialSession):
             energy = self.end_trial()
             ended_s = self.spent_s
         self._n_positions += 1
-        self._is_metered |= bool(energy.total_kwh)
         untimed_s = max(0.0, ended_s - began_s - trial.duration_s)
         training.cost = ArmCost(trial.duration_s / trial.samples, training.cost.batch_size, untimed_s)
         # Of short trials only the slow ones last long enough: their energy would be compared with nothing.

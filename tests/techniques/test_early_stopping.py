@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -19,22 +20,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.techniques.arm import build_arm
 from greenlove_tracker.techniques.technique import NotApplicableError, technique_named, technique_with
-
-
-class FakeTracker:
-    """Notes what early stopping tells a tracker."""
-
-    def __init__(self):
-        self.told = []
-
-    def expect_stop(self, rule):
-        self.told.append(("expect_stop", rule))
-
-    def log_metric(self, name, value, *, higher_is_better=None):
-        self.told.append(("log_metric", name, value, higher_is_better))
-
-    def log_early_stop(self, best_epoch):
-        self.told.append(("log_early_stop", best_epoch))
 
 
 class AwkwardModel(nn.Module):
@@ -136,16 +121,16 @@ def test_a_copy_is_made_at_each_best_value_alone():
 
 
 def test_it_tells_the_tracker():
-    tracker = FakeTracker()
+    tracker = Mock()
     stopping = EarlyStopping("f1", patience=1, every=5, tracker=tracker)
     stopping.step(np.float32(0.5))
     stopping.step(0.25)
     rule = StoppingRule("f1", patience=1, higher_is_better=True, every=5)
-    assert tracker.told == [
-        ("expect_stop", rule),
-        ("log_metric", "f1", 0.5, True),
-        ("log_metric", "f1", 0.25, True),
-        ("log_early_stop", 5),
+    assert tracker.mock_calls == [
+        call.expect_stop(rule),
+        call.log_metric("f1", 0.5, higher_is_better=True),
+        call.log_metric("f1", 0.25, higher_is_better=True),
+        call.log_early_stop(5),
     ]
 
 

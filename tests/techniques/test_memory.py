@@ -27,19 +27,18 @@ OPTIMIZERS = {
 }
 
 
-def chain(n_layers=8, optimizer=OPTIMIZERS["Adam"], step=None, batch_size=BATCH):
+def chain(optimizer=OPTIMIZERS["Adam"]):
     """A task of equal linear layers, whose parts of memory can be told by hand."""
 
     def task():
-        model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(n_layers)))
-        parts = {
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(8)))
+        return {
             "model": model,
             "optimizer": optimizer(model.parameters()),
             "criterion": nn.MSELoss(),
-            "train_dataset": TensorDataset(torch.randn(2 * batch_size, WIDTH), torch.randn(2 * batch_size, WIDTH)),
-            "batch_size": batch_size,
+            "train_dataset": TensorDataset(torch.randn(2 * BATCH, WIDTH), torch.randn(2 * BATCH, WIDTH)),
+            "batch_size": BATCH,
         }
-        return parts if step is None else parts | {"train_step": step}
 
     return task
 
@@ -129,9 +128,5 @@ def test_errors_of_the_task_itself_are_raised():
         estimate_memory(chain(), ["amp-bf17"])
     with pytest.raises(UsageError, match="must return"):
         estimate_memory(lambda: 3)
-
-    def broken(model, batch, optimizer, criterion, device):
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        estimate_memory(chain(step=broken))
+        estimate_memory(lambda: {**chain()(), "loss": lambda model, batch: 1 / 0})
