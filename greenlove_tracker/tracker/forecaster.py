@@ -59,9 +59,11 @@ class RunForecaster(RunPart):
 
     def row(self, row: Row) -> None:
         """Add it to what forecasts are made from."""
-        plan = self._state.plan
-        is_in_epochs = plan is not None and plan.is_in_epochs
-        self._progress.add_row(row, self._run.marks if is_in_epochs else None)
+        self._progress.add_row(row, self._run.marks if self._is_in_epochs and self._run.marks else ())
+
+    @property
+    def _is_in_epochs(self) -> bool:
+        return self._state.plan is not None and self._state.plan.is_in_epochs
 
     def metric_logged(self, record: MetricRecord) -> None:
         """Note the value of the rule's metric; of several in an epoch the last one counts."""
@@ -97,8 +99,13 @@ class RunForecaster(RunPart):
                 if progress is None or plan is None:
                     return
                 elapsed_s, epochs_done, steps_done = state.elapsed_s, recorder.epochs_done, recorder.steps_done
-                values, rates = dict(self._stop_values), state.rates
-            progress = replace(progress, phases=plan.phases, stop=self._expected_stop(plan, values, epochs_done))
+                values, rates, gpu_count = dict(self._stop_values), state.rates, state.gpu_count
+            progress = replace(
+                progress,
+                gpu_count=gpu_count,
+                phases=plan.phases,
+                stop=self._expected_stop(plan, values, epochs_done),
+            )
             forecast = self._forecast(progress, rates, elapsed_s)  # without the run's lock: it takes a while
             with state.lock:
                 if state.is_finished:
@@ -155,19 +162,15 @@ class RunForecaster(RunPart):
 
     def _add_marks(self) -> None:
         """Add the steps since the last call."""
-        marks, plan = self._recorder.step_marks, self._state.plan
-        if plan is None or not plan.is_in_epochs:
-            for mark in marks or ():
-                self._progress.add_steps(mark)
-        elif self._recorder.epoch is not None:
-            self._progress.add_epoch_steps(marks)
+        is_wanted = self._recorder.epoch is not None and self._progress.is_in_first_epoch
+        if is_wanted or not self._is_in_epochs:
+            self._progress.add_steps(self._recorder.step_marks or ())
 
     def _progress_of(self, plan: Plan, total: int) -> Progress | None:
-        state, recorder, log = self._state, self._recorder, self._progress
-        energy_factor, gpu_count = state.energy_factor, state.gpu_count
+        recorder, log, energy_factor = self._recorder, self._progress, self._state.energy_factor
         if plan.is_in_epochs and recorder.epochs_done:
             open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
-            return log.in_epochs(total, open_gap_s, energy_factor=energy_factor, gpu_count=gpu_count)
+            return log.in_epochs(total, open_gap_s, energy_factor=energy_factor)
         steps = plan.steps_per_epoch
         if recorder.first_step is None or (plan.is_in_epochs and not steps):
             return None
@@ -175,9 +178,9 @@ class RunForecaster(RunPart):
             recorder.write_segment()  # nothing would be known of its power for a minute
             self._run.tell_rows()
         if not plan.is_in_epochs or not steps:
-            return log.in_steps(total, energy_factor=energy_factor, gpu_count=gpu_count)
+            return log.in_steps(total, energy_factor=energy_factor)
         begun = max(0.0, plan.first_step / steps - plan.first_epoch)
-        progress = log.in_first_epoch(total, steps, begun, energy_factor=energy_factor, gpu_count=gpu_count)
+        progress = log.in_first_epoch(total, steps, begun, energy_factor=energy_factor)
         if progress is None or progress.done_units >= (total if recorder.is_opened_by_step else 1.0):
             return None  # what was planned of it is done, and it goes on: its end will tell
         return progress

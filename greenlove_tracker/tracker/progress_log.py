@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -22,20 +22,20 @@ _PARTS, _MOST_EPOCHS_BESIDE_PARTS = 8, 2
 _Item = TypeVar("_Item")
 
 
-def _joined(items: list[_Item], size: Callable[[_Item], float], join: Callable[[_Item, _Item], _Item | None]) -> None:
+def _joined(items: list[_Item], join: Callable[[_Item, _Item], _Item | None]) -> list[_Item]:
+    """Join each item to the one before where ``join`` gives what both are."""
+    result = items[:1]
+    for item in items[1:]:
+        both = join(result[-1], item)
+        result[-1:] = [result[-1], item] if both is None else [both]
+    return result
+
+
+def _keep_few(items: list[_Item], size: Callable[[_Item], float], join: Callable[[_Item, _Item], _Item | None]) -> None:
     """Join neighbours in place, once there are four times as many as need be, to twice as many at most."""
-    if len(items) < 4 * _FEWEST_BLOCKS:
-        return
-    most = math.fsum(map(size, items)) / _FEWEST_BLOCKS
-    result: list[_Item] = []
-    for item in items:
-        fits = bool(result) and size(result[-1]) + size(item) <= most
-        both = join(result[-1], item) if fits else None
-        if both is None:
-            result.append(item)
-        else:
-            result[-1] = both
-    items[:] = result
+    if len(items) >= 4 * _FEWEST_BLOCKS:
+        most = math.fsum(map(size, items)) / _FEWEST_BLOCKS
+        items[:] = _joined(items, lambda a, b: join(a, b) if size(a) + size(b) <= most else None)
 
 
 def _joined_blocks(a: Block, b: Block) -> Block | None:
@@ -46,65 +46,11 @@ def _joined_blocks(a: Block, b: Block) -> Block | None:
 
 
 @dataclass(slots=True)
-class _EpochTimes:
+class _OpenEpoch:
+    began_s: float  # since the run began
     active_s: float = 0.0
     paused_s: float = 0.0
-    between_s: float = 0.0  # the gap behind it
     loading_s: float = 0.0  # of its active time, what we slowed down
-    began_s: float = 0.0  # since the run began
-
-    def block(self, between_s: float | None) -> Block:
-        is_cold = self.loading_s > LOADING_SHARE * self.active_s
-        return Block(1, self.active_s, self.paused_s, between_s, is_cold)
-
-
-class _StepBlocks:
-    """The steps of a training that counts in steps, or of the first epoch.
-
-    Attributes:
-        first: the mark behind the first call, until which all is start-up; None before.
-        last: the latest.
-        blocks: in steps.
-    """
-
-    def __init__(self) -> None:
-        self.first: StepMark | None = None
-        self.last = StepMark(0, 0.0)
-        self.blocks: list[Block] = []
-
-    def add(self, mark: StepMark) -> None:
-        """Add the steps since the last mark, unless there are none, or they took no time."""
-        if self.first is None:
-            self.first = self.last = mark
-        last, taken_s = self.last, mark.active_s - self.last.active_s
-        if mark.steps > last.steps and taken_s > 0:
-            is_cold = mark.loading_s - last.loading_s > LOADING_SHARE * taken_s
-            self.blocks.append(Block(mark.steps - last.steps, taken_s, mark.paused_s - last.paused_s, 0.0, is_cold))
-            _joined(self.blocks, lambda block: block.units, _joined_blocks)
-            self.last = mark
-
-    def parts_of(self, epoch: _EpochTimes) -> tuple[Block, ...]:
-        """Return the epoch in parts; none where there are too few blocks, or pauses in it.
-
-        What follows its last step, such as a validation, is spread over all.
-        """
-        startup_s = 0.0 if self.first is None else self.first.at_s - epoch.began_s
-        steps = math.fsum(block.units for block in self.blocks)
-        is_coarse = not self.blocks or max(block.units for block in self.blocks) * _PARTS > steps
-        if is_coarse or epoch.paused_s or startup_s >= epoch.active_s:
-            return ()
-        stretch = (epoch.active_s - startup_s) / math.fsum(block.active_s for block in self.blocks)
-        parts = list[Block]()
-        for block in self.blocks:
-            is_full = not parts or parts[-1].units * _PARTS >= steps
-            both = None if is_full else _joined_blocks(parts[-1], block)
-            if both is None:
-                parts.append(block)
-            else:
-                parts[-1] = both
-        return tuple(
-            replace(part, units=part.units / steps, active_s=part.active_s * stretch, between_s=None) for part in parts
-        )
 
 
 class ProgressLog:
@@ -117,136 +63,149 @@ class ProgressLog:
 
     def __init__(self, is_resumed: Callable[[], bool] = lambda: False) -> None:
         self._is_resumed = is_resumed
-        self._epochs: list[Block] = []  # those that were followed by another, so that the gap behind them is known
+        self._epochs: list[Block] = []  # of the last one the gap behind it is not known before another begins
         self._n_epochs = 0  # all that are done
-        self._last: _EpochTimes | None = None  # done, and not followed yet
-        self._open: _EpochTimes | None = None
-        self._startup_s = 0.0
+        self._open: _OpenEpoch | None = None
+        self._startup_s = self._between_s = 0.0  # the gap before the first epoch, and that behind the last one
         self._rows_s = 0.0  # all that rows hold
         self._settled_s = 0.0  # up to the last epoch's end, or the gap behind it where that is known
-        self._powers: list[tuple[float, float]] = []  # durations in s and energies in kWh, each of a second at least
-        self._pending_s, self._pending_kwh = 0.0, 0.0
-        self._metered_s, self._metered_kwh = 0.0, 0.0
-        self._steps = _StepBlocks()
+        # Durations in s and energies in kWh; what is metered last may be less than ``_LEAST_POWER_S``.
+        self._metered: list[tuple[float, float]] = []
+        # Steps of a training that counts in steps, or of the first epoch: the mark behind the first call, until which
+        # all is start-up; the latest; and what lies between, in steps.
+        self._first_step: StepMark | None = None
+        self._last_step = StepMark(0, 0.0)
+        self._steps: list[Block] = []
         self._is_cut = False  # an epoch was cut off, and is done again: steps tell nothing of the first one
-        self._parts: tuple[Block, ...] = ()  # of the first epoch; empty where its steps do not tell
-
-    @property
-    def _may_be_part(self) -> bool:
-        """True where the last epoch is the first of a run that resumes: nobody can tell how much of one it is."""
-        return self._n_epochs == 1 and self._is_resumed()
+        self._parts: list[Block] = []  # of the first epoch; empty where its steps do not tell
 
     @property
     def has_power(self) -> bool:
         """True once a mean power is known."""
-        return bool(self._powers)
+        return bool(self._metered) and self._metered[0][0] >= _LEAST_POWER_S
 
-    def add_row(self, row: Row, marks: tuple[StepMark, StepMark] | None = None) -> None:
+    @property
+    def is_in_first_epoch(self) -> bool:
+        """True until an epoch has ended, or was cut off."""
+        return not self._n_epochs and not self._is_cut
+
+    def add_row(self, row: Row, marks: Sequence[StepMark] = ()) -> None:
         """Add a finished row.
 
         Args:
             row: of the run.
-            marks: the first and the last step of the run by then, of a training that counts in epochs; None where no
-                step was counted.
+            marks: the first and the last step of the run by then, of a training that counts in epochs.
         """
         self._rows_s += row.gap_before_s
         if Flag.WAITING in row.flags:  # it will not come again, and neither will the power of an idle machine
             return
         self._add_energy(row.gap_before_s, row.gap_before)
         self._add_energy(row.duration_s, row.energy)
-        self._add_gap(row.gap_before_s)
+        if self._open is not None:
+            self._open.paused_s += row.gap_before_s
+        elif self._n_epochs:
+            self._between_s += row.gap_before_s
+        else:
+            self._startup_s += row.gap_before_s
         if row.epoch is not None:
-            if self._open is None and self._last is not None:  # the gap behind the last one is over
-                if not self._may_be_part:
-                    self._epochs.append(self._last.block(self._last.between_s))
-                    _joined(self._epochs, lambda block: block.units, _joined_blocks)
-                self._last, self._settled_s = None, self._rows_s
-            self._open = self._open or _EpochTimes(began_s=self._rows_s)
-            self.add_epoch_steps(marks)
-            self._open.active_s += row.duration_s
-            self._open.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
+            if self._open is None:
+                self._settle_gap()
+            epoch = self._open = self._open or _OpenEpoch(self._rows_s)
+            if self.is_in_first_epoch:
+                self.add_steps(marks)
+            epoch.active_s += row.duration_s
+            epoch.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
         self._rows_s += row.duration_s
         if Flag.UNFINISHED in row.flags:
             self._open, self._is_cut = None, True  # what it took is lost time
         elif row.kind is RowKind.EPOCH and self._open is not None:
-            if not self._n_epochs and not self._is_cut:
-                self._parts = self._steps.parts_of(self._open)
-            self._last, self._open, self._settled_s = self._open, None, self._rows_s
-            self._n_epochs += 1
+            self._end_epoch(self._open)
 
-    def _add_gap(self, gap_s: float) -> None:
-        if self._open is not None:
-            self._open.paused_s += gap_s
-        elif self._last is not None:
-            self._last.between_s += gap_s
-        elif self._epochs:  # behind one that was cut off
-            before = self._epochs[-1]
-            self._epochs[-1] = replace(before, between_s=(before.between_s or 0.0) + gap_s)
-        else:
-            self._startup_s += gap_s
+    def _settle_gap(self) -> None:
+        """Add the gap to the epoch before it, which is over with that."""
+        if self._n_epochs:
+            self._settled_s = self._rows_s
+        if self._epochs:
+            last = self._epochs[-1]
+            self._epochs[-1] = replace(last, between_s=(last.between_s or 0.0) + self._between_s)
+            _keep_few(self._epochs, lambda block: block.units, _joined_blocks)
+        self._between_s = 0.0
+
+    def _end_epoch(self, epoch: _OpenEpoch) -> None:
+        if self.is_in_first_epoch:
+            self._parts = self._parts_of(epoch)
+        if self._n_epochs or not self._is_resumed():
+            is_cold = epoch.loading_s > LOADING_SHARE * epoch.active_s
+            self._epochs.append(Block(1, epoch.active_s, epoch.paused_s, None, is_cold))
+        self._open, self._settled_s, self._n_epochs = None, self._rows_s, self._n_epochs + 1
+
+    def _parts_of(self, epoch: _OpenEpoch) -> list[Block]:
+        """Return the epoch in parts; none where there are too few steps, or pauses in it.
+
+        What follows its last step, such as a validation, is spread over all.
+        """
+        startup_s = 0.0 if self._first_step is None else self._first_step.at_s - epoch.began_s
+        steps = math.fsum(block.units for block in self._steps)
+        is_coarse = not self._steps or max(block.units for block in self._steps) * _PARTS > steps
+        if is_coarse or epoch.paused_s or startup_s >= epoch.active_s:
+            return []
+        stretch = (epoch.active_s - startup_s) / math.fsum(block.active_s for block in self._steps)
+        parts = _joined(self._steps, lambda a, b: None if a.units * _PARTS >= steps else _joined_blocks(a, b))
+        return [replace(p, units=p.units / steps, active_s=p.active_s * stretch, between_s=None) for p in parts]
 
     def _add_energy(self, duration_s: float, energy: Energy) -> None:
         energy_kwh = energy.total_kwh
         if energy_kwh is None or duration_s <= 0:
             return
-        self._metered_s += duration_s
-        self._metered_kwh += energy_kwh
-        self._pending_s += duration_s
-        self._pending_kwh += energy_kwh
-        if self._pending_s >= _LEAST_POWER_S:
-            self._powers.append((self._pending_s, self._pending_kwh))
-            self._pending_s, self._pending_kwh = 0.0, 0.0
-            _joined(self._powers, lambda power: power[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
+        if self._metered and self._metered[-1][0] < _LEAST_POWER_S:
+            before_s, before_kwh = self._metered.pop()
+            duration_s, energy_kwh = before_s + duration_s, before_kwh + energy_kwh
+        self._metered.append((duration_s, energy_kwh))
+        _keep_few(self._metered, lambda power: power[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
 
-    def add_steps(self, mark: StepMark) -> None:
-        """Add the steps since the last mark, of a training that counts in steps.
+    def add_steps(self, marks: Sequence[StepMark]) -> None:
+        """Add the steps since the last call, of a training that counts in steps, or of the first epoch.
 
-        What came before the first mark is start-up: loading, compiling.
-        """
-        self._steps.add(mark)
-
-    def add_epoch_steps(self, marks: tuple[StepMark, StepMark] | None) -> None:
-        """Add the steps of the first epoch since the last call, of a training that counts in epochs.
+        What came before the first mark is start-up: loading, compiling. Steps that took no time count with the next.
 
         Args:
-            marks: the first and the last one of the run; None before any.
+            marks: the first and the last step of the run; empty before any.
         """
-        if marks is not None and not self._n_epochs and not self._is_cut:
-            for mark in marks if self._steps.first is None else marks[1:]:
-                self._steps.add(mark)
+        for mark in marks:
+            if self._first_step is None:
+                self._first_step = self._last_step = mark
+            last, taken_s = self._last_step, mark.active_s - self._last_step.active_s
+            if mark.steps > last.steps and taken_s > 0:
+                is_cold = mark.loading_s - last.loading_s > LOADING_SHARE * taken_s
+                self._steps.append(Block(mark.steps - last.steps, taken_s, mark.paused_s - last.paused_s, 0.0, is_cold))
+                _keep_few(self._steps, lambda block: block.units, _joined_blocks)
+                self._last_step = mark
 
-    def in_epochs(
-        self,
-        total: int,
-        open_gap_s: float | None = None,
-        *,
-        energy_factor: float = 1.0,
-        gpu_count: int = 0,
-    ) -> Progress:
+    def in_epochs(self, total: int, open_gap_s: float | None = None, *, energy_factor: float = 1.0) -> Progress:
         """Return the progress of a training of ``total`` epochs.
 
         Args:
             total: epochs of the whole training.
             open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
             energy_factor: multiplies every energy: PUE, and what is assumed of the node.
-            gpu_count: GPUs.
         """
         blocks, settled_s, startup_s = list(self._epochs), self._settled_s, self._startup_s
-        between_s = None
-        if self._last is not None and open_gap_s is not None:
-            between_s = self._last.between_s + open_gap_s
+        if open_gap_s is not None and self._open is None:
             settled_s = self._rows_s + open_gap_s
-        if self._last is not None and not self._may_be_part:
-            blocks.append(self._last.block(between_s))
+            if blocks:
+                gap_s = (blocks[-1].between_s or 0.0) + self._between_s + open_gap_s
+                blocks[-1] = replace(blocks[-1], between_s=gap_s)
         are_parts_used = bool(self._parts) and len(blocks) == self._n_epochs <= _MOST_EPOCHS_BESIDE_PARTS
-        if are_parts_used and self._steps.first is not None:
-            startup_s = self._steps.first.active_s
+        if are_parts_used and self._first_step is not None:
+            startup_s = self._first_step.active_s
             blocks[:1] = [*self._parts[:-1], replace(self._parts[-1], between_s=blocks[0].between_s)]
-        progress = self._progress(total, self._n_epochs, blocks, settled_s, startup_s, energy_factor, gpu_count)
-        return replace(progress, is_of_first_epoch=are_parts_used and self._n_epochs == 1)
+        is_of_first_epoch = are_parts_used and self._n_epochs == 1
+        return self._progress(
+            total, self._n_epochs, blocks, settled_s, startup_s, energy_factor, is_of_first_epoch=is_of_first_epoch
+        )
 
     def in_first_epoch(
-        self, total: int, steps_per_epoch: float, begun: float = 0.0, *, energy_factor: float = 1.0, gpu_count: int = 0
+        self, total: int, steps_per_epoch: float, begun: float = 0.0, *, energy_factor: float = 1.0
     ) -> Progress | None:
         """Return the progress of a training of ``total`` epochs before the first one has ended, from its steps.
 
@@ -257,38 +216,47 @@ class ProgressLog:
             steps_per_epoch: as planned.
             begun: the share of the first epoch that an earlier run did.
             energy_factor: as for ``in_epochs``.
-            gpu_count: likewise.
         """
-        steps, first = self._steps, self._steps.first
-        if self._n_epochs or self._is_cut or first is None or steps.last.active_s - first.active_s < _LEAST_STEPPED_S:
+        first, last = self._first_step, self._last_step
+        if not self.is_in_first_epoch or first is None or last.active_s - first.active_s < _LEAST_STEPPED_S:
             return None
-        blocks = [replace(b, units=b.units / steps_per_epoch, between_s=None) for b in steps.blocks]
-        done = begun + steps.last.steps / steps_per_epoch
-        progress = self._progress(total, done, blocks, steps.last.at_s, first.active_s, energy_factor, gpu_count)
-        return replace(progress, is_of_first_epoch=True)
+        blocks = [replace(block, units=block.units / steps_per_epoch, between_s=None) for block in self._steps]
+        done = begun + last.steps / steps_per_epoch
+        return self._progress(
+            total, done, blocks, last.at_s, first.active_s, energy_factor, is_of_first_epoch=True
+        )
 
-    def in_steps(self, total: int, *, energy_factor: float = 1.0, gpu_count: int = 0) -> Progress:
+    def in_steps(self, total: int, *, energy_factor: float = 1.0) -> Progress:
         """Return the progress of a training of ``total`` steps."""
-        steps, last = self._steps, self._steps.last
-        startup_s = 0.0 if steps.first is None else steps.first.active_s
-        progress = self._progress(total, last.steps, steps.blocks, last.at_s, startup_s, energy_factor, gpu_count)
-        return replace(progress, is_in_steps=True)
+        last, startup_s = self._last_step, 0.0 if self._first_step is None else self._first_step.active_s
+        return self._progress(total, last.steps, self._steps, last.at_s, startup_s, energy_factor, is_in_steps=True)
 
     def _progress(
         self,
         total: int,
         done: float,
-        blocks: list[Block],
+        blocks: Sequence[Block],
         elapsed_s: float,
         startup_s: float,
         energy_factor: float,
-        gpu_count: int,
+        *,
+        is_in_steps: bool = False,
+        is_of_first_epoch: bool = False,
     ) -> Progress:
-        used_kwh = None
-        if self._powers:
-            seconds, energies_kwh = map(math.fsum, zip(*self._powers, strict=True))
-            mean_w = w_from_kwh_s(energies_kwh, seconds) or 0.0
-            unmetered_s = elapsed_s - self._metered_s  # negative: of an epoch that is open
-            used_kwh = (self._metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * energy_factor
-        metered = tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * energy_factor) for s, kwh in self._powers)
-        return Progress(total, done, tuple(blocks), startup_s, elapsed_s, metered, used_kwh, gpu_count)
+        powers, used_kwh = [power for power in self._metered if power[0] >= _LEAST_POWER_S], None
+        if powers:
+            mean_w = w_from_kwh_s(math.fsum(kwh for _, kwh in powers), math.fsum(s for s, _ in powers)) or 0.0
+            metered_s, metered_kwh = map(math.fsum, zip(*self._metered, strict=True))
+            unmetered_s = elapsed_s - metered_s  # negative: of an epoch that is open
+            used_kwh = (metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * energy_factor
+        return Progress(
+            total,
+            done,
+            tuple(blocks),
+            startup_s,
+            elapsed_s,
+            tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * energy_factor) for s, kwh in powers),
+            used_kwh,
+            is_in_steps=is_in_steps,
+            is_of_first_epoch=is_of_first_epoch,
+        )

@@ -12,7 +12,7 @@ from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Counts, Flag, RowKind
 from greenlove_tracker.tracker.progress_log import ProgressLog
-from greenlove_tracker.tracker.recorder import Recorder, StepMark
+from greenlove_tracker.tracker.recorder import Recorder
 
 
 class Bench:
@@ -22,7 +22,7 @@ class Bench:
         self.clock, self.log = FakeClock(), ProgressLog()
         self.recorder = Recorder(
             self.clock,
-            lambda row: self.log.add_row(row, self.recorder.step_marks),
+            lambda row: self.log.add_row(row, self.recorder.step_marks or ()),
             before_reading=lambda: None,
             grams_per_kwh=1.0,
             on_meter_failure=lambda error: None,
@@ -61,21 +61,17 @@ def test_steps_are_timed_to_their_ends_and_without_pauses():
 
     clock.pass_s(28.0)  # loading, compiling
     steps(1)
-    first = recorder.first_step
     steps(2)
     clock.pass_s(1.9)  # a step is under way when the thread looks
-    log.add_steps(first)
-    log.add_steps(StepMark(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0))
+    log.add_steps(recorder.step_marks)
     clock.pass_s(0.1)
     recorder.count(Counts(1, 1, None, None))
     recorder.pause_epoch()
     clock.pass_s(30.0)
-    log.add_steps(
-        StepMark(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0)
-    )  # in the middle of an evaluation
+    log.add_steps(recorder.step_marks)  # in the middle of an evaluation
     recorder.resume_epoch()
     steps(2)
-    log.add_steps(StepMark(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0))
+    log.add_steps(recorder.step_marks)
     progress = log.in_steps(100)
     assert blocks(progress) == [(2, 4.0, 0.0), (1, 2.0, 0.0), (2, 4.0, 0.0)] and pauses(progress) == [0.0, 0.0, 30.0]
     assert (progress.startup_s, progress.done_units, progress.elapsed_s) == (30.0, 6, clock.now_s)
