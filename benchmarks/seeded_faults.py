@@ -178,7 +178,7 @@ FAULTS = (
     Fault(
         "tracker",
         "tracker/progress_log.py",
-        "self._last.between_s += gap_s",
+        "self._between_s += row.gap_before_s",
         "pass",
         "forecasts leave out what lies between epochs",
         golden("run"),

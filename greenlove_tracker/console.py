@@ -120,7 +120,7 @@ class StatusLine:
         """Draw over the line before."""
         if self.is_seen:
             width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be wiped
-            _write(self._stream, f"\r\x1b[2K{_fitting(text, width)}\r")
+            _write(self._stream, f"\r\x1b[2K{fitting(text, width)}\r")
             self._is_drawn = True
 
     def clear(self) -> None:
@@ -130,7 +130,7 @@ class StatusLine:
             self._is_drawn = False
 
 
-def _fitting(text: str, width: int) -> str:
+def fitting(text: str, width: int) -> str:
     """Return as many of a line's parts as fit, each whole."""
     while len(text) > width and _JOINT in text:
         text = text.rpartition(_JOINT)[0]

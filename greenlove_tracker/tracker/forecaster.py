@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import threading
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
-from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 from greenlove_tracker.errors import UsageError
@@ -135,8 +133,8 @@ class RunForecaster(RunPart):
         """Load what forecasts need, before the first one is due; the rows that it slows down are flagged."""
         if _LIVE in sys.modules:
             return
-        with self._run.loading():
-            _load_live()
+        with self._run.loading(), forks_wait:
+            import_module(_LIVE)
         with self._state.lock:
             self._add_marks()  # what follows is a block of its own
 
@@ -187,10 +185,12 @@ class RunForecaster(RunPart):
 
     def _forecast(self, progress: Progress, rates: Rates, elapsed_s: float) -> Forecast:
         """Return the forecast; it takes some 30 ms, and with early stopping some 100."""
+        from greenlove_tracker.extrapolation.live import forecast_run
+
         state, prior, began_s = self._state, self._state.prior, self._state.clock.perf_s()
         if prior is not None:  # the speed is that of all epochs, whatever may end them
             prior = prior.without_stop or prior
-        forecast: Forecast = _load_live().forecast_run(progress, prior=prior, rates=rates, passed_s=elapsed_s)
+        forecast = forecast_run(progress, prior=prior, rates=rates, passed_s=elapsed_s)
         if state.rates_in_force is not None:
             gpu_count = progress.gpu_count
             forecast = state.rates_in_force.priced(forecast, rates, state.clock.utc_s(), elapsed_s, gpu_count)
@@ -201,6 +201,8 @@ class RunForecaster(RunPart):
 
     def _expected_stop(self, plan: Plan, values: Mapping[int, float], epochs_done: int) -> ExpectedStop | None:
         """Return where the rule is expected to end the run, in its own epochs; None without a rule or such a plan."""
+        from greenlove_tracker.extrapolation.expected_stop import expected_stop  # which live loads
+
         rule = self._rule
         if rule is None or not plan.is_in_epochs or not plan.epochs:
             return None
@@ -209,19 +211,11 @@ class RunForecaster(RunPart):
             why = f"{rule.metric} of the epochs before this run is not known: any epoch"
         known = [] if why else [values[epoch] for epoch in sorted(values)]
         whole, done = plan.first_epoch + plan.epochs, plan.first_epoch + epochs_done
-        stop = import_module(_STOP).expected_stop(known, rule, whole, least_epochs=done)
+        stop = expected_stop(known, rule, whole, least_epochs=done)
         return stop_within(replace(stop, basis=why or stop.basis), plan.epochs, after=plan.first_epoch)
 
 
 _LIVE = "greenlove_tracker.extrapolation.live"
-_STOP = "greenlove_tracker.extrapolation.expected_stop"  # which live loads
-
-
-def _load_live() -> ModuleType:
-    if _LIVE not in sys.modules:
-        warnings.filterwarnings("ignore", module="statsmodels")  # nothing that the training's user could mend
-    with forks_wait:
-        return import_module(_LIVE)
 
 
 @runtime_checkable

@@ -222,9 +222,7 @@ class ProgressLog:
             return None
         blocks = [replace(block, units=block.units / steps_per_epoch, between_s=None) for block in self._steps]
         done = begun + last.steps / steps_per_epoch
-        return self._progress(
-            total, done, blocks, last.at_s, first.active_s, energy_factor, is_of_first_epoch=True
-        )
+        return self._progress(total, done, blocks, last.at_s, first.active_s, energy_factor, is_of_first_epoch=True)
 
     def in_steps(self, total: int, *, energy_factor: float = 1.0) -> Progress:
         """Return the progress of a training of ``total`` steps."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import sys
 from collections.abc import Mapping
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.console import is_terminal, say_above_bars
-from greenlove_tracker.forecasting import FITS, Estimate, Forecast, stop_estimate
+from greenlove_tracker.console import fitting, is_terminal, say_above_bars
+from greenlove_tracker.forecasting import Estimate, Forecast, stop_estimate
 from greenlove_tracker.phases import phase_at
 from greenlove_tracker.tracker.budgets import budget_verdicts, time_fit_of
 from greenlove_tracker.tracker.overruns import BudgetVerdict, is_of_cold_start
@@ -19,6 +18,7 @@ from greenlove_tracker.tracker.state import RunMode
 
 _TERMINAL_INTERVAL_S, _LOG_INTERVAL_S = 0.5, 60.0  # at most a line so often on a terminal (each tick), in a job's log,
 _SHARE = 50  # nor more often than this part of the time so far
+_NAME = "greenlove  "
 
 
 class StatusPrinter(RunPart):
@@ -44,7 +44,7 @@ class StatusPrinter(RunPart):
             news, text = self._news(), self.text()
         if state.is_finished or news is None or news == self._told or state.elapsed_s < self._next_s:
             return
-        say_above_bars(f"greenlove  {text}{self._about_length() if self._told is None else ''}")
+        say_above_bars(f"{_NAME}{text}{self._about_length() if self._told is None else ''}")
         elapsed_s = state.elapsed_s
         self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
 
@@ -62,40 +62,29 @@ class StatusPrinter(RunPart):
         fit, verdicts = time_fit_of(state), dict(self._verdicts())
         if fit is not None and not fit.is_over:
             verdicts.pop("duration_s", None)
-            if fit.probability < FITS:  # news, which a narrow terminal is not to cut off
-                parts.append(fmt.time_fit(fit))
-        behind = [] if forecast is None else self._limits(forecast, elapsed_s)
-        if fit is not None and fit.probability >= FITS:
-            behind.append(fmt.time_fit(fit))
-        behind += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
-        quantities = self._quantities(forecast, used)
-        for n in range(len(quantities), -1, -1):  # a narrow terminal shows the cost, and then the CO2e, at the end
-            shown, so_far = quantities[:n], [at for at, (_, is_so_far) in enumerate(quantities[:n]) if is_so_far]
-            texts = [text + (" so far" if so_far[-1:] == [at] else "") for at, (text, _) in enumerate(shown)]
-            line = self._head() + " · ".join([*parts, *texts, *behind])
-            if len(line) <= self._room:
-                break
+            parts.append(fmt.time_fit(fit))
+        parts += [] if forecast is None else self._limits(forecast, elapsed_s)
+        parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
+        line = self._head() + " · ".join([*parts, *self._quantities(forecast, used)])
+        if is_terminal(sys.stderr):  # a narrow one shows no cost, and then no CO2e
+            line = fitting(line, shutil.get_terminal_size().columns - len(_NAME))
         return line
 
-    @property
-    def _room(self) -> float:
-        """The columns of the line, behind our name."""
-        columns = shutil.get_terminal_size().columns - len("greenlove  ")
-        return columns if is_terminal(sys.stderr) else math.inf
-
-    def _quantities(self, forecast: Forecast | None, used: Mapping[str, float | None]) -> list[tuple[str, bool]]:
-        """Return energy, CO2e and cost as they are known, and whether each is so far; the dispensable last.
+    def _quantities(self, forecast: Forecast | None, used: Mapping[str, float | None]) -> list[str]:
+        """Return energy, CO2e and cost as they are forecast, or what is used so far; the dispensable last.
 
         A tilde stands before what no hardware measured, as on the final screen.
         """
-        found, tilde = [], "" if self._state.row_totals.node.measured_kwh else "~"
+        found, tilde = list[str](), "" if self._state.row_totals.node.measured_kwh else "~"
+        is_so_far = False
         for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
             text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)
             value = used[quantity] if expected is None else expected.total(used[quantity])
             if value is not None:
-                mark = "" if quantity == "cost_usd" else tilde
-                found.append((f"{mark}{text(value)}{suffix}", expected is None))
+                before = "so far " if expected is None and not is_so_far else ""
+                is_so_far = expected is None  # said once for those that follow
+                found.append(f"{before}{'' if quantity == 'cost_usd' else tilde}{text(value)}{suffix}")
         return found
 
     def _is_overdue(self, elapsed_s: float) -> bool:
