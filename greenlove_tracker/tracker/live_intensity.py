@@ -9,14 +9,12 @@ the others have no energy to multiply.
 from __future__ import annotations
 
 import math
-import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
@@ -31,6 +29,8 @@ from greenlove_tracker.units import h_from_s
 if TYPE_CHECKING:  # they are loaded only where they are asked for
     from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
     from greenlove_tracker.grid.tariff import Tariff
+
+_Opened = TypeVar("_Opened")
 
 ASK_EVERY_S = 300.0
 _LEAST_WAIT_S = 1.0  # between two questions, where figures are of shorter stretches of time
@@ -267,52 +267,44 @@ def open_rates(
     Raises:
         UsageError: where an argument names a source or a tariff that cannot be.
     """
-    live = _live_intensity(settings, factors.carbon_intensity, clock, warn, source)
-    tariff = None
+    table, live, tariff = factors.carbon_intensity, None, None
+    if source is not None and settings.carbon_intensity_gco2e_per_kwh is not None:
+        both = ("carbon_intensity_gco2e_per_kwh", "intensity")
+        raise UsageError("give {argument} or {argument}, not both", argument=both)
+    opened = partial(_opened, settings, warn)
+    if settings.intensity and source is None:
+        instead = "the offline table counts, the run is tracked without live intensity"
+        source = opened("intensity", instead, lambda: _open_source(settings, clock))
+    if source is not None:
+        live = LiveIntensity(source, table, clock, partial(warn, "intensity"))
     if settings.electricity_tariff:
-        try:
-            with _of_argument("electricity_tariff"):
-                from greenlove_tracker.grid.tariff import parse_tariff
-
-                tariff = parse_tariff(settings.electricity_tariff)
-        except UsageError as error:
-            if settings.stop_for(error):
-                raise
-            warn("tariff", f"the price of electricity is the same at all hours: {error}")
-        else:
-            factors = replace(factors, electricity_price=_mean_price(tariff, clock, factors.electricity_price))
+        instead = "the price of electricity is the same at all hours"
+        tariff = opened("electricity_tariff", instead, lambda: _open_tariff(settings))
+    if tariff is not None:
+        factors = replace(factors, electricity_price=_mean_price(tariff, clock, factors.electricity_price))
     if live is None and tariff is None:
         return factors, None
-    return factors, RatesInForce(factors.carbon_intensity, factors.pue, live, tariff)
+    return factors, RatesInForce(table, factors.pue, live, tariff)
 
 
-def _live_intensity(
-    settings: Settings, table: Factor, clock: Clock, warn: Callable[[str, str], None], source: IntensityFallbacks | None
-) -> LiveIntensity | None:
-    given = settings.given if source is None else settings.given | {"intensity"}
+def _opened(
+    settings: Settings, warn: Callable[[str, str], None], name: str, instead: str, open_it: Callable[[], _Opened]
+) -> _Opened | None:
+    """Return what a setting names; None with a warning where that cannot be, unless an argument says it."""
     try:
-        if source is not None and settings.carbon_intensity_gco2e_per_kwh is not None:
-            both = ("carbon_intensity_gco2e_per_kwh", "intensity")
-            raise UsageError("give {argument} or {argument}, not both", argument=both)
-        if source is None and settings.intensity:
-            source = _open_source(settings, clock, os.environ)
-        if source is None:
-            return None
-        return LiveIntensity(source, table, clock, partial(warn, "intensity"))
+        return open_it()
     except UsageError as error:
-        if settings.strict or error.is_in(given):
-            raise
-        warn("no intensity", f"the offline table counts, the run is tracked without live intensity: {error}")
+        named = error if error.is_of_value else UsageError(f"{{argument}}: {error}", argument=name)
+        if settings.stop_for(named):
+            raise named from error
+        warn(name, f"{instead}: {named}")
         return None
 
 
-@contextmanager
-def _of_argument(name: str) -> Iterator[None]:
-    """Name the argument that what is raised is about."""
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(f"{{argument}}: {error}", argument=name) from error
+def _open_tariff(settings: Settings) -> Tariff:
+    from greenlove_tracker.grid.tariff import parse_tariff
+
+    return parse_tariff(settings.electricity_tariff)
 
 
 def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | None:
@@ -329,7 +321,7 @@ def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | 
     return Factor("electricity_price", price, "USD/kWh", f"tariff {tariff.source}", basis=basis)
 
 
-def _open_source(settings: Settings, clock: Clock, env: Mapping[str, str]) -> IntensityFallbacks:
+def _open_source(settings: Settings, clock: Clock) -> IntensityFallbacks:
     """Return the services that a run asks; no network is asked yet.
 
     Raises:
@@ -339,16 +331,11 @@ def _open_source(settings: Settings, clock: Clock, env: Mapping[str, str]) -> In
     from greenlove_tracker.grid.live.http_client import HttpClient
     from greenlove_tracker.grid.place import grid_place
 
-    with _of_argument("intensity_urls"):
-        urls = parse_base_urls(settings.intensity_urls)
-    client = HttpClient(utc_s=clock.utc_s)
-    with _of_argument("intensity"):
-        source = open_intensity(
-            settings.intensity, grid_place(settings.country), client=client, base_urls=urls, env=env
-        )
+    urls, place = parse_base_urls(settings.intensity_urls), grid_place(settings.country)
+    source = open_intensity(settings.intensity, place, client=HttpClient(utc_s=clock.utc_s), base_urls=urls)
     if settings.intensity == "live" and len(source.providers) == 1:
         raise UsageError(
-            f"{{argument}}: no service without a key knows {settings.country or 'an unknown place'}: give {{argument}}",
-            argument=("intensity", "country"),
+            f"no service without a key knows {settings.country or 'an unknown place'}: give {{argument}}",
+            argument="country",
         )
     return source

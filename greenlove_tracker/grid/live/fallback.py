@@ -192,6 +192,7 @@ def parse_base_urls(text: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, url = part.partition("=")
         if not equals or name not in SERVICES:
-            raise UsageError(f"{part!r} is not service=address; there are {', '.join(SERVICES)}")
+            there = f"{part!r} is not service=address; there are {', '.join(SERVICES)}"
+            raise UsageError(f"{{argument}}: {there}", argument="intensity_urls")
         found[name] = url
     return found
