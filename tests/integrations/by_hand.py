@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,24 +11,10 @@ from fakes import FakeClock
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import RunStatus
-from greenlove_tracker.tracker.shutdown import guard
 
 POWER_W = 360.0
 
 Epochs = list[tuple[int | None, int | None, int | None, bool, float, float | None]]
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Let each test write into a directory of its own, without settings from outside; close what it leaves open."""
-    for name in list(os.environ):
-        if name.startswith("GREENLOVE_") or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    yield
-    if guard.current is not None:
-        guard.current.finish(RunStatus.SUPERSEDED)
 
 
 def simulated(clock: FakeClock, log_dir: str = "greenlove_logs") -> dict[str, Any]:
@@ -41,7 +25,7 @@ def simulated(clock: FakeClock, log_dir: str = "greenlove_logs") -> dict[str, An
 def runs(log_dir: str = "greenlove_logs") -> list[Run]:
     logs = read_logs(log_dir)
     assert logs.problems == []
-    return sorted(logs.runs, key=lambda run: run.run_id)
+    return sorted(logs.runs, key=lambda run: run.text("started_at"))
 
 
 def only_run(log_dir: str = "greenlove_logs") -> Run:

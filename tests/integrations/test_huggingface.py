@@ -17,50 +17,24 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, trainer
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import CodeCarbonCallback
 
-from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker import read_logs
 from greenlove_tracker.integrations.huggingface import GreenloveCallback
-from greenlove_tracker.job import Ranks
-from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker.session import Session, open_run
-from greenlove_tracker.tracker.shutdown import guard
-from greenlove_tracker.tracker.state import Plan, RunMode
+from greenlove_tracker.records import Flag
+from tests.integrations.by_hand import only_run, runs
 
 N_SAMPLES, N_TOKENS, BATCH = 12, 8, 4  # 3 batches an epoch
 EVALUATION_S = 0.05
 
 
-@pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith("GREENLOVE_") or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so small a model only waits for a second one
-    yield
-    torch.set_num_threads(n_threads)
-    if guard.current is not None:
-        guard.current.finish(RunStatus.SUPERSEDED)
-
-
 class Model(GPT2LMHeadModel):
-    """Its evaluations take their time; it breaks at a step if told so."""
-
-    breaks_at = 0
-    n_forward = 0
+    """Its evaluations take their time."""
 
     def forward(self, *args, **kwargs):
         if not self.training:
             time.sleep(EVALUATION_S)
-        else:
-            self.n_forward += 1
-            if self.n_forward == self.breaks_at:
-                raise RuntimeError("out of luck")
         return super().forward(*args, **kwargs)
 
 
@@ -103,17 +77,6 @@ def make_trainer(*callbacks, n_samples=N_SAMPLES, **arguments):
 
 def make_callback(**settings):
     return GreenloveCallback(sim_cpu_tdp_w=50, verbose=0, **settings)
-
-
-def runs():
-    logs = read_logs("greenlove_logs")
-    assert logs.problems == []
-    return sorted(logs.runs, key=lambda run: run.text("started_at"))
-
-
-def only_run():
-    (run,) = runs()
-    return run
 
 
 def test_a_training_in_steps_is_one_epoch(tmp_path):
@@ -159,27 +122,6 @@ def test_an_evaluation_that_a_later_callback_asks_for_is_a_gap():
     assert epoch.n_segments == 2 and epoch.steps == 3
 
 
-def test_epochs_of_the_trainer_are_those_of_the_run():
-    make_trainer(make_callback(), num_train_epochs=2).train()
-    run = only_run()
-    assert (run.text("epochs_planned"), run.text("total_steps_planned")) == ("2", "")
-    assert [(e.epoch, e.steps, e.is_complete) for e in run.epochs] == [(1, 3, True), (2, 3, True)]
-
-
-class NotesSteps(TrainerCallback):
-    """Notes how many steps of an epoch the open run's forecasts count with."""
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.steps = open_run().state.plan.steps_per_epoch
-
-
-def test_the_trainer_tells_the_steps_of_an_epoch_which_forecasts_begin_with(monkeypatch):
-    notes = NotesSteps()
-    make_trainer(make_callback(), notes, num_train_epochs=2, gradient_accumulation_steps=2).train()
-    assert notes.steps == only_run().epochs[0].steps == 2
-    assert only_run().text("total_steps_planned") == ""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "steps"), [(1, 3), (1.5, 5)])
 def test_one_epoch_or_a_fraction_counts_in_steps(epochs, steps):
@@ -222,25 +164,6 @@ def test_phases_are_those_of_the_whole_training_and_a_resumed_one_has_the_rest(m
     assert [run.text("phases") for run in runs()] == ["3x32 3x64", "2x64", "2x64"]
 
 
-@pytest.mark.slow
-def test_phases_of_epochs_and_of_the_steps_of_epochs():
-    make_trainer(make_callback(phases="1epochs 1epochs,eval_every=1"), num_train_epochs=2).train()
-    make_trainer(make_callback(phases="4 2"), num_train_epochs=2).train()
-    assert [(run.text("phases"), run.text("epochs_planned")) for run in runs()] == [
-        ("1epochs 1epochs,eval_every=1", "2"),
-        ("4 2", "2"),
-    ]
-
-
-@pytest.mark.slow
-def test_phases_of_another_length_are_refused_and_those_of_a_file_cost_a_warning(monkeypatch, caplog):
-    with pytest.raises(UsageError, match="add up to 7 steps"):
-        make_trainer(make_callback(phases="3x32 4x64"), max_steps=6).train()
-    monkeypatch.setenv("GREENLOVE_PHASES", "3x32 4x64")
-    assert make_trainer(make_callback(), max_steps=6).train().global_step == 6
-    assert "add up to 7 steps" in caplog.text
-
-
 def test_a_training_stopped_early_leaves_its_last_epoch_unfinished():
     make_trainer(make_callback(), At(4, "should_training_stop"), num_train_epochs=3).train()
     run = only_run()
@@ -249,100 +172,11 @@ def test_a_training_stopped_early_leaves_its_last_epoch_unfinished():
     assert (run.summary.status, run.summary.epochs_done) == ("finished", 1)
 
 
-@pytest.mark.slow
-def test_a_training_that_raises_and_the_next_one_are_two_runs():
-    trainer = make_trainer(make_callback(), num_train_epochs=2)
-    trainer.model.breaks_at = 5
-    with pytest.raises(RuntimeError, match="out of luck"):
-        trainer.train()
-    trainer.model.breaks_at = 0
-    trainer.train()
-    failed, finished = runs()
-    assert (failed.summary.status, failed.summary.epochs_done, failed.summary.counts.steps) == ("superseded", 1, 4)
-    assert (finished.summary.status, finished.summary.epochs_done) == ("finished", 2)
-    trainer.train()
-    assert [run.summary.status for run in runs()] == ["superseded", "finished", "finished"]
-
-
-@pytest.mark.slow
-def test_a_tracker_of_the_callers_is_the_callers_to_stop():
-    with pytest.raises(RuntimeError, match="out of luck"), Tracker(sim_cpu_tdp_w=50, verbose=0) as tracker:
-        trainer = make_trainer(GreenloveCallback(tracker), max_steps=2)
-        trainer.train()
-        assert tracker.summary is None
-        trainer.model.n_forward, trainer.model.breaks_at = 0, 2
-        trainer.train()
-    run = only_run()
-    assert run.summary.status == "failed"
-    assert [(e.steps, e.is_complete) for e in run.epochs] == [(2, True), (1, False)]
-
-
-def test_a_tracker_that_is_closed_costs_a_warning_and_no_training(caplog):
-    tracker = Tracker(sim_cpu_tdp_w=50, verbose=0)
-    tracker.stop()
-    assert make_trainer(GreenloveCallback(tracker), max_steps=2).train().global_step == 2
-    assert caplog.text.count("make a new Tracker") == 1
-
-
-def test_bad_arguments_are_said_before_the_training_begins():
-    for settings, message in [({"epochs": 3}, "the trainer knows its plan"), ({"tracker": "DE"}, "must be a Tracker")]:
-        with pytest.raises(UsageError, match=message):
-            GreenloveCallback(**settings)
-    with pytest.raises(UsageError, match="did you mean country"):
-        make_trainer(make_callback(contry="DE"), max_steps=2).train()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("broken", ["GREENLOVE_PUE", "GREENLOVE_COUNTRY", "log_dir"])
-def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(monkeypatch, caplog, broken):
-    if broken == "log_dir":
-        Path("file").touch()
-    else:
-        monkeypatch.setenv(broken, "abc")
-    callback = make_callback(log_dir="file/logs") if broken == "log_dir" else make_callback()
-    assert make_trainer(callback, max_steps=2).train().global_step == 2
-    assert caplog.text.count("this training is not tracked") == 1
-
-
 def test_transformers_own_codecarbon_tracker_is_off():
     trainer = make_trainer(make_callback(), max_steps=1, report_to="codecarbon")
     assert not any(isinstance(c, CodeCarbonCallback) for c in trainer.callback_handler.callbacks)
     trainer.train()
     assert only_run().summary.counts.steps == 1
-
-
-def test_a_trainer_of_another_version_costs_a_warning_and_no_training(monkeypatch, caplog):
-    alone = [each for each in trainer.DEFAULT_CALLBACKS if not issubclass(each, GreenloveCallback)]
-    monkeypatch.setattr(trainer, "DEFAULT_CALLBACKS", alone)  # whatever this process did before
-    monkeypatch.setattr(GreenloveCallback, "_new_tokens", lambda self, args, state: args.no_such_field)
-    make_trainer(make_callback(), num_train_epochs=2).train()
-    assert caplog.text.count("the Hugging Face callback failed") == 1 and "no_such_field" in caplog.text
-    assert only_run().summary.epochs_done == 2
-
-
-def test_what_the_tracker_raises_for_the_user_ends_the_training(monkeypatch):
-    class EnoughError(Exception):
-        pass
-
-    def step(self, *arguments, **more):
-        raise EnoughError
-
-    monkeypatch.setattr(Tracker, "step", step)  # as a budget's own function does
-    with pytest.raises(EnoughError):
-        make_trainer(make_callback(), max_steps=2).train()
-
-
-@pytest.mark.slow
-def test_under_greenlove_run_a_training_and_its_continuation_are_runs_of_their_own():
-    settings = load_settings({"sim_cpu_tdp_w": 50})
-    led = Session(settings, Plan(), Ranks(), mode=RunMode.RUNNER)
-    trainer = make_trainer(make_callback(), max_steps=4, save_strategy="steps", save_steps=2)
-    trainer.train()
-    trainer.train(resume_from_checkpoint="checkpoints/checkpoint-2")
-    open_run().finish(RunStatus.FINISHED)
-    first, second = read_logs("greenlove_logs").runs
-    assert [r.summary.counts.steps for r in (first, second)] == [4, 2]
-    assert first.text("part_of") == second.text("part_of") == first.run_id == led.run_dir.name
 
 
 def test_a_ranks_tokens_add_up_to_those_of_all():

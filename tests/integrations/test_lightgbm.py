@@ -15,9 +15,7 @@ from greenlove_tracker import Tracker
 from greenlove_tracker.integrations.lightgbm import GreenloveCallbacks
 from tests.integrations import boosting
 from tests.integrations.boosting import EVALUATION_S, ROUND_S, ROUNDS, X, Y, squared_error
-from tests.integrations.by_hand import assert_equal_totals, bare_environment, only_run, runs
-
-_ = bare_environment
+from tests.integrations.by_hand import assert_equal_totals, only_run, runs
 
 PARAMETERS = {"num_threads": 1, "num_leaves": 4, "verbose": -1, "objective": "regression"}
 
@@ -73,13 +71,6 @@ def test_what_is_evaluated_is_logged_with_its_direction():
     assert (score.last, score.higher_is_better) == (4.0, True)
 
 
-def test_the_model_is_the_one_without_us():
-    def dump(callbacks):
-        return lgb.train(PARAMETERS, data(), ROUNDS, callbacks=callbacks).model_to_string()
-
-    assert dump(make_callbacks()) == dump(None)
-
-
 def stop_early(callbacks, objective="regression"):
     train_set = data()
     valid_set = lgb.Dataset(X[:50], -Y[:50], reference=train_set)  # it only gets worse
@@ -119,14 +110,6 @@ def test_scikit_learns_interface():
     lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1).fit(X, Y, callbacks=callbacks)
     lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1).fit(X, Y, callbacks=[*callbacks, lgb.log_evaluation(0)])
     assert [(run.summary.counts.steps, run.summary.status) for run in runs()] == [(3, "finished"), (4, "finished")]
-
-
-def test_a_tracker_of_the_callers_has_an_epoch_of_each_training():
-    with Tracker(sim_cpu_tdp_w=50, verbose=0, epochs=2) as tracker:
-        for _ in range(2):
-            lgb.train(PARAMETERS, data(), 3, callbacks=make_callbacks(tracker))
-        assert tracker.summary is None
-    assert [(e.steps, e.is_complete) for e in only_run().epochs] == [(3, True)] * 2
 
 
 def test_a_budget_stops_the_training_after_a_round(caplog):

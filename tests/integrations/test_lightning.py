@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +18,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.lightning import GreenloveCallback
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker.session import open_run
-from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.records import Flag
+from tests.integrations.by_hand import only_run, runs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns of few workers, and much else
 
@@ -33,18 +30,6 @@ N_BATCHES = 6  # of an epoch
 
 class Module(Work, LightningModule):
     pass
-
-
-@pytest.fixture(autouse=True)
-def _bare_environment(no_settings, monkeypatch):
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
-    if guard.current is not None:
-        guard.current.finish(RunStatus.SUPERSEDED)
 
 
 def make_callback(clock, **settings):
@@ -62,19 +47,6 @@ def fit(clock, *callbacks, module=None, is_validated=True, ckpt_path=None, **arg
     module = module or Module(clock)
     trainer.fit(module, train, validation if is_validated else None, ckpt_path=ckpt_path)
     return trainer
-
-
-def runs():
-    logs = read_logs("greenlove_logs")
-    assert logs.problems == []
-    return sorted(
-        logs.runs, key=lambda run: run.run_dir.stat().st_mtime_ns if not run.summary else run.summary.ended_at
-    )
-
-
-def only_run():
-    (run,) = runs()
-    return run
 
 
 def figures(run):
@@ -142,17 +114,6 @@ def test_the_trainers_length_is_the_plan(clock, arguments, planned, expected):
     run = only_run()
     assert (run.text("epochs_planned"), run.text("total_steps_planned")) == planned
     assert counts(run) == expected
-
-
-class NotesPlan(Callback):
-    def on_train_batch_end(self, trainer, *arguments):
-        self.steps = open_run().state.plan.steps_per_epoch
-
-
-def test_steps_of_an_epoch_are_known_before_it_ends(clock):
-    notes = NotesPlan()
-    fit(clock, make_callback(clock), notes, max_epochs=2, accumulate_grad_batches=4)
-    assert notes.steps == 2
 
 
 def manual_module(clock, optimizers, step):
@@ -263,18 +224,6 @@ def test_a_loader_without_a_length_and_several_loaders(clock):
     assert [(e.batches, e.samples) for e in several.epochs] == [(6, None)] * 2
 
 
-def test_a_training_that_raises_and_the_next_one_are_two_runs(clock):
-    callback = make_callback(clock)
-    with pytest.raises(RuntimeError, match="out of luck"):
-        fit(clock, callback, module=Module(clock, breaks_at=8), max_epochs=2)
-    assert callback.tracker.summary.status == "failed"
-    fit(clock, callback, max_epochs=2)
-    failed, finished = runs()
-    assert counts(failed) == [(6, 6, 22, True), (1, 1, 4, False)]
-    assert finished.summary.status == "finished" and counts(finished) == [(6, 6, 22, True)] * 2
-    pickle.loads(pickle.dumps(callback))
-
-
 def test_ctrl_c_is_an_interruption(clock):
     module = Module(clock)
 
@@ -287,55 +236,11 @@ def test_ctrl_c_is_an_interruption(clock):
     assert only_run().summary.status == "interrupted"
 
 
-def test_a_tracker_of_the_callers_is_the_callers_to_stop(clock):
-    meter = SimulatedMeter(clock, gpu_w=360.0)
-    with Tracker(clock=clock, meter=meter, verbose=0) as tracker:
-        fit(clock, GreenloveCallback(tracker), max_epochs=2)
-        assert tracker.summary is None
-        module = Module(clock, breaks_at=3)
-        with pytest.raises(RuntimeError):
-            fit(clock, GreenloveCallback(tracker), module=module, max_epochs=2)
-    run = only_run()
-    assert counts(run) == [(6, 6, 22, True)] * 2 + [(2, 2, 8, False)]
-
-
-def test_bad_arguments_are_said_before_anything_is_loaded():
-    for settings, message in [
-        ({"epochs": 3}, "the trainer knows its plan"),
-        ({"tracker": "DE"}, "must be a Tracker"),
-    ]:
-        with pytest.raises(UsageError, match=message):
-            GreenloveCallback(**settings)
-
-
-def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(clock, monkeypatch, caplog):
-    monkeypatch.setenv("GREENLOVE_PUE", "abc")
-    assert fit(clock, make_callback(clock), max_epochs=1).global_step == 6
-    assert caplog.text.count("this training is not tracked") == 1
-
-
-def test_a_trainer_of_another_version_costs_a_warning_and_no_training(clock, monkeypatch, caplog):
-    monkeypatch.setattr(
-        "greenlove_tracker.integrations.lightning.samples_by_batch", lambda loader: loader.no_such_field
-    )
-    assert fit(clock, make_callback(clock), max_epochs=2).global_step == 12
-    assert caplog.text.count("the Lightning callback failed") == 1 and "no_such_field" in caplog.text
-
-
 class Ticks(Callback):
     """Does what the tracker's own thread does."""
 
     def on_train_batch_end(self, *arguments):
         tick()
-
-
-@pytest.mark.parametrize("plan", [{"max_steps": 200}, {"max_epochs": 40}])
-def test_a_budget_stops_the_training_as_the_trainer_itself_would(clock, plan, caplog):
-    callback = make_callback(clock, on_overrun="stop", max_energy_kwh=1e-2)  # 100 s of 360 W
-    trainer = fit(clock, callback, Ticks(), is_validated=False, **plan)
-    assert 0 < trainer.global_step < 200 and trainer.should_stop and "training stops after this batch" in caplog.text
-    assert only_run().summary.status == "stopped"
-    assert sum(e.batches for e in only_run().epochs) == trainer.global_step
 
 
 def test_what_the_module_logs_are_metrics_of_the_run_and_the_sanity_check_logs_none(clock):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import time
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.integrations.boosting import EVALUATION_S, ROUND_S, ROUNDS, X, Y, mean_error, squared_error
-from tests.integrations.by_hand import assert_equal_totals, bare_environment, only_run, runs
+from tests.integrations.by_hand import assert_equal_totals, only_run, runs
 
 pytest.importorskip("xgboost")
 
@@ -21,8 +19,6 @@ from greenlove_tracker import Tracker
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations import training_adapter
 from greenlove_tracker.integrations.xgboost import GreenloveCallback
-
-_ = bare_environment
 
 PARAMETERS = {"nthread": 1, "max_depth": 2, "base_score": 0.5}
 
@@ -77,13 +73,6 @@ def test_of_fast_rounds_not_every_value_is_logged_but_the_last_is(monkeypatch):
     assert (logged.n_values, logged.last) == (2, pytest.approx(noted["train"]["rmse"][-1]))
 
 
-def test_the_model_is_the_one_without_us():
-    def dump(*callbacks):
-        return xgb.train(PARAMETERS, data(), ROUNDS, callbacks=list(callbacks)).get_dump()
-
-    assert dump(make_callback()) == dump()
-
-
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_the_last_round_of_an_early_stop_counts_wherever_the_callback_stands(ours_first):
     stop = xgb.callback.EarlyStopping(rounds=2, min_delta=1e9, save_best=not ours_first)
@@ -114,16 +103,6 @@ def test_scikit_learns_interface_and_its_copies_and_pickles():
     assert np.array_equal(again.predict(X), search.predict(X))
     again.fit(X, Y)
     assert [run.summary.status for run in runs()] == ["finished"] * 6
-
-
-def test_a_budget_stops_the_training_after_a_round(caplog):
-    soon = (datetime.now(UTC) + timedelta(seconds=1.0)).isoformat()
-    callback = make_callback(num_boost_round=1000, on_overrun="stop", deadline_utc=soon)
-    objective = squared_error(lambda _: time.sleep(0.02))
-    booster = xgb.train(PARAMETERS, data(), 1000, obj=objective, callbacks=[callback])
-    run = only_run()
-    assert 0 < booster.num_boosted_rounds() == run.summary.counts.steps < 1000
-    assert run.summary.status == "stopped" and "training stops after this round" in caplog.text
 
 
 def test_bad_arguments_are_said_at_once():

@@ -174,22 +174,6 @@ def test_a_provider_that_raises_anything_never_reaches_the_training(clock, tmp_p
     assert row.carbon_intensity_gco2e_per_kwh == run.terms.carbon_intensity.value
 
 
-def test_a_slow_service_holds_nothing_up(tmp_path):
-    released = threading.Event()
-    service = Scripted(None, [100])
-    service.now = lambda place: released.wait(120) and None
-    try:
-        source = fallbacks(service)
-        with make_tracker(None, tmp_path / "logs", intensity=source, sim_gpu_w=360.0) as tracker:
-            for _ in range(3):
-                tracker.epoch_start()
-                tracker.epoch_end()
-        run = the_run()
-        assert {row.carbon_intensity_source for row in run.rows[0]} == {"table lifecycle (fallback: no answer yet)"}
-    finally:
-        released.set()
-
-
 def test_a_process_ends_though_a_service_has_not_answered(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -6,75 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import epoch_row
-from fakes import FakeClock
 
 from greenlove_tracker.extrapolation.live import forecast_run
-from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Counts, Flag, RowKind
+from greenlove_tracker.records import Flag, RowKind
 from greenlove_tracker.tracker.progress_log import ProgressLog
-from greenlove_tracker.tracker.recorder import Recorder
-
-
-class Bench:
-    """A recorder on a fake clock at 360 W, and the log that takes its rows."""
-
-    def __init__(self) -> None:
-        self.clock, self.log = FakeClock(), ProgressLog()
-        self.recorder = Recorder(
-            self.clock,
-            lambda row: self.log.add_row(row, self.recorder.step_marks or ()),
-            before_reading=lambda: None,
-            grams_per_kwh=1.0,
-            on_meter_failure=lambda error: None,
-            on_bad_count=lambda message: None,
-        )
-        self.recorder.attach_meter(SimulatedMeter(self.clock, gpu_w=360.0))
-
-    def epoch(self, duration_s: float, gap_s: float = 0.0) -> None:
-        self.clock.pass_s(gap_s)
-        self.recorder.start_epoch()
-        self.clock.pass_s(duration_s)
-        self.recorder.end_epoch()
-
-    def progress(self, total: int = 10):
-        open_gap_s = None if self.recorder.epoch is None else self.recorder.gap_before_open_s
-        return self.log.in_epochs(total, open_gap_s)
-
-
-def blocks(progress) -> list[tuple[float, float, float | None]]:
-    return [(b.units, b.active_s, b.between_s) for b in progress.blocks]
-
-
-def pauses(progress) -> list[float]:
-    return [b.paused_s for b in progress.blocks]
-
-
-def test_steps_are_timed_to_their_ends_and_without_pauses():
-    bench = Bench()
-    log, recorder, clock = bench.log, bench.recorder, bench.clock
-    recorder.open_epoch_from_last_row()
-
-    def steps(n: int) -> None:
-        for _ in range(n):
-            clock.pass_s(2.0)
-            recorder.count(Counts(1, 1, None, None))
-
-    clock.pass_s(28.0)  # loading, compiling
-    steps(1)
-    steps(2)
-    clock.pass_s(1.9)  # a step is under way when the thread looks
-    log.add_steps(recorder.step_marks)
-    clock.pass_s(0.1)
-    recorder.count(Counts(1, 1, None, None))
-    recorder.pause_epoch()
-    clock.pass_s(30.0)
-    log.add_steps(recorder.step_marks)  # in the middle of an evaluation
-    recorder.resume_epoch()
-    steps(2)
-    log.add_steps(recorder.step_marks)
-    progress = log.in_steps(100)
-    assert blocks(progress) == [(2, 4.0, 0.0), (1, 2.0, 0.0), (2, 4.0, 0.0)] and pauses(progress) == [0.0, 0.0, 30.0]
-    assert (progress.startup_s, progress.done_units, progress.elapsed_s) == (30.0, 6, clock.now_s)
 
 
 def test_energy_so_far_is_estimated_where_it_was_not_metered_and_has_the_pue():
