@@ -149,7 +149,7 @@ def techniques_text() -> str:
     from greenlove_tracker.rendering.terminal import table
 
     rows = [
-        (f"{name}{listed.value_hint}", f"{listed.summary}{' (an NVIDIA GPU)' if listed.needs_gpu else ''}")
+        (f"{name}{listed.value_hint or ''}", f"{listed.summary}{' (an NVIDIA GPU)' if listed.needs_gpu else ''}")
         for name, listed in TECHNIQUES.items()
     ]
     lines = table(rows, "<<")

@@ -21,7 +21,7 @@ from greenlove_tracker.exploration.random_state import switches
 from greenlove_tracker.exploration.trials import map_tensors
 from greenlove_tracker.format import plural
 from greenlove_tracker.techniques.step import check_own_step, with_step
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _BF16_BITS = "most of the model computes in bf16, with 8 bits of precision; weights and optimizer keep 24"
 _FP16_BITS = "most of the model computes in fp16, with 11 bits of precision and a scaled loss; weights keep 24"
@@ -47,7 +47,6 @@ def technique(name: str, value: str | None) -> Technique:
         if value is not None and value not in _MODES:
             raise UsageError(f"{full_name}: the modes of torch.compile are {', '.join(_MODES)}")
         return Technique(full_name, lambda parts: _compiled(parts, value or "default"), Stage.STEP, name)
-    check_no_value(name, value)
     made = (
         Technique("activation-checkpointing", _checkpointed, Stage.MODEL),
         Technique("amp-bf16", lambda parts: _autocast(parts, torch.bfloat16), Stage.STEP, "precision", note=_BF16_BITS),

@@ -12,7 +12,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader, source_of
 from greenlove_tracker.techniques.arm import batches_of
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _OTHER_SIZE = "another batch size is another training: other steps an epoch, and a learning rate that is to be set anew"
 _USUAL_WORKERS = 4  # more seldom load faster, and each holds a copy of what the data set has in memory
@@ -22,14 +22,13 @@ def technique(name: str, value: str | None) -> Technique:
     """Return ``batch-size=N``, ``num-workers=N``, or ``pin-memory``.
 
     Raises:
-        UsageError: where the value is no such number, or one is given to ``pin-memory``.
+        UsageError: where the value is no such number.
     """
     if name == "batch-size":
         if value is None or not value.isdecimal() or int(value) < 1:
             raise UsageError(f"{name} needs a number of samples, such as {name}=256")
         return Technique(f"{name}={int(value)}", partial(_resized, int(value)), Stage.DATA, name, note=_OTHER_SIZE)
     if name == "pin-memory":
-        check_no_value(name, value)
         return Technique(name, _pinned, Stage.DATA)
     if value is not None and not value.isdecimal():
         raise UsageError(f"{name}={value}: workers are a whole number, such as {name}=4")

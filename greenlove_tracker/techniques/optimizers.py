@@ -12,19 +12,14 @@ from torch.optim import Optimizer
 from greenlove_tracker.exploration.snapshot import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.techniques.step import check_own_step
-from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique, check_no_value
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _INSTALL_8_BIT = 'pip install "greenlove-tracker[adam-8bit]"'
 _OF_ADAM = ("lr", "initial_lr", "betas", "eps", "weight_decay")
 
 
 def technique(name: str, value: str | None) -> Technique:
-    """Return ``fused-optimizer`` or ``adam-8bit``.
-
-    Raises:
-        UsageError: where a value is given.
-    """
-    check_no_value(name, value)
+    """Return ``fused-optimizer`` or ``adam-8bit``."""
     if name == "fused-optimizer":
         return Technique(name, partial(_replaced, rebuild=_fused), Stage.OPTIMIZER, "optimizer")
     note = "states of 8 bits make the optimizer's steps less exact"

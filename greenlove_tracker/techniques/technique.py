@@ -65,13 +65,13 @@ class ListedTechnique:
         module: of this package, whose function ``technique(name, value, **options)`` makes it; the value stands behind
             "=", and each option is an argument by name.
         summary: what it does, in a line.
-        value_hint: how its value is written, such as ``=4``; empty where it needs none.
+        value_hint: how its value is written, such as ``=4``; empty where it needs none, None where it takes none.
         needs_gpu: an NVIDIA GPU.
     """
 
     module: str
     summary: str
-    value_hint: str = ""
+    value_hint: str | None = None
     needs_gpu: bool = False
 
 
@@ -84,7 +84,7 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     "amp-fp16": ListedTechnique("computation", "matrix products in float16, with the loss scaled"),
     "batch-size": ListedTechnique("loading", "another batch size: it learns otherwise", value_hint="=128"),
     "channels-last": ListedTechnique("computation", "images with their channels last in memory"),
-    "compile": ListedTechnique("computation", "torch.compile; its one-off compile time is shown apart"),
+    "compile": ListedTechnique("computation", "torch.compile; its one-off compile time is shown apart", ""),
     "early-stopping": ListedTechnique(
         "early_stopping",
         "stops after this many evaluations without a better one, with the best weights",
@@ -141,6 +141,8 @@ def _single(text: str, options: Mapping[str, Any] | None = None) -> Technique:
         raise UsageError(f"no technique is called {name or text!r}: {nearest(name, TECHNIQUES)}")
     if separator and not re.fullmatch(r"[\w.%-]+", value):
         raise UsageError(f"{text}: no value stands after the =")
+    if separator and TECHNIQUES[name].value_hint is None:
+        raise UsageError(f"{name} takes no value, and {value!r} is given: write {name}")
     module = import_module(f"greenlove_tracker.techniques.{TECHNIQUES[name].module}")
     known = [option for option in signature(module.technique).parameters if option not in ("name", "value")]
     for option in options or ():
@@ -190,13 +192,3 @@ def combined(techniques: Sequence[Technique]) -> Technique:
     notes = "; ".join(dict.fromkeys(t.note for t in ordered if t.note))
     is_of_whole = any(t.is_of_whole for t in ordered)
     return Technique("+".join(t.name for t in techniques), apply, active=active, note=notes, is_of_whole=is_of_whole)
-
-
-def check_no_value(name: str, value: str | None) -> None:
-    """Refuse a value where there is nothing to choose.
-
-    Raises:
-        UsageError: where one is given.
-    """
-    if value is not None:
-        raise UsageError(f"{name} takes no value, and {value!r} is given: write {name}")

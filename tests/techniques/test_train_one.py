@@ -19,7 +19,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Field
 from greenlove_tracker.techniques import full_training
 from greenlove_tracker.techniques.full_training import train_one
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
@@ -241,19 +240,6 @@ def test_techniques_see_the_length_and_the_batch_size_that_are_asked_for(tmp_pat
         training.trained(tmp_path / "c", epochs=2, steps=7)
     with pytest.raises(NotApplicableError, match="ready-made batches"):
         Training(train_dataset=[(torch.ones(8, 4), torch.ones(8, 1))] * 3).trained(tmp_path / "d", batch_size=4)
-
-
-@pytest.mark.slow
-def test_fields_are_written(tmp_path) -> None:
-    fields = [Field("experiment", "digits"), Field("arm", "baseline")]
-    run = Training().trained(tmp_path / "a", fields=fields, seed=4)
-    assert [run.text(name) for name in ("experiment", "arm", "technique", "seed", "batch_size")] == [
-        "digits",
-        "baseline",
-        "baseline",
-        "4",
-        "8",
-    ]
 
 
 # -- metrics, steps and schedulers --
