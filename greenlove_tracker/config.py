@@ -46,15 +46,7 @@ def _is_time(text: str) -> bool:
 
 # What a value must be: in words, and whether it is.
 _POSITIVE = "a positive number", lambda value: 0 < value < math.inf
-_NOT_NEGATIVE = "at least 0", lambda value: 0 <= value < math.inf
-_PUE = "at least 1 (1.0: no overhead)", lambda value: 1 <= value < math.inf
-_NODE_OVERHEAD = "from 1 to 3 (1.25: a node draws 25% more than its GPUs)", lambda value: 1 <= value <= 3
-_HOURS = "a positive number, of a thousand years at most", lambda value: 0 < value <= 1e7
-_PROBABILITY = "between 0 and 1, such as 0.9", lambda value: 0 < value < 1
 _SHARE = "a share from 0 to 1", lambda value: 0 <= value <= 1
-_COUNT = "at least 1", lambda value: value >= 1
-_OVERRUN = '"warn", "stop" or a function', lambda value: value in ("warn", "stop")
-_TIME = "a time such as 2026-11-22T06:00", _is_time
 
 
 def _setting(default: Any, means: str, must: tuple[str, Callable[[Any], bool]] | None = None, acts: str = "") -> Any:
@@ -97,7 +89,7 @@ class Settings:
         None,
         "carbon intensity of the contract that the site's electricity is bought by (market-based); kept beside the "
         "location-based one in the ledger, never instead of it.",
-        must=_NOT_NEGATIVE,
+        must=("at least 0", lambda value: 0 <= value < math.inf),
     )
     is_rented: bool = _setting(
         False, "whether the machine is somebody else's: its emissions are then scope 3, not scope 2."
@@ -112,13 +104,15 @@ class Settings:
         None, "what the machine costs per GPU and hour; it then is the cost, not electricity.", must=_POSITIVE
     )
     pue: float = _setting(
-        1.0, "power usage effectiveness of the site, at least 1; multiplies every energy once.", must=_PUE
+        1.0,
+        "power usage effectiveness of the site, at least 1; multiplies every energy once.",
+        must=("at least 1 (1.0: no overhead)", lambda value: 1 <= value < math.inf),
     )
     node_overhead: float | None = _setting(
         None,
         "an assumption: what a whole node draws, in what its GPUs' counters see, such as 1.25; CPU and memory are "
         "within it. What that adds to the metered components is shown apart. Default: nothing is added.",
-        must=_NODE_OVERHEAD,
+        must=("from 1 to 3 (1.25: a node draws 25% more than its GPUs)", lambda value: 1 <= value <= 3),
     )
     precision: str = _setting(
         "",
@@ -146,20 +140,26 @@ class Settings:
         None, "a budget, of the machine's price where one is set, else of electricity.", must=_POSITIVE
     )
     max_kgco2e: float | None = _setting(None, "a budget.", must=_POSITIVE)
-    max_hours: float | None = _setting(None, "time budget, from the start.", must=_HOURS)
+    max_hours: float | None = _setting(
+        None,
+        "time budget, from the start.",
+        must=("a positive number, of a thousand years at most", lambda value: 0 < value <= 1e7),
+    )
     deadline_utc: str = _setting(
         "",
         "when the run must be done, such as 2026-11-22T06:00. Of this, `max_hours` and the end of the Slurm job the "
         "earliest counts.",
-        must=_TIME,
+        must=("a time such as 2026-11-22T06:00", _is_time),
     )
     overrun_probability: float = _setting(
-        0.9, "a budget acts where it is exceeded with this probability, on the latest forecast.", must=_PROBABILITY
+        0.9,
+        "a budget acts where it is exceeded with this probability, on the latest forecast.",
+        must=("between 0 and 1, such as 0.9", lambda value: 0 < value < 1),
     )
     on_overrun: str = _setting(
         "warn",
         "`warn`; or `stop`: between two epochs, after the checkpoint hook, BudgetExceeded is raised.",
-        must=_OVERRUN,
+        must=('"warn", "stop" or a function', lambda value: value in ("warn", "stop")),
         acts="may stop a run",
     )
     log_user: bool = _setting(False, "write the user's login name into the log; off unless asked for.")
@@ -187,7 +187,7 @@ class Settings:
         None, "simulate `sim_gpu_count` GPUs of this power each, at `sim_gpu_util`.", must=_POSITIVE
     )
     sim_gpu_util: float = _setting(1.0, "their load, in 0..1.", must=_SHARE)
-    sim_gpu_count: int = _setting(1, "their number.", must=_COUNT)
+    sim_gpu_count: int = _setting(1, "their number.", must=("at least 1", lambda value: value >= 1))
     private_logs: bool = _setting(False, "close the directory of a run to other users (mode 0700).")
     strict: bool = _setting(
         False,

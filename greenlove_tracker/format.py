@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.forecasting import FITS, Estimate
@@ -341,19 +342,9 @@ def _scale(formatter: Callable[[float], str], steps: tuple[tuple[float, str], ..
     return Scale(unit, next(float(factor) for factor, name in steps if name == unit), len(number.partition(".")[2]))
 
 
-def energy_scale(reference_kwh: float) -> Scale:
-    """Return the unit for energies beside this one."""
-    return _scale(energy, _ENERGY_STEPS, reference_kwh)
-
-
-def mass_scale(reference_kgco2e: float) -> Scale:
-    """Return the unit for masses beside this one."""
-    return _scale(mass, _MASS_STEPS, reference_kgco2e)
-
-
-def power_scale(reference_w: float) -> Scale:
-    """Return the unit for powers beside this one."""
-    return _scale(power, _POWER_STEPS, reference_w)
+energy_scale = partial(_scale, energy, _ENERGY_STEPS)  # each takes a reference: the unit is for what stands beside it
+mass_scale = partial(_scale, mass, _MASS_STEPS)
+power_scale = partial(_scale, power, _POWER_STEPS)
 
 
 def time_scale(reference_s: float) -> Scale:
