@@ -251,28 +251,20 @@ class _WatchedLoops:
         try:
             epochs, arguments = (self._epochs, self._arguments) if is_first else (None, ())
             planned = _planned_length(arguments, epochs, sys._getframe(1), loader)
-            if loader is None and (planned is None or planned.plan.epochs is not None):
+            if loader is None and (planned is None or planned[0].epochs is not None):
                 return
             self._planned_to = math.inf
             if planned is None:
                 if not is_first:
                     session.plan_job(None, "")
                 return
-            plan, source = planned.plan, planned.source
+            plan, source = planned
             if plan.epochs is not None:
                 self._planned_to = done + plan.epochs
                 plan = Plan(done + plan.epochs)
             session.plan_job(plan, source if is_first else f"{source}, after {done} of another training")
         except Exception as error:  # epochs are seen without it
             session.state.warn_once.internal_error("plan", error)
-
-
-@dataclass(frozen=True, slots=True)
-class _PlannedLength:
-    """The length of the training, and its origin."""
-
-    plan: Plan
-    source: str
 
 
 # What scripts call their length; a number of any other name may mean something else.
@@ -284,13 +276,13 @@ _ARGUMENT = re.compile(r"[-+]{0,2}(?:[A-Za-z_]\w*\.)*([A-Za-z_][\w-]*)(?:=(.*))?
 
 def _planned_length(
     arguments: Sequence[str], epochs: int | None, frame: types.FrameType | None = None, loader: object = None
-) -> _PlannedLength | None:
-    """Return the length that was given, or that the script's loop or its arguments say unmistakably; else None."""
+) -> tuple[Plan, str] | None:
+    """Return the length and its origin: as given, or where the script's loop or its arguments say it unmistakably."""
     if epochs is not None:
-        return _PlannedLength(Plan(epochs), "--epochs")
+        return Plan(epochs), "--epochs"
     found = None if loader is None else loop_length(frame, loader)
     if found is not None:
-        return _PlannedLength(Plan(found.epochs), found.source)
+        return Plan(found.epochs), found.source
     given: dict[str, set[tuple[int, str]]] = {"epochs": set(), "steps": set()}
     for word, following in zip(arguments, [*arguments, ""][1:], strict=True):
         match = _ARGUMENT.fullmatch(word)
@@ -308,7 +300,7 @@ def _planned_length(
         return None
     unit, length, text = lengths[0]
     plan = Plan(length) if unit == "epochs" else Plan(total_steps=length)
-    return _PlannedLength(plan, f"the script's argument {text}")
+    return plan, f"the script's argument {text}"
 
 
 def _show_traceback(error: BaseException) -> None:

@@ -37,42 +37,30 @@ _WORKLOAD_OF_INPUT = {
 }
 
 
-class AutocastLog:
-    """A record of calls of a model that ran under autocast to 16 bits."""
-
-    def __init__(self) -> None:
-        self._n_calls = self._n_under_autocast = 0
-
-    def note(self, device_type: str) -> None:
-        """Count a call that is made now."""
-        is_half = torch.is_autocast_enabled(device_type) and torch.get_autocast_dtype(device_type) in _HALVES
-        self._n_under_autocast += is_half
-        self._n_calls += 1
-
-    @property
-    def is_under_autocast(self) -> bool | None:
-        """True where most calls did; None without any."""
-        return 2 * self._n_under_autocast > self._n_calls if self._n_calls else None
-
-
 @contextmanager
-def autocast_logged(model: nn.Module) -> Iterator[AutocastLog]:
-    """Log the calls of the model inside the block, by a hook that is gone after it."""
-    log = AutocastLog()
+def autocast_logged(model: nn.Module) -> Iterator[list[bool]]:
+    """Log which calls of the model inside the block ran under autocast to 16 bits, by a hook that is gone after it."""
+    calls: list[bool] = []
     handle: RemovableHandle | None = None
     try:
         with suppress(Exception):  # a module of the user's that is not as torch's are: the step is what counts
-            handle = model.register_forward_pre_hook(partial(_note_call, log, _device(model).type))
-        yield log
+            handle = model.register_forward_pre_hook(partial(_note_call, calls, _device(model).type))
+        yield calls
     finally:
         if handle is not None:
             handle.remove()
 
 
-def _note_call(log: AutocastLog, device_type: str, module: nn.Module, inputs: Any) -> None:
+def _note_call(calls: list[bool], device_type: str, module: nn.Module, inputs: Any) -> None:
     with suppress(Exception):  # a device that autocast does not know
         if torch.is_grad_enabled():  # else it is an evaluation
-            log.note(device_type)
+            is_half = torch.get_autocast_dtype(device_type) in _HALVES
+            calls.append(is_half and torch.is_autocast_enabled(device_type))
+
+
+def is_mostly_under_autocast(calls: Sequence[bool]) -> bool | None:
+    """Return True where most calls ran under autocast; None without any."""
+    return 2 * sum(calls) > len(calls) if calls else None
 
 
 def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> Seen:

@@ -247,4 +247,4 @@ def test_each_rank_of_a_job_sees_its_own_epochs():
 )
 def test_a_length_is_read_where_arguments_say_it_unmistakably(arguments, expected):
     found = _planned_length(arguments, None)
-    assert (found and (found.plan.epochs, found.plan.total_steps, found.source)) == expected
+    assert (found and (found[0].epochs, found[0].total_steps, found[1])) == expected

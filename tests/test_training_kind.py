@@ -15,6 +15,7 @@ from greenlove_tracker import training_kind  # noqa: E402
 from greenlove_tracker.exploration.random_state import switches  # noqa: E402
 from greenlove_tracker.training_kind import (  # noqa: E402
     autocast_logged,
+    is_mostly_under_autocast,
     precision_of,
     workload_of,
 )
@@ -182,10 +183,10 @@ def n_hooks(model):
 
 
 def is_seen_under_autocast(model, call):
-    with autocast_logged(model) as log:
+    with autocast_logged(model) as calls:
         call(model)
     assert n_hooks(model) == 0
-    return log.is_under_autocast
+    return is_mostly_under_autocast(calls)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

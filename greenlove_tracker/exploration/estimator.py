@@ -40,7 +40,12 @@ from greenlove_tracker.phases import Phase
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.records import Clock
 from greenlove_tracker.stopping import StoppingRule, unknown_stop
-from greenlove_tracker.training_kind import autocast_logged, precision_of, workload_of
+from greenlove_tracker.training_kind import (
+    autocast_logged,
+    is_mostly_under_autocast,
+    precision_of,
+    workload_of,
+)
 from greenlove_tracker.units import BYTES_PER_GB
 from greenlove_tracker.workloads import Seen
 
@@ -256,9 +261,10 @@ class Estimator:
         self._last_batch = batch
         if self._n_batches > 1:
             return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
-        with autocast_logged(self._model) as log:  # the first step is not timed as the others are
+        with autocast_logged(self._model) as calls:  # the first step is not timed as the others are
             loss = self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
-        self._precision = _seen(lambda: precision_of(self._model, is_under_autocast=log.is_under_autocast))
+        is_under_autocast = is_mostly_under_autocast(calls)
+        self._precision = _seen(lambda: precision_of(self._model, is_under_autocast=is_under_autocast))
         return loss
 
     def _gpu_memory_estimate_gb(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> float | None:

@@ -14,7 +14,18 @@ TICK_S = 1.0  # rows are brought to the disk this often
 
 
 class LogKeeper(RunPart):
-    """Writes what has been open for a minute, and brings rows to the disk."""
+    """Writes the commit that the script is at and what has been open for a minute, and brings rows to the disk."""
+
+    def started(self) -> None:
+        """Ask git, on a thread: it may take its time to tell."""
+        if self._state.in_background:
+            start_thread("greenlove-git", self._write_commit)
+
+    def _write_commit(self) -> None:
+        commit = git_commit()
+        with self._state.lock:
+            if commit and not self._state.is_finished:
+                self._writer.write_fields([Field("git_commit", commit)])
 
     def tick(self) -> None:
         """Do so."""
@@ -24,21 +35,6 @@ class LogKeeper(RunPart):
                 recorder.write_segment()
             unsynced = self._writer.unsynced()
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
-
-
-class GitCommit(RunPart):
-    """Writes the commit that the script is at: git may take its time to tell."""
-
-    def started(self) -> None:
-        """Ask git, on a thread."""
-        if self._state.in_background:
-            start_thread("greenlove-git", self._write)
-
-    def _write(self) -> None:
-        commit = git_commit()
-        with self._state.lock:
-            if commit and not self._state.is_finished:
-                self._writer.write_fields([Field("git_commit", commit)])
 
 
 class IntensityWatch(RunPart):

@@ -121,10 +121,8 @@ class BudgetActions:
     save_checkpoint: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("on_overrun", "save_checkpoint"):
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise UsageError(f"{name} must be a function, not {value!r}")
+        if self.save_checkpoint is not None and not callable(self.save_checkpoint):
+            raise UsageError(f"save_checkpoint must be a function, not {self.save_checkpoint!r}")
 
     def act(self, overrun: Overrun, *, stops: bool) -> None:
         """Call the function, or stop the training; a warning was given when the overrun was found.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from greenlove_tracker.tracker.background import GitCommit, IntensityWatch, LogKeeper
+from greenlove_tracker.tracker.background import IntensityWatch, LogKeeper
 from greenlove_tracker.tracker.budgets import BudgetMonitor
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
@@ -17,7 +17,6 @@ from greenlove_tracker.tracker.status import StatusPrinter
 PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
     IntensityWatch,
     MeterStarter,
-    GitCommit,
     LogKeeper,
     SpanRecorder,
     MetricLog,
