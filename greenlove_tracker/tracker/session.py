@@ -208,7 +208,13 @@ class Session:
             self._extra_fields.append(Field("part_of", launch.run_dir.name))
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(
-            run_dir, stream, self._known_fields(plan), state.warn_once.log_failed, has_rates=rates is not None
+            run_dir,
+            stream,
+            self._known_fields(plan),
+            lambda error: warn_once.warn(
+                "log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again"
+            ),
+            has_rates=rates is not None,
         )
         self._n_rows = 0
         self.recorder = Recorder(
@@ -217,8 +223,10 @@ class Session:
             before_reading=self._synchronise,
             grams_per_kwh=state.grams_per_kwh,
             rates=rates,
-            on_meter_failure=state.warn_once.meter_failed,
-            on_bad_count=lambda message: state.warn_once.misuse("count", message),
+            on_meter_failure=lambda error: warn_once.warn(
+                "meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails"
+            ),
+            on_bad_count=lambda message: warn_once.misuse("count", message),
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
         )

@@ -373,14 +373,6 @@ class WarnOnce:
         """Warn of a call out of order: an error would end a training for the sake of its log."""
         self.warn(f"misuse {kind}", f"{message}. Training goes on")
 
-    def meter_failed(self, error: Exception) -> None:
-        """Warn of a meter that gave up in the middle of the run."""
-        self.warn("meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails")
-
-    def log_failed(self, error: OSError) -> None:
-        """Warn of a row that did not reach the disk."""
-        self.warn("log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again")
-
     def log_incomplete(self, run_dir: Path, unwritten: Mapping[str, OSError]) -> None:
         """Warn at the end of the run that the disk still does not take all of it."""
         reasons = dict.fromkeys(error.strerror or str(error) for error in unwritten.values())

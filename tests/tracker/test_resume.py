@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pytest
 from fakes import make_tracker, session, tick, train
@@ -76,13 +74,6 @@ def test_where_nothing_is_left_nothing_is_forecast_and_nothing_breaks(clock, tmp
     with make_tracker(clock, tmp_path, epochs=30, first_epoch=30) as tracker:
         assert tracker.forecast is None
     assert "no epochs, 30 before" in end_screen(last_run(tmp_path), exit_code=0)
-
-
-def test_more_epochs_than_planned_are_said_by_their_numbers(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, epochs=12, first_epoch=10) as tracker:
-        train(tracker, clock, 3)
-        assert session().status_text().startswith("epoch 13/12 planned ")
-    assert "epoch 13 begins, and 12 were planned" in caplog.text
 
 
 @pytest.mark.parametrize(

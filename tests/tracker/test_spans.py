@@ -381,19 +381,6 @@ def test_a_reading_that_fails_within_an_epoch_leaves_its_row_without_energy(cloc
     assert "the energy meter failed" in caplog.text
 
 
-def test_a_torn_line_costs_itself(clock, tmp_path):
-    tracker = make_tracker(clock, tmp_path)
-    for _ in range(3):
-        with track("part"):
-            clock.pass_s(2.0)
-    path = tracker.run_dir / "spans-0.csv"
-    path.write_bytes(path.read_bytes()[:-20])
-    (run,) = read_logs(tmp_path).runs
-    assert run.spans[0].calls == 2
-    assert len(run.problems) == 1
-    tracker.stop()
-
-
 def test_spans_around_and_in_a_tracker_under_the_runner_are_of_one_run(clock, tmp_path):
     from greenlove_tracker.config import load_settings
     from greenlove_tracker.job import Ranks
