@@ -154,8 +154,8 @@ FAULTS = (
     Fault(
         "tracker",
         "tracker/recorder.py",
-        "no_gap = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset())",
-        "no_gap = gap",
+        "self._gap = _MeteredSpan(gap.started_utc_s, gap.ended_utc_s)",
+        "self._gap = gap",
         "the gap before an epoch counts once for each of its segments",
         golden("run-in-segments"),
     ),
