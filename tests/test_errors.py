@@ -38,8 +38,3 @@ def test_an_error_that_dask_sends_keeps_its_argument(kind, copied):
     error = copied(kind("{argument} must be positive", argument="budget_s"))
     assert type(error) is kind and str(error) == "budget_s must be positive"
     assert error.in_options(OPTIONS) == "--budget must be positive" and error.is_of_value
-
-
-def test_a_sentence_about_a_value_begins_with_its_argument():
-    assert UsageError("{argument} must be positive", argument="pue").is_of_value
-    assert not UsageError("give {argument}", argument="pue").is_of_value and not UsageError("no run").is_of_value

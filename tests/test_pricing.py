@@ -6,6 +6,7 @@ import pytest
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.pricing import Rates
+from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
 RATES = Rates(carbon_intensity=400.0, electricity_price=0.30, price_usd_per_gpu_hour=2.0)
 TIME = Estimate(3600.0, 1800.0, 7200.0, 0.95, "s")
@@ -51,3 +52,8 @@ def test_a_measured_zero_stays_zero():
 def test_it_loads_no_numpy():
     code = "import sys, greenlove_tracker.pricing; print(sorted({'numpy', 'scipy', 'statsmodels'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_no_power_without_a_duration():
+    assert w_from_kwh_s(1.0, 0.0) is None and w_from_kwh_s(0.0, 5.0) == 0.0
+    assert w_from_kwh_s(kwh_from_w_s(360.0, 10.0), 10.0) == pytest.approx(360.0)

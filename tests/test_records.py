@@ -51,15 +51,6 @@ def test_counts_add_what_is_known(a, b):
         assert getattr(both, name) == (sum(known) if known else None)
 
 
-def test_a_record_never_changes():
-    with pytest.raises(AttributeError):
-        UNKNOWN_ENERGY.cpu_kwh = 1.0  # type: ignore[misc]
-
-
-def test_words_are_what_stands_in_the_files():
-    assert f"{Flag.NO_METER} {Method.TDP_MODEL}" == "no_meter tdp_model"
-
-
 @pytest.mark.parametrize("word", [*Flag, *Method, *RowKind, *RunStatus])
 def test_a_word_has_a_meaning_and_is_its_string_everywhere(word):
     assert word == str(word.value) == f"{word}" and word.meaning and word.meaning != word
