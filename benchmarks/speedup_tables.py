@@ -149,6 +149,9 @@ def _mlperf(tables: Path) -> Iterator[Observation]:
         gpu, task, edition = _gpu(row["gpu"]), row["benchmark"], row["mlperf_round"]
         if gpu is None or row["software"] != "vendor stack":
             continue
+        # Five rows of July 2020 name an A10, which NVIDIA announced in April 2021; their times are an A100's.
+        if gpu.year > int(row["round_date"][:4]):
+            continue
         cell, speed = f"mlperf|{edition}|{task}|{row['gpus']}", -math.log(float(row["median_minutes"]))
         yield _observation("mlperf", edition, gpu, int(row["gpus"]), "bf16", task, "vendor", cell, speed)
 

@@ -153,17 +153,12 @@ def _modelled(local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, p
 
 def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: int, precision: str) -> Speedup:
     """Return the speedup of the i-th GPU against the first, with how it is known."""
-    n_measured = known.is_measured[0] + known.is_measured[i]
+    n_measured = bool(known.measured_as[0]) + bool(known.measured_as[i])
     notes = []
     for k in (0, i):
         name, twin, computes_in = compared[k].name, known.measured_as[k], known.computes_in[k]
         if twin not in ("", name):
             notes.append(f"{name} is counted as {twin}, which differs in its memory alone")
-        if twin and not known.is_measured[k]:
-            notes.append(
-                f"{name} was measured with its maker's tuned software alone (MLPerf), which tells little more "
-                "of an ordinary training than its data sheet does"
-            )
         if not twin and any(known.measured_as) and not _is_cpu(compared[k]):
             notes.append(f"{name} counts by its data sheet only")
         if computes_in != precision:

@@ -30,7 +30,6 @@ COVARIANCE_TABLE = "speedup_covariance.csv"
 COMPUTE_TFLOPS, BANDWIDTH_GB_S = 100.0, 1000.0  # where the slopes cross zero, in the middle of the tables' GPUs
 _SLOPES = ("compute", "bandwidth")
 _BETWEEN_SOURCES = re.compile(r"; (?![^()]*\))")  # not a semicolon within parentheses
-_TUNED = "MLPerf"  # a source of speeds with makers' tuned software, which tell little of ordinary PyTorch
 _USUAL_MAKER = "NVIDIA"  # of most GPUs that were measured
 _SAME_RATIO = 0.02  # GPUs of one architecture whose rates differ by less are one chip, with more memory or less
 
@@ -70,7 +69,6 @@ class LogSpeeds:
         covariance: GPUs × GPUs: of the model, and of what one training differs from others of its class.
         measured_as: by GPU, the one whose measured speeds count for it: itself, or one that differs in its memory's
             size alone; empty where there is none, and its data sheet is all that is known.
-        is_measured: by GPU, whether these were of ordinary PyTorch, so that they tell more than the data sheet does.
         computes_in: by GPU, the precision: a lesser one than was asked for where it does not have that format.
         sources: by GPU, of its measured speeds, or else of its data sheet and of what is learnt from those.
     """
@@ -78,7 +76,6 @@ class LogSpeeds:
     means: Array
     covariance: Array
     measured_as: tuple[str, ...]
-    is_measured: tuple[bool, ...]
     computes_in: tuple[str, ...]
     sources: tuple[tuple[str, ...], ...]
 
@@ -119,10 +116,7 @@ class SpeedModel:
             i, j = self._position[row], self._position[column]
             self._covariance[i, j] = self._covariance[j, i] = value
         self._shares = {e.level: e.mean for e in self._effects.values() if e.kind == "share"}
-        sources = {e.level: _BETWEEN_SOURCES.split(e.source) for e in self._effects.values() if e.kind == "gpu"}
-        self._measured = {
-            level: gpus()[level] for level, of in sources.items() if not all(each.startswith(_TUNED) for each in of)
-        }
+        self._measured = {e.level: gpus()[e.level] for e in self._effects.values() if e.kind == "gpu"}
 
     def log_speeds(
         self, of: Sequence[GpuSpec], *, workload: str | None, precision: str, data_sheets_only: bool = False
@@ -155,25 +149,19 @@ class SpeedModel:
             means,
             within + off.T @ (off * weights[:, None]),
             known_as,
-            tuple(name in self._measured for name in known_as),
             tuple(precision_on(gpu, precision) for gpu in of),
             tuple(self._sources(gpu, name) for gpu, name in zip(of, known_as, strict=True)),
         )
 
     def measured_name(self, gpu: GpuSpec) -> str:
-        """Return the GPU's name where its speed was measured, or that of one with the same chip; else empty.
-
-        Of a chip that was measured with a maker's tuned software in one card and with PyTorch in another, it is this.
-        """
+        """Return the GPU's name where its speed was measured, or that of one with the same chip; else empty."""
         if gpu.name in self._measured:
             return gpu.name
-        twin = next((name for name, other in self._measured.items() if _is_same_chip(other, gpu)), "")
-        return twin or (gpu.name if f"gpu:{gpu.name}" in self._effects else "")
+        return next((name for name, other in self._measured.items() if _is_same_chip(other, gpu)), "")
 
     def _sources(self, gpu: GpuSpec, known_as: str) -> tuple[str, ...]:
-        is_measured = known_as in self._measured
-        of = self._effects[f"gpu:{known_as}" if is_measured else "compute:"]
-        return (*(() if is_measured else (gpu.source,)), *_BETWEEN_SOURCES.split(of.source))
+        of = self._effects[f"gpu:{known_as}" if known_as else "compute:"]
+        return (*(() if known_as else (gpu.source,)), *_BETWEEN_SOURCES.split(of.source))
 
     def _of_class(
         self, of: Sequence[GpuSpec], known_as: Sequence[str], workload: str, precision: str

@@ -285,8 +285,9 @@ def test_no_step_takes_less_than_its_kernels_launches():
     assert (a100.point, h200.point) == (pytest.approx(15.0), pytest.approx(15.0 / 8))
     assert a100.upper > 4 * 15.0  # no surer for it
     assert round(rows[A100].cost_usd.point, 6) == round(15 / 3600 * 2.00, 6)
-    on_a_gpu = projected(replace(forecast(1 / 3600), plan=plan))["L40S"]  # where its steps took less
-    assert on_a_gpu.speedup.method == "specifications" and on_a_gpu.duration_s.point < 2.0
+    card = {"gpus": ["GeForce GTX 1660 Ti"]}  # known from its data sheet
+    on_a_gpu = projected(replace(forecast(1 / 3600), plan=plan), **card)["GeForce GTX 1660 Ti"]
+    assert on_a_gpu.speedup.method == "specifications" and on_a_gpu.duration_s.point < 15.0
 
 
 @pytest.mark.parametrize(
