@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, settings
 from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
+from greenlove_tracker.tracker.shutdown import guard
 
 INTENSITY = Factor("carbon_intensity", 400.0, "gCO2e/kWh", "a test", "2025", "location-based, lifecycle")
 
@@ -102,10 +103,19 @@ def make_run(tmp_path: Path) -> RunMaker:
 def no_settings(tmp_path: Path, monkeypatch) -> None:
     """Runs a test without the settings of its machine, in an empty directory."""
     for name in list(os.environ):
-        if name.startswith(("GREENLOVE_", "SLURM_")):
+        is_rank = name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+        if is_rank or name.startswith(("GREENLOVE_", "SLURM_", "OMPI_", "PMI_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def bare_environment(no_settings) -> Iterator[None]:
+    """Does so, and closes the run that the test leaves open."""
+    yield
+    if guard.current is not None:
+        guard.current.finish(RunStatus.SUPERSEDED)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,21 +9,12 @@ import pytest
 from greenlove_tracker import Tracker
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import RunStatus
-from greenlove_tracker.tracker.shutdown import guard
 
 
 @pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("GREENLOVE_", "SLURM_", "OMPI_", "PMI_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-            monkeypatch.delenv(name)
+def _settings_files(bare_environment, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.setattr("greenlove_tracker.config_files.SITE_FILE", tmp_path / "etc.toml")
-    monkeypatch.chdir(tmp_path)
-    yield
-    if guard.current is not None:
-        guard.current.finish(RunStatus.SUPERSEDED)
 
 
 def here(text: str | bytes):

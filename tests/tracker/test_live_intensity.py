@@ -29,22 +29,13 @@ from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import RowKind, RunStatus
 from greenlove_tracker.tracker.exporters import RowWritten
 from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.tracker.state import Plan, RunMode
 
 KWH = 0.001  # of an epoch: 360 W for 10 s
 FILE = "utc,gco2e_per_kwh\n"
 
 
-@pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("GREENLOVE_", "SLURM_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    yield
-    if guard.current is not None:
-        guard.current.finish(RunStatus.SUPERSEDED)
+pytestmark = pytest.mark.usefixtures("bare_environment")
 
 
 class Scripted:

@@ -19,18 +19,13 @@ from greenlove_tracker.logs.spans import SpanFlag
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Flag, RunStatus
 from greenlove_tracker.tracker import track as track_module
-from greenlove_tracker.tracker.shutdown import guard
 
 KWH_PER_S = 1e-4  # of the simulated GPU of 360 W
 
 
 @pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def _no_span_is_open(bare_environment):
     track_module._entered.set(())
-    yield
-    if guard.current is not None:
-        guard.current.finish(RunStatus.SUPERSEDED)
 
 
 def only_run(log_dir):

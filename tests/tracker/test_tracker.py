@@ -17,22 +17,13 @@ from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
-from greenlove_tracker.records import Energy, Flag, RunStatus
+from greenlove_tracker.records import Energy, Flag
 from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.workloads import Seen
 
-
-@pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("GREENLOVE_", "SLURM_", "OMPI_", "PMI_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    yield
-    if guard.current is not None:
-        guard.current.finish(RunStatus.SUPERSEDED)
+pytestmark = pytest.mark.usefixtures("bare_environment")
 
 
 def make(clock, meter=None, **arguments) -> Tracker:
