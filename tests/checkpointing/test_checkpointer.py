@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker import Checkpointer, Tracker, TrainingInterrupted
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
+from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
@@ -153,20 +153,6 @@ def test_steps_of_the_optimizer_are_counted_with_the_batches_of_each_across_a_re
     again.run(accumulate=4, tracker=log)
     counts = [(run.summary.counts.steps, run.summary.counts.batches) for run in runs(tmp_path / "logs")]
     assert counts == [(1, 4), (3, 12)]  # 18 batches make 4 steps of 4; the first run's last batches are of a later one
-
-
-@pytest.mark.slow
-def test_goes_on_between_two_epochs(tmp_path: Path) -> None:
-    unbroken = Training(tmp_path / "a")
-    unbroken.run()
-    with pytest.raises(LeftError):
-        Training(tmp_path / "b", every_epochs=1).run(leave_at=N_BATCHES + 2)
-    resumed = Training(tmp_path / "b")
-    assert resumed.checkpointer.position == TrainingPosition(1, 0, N_BATCHES)
-    resumed.run()
-    assert resumed.epochs == [1, 2]
-    assert resumed.bits == unbroken.bits
-    assert resumed.losses == unbroken.losses[N_BATCHES:]
 
 
 @pytest.mark.slow

@@ -126,14 +126,6 @@ def test_a_total_of_which_a_part_is_not_known_is_not_known(tmp_path, forecast):
     assert found.totals["duration_s"].point == 400.0
 
 
-def test_where_all_is_done_nothing_is_explored(tmp_path, forecast):
-    experiment = make_experiment(tmp_path, seeds=(0,), arms=("baseline",))
-    log(experiment, "baseline-0", "1")
-    found = forecast(experiment)
-    assert found.totals["duration_s"] is None
-    assert not (tmp_path / "requests.txt").exists()
-
-
 @pytest.mark.parametrize("budget_s", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_budget_that_is_none_is_refused(tmp_path, budget_s):
     with pytest.raises(UsageError, match="budget_s must be a positive number of seconds"):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 
 import pytest
 from fake_trainings import EPOCH_KWH, EPOCHS, log_run, make_experiment
@@ -130,22 +127,6 @@ def test_a_budget_has_the_limits_that_it_sets():
 
 
 # -- the lock --
-
-
-def test_one_process_at_a_time(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from greenlove_tracker.experiments.progress import outputs_lock; "
-        "outputs_lock(Path(sys.argv[1])).__enter__()"
-    )
-
-    def second() -> str:
-        return subprocess.run(
-            [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
-        ).stderr
-
-    with outputs_lock(tmp_path):
-        assert f"another process runs this experiment in {tmp_path} (process {os.getpid()} on " in second()
-    assert second() == ""  # it is free again
 
 
 def test_outputs_that_cannot_be_written_are_said(tmp_path):
