@@ -499,7 +499,7 @@ FAULTS = (
     ),
     Fault(
         "report",
-        "report/ranks.py",
+        "report/run_report.py",
         "return slowest, slowest.mean_s / median_s - 1.0",
         "return slowest, 1.0 - slowest.mean_s / median_s",
         "the slowest rank is said to be ahead",

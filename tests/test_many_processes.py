@@ -15,7 +15,7 @@ from greenlove_tracker import read_logs
 from greenlove_tracker.cli import cli
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.ranks import rank_times
+from greenlove_tracker.report.run_report import rank_times
 
 GPU_W = 360.0
 LIMIT_S = 240  # four ranks that import torch at once, on a machine that does other things too

@@ -212,11 +212,9 @@ def chart_rows(chart: Chart, most: int = 12) -> tuple[tuple[str, ...], list[tupl
         heads: tuple[str, ...] = ("", chart.x_label, chart.y_label)
         return heads, [(mark_label(mark), f"{mark.x:,.4g}", f"{mark.y:,.4g}") for mark in chart.marks]
     if isinstance(chart, ColumnChart):
-        columns: list[tuple[str, dict[str, float]]] = [
-            (name, dict(zip(chart.labels, heights, strict=True))) for name, heights in chart.series
-        ]
-        heads = ("", *(f"{name}, {chart.y_label}" for name, _ in columns))
-        return heads, [(label, *(f"{found[label]:,.4g}" for _, found in columns)) for label in chart.labels]
+        heads = ("", *(f"{name}, {chart.y_label}" for name, _ in chart.series))
+        rows = ((label, *(heights[i] for _, heights in chart.series)) for i, label in enumerate(chart.labels))
+        return heads, [(label, *(f"{height:,.4g}" for height in stack)) for label, *stack in rows]
     lines = [dict(line.points) for line in chart.lines]
     xs = sorted({x for points in lines for x in points})
     names = dict(chart.x_names)

@@ -15,7 +15,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.rendering import svg
 from greenlove_tracker.rendering.document import Block, Document, Heading, Table, unbroken
 
-_OPTION = re.compile(r"--[a-z][a-z-]*")  # which no line parts at its hyphens
+_WHOLE = re.compile(r"--[a-z][a-z-]*|\[[^][]{1,40}\]")  # which no line parts at its hyphens
 _SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
 _MANY_SECTIONS = 4  # need contents
 _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
@@ -89,8 +89,8 @@ def _finalized(value: Any) -> Any:
 
 
 def _running(text: str) -> Markup:
-    """Return running text in which the name of an option stays on one line."""
-    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(_finalized(text)))))  # noqa: S704  # escaped
+    """Return running text in which the name of an option, and an interval, stays on one line."""
+    return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', str(escape(_finalized(text)))))  # noqa: S704  # escaped
 
 
 def _css_string(text: str) -> str:

@@ -78,13 +78,9 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
     ranged = [f.range if f.label in _RANGED or not brief else "" for f in block.figures]
     texts = [f"{f.value} [{ends}]" if ends else f.value for f, ends in zip(block.figures, ranged, strict=True)]
     if not brief:
-        label_width, value_width = max(len(f.label) for f in block.figures), max(map(display_width, texts))
-        lines = []
-        for figure, text in zip(block.figures, texts, strict=True):
-            head = f"{MARGIN}{figure.label.ljust(label_width)}{_GAP}{text:>{value_width}}{_GAP}"
-            how = wrap(figure.note, head, " " * len(head), breaks_hyphens=False, width=width)
-            lines += how or [head.rstrip()]
-        return lines
+        rows = tuple((figure.label, text, figure.note) for figure, text in zip(block.figures, texts, strict=True))
+        columns = (doc.Column(""), doc.Column("", is_number=True), doc.Column(""))
+        return _table(doc.Table(columns, rows), len(rows), width)
     named = [
         text if figure.label in _TOLD_BY_UNIT and any(map(str.isdigit, figure.value)) else f"{text} {figure.label}"
         for figure, text in zip(block.figures, texts, strict=True)

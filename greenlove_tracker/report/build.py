@@ -16,7 +16,7 @@ from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.selection import Chosen, Period, Selection
 from greenlove_tracker.logs.storage import LogPath, place
 from greenlove_tracker.rendering.document import Document
-from greenlove_tracker.report.directory_report import directory_document
+from greenlove_tracker.report.directory_report import NEEDS, directory_document
 from greenlove_tracker.report.run_report import run_document
 
 _SUFFIXES = (".pdf", ".html", ".md")
@@ -153,12 +153,13 @@ def document(
     if is_of_all and (run := _own_run(path)):
         return run_document(run, issued)
     runs = aggregate(log_dir, **chosen)
-    if not runs.total.n_runs and not runs.problems:
+    total = runs.prepare(*NEEDS)  # at once: each run is read once
+    if not total.n_runs and not runs.problems:
         if selection.is_everything:
             raise UsageError(f"{runs.path} holds no run; a run writes to greenlove_logs unless told otherwise")
         when = "" if selection.period.is_everything else f" in the period {selection.period.text}"
         raise UsageError(f"{runs.path} holds no run{f' of {selection.text}' if selection.text else ''}{when}")
-    if is_of_all and runs.total.n_runs == 1:
+    if is_of_all and total.n_runs == 1:
         (run,) = runs.runs
         own = (str(run.path), f"{run.path}/", f"{run.path}\\")
         if all(str(problem.path).startswith(own[1:]) or str(problem.path) == own[0] for problem in runs.problems):

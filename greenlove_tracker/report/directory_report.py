@@ -22,6 +22,7 @@ from greenlove_tracker.report.method import METHODS, NO_ERROR_OF, factor_table
 from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.wording import SUM_COLUMNS, sum_cells
 
+NEEDS = (DAY, MONTH, DETAILS)  # what a report asks of the rows
 _GROUPED = (MONTH, "user", "device", "kind")  # beside the project; a key that all runs share has no table
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 10
@@ -42,7 +43,7 @@ def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: 
     Raises:
         UsageError: where the number of jobs cannot be.
     """
-    total = aggregate.prepare(DAY, MONTH, DETAILS)
+    total = aggregate.prepare(*NEEDS)
     blocks = (
         doc.KeyFigures(_figures(total)),
         *_trend(aggregate),

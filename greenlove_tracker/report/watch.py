@@ -13,7 +13,7 @@ from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.ranks import ranks_sentence
+from greenlove_tracker.report.run_report import ranks_sentence
 
 MOST_ENDED = 5  # that are shown
 _MOST_PROBLEMS = 3

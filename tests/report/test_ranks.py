@@ -8,7 +8,7 @@ from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Flag
 from greenlove_tracker.rendering.document import Paragraph, Table
 from greenlove_tracker.report.build import document
-from greenlove_tracker.report.ranks import rank_blocks, rank_times, ranks_sentence
+from greenlove_tracker.report.run_report import rank_blocks, rank_times, ranks_sentence
 
 
 def ranks(logs, *by_rank, first_epochs=None) -> Run:
