@@ -213,8 +213,9 @@ def chart_rows(chart: Chart, most: int = 12) -> tuple[tuple[str, ...], list[tupl
         return heads, [(mark_label(mark), f"{mark.x:,.4g}", f"{mark.y:,.4g}") for mark in chart.marks]
     if isinstance(chart, ColumnChart):
         heads = ("", *(f"{name}, {chart.y_label}" for name, _ in chart.series))
-        rows = ((label, *(heights[i] for _, heights in chart.series)) for i, label in enumerate(chart.labels))
-        return heads, [(label, *(f"{height:,.4g}" for height in stack)) for label, *stack in rows]
+        stacks = zip(*(heights for _, heights in chart.series), strict=True)
+        shown_stacks = ([f"{height:,.4g}" for height in stack] for stack in stacks)
+        return heads, [(label, *texts) for label, texts in zip(chart.labels, shown_stacks, strict=True)]
     lines = [dict(line.points) for line in chart.lines]
     xs = sorted({x for points in lines for x in points})
     names = dict(chart.x_names)
