@@ -20,7 +20,6 @@ from greenlove_tracker.grid.live.intensity import (
     IntensityProvider,
     IntensityUnavailable,
     PointKind,
-    Scope,
     floor_time,
 )
 from greenlove_tracker.grid.live.offline import CsvIntensity
@@ -68,11 +67,6 @@ class IntensityBasis:
     failures: tuple[str, ...] = ()
     yearly_gco2e_per_kwh: float | None = None
     problem: str = ""
-
-    @property
-    def is_scope_known(self) -> bool:
-        """True where it is stated which emissions are counted."""
-        return self.basis.endswith((Scope.DIRECT, Scope.LIFECYCLE))
 
 
 def region_series(

@@ -34,8 +34,7 @@ def parse_span_s(text: str) -> float:
     found = _SPAN.fullmatch(text.strip().lower())
     parts = found.groups() if found else ()
     if not any(parts):
-        hint = " with its unit" if re.fullmatch(r"[\d.]+", text.strip()) else ""
-        raise UsageError(f"{text!r} is no length of time{hint}: give {SPAN_FORMS}")
+        raise UsageError(f"{text!r} is no length of time with its unit: give {SPAN_FORMS}")
     span_s = sum(float(part) * unit_s for part, unit_s in zip(parts, _SPAN_UNITS_S, strict=True) if part)
     if span_s > _MOST_SPAN_S:
         raise UsageError(f"{text!r} is more than a thousand years, which cannot be meant: give {SPAN_FORMS}")

@@ -336,7 +336,7 @@ def _paid(price: Price | None, length: RunLength, starts: Array, first_hour: int
 
 def _notes(bases: Sequence[IntensityBasis]) -> tuple[str, ...]:
     """Return what limits the comparison of regions."""
-    counted = {basis.region: basis.basis for basis in bases if basis.forecast and basis.is_scope_known}
+    counted = {one.region: one.basis for one in bases if one.forecast and one.basis.endswith(("direct", "lifecycle"))}
     if len(set(counted.values())) < 2:
         return ()
     named = ", ".join(f"{region} {basis.removeprefix('average, ')}" for region, basis in counted.items())

@@ -258,8 +258,7 @@ class EnergyCharts(Service):
     @staticmethod
     def zone_of(place: GridPlace) -> str:
         """Return the code of a country that it has, of no part of one."""
-        is_known = place.iso3 and place.iso3 in EnergyCharts._COUNTRIES and not place.codes
-        return alpha2(place.iso3) if is_known else ""
+        return alpha2(place.iso3) if place.iso3 in EnergyCharts._COUNTRIES.split() and not place.codes else ""
 
     def _slots(self, zone: str, since: datetime, until: datetime) -> tuple[Sequence[Slot], Scope]:
         start, end = floor_time(since, _HOUR), floor_time(until, _HOUR) + _HOUR
