@@ -434,8 +434,8 @@ FAULTS = (
     Fault(
         "scheduling",
         "scheduling/windows.py",
-        "return int(np.flatnonzero(sums <= float(sums.min()) * (1 + 1e-9))[0])",
-        "return int(np.flatnonzero(sums >= float(sums.max()) * (1 - 1e-9))[0])",
+        "least = sums <= float(sums.min()) * (1 + 1e-9)",
+        "least = sums >= float(sums.max()) * (1 - 1e-9)",
         "the advice is to start when the grid is dirtiest",
         golden("plan-csv"),
     ),
