@@ -139,7 +139,7 @@ def _planned(y: Array, u: Array, plan: Regressors) -> Array:
 def _steps_by_rise(y: Array, u: Array) -> float:
     """Return how many steps more a run has that has risen: what its last fifth takes beyond its first, less noise."""
     k = max(1, len(y) // 5)
-    doubt = _LEAST_RISE + 12.0 * _noise(y, u) / math.sqrt(max(1.0, float(u[:k].sum())))
+    doubt = _LEAST_RISE + 24.0 * _noise(y, u) / math.sqrt(max(1.0, float(u[:k].sum())))
     return _STEPS_BY_RISE / _STEP * max(0.0, float(np.median(y[-k:]) - np.median(y[:k])) - doubt)
 
 
