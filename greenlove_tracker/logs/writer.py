@@ -26,6 +26,7 @@ from greenlove_tracker.records import Field, Row, RunSummary
 T = TypeVar("T")
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 _PRIVATE_MODE = 0o700  # what is in it is closed too, whatever its own mode
+_CLOSED_LINE = f"{schema.CLOSED_FIELD},yes,\n".encode()
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
 
@@ -127,6 +128,19 @@ def claims_dir_name() -> str:
 
 def _user_id() -> int:
     return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def have_all_ended(run_dir: Path, n_ranks: int) -> bool:
+    """Return True once the first rank has written its totals and all others have closed their files.
+
+    Where several ranks see it at once, each may write the totals of all: they are the same.
+    """
+    others = [run_dir / schema.run_file(rank) for rank in range(1, n_ranks)]
+    try:
+        (run_dir / schema.SUMMARY_FILE).stat()
+        return all(file.read_bytes().endswith(_CLOSED_LINE) for file in others)
+    except OSError:  # one has not begun, and will end later
+        return False
 
 
 # -- Its files --

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from greenlove_tracker import console, devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import TrackerStateError, UsageError
+from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.job import Ranks, torch_group
@@ -665,6 +665,9 @@ class Session:
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
+        is_one_of_several = self._world_size > 1 and not (self.writer.unwritten or state.is_part_of_other)
+        if is_one_of_several and writer.have_all_ended(self.run_dir, self._world_size):
+            writer.write_summary(self.run_dir, self._of_all_processes() or self.summary)
 
     def _close_epoch(self, status: RunStatus) -> None:
         """End the epoch that early stopping ended, or the one of a training in steps; any other one is unfinished."""
@@ -683,9 +686,33 @@ class Session:
         found = state.row_totals
         if found.n_rows != self._n_rows:
             found = totals.RowTotals.of(self.writer.rows(), totals.MeanRates(state.factors.rates))
-        summary = totals.summarise(state.factors, {state.ranks.rank: found}, ending, gpu_count=state.gpu_count)
-        n_ranks = state.ranks.world_size or max(1, torch_group()[1])
-        return replace(summary, n_ranks=n_ranks, metrics=self.run_parts.get(MetricLog).summaries)
+        own = totals.summarise(state.factors, {state.ranks.rank: found}, ending, gpu_count=state.gpu_count)
+        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(MetricLog).summaries)
+        is_of_many = state.mode in (RunMode.RUNNER, RunMode.COMMAND) or self._world_size > 1
+        if state.is_leading and is_of_many and not self.writer.unwritten:
+            return self._of_all_processes(ending) or own
+        return own
+
+    @property
+    def _world_size(self) -> int:
+        return self.state.ranks.world_size or torch_group()[1]
+
+    def _of_all_processes(self, ending: totals.Ending | None = None) -> RunSummary | None:
+        """Return the totals of all ranks, or of a job with what processes it started wrote into its directory.
+
+        None where this rank's are all that there is.
+        """
+        from greenlove_tracker.logs.run import Run
+
+        run = Run(self.run_dir)
+        try:
+            if ending is not None and not run.joined and len(run.rows) < 2:
+                return None
+            summary = run.added_up(ending)
+            return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))
+        except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
+            self.state.warn_once.internal_error("summary", error)
+            return None
 
     def show_final_screen(self, next_command: str = "", exit_code: int | None = None) -> None:
         """Print the final screen of the closed run; a failure to do so is logged, and nothing more.

@@ -81,3 +81,19 @@ def test_what_is_measured_without_the_gpus_has_no_price(clock, tmp_path):
     assert rented.summary.cost_basis == "machine"
     (run,) = read_logs(tmp_path / "b").runs
     assert verify(run) == [] and run.electricity_price is not None
+
+
+def test_of_many_ranks_whichever_ends_last_writes_the_totals_of_all(clock, tmp_path, monkeypatch):
+    launch = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "many", "MASTER_PORT": "1"}
+    trackers = []
+    for rank in (0, 1):
+        for name, value in {**launch, "RANK": f"{rank}", "LOCAL_RANK": f"{rank}"}.items():
+            monkeypatch.setenv(name, value)
+        with make_tracker(clock, tmp_path) as tracker:
+            tracker.epoch_start()
+            tracker.step(n_samples=5)
+            tracker.epoch_end()
+        trackers.append(tracker)
+    assert trackers[0].run_dir == trackers[1].run_dir
+    lines = (trackers[0].run_dir / "summary.csv").read_text().splitlines()
+    assert "samples,10," in lines and "n_ranks,2," in lines
