@@ -27,7 +27,7 @@ def test_a_run_is_calibrated_and_every_report_says_so(tmp_path) -> None:
     for target in ("md", "html"):
         path = tmp_path / f"report.{target}"
         assert invoke("report", str(tmp_path / "20261122T034044-7f3b"), "-o", str(path)).exit_code == 0
-        text = path.read_text()
+        text = path.read_text().replace("\u00a0", " ")
         assert "calibrated: energy ×1.25" in text and "PDU 7" in text and "22.5 Wh" in text
 
 

@@ -567,3 +567,28 @@ def test_rows_are_on_the_disk_with_the_next_tick(clock, monkeypatch):
         train(tracker, clock, 1)
         tick()
         assert (tracker.run_dir / "epochs-0.csv").stat().st_ino in synced
+
+
+def test_an_error_of_our_own_warns_once_and_steps_aside(clock, monkeypatch, caplog):
+    tracker = make(clock)
+    monkeypatch.setattr(session().recorder, "end_epoch", lambda: 1 / 0)
+    for _ in range(3):
+        session().recorder.epoch = None
+        tracker.epoch_start()
+        tracker.epoch_end()
+    assert caplog.text.count("greenlove_tracker's own") == 1
+
+
+@pytest.mark.slow
+def test_where_no_thread_is_to_be_had_time_is_tracked(clock, monkeypatch, caplog):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    meter = SimulatedMeter(clock, gpu_w=1.0)
+    meter.starts_at_once = False
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Tracker(meter=meter, verbose=0) as tracker:
+        tracker.epoch_start()
+        tracker.epoch_end()
+    assert "the energy meter could not start: can't start new thread" in caplog.text
+    assert len(only_run().epochs) == 1 and tracker.summary.energy_kwh is None
