@@ -349,7 +349,8 @@ def row_for_spot(rows: Sequence[Projection], targets: Sequence[str]) -> Projecti
     if not targets:
         return rows[0]
     name = recognise(counted(targets[0])[1]).name
-    return next(row for row in rows if row.name == name and not row.is_local)
+    offered = [row for row in rows if row.name == name and not row.is_local]
+    return next((row for row in offered if row.obtained != "spot"), offered[0])  # spot is compared with the other
 
 
 def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float | None = None) -> SpotAdvice:
@@ -363,7 +364,8 @@ def spot_advice_of(row: Projection, terms: Mapping[str, Any], price_here: float 
     Raises:
         UsageError: where a figure is missing or cannot be meant.
     """
-    on_demand = row.offer.usd_per_gpu_hour if row.offer else price_here
+    on_demand = price_here if row.offer is None else row.offer.usd_per_gpu_hour
+    on_demand = None if row.obtained == "spot" else on_demand
     for name, why in _NEEDED.items():
         if name not in terms:
             raise UsageError(f"{{argument}} is needed: {why}", argument=name)

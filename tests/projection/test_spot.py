@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from projection_samples import forecast, projected, projected_by_name
@@ -100,6 +101,9 @@ def test_the_price_on_demand_is_that_of_the_machine(no_settings: None) -> None:
     assert advice.on_demand.cost_usd.point == pytest.approx(rented.cost_usd.point)
     assert advice.on_demand.emissions_kgco2e.point == pytest.approx(rented.emissions_kgco2e.point)
     assert spot_advice_of(rows["here"], terms, 2.0).terms.on_demand_price == 2.0
+    spot = replace(rented, offer=replace(rented.offer, access="spot", usd_per_gpu_hour=0.4))
+    assert row_for_spot([rows["here"], spot, rented], ("L40S",)) is rented
+    assert spot_advice_of(spot, terms).terms.on_demand_price is None  # its own price is that of a spot machine
     own = spot_advice_of(rows["here"], terms)  # electricity is no price of a machine
     assert own.terms.on_demand_price is None and own.verdict == "unknown"
 
