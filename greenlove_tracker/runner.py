@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.config import Settings
+from greenlove_tracker.console import say
 from greenlove_tracker.errors import BudgetExceeded, NoSuchScriptError, UsageError
 from greenlove_tracker.integrations.automatic import AutomaticCallbacks
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
@@ -191,7 +192,10 @@ def _run(
     except SystemExit as end:
         return ScriptOutcome(_finished(session, *status_of(type(end), end)), end.code)
     except BaseException as error:
-        _show_traceback(error)
+        if isinstance(error, BudgetExceeded):  # as it was asked for
+            say(f"greenlove  the script was stopped: {error}")
+        else:
+            _show_traceback(error)
         session = _finished(session, *status_of(type(error), error))
         by_signal = signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
         return ScriptOutcome(session, 128 + signal.SIGINT if by_signal else 1, by_signal)
