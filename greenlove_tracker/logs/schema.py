@@ -265,6 +265,7 @@ class LogTable(Generic[R]):
         self.described = [column for _, part in self._parts for column in part.columns]
         self.columns = tuple(column.name for column in self.described)
         self.least = self.columns[: len(self.columns) - n_later]
+        self._writers = [column.write for column in self.described]
         self._readers = [(column.read, column.may_be_empty) for column in self.described]
         self._plain_readers = [(_PLAIN_READERS.get(read, read), may_be_empty) for read, may_be_empty in self._readers]
         self._makers: list[tuple[slice, Callable[..., Any]]] = []
@@ -291,18 +292,20 @@ class LogTable(Generic[R]):
         """Return the name of the file of a rank."""
         return self._name.format(stream)
 
-    def values(self, record: R) -> dict[str, Any]:
-        """Return a record as a flat row, by column."""
+    def _flat(self, record: R) -> list[Any]:
         found: list[Any] = []
         for name, part in self._parts:
             value = getattr(record, name)
             found += (value,) if part.values is None else part.values(value)
-        return dict(zip(self.columns, found, strict=True))
+        return found
+
+    def values(self, record: R) -> dict[str, Any]:
+        """Return a record as a flat row, by column."""
+        return dict(zip(self.columns, self._flat(record), strict=True))
 
     def cells(self, record: R) -> list[str]:
         """Return the cells of a record, in the order of the columns."""
-        values = self.values(record).values()
-        return [column.write(value) for column, value in zip(self.described, values, strict=True)]
+        return [write(value) for write, value in zip(self._writers, self._flat(record), strict=True)]
 
     def lines(self, records: Iterable[R]) -> bytes:
         """Return a whole file."""
