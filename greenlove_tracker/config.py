@@ -364,7 +364,10 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
     kind = hint if hint in _KINDS else float  # float | None
     try:
         if kind is bool:
-            return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[str(value).strip().lower()]
+            text = str(value).strip().lower()
+            if text not in _TRUE | _FALSE:
+                raise ValueError(text)
+            return text in _TRUE
         if isinstance(value, Mapping) or (isinstance(value, bool) and kind is not int):
             raise TypeError(type(value))
         if kind is str and isinstance(value, list | tuple):
@@ -372,7 +375,7 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
         converted = kind(value)
         if kind is int and isinstance(value, float) and value != converted:
             raise ValueError(value)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{{argument}} must be {_KINDS[kind]}, not {value!r}", argument=name) from error
     return converted
 

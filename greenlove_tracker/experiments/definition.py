@@ -14,7 +14,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
@@ -56,7 +56,7 @@ class TechniqueChoice:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
     """One training of an experiment: an arm, one combination of the matrix, one seed.
 
@@ -80,12 +80,12 @@ class PlannedRun:
             can say that the code has changed since a run, and the user decides.
     """
 
-    key: str
-    arm: str
-    group: str
-    name: str
-    values: Mapping[str, Any]
-    seed: int
+    key: str = ""
+    arm: str = ""
+    group: str = ""
+    name: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
     task: str
     arguments: tuple[str, ...]
     techniques: tuple[TechniqueChoice, ...]
@@ -591,12 +591,6 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
             settings[name] = str(path)
     task, _, function = content.task.rpartition(":")
     common = PlannedRun(
-        key="",
-        arm="",
-        group="",
-        name="",
-        values={},
-        seed=0,
         task=f"{beside(task)}:{function}",
         arguments=tuple(content.arguments),
         techniques=(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from copy import copy
 from itertools import islice
 from typing import Any
 
@@ -150,8 +151,13 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     if isinstance(value, list | tuple):
         parts = [map_tensors(part, change) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple, or not
-    if isinstance(value, Mapping):  # a batch of a tokenizer too
-        return type(value)({key: map_tensors(part, change) for key, part in value.items()})  # type: ignore[call-arg]
+    if isinstance(value, Mapping):  # a copy is what it is of: a defaultdict, or a batch of a tokenizer
+        changed = {key: map_tensors(part, change) for key, part in value.items()}
+        if not isinstance(value, MutableMapping):
+            return type(value)(changed)  # type: ignore[call-arg]
+        other = copy(value)
+        other.update(changed)
+        return other
     return change(value) if isinstance(value, torch.Tensor) else value
 
 

@@ -43,15 +43,17 @@ def hand_over_wait(fields: Sequence[Field], ended_utc_s: float, *, deadline_utc:
 def wait_before(env: Mapping[str, str], started_utc_s: float) -> list[Field]:
     """Return the lines that were handed over to a run that begins now; none where nothing waited before it."""
     handed = _handed_over(env)
-    if abs(started_utc_s - handed.get("ended_utc_s", -math.inf)) > _LONGEST_AFTER_WAIT_S:
+    try:
+        is_long_ago = abs(started_utc_s - handed.get("ended_utc_s", -math.inf)) > _LONGEST_AFTER_WAIT_S
+        return [] if is_long_ago else [Field(*line) for line in handed["lines"]]
+    except (KeyError, TypeError):  # of another version: that the run is tracked is worth more than why it began
         return []
-    return [Field(*line) for line in handed["lines"]]
 
 
 def deadline_after_wait(env: Mapping[str, str]) -> str | None:
     """Return the deadline of the run that this process waited for before it began anew; None where it did not."""
     handed = _handed_over(env)
-    return handed["deadline_utc"] if handed.get("pid") == os.getpid() else None
+    return handed.get("deadline_utc") if handed.get("pid") == os.getpid() else None
 
 
 def _handed_over(env: Mapping[str, str]) -> Mapping[str, Any]:

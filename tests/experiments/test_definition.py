@@ -16,12 +16,6 @@ from greenlove_tracker.experiments.definition import (
 )
 
 COMMON = PlannedRun(
-    key="",
-    arm="",
-    group="",
-    name="",
-    values={},
-    seed=0,
     task="/a/digits_task.py:task",
     arguments=("--width", "32"),
     techniques=(),

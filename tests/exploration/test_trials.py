@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 
 import pytest
 
@@ -165,5 +165,7 @@ def test_a_loss_is_looked_at_wherever_it_is(loss, is_finite):
 
 def test_tensors_are_changed_in_whatever_holds_them():
     pair = namedtuple("Pair", "inputs name")
-    batch = [pair({"ids": (torch.tensor(1), 2)}, "a"), None]
-    assert map_tensors(batch, lambda tensor: tensor + 1) == [pair({"ids": (torch.tensor(2), 2)}, "a"), None]
+    batch = [pair({"ids": (torch.tensor(1), 2)}, "a"), defaultdict(list, mask=torch.tensor(3)), None]
+    changed = map_tensors(batch, lambda tensor: tensor + 1)
+    assert changed == [pair({"ids": (torch.tensor(2), 2)}, "a"), {"mask": torch.tensor(4)}, None]
+    assert changed[1]["other"] == [] and batch[1] == {"mask": torch.tensor(3)}

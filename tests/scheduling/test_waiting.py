@@ -164,7 +164,7 @@ def test_the_run_that_follows_is_told(machine):
     assert wait_before(os.environ, machine.utc + 2 * HOUR_S) == []  # the second run of a sweep did not wait
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"wait_s": 3}', "3", "null"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"ended_utc_s": 0}', '{"ended_utc_s": "x"}', "3", "null"])
 def test_a_damaged_hand_over_is_none(text):
     assert wait_before({WAIT_VARIABLE: text}, 0.0) == []
 
