@@ -4,9 +4,14 @@ import math
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from scipy import stats
 
+from greenlove_tracker.extrapolation import level
 from greenlove_tracker.extrapolation.level import future_mean
+
+# Durbin and Koopman, Time Series Analysis by State Space Methods (2012), §2.2: the Nile at Aswan, 1871 to 1970
+NILE_NOISE, NILE_WALK = 15099.0, 1469.1
 
 
 def interval(values, total, coverage=0.95):
@@ -15,6 +20,25 @@ def interval(values, total, coverage=0.95):
 
 
 RNG = np.random.default_rng
+
+
+def test_the_level_of_the_nile_is_that_of_the_kalman_filter():
+    """The parts that are private are compared with statsmodels: 100 years, each with the variances of the book."""
+    flow = sm.datasets.nile.load().data["volume"].to_numpy(dtype=float)
+    n, t, walk = len(flow), np.arange(len(flow)) + 0.5, NILE_WALK / NILE_NOISE
+    no_trend = (np.array([0]), np.array([0.0]), np.array([1e-12]), np.array([0.0]))
+    columns = np.column_stack([np.ones(n), flow, t, level._curves(t).T])
+    products, determinants = level._products(columns, np.eye(n), np.minimum.outer(t, t), np.array([walk]))
+    ahead = np.zeros((1, 0)), level._curves(t[-1:])[:, 0], t[-1], 1e12
+    _, mean, scale, *_ = level._fit(products, determinants, np.array([walk]), 1.0, n, np.zeros(0), ahead, no_trend)
+    inverse = np.linalg.inv(np.eye(n) + walk * np.minimum.outer(t, t))
+    left = flow - inverse.sum(0) @ flow / inverse.sum()  # the weighted squares about the level, by whole matrices
+    squares = left @ inverse @ left
+    deviation = scale.item() / math.sqrt((level._NOISE_WEIGHT + squares) / (level._NOISE_WEIGHT + n - 1))
+    filtered = sm.tsa.UnobservedComponents(flow, "local level").filter([NILE_NOISE, NILE_WALK])
+    assert mean.item() == pytest.approx(filtered.filtered_state[0, -1], rel=1e-6)
+    assert mean.item() == pytest.approx(798.37, abs=0.01)  # Durbin and Koopman's filtered level of 1970
+    assert deviation == pytest.approx(math.sqrt(filtered.filtered_state_cov[0, 0, -1] / NILE_NOISE), rel=1e-6)
 
 
 def test_a_single_regime_is_the_mean_of_its_units():
