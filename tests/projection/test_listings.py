@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.listings import billed, offers_of, targets_of
 from greenlove_tracker.tables.offers import bundled_offers, read_offers
 
@@ -53,6 +54,11 @@ def test_a_file_stands_beside_crusoe_or_in_its_place(file):
     assert {o.provider for o in offers_of("ACME", path)} == {"acme"}
     newer = file(OURS + "crusoe,L40S,on demand,1.80,USD/GPU-hour,1,US,2026-11-20\n")
     assert [o.usd_per_gpu_hour for o in offers_of(None, newer)] == [1.80]
+
+
+def test_a_file_of_other_columns_is_refused(file):
+    with pytest.raises(UsageError, match="it has no column"):
+        read_offers(file("gpu,eur\nL40S,1\n"))
 
 
 def test_the_smallest_instance_comes_before_the_cheapest_gpu():
