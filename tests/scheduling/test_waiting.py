@@ -114,15 +114,6 @@ def test_a_provider_that_hangs_from_the_first_is_given_up_after_a_minute(machine
         hangs.set()
 
 
-def test_no_thread_can_be_started(machine, monkeypatch):
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    result = waited(machine, with_table(machine, HourlyProvider(machine, [320])))
-    assert result.reason == "no provider" and "can't start new thread" in result.explanation
-
-
 # -- clocks --
 
 
