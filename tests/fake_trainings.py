@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -64,11 +63,6 @@ def write_experiment(experiment: Experiment, **how: Any) -> None:
     """Write what the stand-ins read: by key, how a training goes. ``finish`` where nothing is said."""
     content = {"outputs": str(experiment.outputs), "name": experiment.name, "how": how.pop("how", {}), **how}
     experiment.path.write_text(json.dumps(content))
-
-
-def replace_outputs(experiment: Experiment, outputs: Path, **changes: Any) -> Experiment:
-    """Return the experiment with other outputs."""
-    return replace(experiment, outputs=outputs, **changes)
 
 
 # -- a training --
