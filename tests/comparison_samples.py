@@ -102,14 +102,3 @@ def four_arms(**changes) -> Comparison:
         "notes": ("the GPU was 61 °C at the start and 74 °C at the end",),
     }
     return Comparison(BASELINE_ROW, **{**settings, **changes})
-
-
-def one_arm(verdict: Verdict = Verdict.NO_DIFFERENCE, point: float = 1.004, **changes) -> Comparison:
-    """One technique, of which no energy was measured."""
-    time = ratio(point, 0.006)
-    rows = (ComparisonRow("fused-optimizer", verdict, time, n_trials=8, memory_ratio=ratio(1.0), peak_memory_gb=0.4),)
-    made = trials({BASELINE: 2.1, "fused-optimizer": 2.1 * point}, 8, 0.006, 0.0)
-    plain = ComparisonRow(BASELINE, Verdict.NO_DIFFERENCE, n_trials=8, peak_memory_gb=0.4)
-    return Comparison(
-        plain, **{"rows": rows, "trials": made, "spent_s": 41.0, "budget_s": 45.0, "residual_cv": 0.006, **changes}
-    )

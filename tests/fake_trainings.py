@@ -12,16 +12,14 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from report_samples import epoch_row, write_run
+
 from greenlove_tracker.experiments.definition import Experiment, ExperimentBudget, PlannedRun, StartPolicy
-from greenlove_tracker.logs.schema import factor_fields
-from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
-from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import Counts, Energy, Factor, Field, Method, Row, RowKind
+from greenlove_tracker.records import Energy, Factor, Method
 from greenlove_tracker.tracker.metadata import wait_before
 
 EPOCHS = 4  # of each training
@@ -65,11 +63,6 @@ def write_experiment(experiment: Experiment, **how: Any) -> None:
     """Write what the stand-ins read: by key, how a training goes. ``finish`` where nothing is said."""
     content = {"outputs": str(experiment.outputs), "name": experiment.name, "how": how.pop("how", {}), **how}
     experiment.path.write_text(json.dumps(content))
-
-
-def replace_outputs(experiment: Experiment, outputs: Path, **changes: Any) -> Experiment:
-    """Return the experiment with other outputs."""
-    return replace(experiment, outputs=outputs, **changes)
 
 
 # -- a training --
@@ -166,36 +159,12 @@ class FakeTraining:
 
 def log_run(run_dir: Path, fields: Mapping[str, str], epochs: int = EPOCHS, status: str | None = "finished") -> None:
     """Write a run as a tracker does; without a status one that was killed."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    first = int(fields.get("first_epoch", "0"))
-    known = {"schema_version": "1", "started_at": "2026-11-01T12:00:00.000Z", "gpu_count": "1"}
-    known |= {"epochs_planned": str(EPOCHS - first), **fields}
-    writer = RunWriter(run_dir, 0, [*(Field(n, v) for n, v in known.items()), *factor_fields(_INTENSITY)], on_error=_no)
     energy = Energy(gpu_kwh=EPOCH_KWH, gpu_method=Method.COUNTER)
-    rows = [
-        Row(
-            kind=RowKind.EPOCH,
-            epoch=number,
-            started_at="2026-11-01T12:00:00.000Z",
-            gap_before_s=0.0,
-            gap_before=Energy(),
-            duration_s=EPOCH_S,
-            counts=Counts(5, 5, 320, None),
-            energy=energy,
-            emissions_gco2e=EPOCH_KWH * _INTENSITY.value,
-            flags=frozenset(),
-        )
-        for number in range(1, epochs + 1)
-    ]
-    for row in rows:
-        writer.write_row(row)
-    terms = RunFactors(run_dir.name, "", known["started_at"], EPOCHS - first, _INTENSITY, 1.0, None)
-    ending = None if status is None else Ending(status, 1 if status == "failed" else 0, "2026-11-01T13:00:00.000Z")
-    assert writer.close(None if ending is None else summarise(terms, {0: rows}, ending, gpu_count=1))
-
-
-def _no(*problem: object) -> None:
-    raise AssertionError(problem)
+    rows = [epoch_row(number, EPOCH_S, energy) for number in range(1, epochs + 1)]
+    planned = str(EPOCHS - int(fields.get("first_epoch", "0")))
+    known = {"project": "", "pue": "1.0", "gpu_count": "1", "epochs_planned": planned, **fields}
+    code = 1 if status == "failed" else 0
+    write_run(run_dir.parent, rows, run_dir.name, fields=known, intensity=_INTENSITY, status=status, exit_code=code)
 
 
 def main() -> int:

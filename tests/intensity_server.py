@@ -38,7 +38,6 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0  # before the first byte
     trickle_s: float = 0.0  # between two bytes
-    claimed_length: int | None = None  # another Content-Length than the body's
 
 
 @dataclass
@@ -79,8 +78,7 @@ class IntensityServer:
         time.sleep(reply.delay_s)
         try:
             handler.send_response(reply.status)
-            length = len(body) if reply.claimed_length is None else reply.claimed_length
-            for name, value in {"Content-Length": str(length), **reply.headers}.items():
+            for name, value in {"Content-Length": str(len(body)), **reply.headers}.items():
                 handler.send_header(name, value)
             handler.end_headers()
             for piece in [body] if not reply.trickle_s else [body[i : i + 1] for i in range(len(body))]:

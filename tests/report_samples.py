@@ -109,7 +109,7 @@ def write_run(
     for factor in (intensity, price):
         lines += factor_fields(factor) if factor else []
     run_dir = log_dir / run_id
-    run_dir.mkdir(parents=True)
+    run_dir.mkdir(parents=True, exist_ok=True)
     writer = RunWriter(run_dir, 0, lines, on_error=_raise)
     for row in rows:
         writer.write_row(row)

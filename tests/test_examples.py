@@ -24,7 +24,6 @@ TIME_LIMIT_S = 120  # far above what any takes: this is no measurement
 
 # A file that is tested elsewhere, and where.
 ELSEWHERE = {
-    "compare_digits.py": "tests/techniques/test_compare_digits_example.py",
     "experiments/carbon_sweep.yaml": "tests/experiments/test_definition_reading.py",
     "experiments/digits.yaml": "tests/experiments/test_definition_reading.py",
     "spot_notice.sh": "tests/checkpointing/test_termination.py",
@@ -88,6 +87,10 @@ def shows_an_explored_task(shown: Shown) -> None:
     assert re.search(r"300 epochs: \S.* \[\S.* – ", shown.printed) and "no evaluation was timed" not in shown.printed
 
 
+def shows_a_comparison(shown: Shown) -> None:
+    assert shown.the_run().text("compared") == "fused-optimizer" and "fused-optimizer" in shown.printed
+
+
 def shows_a_callback(shown: Shown) -> None:
     run = shown.the_run()
     assert [epoch.epoch for epoch in run.epochs] == [1, 2, 3, 4]
@@ -141,6 +144,12 @@ RUN: list[tuple[str, Sequence[str], Sequence[str], Callable[[Shown], None]]] = [
         ["-c", "from greenlove_tracker.cli import main; main()", "explore", "--country", "DE"],
         ["--budget", "2"],
         shows_an_explored_task,
+    ),
+    (
+        "compare_digits.py:task",
+        ["-c", "from greenlove_tracker.cli import main; main()", "compare", "--techniques", "fused-optimizer"],
+        ["--budget", "5"],
+        shows_a_comparison,
     ),
     ("scikit_learn_fit.py", [], [], shows_a_power_law),
     ("huggingface_callback.py", [], [], shows_a_callback),

@@ -73,13 +73,28 @@ def test_without_a_command_it_only_waits(here):
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_ctrl_c_during_the_wait_starts_nothing(here):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
+)
+def test_a_signal_during_the_wait_starts_nothing(here, number, code):
     with waiting("--intensity", "mock", "--threshold", "1", "--", "touch", "started") as child:
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
         out, err = child.communicate(timeout=20)
-    assert (child.returncode, out) == (130, "")
-    assert "nothing was started" in err and "Traceback" not in err
+    assert (child.returncode, out) == (code, "")
+    assert ("nothing was started" in err or number != signal.SIGINT) and "Traceback" not in err
     assert not Path("started").exists()
+
+
+@pytest.mark.slow
+def test_a_wait_that_stood_still_past_its_end_begins_when_it_goes_on(here):
+    wait = ("--intensity", "mock", "--threshold", "1", "--max-wait", "2s")
+    with waiting(*wait, "--", "touch", "started") as child:
+        child.send_signal(signal.SIGSTOP)
+        time.sleep(3.0)
+        assert not Path("started").exists()
+        child.send_signal(signal.SIGCONT)
+        child.communicate(timeout=20)
+    assert child.returncode == 0 and Path("started").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,8 +12,6 @@ from scipy import stats
 
 from greenlove_tracker.extrapolation.draws import drawn
 
-PROBABILITIES = (0.005, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99, 0.995)
-
 
 def test_draws_of_a_mixture_are_distributed_as_it_is():
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.expected_stop import expected_stop
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.forecasting import Block, Estimate, Progress, WarningCode, stop_estimate, stop_within
-from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
+from greenlove_tracker.stopping import ExpectedStop, StoppingRule
 
 RULE = StoppingRule("val_loss", patience=5)
 TRIALS = [Trial(64 * m, 64, (0.05 + 0.1 * m,) * 5, energy_kwh=1e-4 * m) for m in (5, 10, 20, 40)]
@@ -64,21 +64,6 @@ def test_a_metric_that_is_better_where_it_is_higher_is_the_same_curve_upside_dow
     down = expected_stop(values, RULE, 60)
     up = expected_stop([-value for value in values], upward, 60)
     assert up.probabilities == down.probabilities
-
-
-def test_nothing_ends_before_what_has_passed_nor_after_the_last_epoch():
-    for done in (1, 4, 9, 30):
-        values = np.linspace(1, 0.5, done).tolist()
-        stop = expected_stop(values, RULE, 40)
-        assert stop.probabilities[0][0] > done and stop.probabilities[-1][0] <= 40
-        assert 0 <= stop.probability_of_none <= 1 and total(stop) == pytest.approx(1.0)
-
-
-def test_with_few_values_any_epoch_is_as_likely_and_it_narrows_with_more():
-    assert expected_stop([], RULE, 50) == unknown_stop(RULE, 50)
-    values = curve(4)
-    widths = [(s := expected_stop(values[:n], RULE, 50)).quantile(0.95) - s.quantile(0.05) for n in (2, 8, 16)]
-    assert widths[0] >= 40 and widths[0] > widths[1] > widths[2]
 
 
 def test_values_that_are_no_numbers_are_no_improvement_and_no_part_of_the_curve():

@@ -52,30 +52,14 @@ def test_a_cold_start_is_paid_once_and_not_scaled():
     assert forecast.duration_s.point == pytest.approx(2.0 + 100 * 0.943, rel=1e-6)
 
 
-def test_a_plan_in_steps_is_one_epoch():
-    forecast = extrapolate(exact(), TrainingPlan(steps=10_000))
-    assert forecast.duration_s.point == pytest.approx(0.005 + 10.0, rel=1e-6)
-
-
 def test_where_tokens_vary_the_fit_goes_by_tokens():
     forecast = extrapolate(by_tokens(), TrainingPlan(steps=1000, tokens_per_step=500))
     assert forecast.duration_s.point == pytest.approx(0.5, rel=1e-6)
 
 
-def test_energy_emissions_and_cost_follow_the_time():
-    measured = [Trial(t.sample_size, BATCH, t.epoch_durations_s, energy_kwh=360 * t.total_s / 3.6e6) for t in exact()]
-    forecast = extrapolate(measured, PLAN, carbon_intensity=500.0, electricity_price=0.2)
-    kwh = 360 * 94.3 / 3.6e6
-    assert forecast.energy_kwh.point == pytest.approx(kwh, rel=1e-6)
-    assert forecast.emissions_kgco2e.point == pytest.approx(kwh * 0.5, rel=1e-6)
-    assert forecast.cost_usd.point == pytest.approx(kwh * 0.2, rel=1e-6)
-    assert forecast.energy_kwh.lower < kwh < forecast.energy_kwh.upper
-    assert "ENERGY" in {w.name for w in forecast.warnings}  # 1.4 s of measurement is noise
-
-
-def test_what_was_not_measured_is_unknown():
-    forecast = extrapolate(exact(), PLAN, carbon_intensity=500.0, electricity_price=0.2)
-    assert forecast.energy_kwh is forecast.emissions_kgco2e is forecast.cost_usd is None
+def test_the_energy_of_a_second_is_noise_and_said():
+    forecast = extrapolate(exact(energy_kwh=1e-6), PLAN)
+    assert "ENERGY" in {w.name for w in forecast.warnings}
 
 
 def test_one_size_gives_a_wide_and_named_forecast_instead_of_a_refusal():
@@ -258,12 +242,6 @@ def test_trials_of_one_size_that_differ_by_a_factor_of_two_are_not_relied_on():
     (warning,) = [w for w in forecast.warnings if w.name == "SCATTER"]
     assert "2.5 times" in warning.message and not forecast.is_reliable
     assert "SCATTER" not in {w.name for w in extrapolate(thrashing((1.0, 1.0, 1.0, 1.0, 1.5, 1.0)), PLAN).warnings}
-
-
-def test_an_interval_of_more_than_half_either_way_is_not_relied_on():
-    forecast = extrapolate(thrashing((1.9, 1.0, 1.0, 1.0, 1.0, 1.4)), PLAN)
-    (warning,) = [w for w in forecast.warnings if w.name == "WIDE"]
-    assert forecast.duration_s.relative_width > 1 and warning.is_serious
 
 
 def test_warm_up_is_found_not_assumed():

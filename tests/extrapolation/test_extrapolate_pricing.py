@@ -46,18 +46,6 @@ def test_the_intensitys_own_level_is_heeded():
     assert same.lower == pytest.approx(narrow.lower, rel=1e-6) and same.upper == pytest.approx(narrow.upper, rel=1e-6)
 
 
-def test_nothing_falls_below_zero():
-    wide = intensity(100.0, 0.0, 500.0)
-    assert extrapolate(trials(), PLAN, carbon_intensity=wide).emissions_kgco2e.lower > 0
-
-
-def test_a_price_with_an_error_and_without_one():
-    price = Estimate(0.25, 0.25, 0.25, 0.95, "USD/kWh")
-    forecast = extrapolate(trials(), PLAN, electricity_price=price)
-    assert forecast.cost_usd.point == pytest.approx(forecast.energy_kwh.point * 0.25, rel=1e-3)
-    assert forecast.cost_usd.upper == pytest.approx(forecast.energy_kwh.upper * 0.25, rel=1e-3)
-
-
 def test_the_seed_repeats_a_forecast():
     def upper(seed: int) -> float:
         return extrapolate(trials(), PLAN, carbon_intensity=intensity(), seed=seed).emissions_kgco2e.upper

@@ -54,16 +54,6 @@ def test_what_has_passed_since_the_last_epoch_is_no_part_of_the_next():
     assert forecast_run(begun, passed_s=begun.elapsed_s + 0.1).duration_s.point == pytest.approx(0.6, rel=0.02)
 
 
-def test_what_has_passed_is_a_lower_bound():
-    forecast = forecast_run(progress(noisy(39), 40))
-    assert forecast.duration_s.lower >= 2 + sum(noisy(39))
-
-
-def test_nothing_remains_at_the_end():
-    forecast = forecast_run(progress([10.0] * 4, 4))
-    assert forecast.duration_s.point == pytest.approx(42.0)
-
-
 def test_rare_checkpoints_are_part_of_it():
     gaps = [30.0 if i % 5 == 4 else 0.0 for i in range(29)]
     forecast = forecast_run(progress(noisy(30), 60, gaps))
@@ -121,11 +111,6 @@ def test_what_is_not_known_yet_is_named():
     assert {"FEW", "GAPS", "WIDE"} <= names
     late = forecast_run(progress(noisy(20), 40))
     assert late.warnings == () and late.is_reliable
-
-
-def test_a_prior_of_another_number_of_epochs_counts_by_the_epoch():
-    prior, first = exploration(), progress([1.01], 20)
-    assert forecast_run(first, prior=prior).duration_s.point == pytest.approx(2 + 20 * 1.0, rel=0.03)
 
 
 def test_what_is_known_to_be_cold_took_its_time_and_sets_no_pace():

@@ -75,11 +75,6 @@ def test_from_the_second_evaluation_on_they_are_known(done, is_open):
     assert WarningCode.EVALUATION not in codes(forecast)
 
 
-def test_the_evaluation_behind_the_last_epoch_is_still_to_come():
-    progress, truth = run_of(99, is_open=True)
-    assert truth - forecast_run(progress).duration_s.point == pytest.approx(0.0, abs=0.3)
-
-
 def steps(done, *, eval_at, eval_s, total=1000, is_paused=False, phases, block=10):
     """Steps of 0.1 s; an evaluation follows each of ``eval_at``, in a pause or in the time of the next step."""
     blocks, edges = [], [*range(1, done, block), done]
@@ -99,14 +94,6 @@ def test_steps_whose_loop_pauses_for_evaluations_or_does_not(is_paused):
     assert forecast.duration_s.point == pytest.approx(100 + 50, rel=0.01 if is_paused else 0.1)
     assert forecast.duration_s.lower <= 150 <= forecast.duration_s.upper
     assert not is_paused or forecast.phases[0].eval_s.point == pytest.approx(5.0, rel=0.02)
-
-
-def test_evaluations_that_come_as_often_as_forecasts_are_in_the_time_of_a_step():
-    at = range(5, 1001, 5)
-    progress = steps(401, eval_at=at, eval_s=0.2, phases=phases_from("1000,eval_every=5"))
-    forecast = forecast_run(progress)
-    assert forecast.duration_s.point == pytest.approx(100 + 200 * 0.2, rel=0.01)
-    assert WarningCode.EVALUATION not in codes(forecast)
 
 
 def test_phases_are_evaluated_as_often_and_as_long_as_each_says():
@@ -140,13 +127,6 @@ def test_what_came_twice_at_one_interval_goes_on_so(every, first, done, is_insid
     assert f"every {every} epochs from epoch {first} on" in codes(forecast)[WarningCode.EVALUATION]
     often = forecast_run(unplanned(min(EPOCHS - 1, first + 4 * every), every=every, first=first)[0])
     assert WarningCode.EVALUATION not in codes(often)  # that is known by then
-
-
-def test_an_interval_is_known_far_better_than_noise_of_that_size():
-    (known, _), (unknown, _) = unplanned(20), unplanned(20, every=5)
-    i = [0, 1, 2, 3, 9, 5, 6, 4, 8, 7, 10, 11, 12, 14, 13, 19, 16, 17, 18, 15]  # the same epochs in another order
-    unknown = replace(unknown, blocks=tuple(unknown.blocks[j] for j in i))
-    assert forecast_run(known).duration_s.relative_width < forecast_run(unknown).duration_s.relative_width / 2
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.05])

@@ -6,31 +6,13 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from greenlove_tracker import TrainingPlan
-from greenlove_tracker.extrapolation import regression
 from greenlove_tracker.extrapolation.draws import estimate_about
-from greenlove_tracker.extrapolation.regression import fit_line, weighted_fit
+from greenlove_tracker.extrapolation.regression import fit_line
 
 
 def noisy(n=3, noise=0.02):
     m = np.repeat([5.0, 10.0, 20.0, 40.0], n)
     return m, (0.01 + 0.002 * m) * (1 + noise * np.random.default_rng(0).standard_normal(4 * n))
-
-
-def test_without_a_prior_the_interval_is_that_of_statsmodels(monkeypatch):
-    monkeypatch.setattr(regression, "_PRIOR_TRIALS", 0.0)
-    monkeypatch.setattr(regression, "_RUN_TO_RUN", 0.0)
-    m, y = noisy()
-    total = estimate_about(fit_line(m, y, 0.0).total(TrainingPlan(steps=100), 100.0), 0.95, "s")
-    fit, centre = weighted_fit(m, y)
-    x = np.array([1.0, 100.0 - centre])
-    mean = float(x @ fit.params)
-    ends = fit.get_prediction(x, weights=1 / mean**2).summary_frame(alpha=0.05)
-    assert total.point == pytest.approx(mean, rel=1e-9)
-    # the line's error and the run's are drawn apart: their product is 2% of the width
-    assert [total.lower, total.upper] == pytest.approx(
-        [ends["obs_ci_lower"].iloc[0], ends["obs_ci_upper"].iloc[0]], rel=5e-3
-    )
 
 
 def test_a_run_differs_from_trials_by_more_than_they_do_from_each_other():

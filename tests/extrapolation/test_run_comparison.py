@@ -71,7 +71,6 @@ def test_three_recorded_runs_of_each(
     comparison = compare_runs([("before", runs.of(before_s)), ("after", runs.of(after_s))])
     (row,) = comparison.rows
     truth = stats.ttest_ind([math.log(s) for s in after_s], [math.log(s) for s in before_s]).confidence_interval(0.95)
-    assert row.time_ratio is not None
     assert row.time_ratio.point == pytest.approx(math.prod(after_s) ** (1 / 3) / math.prod(before_s) ** (1 / 3))
     assert row.time_ratio.lower == pytest.approx(math.exp(truth.low))
     assert row.time_ratio.upper == pytest.approx(math.exp(truth.high))
@@ -94,7 +93,6 @@ def test_everything_that_a_run_takes_is_compared(runs: Runs) -> None:
         (row.cost_ratio, power),
         (row.memory_ratio, 0.75),
     ):
-        assert ratio is not None
         assert ratio.point == pytest.approx(truth)
         assert ratio.lower <= truth <= ratio.upper
     assert row.verdict is Verdict.SAVES  # of the energy: the time is the same
@@ -113,16 +111,10 @@ def test_without_a_gpu_the_peak_memory_is_of_the_process(runs: Runs) -> None:
         of(peak_gpu_memory_gb="0.000", peak_memory_gb="1.50"),
     )
     comparison = compare_runs([("a", before), ("b", after)])
-    assert comparison.rows[0].memory_ratio is not None
     assert comparison.rows[0].memory_ratio.point == pytest.approx(0.75)
     assert comparison.notes == ("Peak memory is that of the whole process, including Python and its libraries",)
     mixed = compare_runs([("a", before), ("b", of(peak_gpu_memory_gb="1.50"))])
     assert mixed.rows[0].memory_ratio is None
-
-
-def test_rows_are_in_order_of_what_they_save(runs: Runs) -> None:
-    groups = [(name, runs.of([s, 1.01 * s, 0.99 * s])) for name, s in (("a", 100.0), ("b", 90.0), ("c", 60.0))]
-    assert [row.name for row in compare_runs(groups).rows] == ["c", "b"]
 
 
 def test_unfinished_runs_and_explorations_are_left_out_and_said(runs: Runs) -> None:
@@ -153,7 +145,6 @@ def test_runs_of_other_lengths_are_compared_by_what_they_trained_on(runs: Runs) 
     long = [runs.write(rows_of(s, epochs=20)) for s in (200.0, 202.0, 199.0)]
     short = runs.of([80.0, 81.0, 79.0])
     comparison = compare_runs([("long", long), ("short", short)])
-    assert comparison.rows[0].time_ratio is not None
     assert comparison.rows[0].time_ratio.point == pytest.approx(0.8, rel=0.01)
     assert "long: 12,800; short: 6,400 samples" in comparison.notes[0]
 
@@ -172,9 +163,7 @@ def test_one_run_of_each_is_compared_by_an_assumption_and_says_so(runs: Runs) ->
     comparison = compare_runs([("a", [a]), ("b", [b]), ("c", [c])])
     assert comparison.notes[0].startswith("Of one run each nothing shows how much a run differs")
     ratios = {row.name: row.time_ratio for row in comparison.rows}
-    half, three = ratios["b"], ratios["c"]
-    assert half is not None
-    assert three is not None
+    half = ratios["b"]
     assert half.kind == "assumption"
     assert half.point == pytest.approx(0.4)
     verdicts = {row.name: row.verdict for row in comparison.rows}
@@ -186,31 +175,10 @@ def test_the_assumed_interval_is_that_of_the_prior(runs: Runs) -> None:
     """Against a simulation: τ from the half-Cauchy prior of scale 2% up to 50%, then two runs with it."""
     a, b = runs.of([100.0]), runs.of([100.0])
     ratio = compare_runs([("a", a), ("b", b)]).rows[0].time_ratio
-    assert ratio is not None
     tau = stats.halfcauchy(scale=0.02).rvs(400_000, random_state=1)
     difference = stats.norm.rvs(size=400_000, random_state=2) * math.sqrt(2) * tau
     truth = stats.scoreatpercentile(difference[tau <= 0.5], 97.5)
     assert math.log(ratio.upper) == pytest.approx(truth, rel=0.05)
-
-
-def test_an_interrupted_training_that_lacks_the_energy_of_an_epoch_is_compared(runs: Runs) -> None:
-    rows = noisy(2000.0)
-    at = next(i for i, row in enumerate(rows) if row.energy.total_kwh is not None and i > 3)
-    rows[at] = replace(rows[at], energy=UNKNOWN_ENERGY)
-    of = compare_runs([("a", runs.of([2000.0])), ("b", [runs.write(rows)])])
-    assert of.rows[0].energy_ratio is not None
-    unknown = [replace(row, energy=UNKNOWN_ENERGY) if i % 3 else row for i, row in enumerate(rows)]
-    assert compare_runs([("a", runs.of([2000.0])), ("b", [runs.write(unknown)])]).rows[0].energy_ratio is None
-
-
-def test_a_drift_is_fitted_where_the_runs_took_turns(runs: Runs) -> None:
-    groups: dict[str, list[Run]] = {"a": [], "b": []}
-    for n, name in enumerate("abbaabba"):
-        groups[name] += runs.of([100.0 * math.exp(0.05 * n) * (0.9 if name == "b" else 1.0)])
-    (row,) = compare_runs(list(groups.items())).rows
-    assert row.time_ratio is not None
-    assert row.time_ratio.point == pytest.approx(0.9)
-    assert row.time_ratio.relative_width < 1e-3
 
 
 def test_what_else_was_not_the_same_is_said(runs: Runs) -> None:

@@ -12,8 +12,6 @@ from scipy import stats
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
-from greenlove_tracker.rendering import terminal
-from greenlove_tracker.report.forecast_report import sweep_document
 
 
 def test_the_interval_is_that_of_a_sum_of_new_runs():
@@ -26,9 +24,6 @@ def test_runs_take_more_than_nothing_however_they_differ():
     total = forecast_sweep([0.1, 9.0], 10, "kgCO2e")
     assert total.upper > 2 * total.point
     assert total.lower == pytest.approx(total.point**2 / total.upper)  # as far below in proportion as above
-    totals = {"duration_s": None, "energy_kwh": None, "emissions_kgco2e": total, "cost_usd": None}
-    screen = terminal.render(sweep_document(10, totals, dict.fromkeys(totals, 1), 2, []))
-    assert "  0 kg" not in screen and "Not summed: 1 of 2 runs without energy." in screen
 
 
 def test_what_is_not_known_of_every_run_is_named_and_null(make_run):

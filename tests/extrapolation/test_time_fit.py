@@ -3,8 +3,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import subprocess
-import sys
 
 import pytest
 
@@ -51,13 +49,6 @@ def test_where_not_one_epoch_fits_and_where_any_number_does():
     assert time_fit(forecast, 3.0).longest == 0
     endless = time_fit(forecast, 1e11)
     assert endless.longest is None and endless.probability > 0.99
-
-
-def test_a_call_over_items_has_items_alone():
-    plan = TrainingPlan(samples=100_000, batch_size=1, epochs=1)
-    timed = [Trial(n, 1, (n * 1e-3,)) for n in (100, 200, 400, 800, 100, 800)]
-    fit = time_fit(extrapolate(timed, plan), 50.0)
-    assert fit.unit == "sample" and 40_000 < fit.longest <= 50_000
 
 
 def test_a_limit_that_is_over_is_certain_and_no_other():
@@ -115,9 +106,3 @@ def test_steps_are_counted_in_steps_and_told_to_three_digits():
     position = Position(1e6, 12_345, 1000.0, is_in_steps=True)
     fit = run_time_fit(Estimate(80_000.0, 79_000.0, 81_000.0, 0.95, "s"), 50_000.0, position)
     assert (fit.unit, fit.longest) == ("step", 618_000)  # 618,508
-
-
-def test_asking_loads_nothing():
-    code = "import sys; import greenlove_tracker.extrapolation.time_fit; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -111,13 +111,6 @@ def test_an_earlier_run_tells_what_its_phases_cost():
     assert told.duration_s.relative_width < alone.duration_s.relative_width / 3
 
 
-def test_an_earlier_run_on_a_faster_machine_is_not_believed():
-    later = times_of(PHASES, seed=2)
-    wrong = forecast_run(progress_at(times_of(PHASES, seed=1) / 3, 1450))
-    told = forecast_run(progress_at(later, 400), prior=wrong)
-    assert told.duration_s.point == pytest.approx(later.sum(), rel=0.03)
-
-
 def test_phases_without_work_are_levels_of_their_own():
     phases, plan = phases_from("500 500 500"), phases_from("500x100 500x130 500x130")
     times = times_of(plan)
@@ -158,36 +151,10 @@ def test_an_exploration_forecasts_phases_of_other_batch_sizes():
     assert WarningCode.WORK in codes(forecast)
 
 
-def test_trials_of_the_later_phases_batch_are_not_taken_for_the_first():
-    phases = phases_from("500x64samples 500x128samples")
-    plan = TrainingPlan(samples=128_000, batch_size=128, phases=phases)
-    forecast = extrapolate(trials(128, 1.8), plan)
-    assert [part.duration_s.point for part in forecast.phases] == [
-        pytest.approx(500, rel=0.06),
-        pytest.approx(900, rel=0.02),
-    ]
-
-
-def test_energy_follows_the_work():
-    made = [replace(t, energy_kwh=t.total_s * 500 / 3.6e6) for t in trials(64, 1.0)]
-    plan = TrainingPlan(samples=64_000, batch_size=64, phases=phases_from("500x64samples 500x128samples"))
-    forecast = extrapolate(made, plan)
-    assert forecast.energy_kwh.point == pytest.approx(forecast.duration_s.point * 500 / 3.6e6, rel=0.02)
-
-
 def test_other_methods_say_that_they_know_no_phases():
     plan = TrainingPlan(samples=64_000, batch_size=64, phases=phases_from("5epochsx64samples 5epochsx128samples"))
     with pytest.raises(UsageError, match='phases of different work need method="wls"'):
         extrapolate(trials(64, 1.0), plan, method="power")
-
-
-def test_told_evaluations_are_in_a_forecast_from_trials():
-    plan = TrainingPlan(phases=phases_from("500 500,eval_every=100,eval_s=30"))
-    with_some, without = (
-        extrapolate(trials(64, 1.0), p) for p in (plan, replace(plan, phases=phases_from("500x1 500x1")))
-    )
-    assert with_some.between_s.point == pytest.approx(150)
-    assert with_some.duration_s.point == pytest.approx(without.duration_s.point + 150, rel=0.01)
 
 
 def curriculum_s(shares, batches=100, per_epoch_s=0.5, per_batch_s=0.1):

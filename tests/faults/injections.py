@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import copy
 import ctypes
 import errno
-import logging
 import multiprocessing
 import os
-import pickle
 import resource
 import shutil
 import signal
@@ -19,17 +15,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from training import LOG_DIR, STEPS, Training
 
 Injection = Callable[[Training], None]
 _injections: dict[str, Injection] = {}
-OF_TRACKER = {"raises"}  # names of faults that cannot be where the tracker is not
 _READ_TIMEOUT_S = 0.3  # a meter that hangs is waited for this long here; in earnest, some seconds
 
 
@@ -37,8 +30,7 @@ def inject(training: Training, fault: str) -> None:
     """Inject a fault; ``raises MODULE NAME N`` lets a function of ours raise from its N-th call on."""
     name, *arguments = fault.split()
     if name == "raises":
-        if training.is_tracked:
-            _let_raise(*arguments)
+        _let_raise(training, *arguments)
     else:
         _injections[name](training)
 
@@ -56,11 +48,12 @@ def within_tracker(function: Injection) -> Injection:
             function(training)
 
     _injections[function.__name__] = only_tracked
-    OF_TRACKER.add(function.__name__)
     return function
 
 
-def _let_raise(module: str, name: str, from_call: str) -> None:
+def _let_raise(training: Training, module: str, name: str, from_call: str) -> None:
+    if not training.is_tracked:
+        return
     _tick_often()
     owner: Any = import_module(f"greenlove_tracker.{module}")
     *outer, last = name.split(".")
@@ -94,52 +87,23 @@ def _tick_often() -> None:
 # -- the disk --
 
 
-def _fill() -> None:
-    with Path(LOG_DIR, "ballast").open("wb", buffering=0) as ballast:
-        for size in (4096, 1):
-            try:
-                while ballast.write(b"x" * size):
-                    pass
-            except OSError:
-                continue
-
-
-def _free() -> None:
-    Path(LOG_DIR, "ballast").unlink()
-    time.sleep(0.1)  # until the thread has tried again
-
-
-def _small_disk(training: Training, *, freed_after: int | None) -> None:
-    """Let a disk be full from epoch 3 on; the pages that are begun still hold some ten rows."""
-    training.epochs = training.tracker_arguments["epochs"] = 60
-    if training.is_tracked:
-        _tick_often()
-        training.during[3].append(_fill)
-        if freed_after is not None:
-            training.after[freed_after].append(_free)
-
-
-@injection
-def disk_full_then_freed(training: Training) -> None:
-    _small_disk(training, freed_after=50)
-
-
-@injection
-def disk_full_then_freed_at_the_end(training: Training) -> None:
-    _small_disk(training, freed_after=60)
-
-
-@injection
-def disk_full_to_the_end(training: Training) -> None:
-    _small_disk(training, freed_after=None)
-
-
-@within_tracker
-def quota(training: Training) -> None:
+def _limit_files(training: Training, *, until: int | None) -> None:
+    """Let no file grow any further from epoch 3 on, as under a quota or on a full disk: writes are cut short, too."""
     _tick_often()
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     training.during[3].append(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1100, hard)))
-    training.after[6].append(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard)))
+    if until is not None:
+        training.after[until].append(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard)))
+
+
+@within_tracker
+def no_file_grows(training: Training) -> None:
+    _limit_files(training, until=6)
+
+
+@within_tracker
+def no_file_grows_to_the_end(training: Training) -> None:
+    _limit_files(training, until=None)
 
 
 @within_tracker
@@ -182,18 +146,6 @@ def log_dir_removed_at_the_end(training: Training) -> None:
 
 
 @within_tracker
-def log_dir_becomes_a_file(training: Training) -> None:
-    _tick_often()
-
-    def replace() -> None:
-        shutil.rmtree(LOG_DIR)
-        Path(LOG_DIR).touch()
-
-    training.during[3].append(replace)
-    training.after[6].append(lambda: Path(LOG_DIR).unlink())
-
-
-@within_tracker
 def log_dir_read_only(training: Training) -> None:
     _tick_often()
     training.during[3].append(lambda: _run_dir().chmod(0o555))
@@ -217,21 +169,6 @@ def working_directory_removed(training: Training) -> None:
     Path("gone").mkdir()
     os.chdir("gone")
     Path("../gone").rmdir()
-
-
-@injection
-def no_file_handles(training: Training) -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if training.is_tracked:
-        _tick_often()
-
-    def forbid() -> None:
-        free = os.dup(0)
-        os.close(free)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-
-    training.during[3].append(forbid)
-    training.after[6].append(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard)))
 
 
 # -- the meter --
@@ -325,62 +262,6 @@ for _name, _failures in _FAILING_METERS.items():
     within_tracker(_fail)
 
 
-def _fake_nvml(state: dict[str, bool]) -> ModuleType:
-    """Return NVML with one GPU, which is lost once ``state["is_lost"]``."""
-    nvml = ModuleType("pynvml")
-
-    class NVMLError(Exception): ...
-
-    class Memory:
-        total, free, used = 80 * 1024**3, 79 * 1024**3, 1024**3
-
-    class Utilisation:
-        gpu = memory = 50
-
-    begun_s = time.perf_counter()
-    answers: dict[str, Any] = {
-        "nvmlDeviceGetCount": 1,
-        "nvmlDeviceGetHandleByIndex": 0,
-        "nvmlDeviceGetUUID": "GPU-0000",
-        "nvmlDeviceGetName": "NVIDIA A100-SXM4-80GB",
-        "nvmlDeviceGetEnforcedPowerLimit": 400_000,
-        "nvmlDeviceGetPowerManagementLimit": 400_000,
-        "nvmlDeviceGetMemoryInfo": Memory(),
-        "nvmlDeviceGetUtilizationRates": Utilisation(),
-        "nvmlDeviceGetTemperature": 40,
-        "nvmlDeviceGetPowerUsage": 300_000,
-        "nvmlDeviceGetComputeMode": 0,
-        "nvmlDeviceGetComputeRunningProcesses": [],
-        "nvmlDeviceGetGraphicsRunningProcesses": [],
-        "nvmlInit": None,
-        "nvmlShutdown": None,
-        "nvmlSystemGetDriverVersion": "550.0",
-    }
-
-    def answer(name: str, *arguments: Any) -> Any:
-        if state["is_lost"]:
-            raise NVMLError("GPU is lost")
-        if name == "nvmlDeviceGetTotalEnergyConsumption":
-            return int(300_000 * (time.perf_counter() - begun_s))
-        return answers[name]
-
-    for name in (*answers, "nvmlDeviceGetTotalEnergyConsumption"):
-        setattr(nvml, name, partial(answer, name))
-    nvml.NVMLError = NVMLError  # type: ignore[attr-defined]
-    nvml.NVML_TEMPERATURE_GPU = 0  # type: ignore[attr-defined]
-    return nvml
-
-
-@within_tracker
-def nvml_gone(training: Training) -> None:
-    state = {"is_lost": False}
-    sys.modules["pynvml"] = _fake_nvml(state)
-    training.tracker_arguments["meter"] = None  # CodeCarbon itself
-    training.during[3].append(lambda: state.update(is_lost=True))
-    begin = training.loop
-    training.loop = lambda: (training.tracker.wait_ready(60), begin())[1]
-
-
 # -- the clocks --
 
 
@@ -430,14 +311,6 @@ def _square(number: int) -> int:
     return number * number
 
 
-def _use_tracker(tracker: Any) -> int:
-    tracker.epoch_start()
-    tracker.step()
-    tracker.epoch_end()
-    tracker.stop()
-    return 1
-
-
 @injection
 def workers_by_fork(training: Training) -> None:
     def work() -> None:
@@ -446,15 +319,6 @@ def workers_by_fork(training: Training) -> None:
 
     training.during[3].append(work)
     training.after[5].append(work)
-
-
-@injection
-def workers_by_spawn(training: Training) -> None:
-    def work() -> None:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            assert pool.map(_use_tracker, [training.tracker]) == [1]  # what arrives there does nothing
-
-    training.during[4].append(work)
 
 
 @injection
@@ -493,24 +357,6 @@ def training_in_a_thread(training: Training) -> None:
     training.loop = loop
 
 
-@injection
-def asyncio_tasks(training: Training) -> None:
-    async def main() -> None:
-        async def beside() -> None:
-            while True:
-                await asyncio.sleep(0.001)
-
-        others = [asyncio.create_task(beside()) for _ in range(3)]
-        for number in range(1, training.epochs + 1):
-            await asyncio.sleep(0)
-            await asyncio.to_thread(training.run_epoch, number)
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    training.loop = lambda: asyncio.run(main())
-
-
 @within_tracker
 def no_more_threads(training: Training) -> None:
     def start(self: threading.Thread) -> None:
@@ -522,23 +368,6 @@ def no_more_threads(training: Training) -> None:
 @injection
 def two_trackers(training: Training) -> None:
     training.after[4].append(lambda: setattr(training, "tracker", training.make_tracker()))
-
-
-@injection
-def two_trackers_by_turns(training: Training) -> None:
-    other: list[Any] = []
-    training.during[3].append(lambda: other.append(training.make_tracker()))
-    training.after[5].append(lambda: other[0].stop())
-
-
-@injection
-def copies_of_the_tracker(training: Training) -> None:
-    def use() -> None:
-        for twin in (copy.copy(training.tracker), copy.deepcopy(training.tracker)):
-            _use_tracker(twin)
-        _use_tracker(pickle.loads(pickle.dumps(training.tracker)))
-
-    training.during[4].append(use)
 
 
 @injection
@@ -587,12 +416,6 @@ def standard_error_is_closed(training: Training) -> None:
 
 
 @injection
-def standard_error_is_gone(training: Training) -> None:
-    training.tracker_arguments["verbose"] = 2
-    training.during[2].append(lambda: setattr(sys, "stderr", None))
-
-
-@injection
 def standard_error_is_a_broken_pipe(training: Training) -> None:
     training.tracker_arguments["verbose"] = 2
 
@@ -605,39 +428,8 @@ def standard_error_is_a_broken_pipe(training: Training) -> None:
 
 
 @injection
-def a_logging_handler_raises(training: Training) -> None:
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            raise ValueError("a handler of the user's")
-
-    logging.getLogger().addHandler(Handler())
-    if training.is_tracked:
-        _use_meter(training, read=lambda: _raise(RuntimeError("GPU is lost")))
-
-
-@injection
 def warnings_are_errors(training: Training) -> None:
     warnings.simplefilter("error")
-
-
-@injection
-def deep_recursion(training: Training) -> None:
-    run_epoch = training.run_epoch
-
-    def deep(number: int, depth: int = 0) -> None:
-        if number == 4 and len(_frames()) < sys.getrecursionlimit() - 40:
-            deep(number, depth + 1)
-        else:
-            run_epoch(number)
-
-    def _frames() -> list[None]:
-        frame, found = sys._getframe(), []
-        while frame is not None:
-            found.append(None)
-            frame = frame.f_back  # type: ignore[assignment]
-        return found
-
-    training.run_epoch = deep  # type: ignore[method-assign]
 
 
 @injection
@@ -653,120 +445,23 @@ def little_memory(training: Training) -> None:
     training.during[3].append(limit)
 
 
-@injection
-def many_epochs(training: Training) -> None:
-    training.epochs = training.tracker_arguments["epochs"] = 100_000
-    if training.is_tracked:
-        sys.path.insert(0, str(Path(__file__).parents[1]))
-        from fakes import FakeClock
-
-        from greenlove_tracker.meter import SimulatedMeter
-
-        clock = FakeClock()
-        training.tracker_arguments |= {"clock": clock, "meter": SimulatedMeter(clock, gpu_w=360.0)}
-
-    def loop() -> None:
-        for number in range(1, training.epochs + 1):
-            training.tracker.epoch_start()
-            if training.is_tracked:
-                clock.pass_s(1.0)
-            training.tracker.epoch_end()
-            if number % 10_000 == 0:
-                training.write(f"epoch {number} {training.digest()}")
-
-    training.loop = loop
-
-
 # -- the user's own hooks --
-
-
-def _with_budget(training: Training, **hooks: Any) -> None:
-    if not training.is_tracked:  # without us it fails by itself, at the same place
-        training.after[1].append(lambda: _raise(ValueError("of the user's own")))
-        return
-    _tick_often()
-    training.tracker_arguments |= {"max_energy_kwh": 1e-9, **hooks}
-    training.during[1].append(lambda: time.sleep(0.2))
 
 
 @injection
 def on_overrun_raises(training: Training) -> None:
-    _with_budget(training, on_overrun=lambda overrun: _raise(ValueError("of the user's own")))
+    def fail(*_: object) -> None:
+        raise ValueError("of the user's own")
 
-
-@injection
-def save_checkpoint_raises(training: Training) -> None:
-    _with_budget(training, on_overrun="stop", save_checkpoint=lambda: _raise(ValueError("of the user's own")))
-
-
-class _FailingClock:
-    """A clock of the user's that fails at its n-th reading."""
-
-    def __init__(self, fails_after: int) -> None:
-        self._left = fails_after
-
-    def perf_s(self) -> float:
-        self._left -= 1
-        if self._left < 0:
-            raise RuntimeError("the clock is broken")
-        return time.perf_counter()
-
-    def utc_s(self) -> float:
-        return time.time()
-
-
-@within_tracker
-def the_users_clock_raises(training: Training) -> None:
-    training.tracker_arguments["clock"] = _FailingClock(25)
+    if training.is_tracked:
+        _tick_often()
+        training.tracker_arguments |= {"max_energy_kwh": 1e-9, "on_overrun": fail}
+        training.during[1].append(lambda: time.sleep(0.2))
+    else:  # without us it fails by itself, at the same place
+        training.after[1].append(fail)
 
 
 # -- signals --
-
-
-@injection
-def signals_that_are_handled(training: Training) -> None:
-    seen = []
-    signal.signal(signal.SIGALRM, lambda number, frame: seen.append(number))
-    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
-    signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
-    for number in range(1, training.epochs + 1):
-        training.during[number].append(lambda: os.kill(os.getpid(), signal.SIGUSR1))
-
-    def check() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        assert seen.count(signal.SIGUSR1) == training.epochs and len(seen) > 2 * training.epochs
-
-    training.at_end.append(check)
-
-
-class _PreemptedError(Exception): ...
-
-
-@injection
-def handlers_that_raise(training: Training) -> None:
-    """Count the exceptions that a handler raises, and those that arrive: each is the training's own."""
-    raised, caught = [], []
-
-    def handler(number: int, frame: object) -> None:
-        raised.append(number)
-        raise _PreemptedError
-
-    signal.signal(signal.SIGALRM, handler)
-
-    def call_often() -> None:
-        for n in range(300):
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + n % 50))
-                for _ in range(200):
-                    training.tracker.step(1)
-                while len(raised) == n:  # the timer may be over before its signal is there
-                    pass
-            except _PreemptedError:
-                caught.append(n)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        training.write(f"lost exceptions {len(raised) - len(caught)}")
-
-    training.during[3].append(call_often)
 
 
 @injection

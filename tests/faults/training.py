@@ -1,7 +1,6 @@
 """A tiny training as a process of its own: with or without the tracker, and with a fault that is injected into it.
 
     python training.py (with|without) FAULT JOURNAL
-    python training.py faults-of-the-tracker
 
 It writes into JOURNAL, through a handle of its own, what it has itself: the weights after each epoch whose
 ``epoch_end()`` has returned, and the result. It knows the faults of ``injections.py`` by their names.
@@ -132,11 +131,8 @@ class Training:
 if __name__ == "__main__":
     import injections
 
-    if sys.argv[1] == "faults-of-the-tracker":
-        print(*sorted(injections.OF_TRACKER))  # noqa: T201
-    else:
-        how, fault, journal_path = sys.argv[1:4]
-        training = Training(str(Path(journal_path).absolute()), is_tracked=how == "with")
-        injections.inject(training, fault)
-        training.run()
-        print(training.digest())  # noqa: T201
+    how, fault, journal_path = sys.argv[1:4]
+    training = Training(str(Path(journal_path).absolute()), is_tracked=how == "with")
+    injections.inject(training, fault)
+    training.run()
+    print(training.digest())  # noqa: T201

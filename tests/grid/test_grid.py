@@ -50,12 +50,6 @@ def test_a_province_of_canada_is_lifecycle_emissions_of_its_fuels(text, low, hig
     assert factor.basis == "location-based, lifecycle" and "IPCC" in factor.source and len(factor.table_sha256) == 64
 
 
-def test_the_figure_of_a_province_by_hand():
-    # Quebec: shares in % of gas, oil, biomass, wind, hydro and solar, times the factors of the table
-    by_hand = (0.2 * 490 + 0.3 * 840 + 0.7 * 230 + 6.7 * 11 + 92.1 * 24 + 0.01 * 48) / 100.01
-    assert carbon_intensity(resolve_place("CA-QC")).value == pytest.approx(by_hand, rel=1e-12)
-
-
 def test_kosovo_has_a_price_and_no_intensity():
     with pytest.raises(UsageError, match="known for Kosovo: give carbon_intensity_gco2e_per_kwh"):
         carbon_intensity(resolve_place("XK"))

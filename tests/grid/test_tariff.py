@@ -138,28 +138,6 @@ def test_the_mean_is_the_sum_of_its_quarter_hours(rows, zone, since, minutes):
     assert tariff.mean_usd_per_kwh(since, until) == pytest.approx(by_hand, rel=1e-12, abs=1e-15)
 
 
-@settings(max_examples=60)
-@given(entries, zones, moments)
-def test_a_price_is_that_of_the_last_entry_that_holds(rows, zone, when):
-    table = "; ".join(["base 0.2", *(f"{p} {days} {a}:{m:02d}-{b}" for p, days, (a, m, b) in rows)])
-    local = when.astimezone(ZoneInfo(zone))
-    on = {
-        "": range(7),
-        "weekdays": range(5),
-        "weekend": (5, 6),
-        "sat": (5,),
-        "fri-mon": (4, 5, 6, 0),
-        "tue thu": (1, 3),
-    }
-    expected, minute = 0.2, local.hour * 60 + local.minute
-    for price, days, (a, m, b) in rows:
-        start, end = a * 60 + m, b * 60
-        is_today = local.weekday() in on[days] and start <= minute < (end if end > start else 24 * 60)
-        since_yesterday = (local.weekday() - 1) % 7 in on[days] and end < start and minute < end
-        expected = price if is_today or since_yesterday else expected
-    assert parse_tariff(table, zone).usd_per_kwh(when) == expected
-
-
 def test_a_series_in_a_file_knows_nothing_else(tmp_path):
     path = tmp_path / "spot.csv"
     path.write_text(

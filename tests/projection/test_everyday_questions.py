@@ -16,7 +16,6 @@ from greenlove_tracker.projection.comparison import compare_hours, decided
 from greenlove_tracker.projection.decision import Decision, decide
 from greenlove_tracker.projection.options import ProjectionOptions
 from greenlove_tracker.projection.project import project_forecast
-from greenlove_tracker.projection.spot import spot_advice
 from greenlove_tracker.projection.types import Projection
 
 PRICES = """provider,gpu,access,price,unit,gpus_per_instance,country,date_read
@@ -83,17 +82,6 @@ def test_which_is_faster_and_at_which_price(prices: Path) -> None:
     assert (faster.saved_s / 3600, faster.more_usd) == (pytest.approx(15.0), pytest.approx(8.9))
 
 
-def test_two_gpus_or_one(prices: Path) -> None:
-    """Two of efficiency e take 1 / 2e of the time and cost 1 / e: never less money, here where eight are 85% so."""
-    one, two = (
-        next(row for row in rows_of(prices, gpus=[f"{n} × {A100}"], scaling=0.85)[0] if row.name == A100)
-        for n in (1, 2)
-    )
-    gain = 2 * 0.85 ** (1 / 3)  # eight are 2³
-    assert one.duration_s.point / two.duration_s.point == pytest.approx(gain)
-    assert two.cost_usd.point / one.cost_usd.point == pytest.approx(2 / gain)
-
-
 def test_eight_h100_of_several_providers(prices: Path) -> None:
     """The same machine at two prices takes the same time: the cheaper one; within 1 h, of what takes 20 / 4 / 6.8 h."""
     made = answered(prices, target_gpus=8, scaling=0.85, within_s=3600.0)
@@ -108,19 +96,6 @@ def test_a_card_that_nobody_rents_out_is_counted_as_if_it_stood_here(prices: Pat
     made, card = decide(rows, options), next(row for row in rows if row.name == "GeForce RTX 5090")
     assert (card.duration_s.point / 3600, card.obtained, card.cost_basis) == (12.5, "no offer", "electricity")
     assert made.recommended.name == A100
-
-
-def test_spot_or_not() -> None:
-    """Lost once in 10 h, it saves every √(2 × 30 s × 36,000 s) = 1,470 s.
-
-    So 2% of the time goes into saving, as much into lost work, and 1 / 120 into restarts of 300 s: at a third of the
-    price it costs some 35% of on demand.
-    """
-    terms = {"preemptions_per_hour": 0.1, "checkpoint_s": 30.0, "restart_s": 300.0}
-    cheap = spot_advice(100 * 3600.0, spot_price=1.0, on_demand_price=3.0, **terms)
-    assert cheap.young_s == pytest.approx(1470, abs=1) and cheap.verdict == "worth it"
-    assert cheap.saving.point == pytest.approx(1 - 1.05 / 3, abs=0.005)
-    assert spot_advice(100 * 3600.0, spot_price=2.95, on_demand_price=3.0, **terms).verdict == "not worth it"
 
 
 def test_a_slurm_node_is_given_and_what_is_the_cheapest_way_to_use_it(tmp_path: Path) -> None:

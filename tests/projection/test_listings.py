@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.listings import billed, offers_of, targets_of
@@ -35,13 +33,6 @@ def test_what_is_billed(sizes, wanted, paid):
     assert billed(sizes, wanted) == paid
 
 
-@given(st.lists(st.integers(1, 16), min_size=1, max_size=4), st.integers(1, 64))
-def test_billed_gpus_are_whole_instances_and_enough(sizes, wanted):
-    paid = billed(sizes, wanted)
-    assert paid >= wanted and any(paid % size == 0 for size in sizes)
-    assert paid - wanted < max(sizes)
-
-
 def test_a_file_in_our_columns(file):
     path = file(
         OURS
@@ -65,16 +56,9 @@ def test_a_file_stands_beside_crusoe_or_in_its_place(file):
     assert [o.usd_per_gpu_hour for o in offers_of(None, newer)] == [1.80]
 
 
-def test_other_columns_and_no_file_are_refused(file, tmp_path):
+def test_a_file_of_other_columns_is_refused(file):
     with pytest.raises(UsageError, match="it has no column"):
         read_offers(file("gpu,eur\nL40S,1\n"))
-    with pytest.raises(UsageError, match="it has no column"):
-        read_offers(file(""))
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_offers(tmp_path / "none.csv")
-    with pytest.raises(UsageError, match="no offers of provider 'nobody' are known, only of aws, azure"):
-        offers_of("nobody", None)
-    assert {o.provider for o in offers_of("all", None)} == {o.provider for o in bundled_offers()}
 
 
 def test_the_smallest_instance_comes_before_the_cheapest_gpu():

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.projection.speedup_model import (
     SpeedModel,
     parse_effect,
@@ -90,12 +89,6 @@ def test_a_speed_is_the_sum_of_its_effects():
     assert found.sources == (("of gpu",), (G[H100].source, "of compute"), ("of gpu",))
 
 
-def test_summed_slopes_end_at_zero():
-    faster = replace(G[H100], name="faster", fp16_tflops=2 * G[H100].fp16_tflops)
-    found = _model().log_speeds([G[H100], faster], workload="speech", precision="bf16")
-    assert found.means[0] == found.means[1]  # 0.4 - 0.7: no slope
-
-
 def test_an_unknown_class_is_a_mixture():
     three = [G[A100], G[H100], G[T4]]
     model = _model()
@@ -109,28 +102,6 @@ def test_an_unknown_class_is_a_mixture():
     )
     assert mixed.means == pytest.approx(drawn.mean(axis=0), abs=0.01)
     assert mixed.covariance == pytest.approx(np.cov(drawn.T), abs=0.005)
-
-
-def test_a_format_that_a_gpu_lacks_is_not_used():
-    with_fp8 = replace(G[H100], name="with", fp8_tflops=2 * G[H100].fp16_tflops)
-    without = replace(G[H100], name="without", fp8_tflops=None)
-    found = _model().log_speeds([with_fp8, without], workload="language", precision="fp8")
-    half = _model().log_speeds([with_fp8, without], workload="language", precision="bf16")
-    assert found.computes_in == ("fp8", "bf16")
-    assert found.means[1] == half.means[1]
-    assert found.means[0] - half.means[0] == pytest.approx(0.5 * math.log(2) - 0.1)
-    assert half.computes_in == ("bf16", "bf16")
-    assert shipped_model().log_speeds([G[V100], G[A100]], workload=None, precision="tf32").computes_in == (
-        "fp32",
-        "tf32",
-    )
-
-
-def test_tables_that_contradict_themselves_are_refused():
-    with pytest.raises(GreenloveError, match="gpu:T4 is there twice"):
-        _model(EFFECTS + "\ngpu,T4,0,0.1,no")
-    with pytest.raises(GreenloveError, match="gpu:L4 is no joint effect"):
-        _model(EFFECTS, COVARIANCES + "\ngpu:L4,gpu:L4,1")
 
 
 # -- The tables as they are shipped --

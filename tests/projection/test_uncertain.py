@@ -4,13 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.uncertain import Uncertain, at_level, draws, uncertain
 
 Z90 = 1.6448536269514722
-sds = st.floats(0.0, 1.0)
 
 
 def test_an_estimate_comes_back_as_it_was():

@@ -10,10 +10,8 @@ import pytest
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.scheduling.intensity_forecast import (
     HourlyIntensity,
-    WindowMeans,
     forecast_intensity,
     hours_since_epoch,
-    weighted_quantiles,
 )
 
 BEGIN = datetime(2023, 3, 1, tzinfo=UTC)
@@ -79,19 +77,3 @@ def test_it_beats_persistence_and_the_usual_day():
 def test_too_short_a_history_is_refused(days, ahead):
     with pytest.raises(UsageError, match="hours"):
         forecast_at(windy(days), 24 * days, ahead)
-
-
-def test_means_over_windows_begin_and_end_within_hours():
-    means = WindowMeans(np.array([[100.0, 200.0, 300.0, 400.0]]))
-    assert means.of(np.array([0.0, 0.5, 1.0]), 1.5)[0] == pytest.approx([400 / 3, (50 + 200) / 1.5, (200 + 150) / 1.5])
-    assert means.of(np.array([[2.0]]), 4.0)[0, 0] == pytest.approx((300 + 400 + 2 * 250) / 4)  # beyond: the mean
-
-
-def test_a_window_with_an_unknown_hour_is_unknown_and_the_others_are_not():
-    means = WindowMeans(np.array([[100.0, np.nan, 300.0, 400.0]])).of(np.array([0.0, 1.0, 2.0]), 1.0)
-    assert means[0].tolist() == pytest.approx([100.0, np.nan, 300.0], nan_ok=True)
-
-
-def test_quantiles_go_by_weight():
-    assert weighted_quantiles(np.array([3.0, 1.0, np.nan]), np.array([1.0, 3.0, 9.0]), [0.5]) == pytest.approx([1.5])
-    assert np.isnan(weighted_quantiles(np.array([np.nan]), np.array([1.0]), [0.5])[0])

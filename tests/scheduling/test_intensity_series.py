@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from intensity_server import FakeTime, Reply, serving
+from intensity_server import Reply, serving
 
 from greenlove_tracker import best_start
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity
-from greenlove_tracker.grid.live.http_client import HttpClient
+from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope
 from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.grid.tariff import parse_tariff
@@ -113,18 +112,6 @@ def test_a_region_that_does_not_answer_is_left_out_and_named():
     assert advice.notes == ()
 
 
-def test_each_region_has_its_own_best_start_against_now_here():
-    intensity = {"DE": Service(), "NO": Service(level=160)}
-    advice = best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW, energy_kwh=3)
-    here, there = advice.alternatives
-    assert advice.region == "NO" and there.start_utc == advice.start_utc
-    assert there.saving.point > here.saving.point > 0.3
-    assert there.saving.lower <= there.saving.point <= there.saving.upper
-    assert there.emissions_kgco2e == pytest.approx(advice.emissions_kgco2e, rel=0.02)
-    assert len(here.hours) == len(advice.hours) == 25  # of the hour that now lies in, too
-    assert advice.hours == there.hours
-
-
 def test_one_service_by_its_name_answers_for_several_regions():
     service = Service()
     best_start(4, intensity=service, regions=["DE", "FR", "DE"], deadline=NOW + 24 * HOUR, now=NOW)
@@ -170,36 +157,6 @@ def test_hours_without_a_price_are_unknown_and_not_free(tmp_path):
     unknown = best_start(2, now=NOW + 5 * HOUR, price_usd_per_kwh=prices, **options)
     assert unknown.reason == "Start now: the price of a run that starts now is not known."
     assert unknown.cost_now_usd is None and not unknown.is_worth_waiting
-
-
-def neso(asked):
-    """NESO's answer, of a day that repeats itself."""
-    start, end = (datetime.fromisoformat(text) for text in asked.path.split("/")[-2:])
-    slots = [start + n * timedelta(minutes=30) for n in range(int((end - start) / timedelta(minutes=30)))]
-    return {"data": [_slot(at) for at in slots]}
-
-
-def _slot(at):
-    value = int(200 + 100 * np.cos((at.hour - 18) * 2 * np.pi / 24))
-    until = at + timedelta(minutes=30)
-    intensity = {"forecast": value, "actual": value + at.day % 5, "index": "moderate"}
-    return {"from": f"{at:%Y-%m-%dT%H:%MZ}", "to": f"{until:%Y-%m-%dT%H:%MZ}", "intensity": intensity}
-
-
-def test_live_answers_over_http_and_ends_at_the_table_where_it_does_not(tmp_path):
-    clock = FakeTime(NOW)
-    with serving() as server:
-        client = HttpClient(timeout_s=60.0, **clock.options())
-        options = {"client": client, "base_urls": {"neso": server.url}, "env": {}}
-        server.reply = lambda asked: Reply(neso(asked))
-        live = open_intensity("live", grid_place("GB"), **options)
-        advice = best_start(4, intensity=live, deadline=NOW + 24 * HOUR, now=NOW)
-        assert advice.is_worth_waiting and advice.region == "GB"
-        assert advice.sources[0].provider == "neso" and advice.sources[0].age_s == 600
-        clock.pass_by(3600)
-        server.always(Reply(status=503))
-        down = best_start(4, intensity=live, deadline=NOW + 24 * HOUR, now=NOW)
-        assert down.reason.startswith("Start now: neso: ") and "HTTP 503" in down.reason
 
 
 def test_hours_handed_over_are_of_no_service():

@@ -6,7 +6,6 @@ No Slurm runs here. A stand-in on PATH records what it is given and starts it as
 from __future__ import annotations
 
 import json
-import stat
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -68,65 +67,36 @@ AWKWARD = [
     "EOF",
 ]
 
-# What the fakes start from: they see only what the real ones see.
+# Both see only what the real ones see; sbatch(1), --wrap: "wrap the specified command string in a simple "sh" script".
 FAKES = {
-    "show": "json.dump(sys.argv[1:], open(os.environ['ARRIVED'], 'w'))",
-    # sbatch(1), --wrap: "wrap the specified command string in a simple "sh" shell script".
     "sbatch": """
-record()
-wrap = [word[7:] for word in sys.argv if word.startswith('--wrap=')][-1]
-start(['/bin/sh', script('#!/bin/sh\\n# This script was created by sbatch --wrap.\\n\\n' + wrap + '\\n')])
+for word; do
+  case "$word" in
+    --begin=*) echo "$word" > begin ;;
+    --wrap=*) exec /bin/sh -c "${word#--wrap=}" ;;
+  esac
+done
 """,
-    "date": "os.execv('/usr/bin/date', ['date', '-u', '-d', '@' + os.environ['CLOCK_S'], *sys.argv[1:]])",
+    "date": 'exec /usr/bin/date -u -d "@$CLOCK_S" "$@"\n',
 }
-FAKE_HEAD = f"""#!{sys.executable} -IS
-import json, os, re, shlex, shutil, subprocess, sys
-def record():
-    json.dump(sys.argv[1:], open(os.environ['RECORDED'], 'w'))
-def script(text):
-    open(os.environ['SCRIPT'], 'w').write(text)
-    return os.environ['SCRIPT']
-def start(words):
-    sys.exit(subprocess.run(words).returncode)
-"""
+SHOW = [sys.executable, "-ISc", "import json, sys; json.dump(sys.argv[1:], open('arrived', 'w'))"]
 
 
-class Machine:
-    """A directory with the fakes, a clock, and what the command and the fakes were given."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.bin = path / "bin"
-        self.bin.mkdir()
-        for name, body in FAKES.items():
-            fake = self.bin / name
-            fake.write_text(FAKE_HEAD + body)
-            fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
-        self.environment = {
-            "PATH": f"{self.bin}:/usr/bin:/bin",
-            "HOME": "/home/of the user",
-            "CLOCK_S": str(int(NOW.timestamp())),
-            **{name: str(path / name.lower()) for name in ("ARRIVED", "RECORDED", "SCRIPT")},
-        }
-
-    def run(self, *words: str, **environment: str) -> None:
-        (self.path / "arrived").unlink(missing_ok=True)
-        subprocess.run(words, env=self.environment | environment, cwd=self.path, check=True, timeout=180)
-
-    def submit(self, text: str, *options: str, **environment: str) -> list[str]:
-        """Run a script as its comment says, and return what sbatch was given."""
-        (self.path / "job").write_text(text)
-        self.run("/bin/sh", "job", *options, **environment)
-        return json.loads((self.path / "recorded").read_text())
-
-    @property
-    def arrived(self) -> list[str]:
-        return json.loads((self.path / "arrived").read_text())
+def submitted(place: Path, text: str, late_s: int = 0) -> tuple[list[str], str]:
+    """Run a script as its comment says, and return the words that the command got, and when Slurm is to begin."""
+    (place / "job").write_text(text)
+    environment = {"PATH": f"{place}:/usr/bin:/bin", "HOME": "/home/me", "CLOCK_S": str(int(NOW.timestamp()) + late_s)}
+    subprocess.run(["/bin/sh", "job"], env=environment, cwd=place, check=True, timeout=180)
+    return json.loads((place / "arrived").read_text()), (place / "begin").read_text().strip()
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    return Machine(tmp_path_factory.mktemp("machine"))
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("machine")
+    for name, body in FAKES.items():
+        (made / name).write_text("#!/bin/sh\n" + body)
+        (made / name).chmod(0o755)
+    return made
 
 
 def text_of(command=COMMAND, start=START, **options):
@@ -145,38 +115,24 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=1
 @example(words=AWKWARD[:20])
 @example(words=AWKWARD[20:])
 @example(words=[])
-def test_each_word_arrives_unchanged(machine: Machine, words: list[str]) -> None:
-    machine.submit(text_of(["show", *words]))
-    assert machine.arrived == words
-
-
-def submitted_at(when: datetime) -> dict[str, str]:
-    return {"CLOCK_S": str(int(when.timestamp()))}
-
-
-def option(given: list[str], name: str) -> str | None:
-    return next((word.split("=", 1)[1] for word in given if word.startswith(f"{name}=")), None)
+def test_each_word_arrives_unchanged(place: Path, words: list[str]) -> None:
+    assert submitted(place, text_of([*SHOW, *words]))[0] == words
 
 
 @pytest.mark.parametrize("late_s", [0, 3600])
-def test_slurm_counts_the_seconds_from_the_submission(machine: Machine, late_s: int) -> None:
-    text = text_of(duration_s=3601, reason="saves 23%\nrm -rf /")
-    given = machine.submit(text_of(["show"]), **submitted_at(NOW + timedelta(seconds=late_s)))
-    assert option(given, "--begin") == f"now+{43028 - late_s}seconds"
-    assert option(given, "--time") is None
-    assert "sbatch --begin=now+43028seconds" in text
-    assert "--time=61 " in text  # minutes, up
+def test_slurm_counts_the_seconds_from_the_submission(place: Path, late_s: int) -> None:
+    text = text_of([*SHOW], duration_s=3601, reason="saves 23%\nrm -rf /")
+    assert submitted(place, text, late_s)[1] == f"--begin=now+{43028 - late_s}seconds"
+    assert "sbatch --begin=now+43028seconds" in text and "--time=61 " in text  # minutes, up
     lines = text.splitlines()
     assert "2026-11-23 03:00:20 UTC; planned at 2026-11-22 15:03:12 UTC" in lines[1]
     assert lines[2] == "# saves 23% rm -rf /" and lines[3].startswith("# Submit: ")
 
 
 @pytest.mark.parametrize("start", [NOW, NOW - timedelta(days=2)])
-def test_what_is_past_starts_at_once(machine: Machine, start: datetime) -> None:
-    text = text_of(["show", "x"], start)
-    assert "to start at once" in text
-    given = machine.submit(text, **submitted_at(NOW + timedelta(minutes=1)))
-    assert machine.arrived == ["x"] and option(given, "--begin") == "now"
+def test_what_is_past_starts_at_once(place: Path, start: datetime) -> None:
+    text = text_of([*SHOW, "x"], start)
+    assert "to start at once" in text and submitted(place, text, 60) == (["x"], "--begin=now")
 
 
 @pytest.mark.parametrize("command", [[], ["", "x"], ["--gpus=1"]])

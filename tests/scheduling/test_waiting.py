@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import os
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from intensity_server import Reply, serving
@@ -14,6 +15,7 @@ from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intens
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.place import grid_place
+from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import LONGEST_SLEEP_S
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, wait_before
 
@@ -112,15 +114,6 @@ def test_a_provider_that_hangs_from_the_first_is_given_up_after_a_minute(machine
         hangs.set()
 
 
-def test_no_thread_can_be_started(machine, monkeypatch):
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    result = waited(machine, with_table(machine, HourlyProvider(machine, [320])))
-    assert result.reason == "no provider" and "can't start new thread" in result.explanation
-
-
 # -- clocks --
 
 
@@ -137,6 +130,29 @@ def test_a_clock_that_is_set_by_more_than_a_day_is_not_believed(machine, by_s):
     machine.at(HOUR_S, machine.set_clock(by_s))
     result = until(machine, NOW + timedelta(hours=5))
     assert result.waited_s == pytest.approx(5 * HOUR_S, abs=60)
+
+
+@pytest.mark.parametrize(("for_h", "begins_h"), [(2, 6.0), (8, 9.0)])
+def test_a_machine_that_is_suspended_begins_at_the_maximum_or_when_it_wakes(machine, for_h, begins_h):
+    machine.at(HOUR_S, machine.suspend(for_h * HOUR_S))
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [320])))
+    assert 0 <= result.waited_s - begins_h * HOUR_S <= 30
+
+
+@pytest.mark.parametrize(("event", "begins_h"), [("forward", 4), ("back", 6), ("asleep", 5), ("overslept", 9)])
+def test_a_start_at_a_time_follows_a_clock_that_is_set_and_a_machine_that_sleeps(machine, event, begins_h):
+    events = {"forward": machine.set_clock(HOUR_S), "back": machine.set_clock(-HOUR_S)}
+    events |= {"asleep": machine.suspend(2 * HOUR_S), "overslept": machine.suspend(8 * HOUR_S)}
+    machine.at(HOUR_S, events[event])
+    result = until(machine, NOW + timedelta(hours=5))
+    assert 0 <= result.waited_s - begins_h * HOUR_S <= 30
+
+
+@pytest.mark.parametrize("begun", ["2026-10-24T20:00Z", "2027-03-27T21:00Z"])  # nights of 25 and of 23 hours
+def test_a_time_of_day_is_kept_where_the_clocks_change_at_night(begun):
+    night, zone = FakeMachine(datetime.fromisoformat(begun)), ZoneInfo("Europe/Berlin")
+    until(night, parse_when("tomorrow 08:00", night.now, zone))
+    assert 0 <= (night.now - night.now.astimezone(zone).replace(hour=8, minute=0, second=0)).total_seconds() <= 1
 
 
 def test_a_start_is_never_later_than_the_maximum(machine):

@@ -29,7 +29,6 @@ class FakeMachine:
         self.utc = now.timestamp()
         self.true_s = 0.0
         self.slept: list[float] = []
-        self.woken_s: list[float] = []
         self.answer_within_s = 5.0  # of real time, for the thread that asks
         self._events: list[tuple[float, Callable[[], None]]] = []
 
@@ -52,7 +51,6 @@ class FakeMachine:
         def change() -> None:
             self.utc += for_s
             self.true_s += for_s
-            self.woken_s.append(self.true_s)
 
         return change
 

@@ -1,14 +1,13 @@
 """Schedules of the learning rate: torch's own in closed form, a warm-up, and the technique that steps them itself."""
 
 import math
-import warnings
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.optim import SGD
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, ReduceLROnPlateau, SequentialLR, StepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from greenlove_tracker.errors import UsageError
@@ -52,24 +51,6 @@ def test_a_shape_is_torchs_own(name):
     expected = first_rates(kind(optimizer(), **torchs), 97)
     found = first_rates(lr_schedule(optimizer(), name.split()[0], total_steps=97, **ours), 97)
     assert found == pytest.approx(expected, rel=0, abs=TOLERANCE * 0.3)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", TORCHS)
-@pytest.mark.parametrize("warmup", [1, 2, 40, 0.1])
-def test_a_warmup_is_torchs_linear_one(name, warmup):
-    kind, torchs, ours = TORCHS[name]
-    steps = 10 if warmup == 0.1 else warmup  # of 97: 9.7
-    after = {key: 97 - steps if key in ("T_max", "total_iters") else value for key, value in torchs.items()}
-    after |= {"step_size": -(-(97 - steps) // 3)} if name == "step" else {}
-    own = optimizer()
-    parts = [LinearLR(own, 1 / (steps + 1), 1.0, steps), kind(own, **after)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # SequentialLR calls what torch itself has deprecated
-        expected = first_rates(SequentialLR(own, parts, [steps]), 97)
-    found = first_rates(lr_schedule(optimizer(), name.split()[0], total_steps=97, warmup=warmup, **ours), 97)
-    assert found == pytest.approx(expected, rel=0, abs=TOLERANCE * 0.3)
-    assert found[steps] == max(found) == 0.3
 
 
 @pytest.mark.parametrize(
@@ -171,22 +152,6 @@ def test_it_composes_in_either_order(other, order):
     both = [technique("lr-schedule", "linear"), technique_named(other)][::order]
     arm = build_arm(task, combined(both))
     assert rates_of_steps(arm) == pytest.approx([0.1 * (1 - n / 6) for n in range(6)])
-
-
-def test_a_step_that_mixed_precision_skips_is_none_of_the_schedules():
-    def task():
-        parts = plain_task()
-        with torch.no_grad():
-            parts["model"][-1].weight.mul_(10)  # infinite gradients in float16, until the scale has fallen
-        return parts
-
-    arm = build_arm(task, combined([technique_named("amp-fp16"), technique("lr-schedule", "linear")]))
-    rates_of_steps(arm)
-    notes = arm.counted()
-    (n_skipped,) = (int(note.split()[0]) for note in notes if "optimizer steps were skipped" in note)
-    assert 0 < n_skipped < 6
-    (scheduler,) = arm.parts["also_restore"]
-    assert scheduler.last_epoch == 6 - n_skipped
 
 
 @pytest.mark.slow_cases

@@ -1,13 +1,10 @@
 """A lower power limit as a technique: what it is in W, and why it cannot be."""
 
-import os
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_nvml import UUID, FakeNvml
 from techniques.task_samples import digits_task
 
 from greenlove_tracker.errors import UsageError
@@ -16,41 +13,42 @@ from greenlove_tracker.techniques.technique import NotApplicableError, technique
 
 
 @pytest.fixture
-def gpu(tmp_path, monkeypatch):
-    """A GPU of 600 W (by default 700 W) that the model lies on; there is none here."""
-    fake = FakeNvml(tmp_path / "nvml")
-    monkeypatch.syspath_prepend(str(fake.directory))
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (fake.directory, Path(__file__).parents[2]))))
+def gpu(monkeypatch):
+    """A GPU of 600 W that the model lies on, alone; there is none here."""
+    found = SimpleNamespace(uuid="GPU-1a2b", n_other_processes=0, limit_mw=600_000)
+    nvml = SimpleNamespace(
+        NVMLError=OSError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: found,
+        nvmlDeviceGetPowerManagementLimit=lambda gpu: gpu.limit_mw,
+        nvmlDeviceSetPowerManagementLimit=lambda gpu, limit_mw: setattr(gpu, "limit_mw", limit_mw),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(power_limit, "device_of", lambda model, device: torch.device("cuda:0"))
-    found = SimpleNamespace(uuid=UUID.removeprefix("GPU-"))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
+    monkeypatch.setattr(power_limit, "nvml_gpus", lambda: [found])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="1a2b"))
     monkeypatch.setattr(power_limit, "_cuda_indices", lambda model: [0])
-    return fake
+    return found
 
 
 def test_the_limit_is_put_back(gpu):
     technique = technique_named("power-limit=250")
     technique.apply(digits_task())
-    assert gpu.limit_w == 600.0
-    with technique.active():
-        assert gpu.limit_w == 250.0
-    assert gpu.limit_w == 600.0
+    assert gpu.limit_mw == 600_000
     with pytest.raises(ValueError), technique.active():
+        assert gpu.limit_mw == 250_000
         raise ValueError("training failed")
-    assert gpu.limit_w == 600.0
+    assert gpu.limit_mw == 600_000
 
 
-def test_others_on_the_gpu_are_not_slowed_down(gpu, monkeypatch):
-    shared = [SimpleNamespace(uuid=UUID, index=0, name="NVIDIA H100", n_other_processes=1)]
-    monkeypatch.setattr(power_limit, "nvml_gpus", lambda: shared)
-    with pytest.raises(NotApplicableError, match="others compute on the GPU"):
-        technique_named("power-limit=300").apply(digits_task())
-
-
-def test_a_part_of_a_gpu_is_refused(gpu, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="9z"))
-    with pytest.raises(NotApplicableError, match="MIG"):
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [({"n_other_processes": 1}, "others compute on the GPU"), ({"uuid": "GPU-9z"}, "NVML does not show .*MIG")],
+)
+def test_where_it_cannot_be_used_it_says_why(gpu, other, message):
+    vars(gpu).update(other)
+    with pytest.raises(NotApplicableError, match=message):
         technique_named("power-limit=300").apply(digits_task())
 
 

@@ -1,7 +1,5 @@
 """Techniques by name, and several as one."""
 
-from contextlib import contextmanager
-
 import pytest
 
 from greenlove_tracker.errors import UsageError
@@ -27,28 +25,6 @@ def test_several_are_applied_in_the_order_of_their_stages():
 def test_two_of_one_kind_exclude_each_other():
     with pytest.raises(UsageError, match="first and second exclude each other"):
         combined([_adds("first", kind="optimizer"), _adds("second", kind="optimizer")])
-
-
-def test_a_context_that_fails_leaves_the_one_before_it():
-    seen = []
-
-    @contextmanager
-    def noted():
-        seen.append("in")
-        try:
-            yield
-        finally:
-            seen.append("out")
-
-    @contextmanager
-    def failing():
-        raise RuntimeError("no")
-        yield
-
-    both = combined([_adds("a", active=noted), _adds("b", active=failing)])
-    with pytest.raises(RuntimeError), both.active():
-        pass
-    assert seen == ["in", "out"]
 
 
 @pytest.mark.parametrize(

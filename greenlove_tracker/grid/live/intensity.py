@@ -66,7 +66,7 @@ class IntensityPoint:
         source: the service and what it is asked for, for people.
         scope: direct or lifecycle emissions.
         kind: measured, forecast, of a table, or a mock.
-        known_utc: when the service said so; an answer kept on the disk has the time that it came.
+        known_utc: when the answer came.
     """
 
     gco2e_per_kwh: float

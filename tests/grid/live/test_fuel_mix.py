@@ -11,10 +11,7 @@ LIFECYCLE = fuel_factors("lifecycle")
 
 def test_the_mix_is_weighted_by_what_was_made():
     assert mix_intensity({"coal": 100, "wind": 300}, LIFECYCLE) == pytest.approx((820 + 3 * 11) / 4)
-
-
-def test_what_a_plant_uses_itself_is_no_generation():
-    assert mix_intensity({"gas": 50, "solar": -10}, LIFECYCLE) == 490
+    assert mix_intensity({"gas": 50, "solar": -10}, LIFECYCLE) == 490  # what a plant uses itself is no generation
 
 
 def test_what_has_no_factor_counts_as_the_rest_up_to_a_fifth():

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -46,13 +46,6 @@ def test_gaps_stay_gaps(tmp_path):
     assert [(p.start_utc, p.end_utc) for p in points] == [(at(h), at(h + 1)) for h in (6, 7, 10, 11)]
 
 
-def test_times_with_another_offset(tmp_path):
-    mine = csv(tmp_path, "utc,gco2e_per_kwh\n2026-11-22T12:00+01:00,5\n2026-11-22T13:00+01:00,6\n")
-    assert mine.history(DE, at(0), at(12))[0].start_utc == at(11)
-    since = datetime(2026, 11, 22, 12, tzinfo=timezone(timedelta(hours=1)))
-    assert len(mine.history(DE, since, since + timedelta(hours=1))) == 1
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -80,11 +73,6 @@ def test_the_table_says_the_same_of_all_hours():
     (whole,) = table.history(DE, NOW - timedelta(hours=48), NOW)
     assert (whole.start_utc, whole.end_utc) == (NOW - timedelta(hours=48), NOW)
     assert table.now(grid_place("US-CA")).scope == Scope.DIRECT
-
-
-def test_a_state_that_is_none_is_the_users_mistake():
-    with pytest.raises(UsageError, match="no such state"):
-        TableIntensity(clock).now(grid_place("US-ZZ"))
 
 
 def test_the_mock_peaks_at_18_and_is_lowest_at_3_and_says_that_it_is_one():

@@ -22,11 +22,6 @@ def test_a_place_in_the_names_of_the_services(text, iso3, codes):
     assert (place.iso3, dict(place.codes)) == (iso3, codes)
 
 
-def test_a_state_without_one_grid_is_known_to_the_tables_alone():
-    place = grid_place("US-IL")
-    assert place.place == resolve_place("US-IL") and not place.codes
-
-
 @pytest.mark.parametrize("text", ["Germny", "DE-BY", "CISOO"])
 def test_an_unknown_place_is_the_users_mistake(text):
     with pytest.raises(UsageError):
@@ -128,12 +123,6 @@ def test_a_name_without_a_cloud_is_in_one_place_or_refused():
         except UsageError:
             refused.add(row["region"])
     assert refused == {"us-east1-a", "us-west1-a", "us-east2-a"}
-
-
-def test_no_zone_has_the_name_of_a_country():
-    for zone, row in zones().items():
-        place, of_row = resolve_place(zone), resolve_place(row["place"])
-        assert place is not None and of_row is not None and place.iso3 == of_row.iso3, zone
 
 
 def test_every_zone_has_a_country_and_a_source():
