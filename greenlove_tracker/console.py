@@ -7,9 +7,8 @@ import io
 import os
 import shutil
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from greenlove_tracker.forecasting import WarningCode
 
@@ -203,31 +202,3 @@ def _write(stream: TextIO | None, text: str) -> None:
 def _encodable(text: str, stream: TextIO) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
-
-
-# -- A bar while many runs are read, where that takes longer than a moment --
-
-_PATIENCE_S = 1.0  # before a bar is drawn
-
-Item = TypeVar("Item")
-
-
-def with_bar(items: Iterable[Item], n_items: int, n_runs: int) -> Iterator[Item]:
-    """Yield the same items; a bar shows the progress.
-
-    Args:
-        items: what is read, one by one.
-        n_items: how many that will be.
-        n_runs: how many runs are in them.
-    """
-    line, begun_s, drawn = StatusLine(), time.monotonic(), ""
-    try:
-        for n_done, item in enumerate(items, 1):
-            if time.monotonic() - begun_s > _PATIENCE_S:
-                text = f"reading {n_runs:,} runs  {bar(n_done / n_items)}  {n_done / n_items:.0%}"
-                if text != drawn:  # a terminal takes longer than a run
-                    line.draw(text)
-                drawn = text
-            yield item
-    finally:
-        line.clear()

@@ -18,7 +18,7 @@ import click
 
 from greenlove_tracker.cli import base
 from greenlove_tracker.config import DEFAULT_LOG_DIR, is_strict, load_settings
-from greenlove_tracker.errors import SettingError, UsageError, whole_number
+from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.metadata import deadline_after_wait
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -45,7 +45,7 @@ class _Run(base.Verb):
 _settings_options = base.with_options(
     base.country_option,
     base.group_option,
-    click.option("--epochs", type=int, help="epochs the script trains; default: from its own arguments"),
+    click.option("--epochs", type=int, help="epochs the script trains; default: as its loop says"),
     click.option(
         "--price",
         "price_usd_per_gpu_hour",
@@ -167,8 +167,7 @@ def run(
     except UsageError as error:  # before anything was run
         if error.is_in([name for name, value in options.items() if value is not None]) or is_strict():
             raise
-        every = " (greenlove config check names every mistake)" if isinstance(error, SettingError) else ""
-        WarnOnce().warn("untracked", f"this is run, but not tracked: {error}{every}")
+        WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's
         python = [sys.executable, *flags, *(["-m"] if module else [])]
         base.become(command if is_command else (*python, *command))
