@@ -334,18 +334,6 @@ def test_processes_of_one_training_are_one_run_with_one_meter(strategy):
     assert has_energy == [True, False]
 
 
-@pytest.mark.slow
-def test_a_budget_stops_all_processes_of_a_job():
-    settings = ", on_overrun='stop', max_energy_kwh=1e-9"
-    arguments = "max_epochs=200, devices=2, strategy='ddp_spawn'"
-    done = run_python(SCRIPT.format(imports=NEW, arguments=arguments, settings=settings))
-    assert done.returncode == 0, done.stderr
-    run = only_run()
-    assert run.summary.status == "stopped"
-    done = [sum(epoch.is_complete for epoch in run.epochs_of(rank)) for rank in (0, 1)]
-    assert 0 < done[0] == done[1] < 200
-
-
 @pytest.mark.parametrize(
     ("precision", "known"),
     [
