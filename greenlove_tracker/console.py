@@ -7,8 +7,8 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
 from greenlove_tracker.forecasting import WarningCode
 
@@ -68,39 +68,31 @@ def say_above_bars(text: str) -> None:
         tqdm.write(_encodable(text, stream), file=stream)
 
 
-class LiveScreen:
-    """A picture that fills the terminal of stdout, drawn over itself; the last one stays when it is closed."""
+def can_draw() -> bool:
+    """Return True where stdout is a terminal that can be drawn over."""
+    return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
 
-        self._console = Console(file=sys.stdout, highlight=False)  # which knows NO_COLOR
-        self._live = Live(console=self._console, screen=True, auto_refresh=False)
-        self._text = ""
+@contextlib.contextmanager
+def live_screen() -> Iterator[Callable[[str], None]]:
+    """Give what draws a picture that fills the terminal of stdout, over the one before; the last one stays."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
-    @staticmethod
-    def is_possible() -> bool:
-        """Return True where stdout is a terminal that can be drawn over."""
-        return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+    console = Console(file=sys.stdout, highlight=False)  # which knows NO_COLOR
+    picture = Text()
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
 
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
+            def draw(text: str) -> None:
+                nonlocal picture
+                picture = _styled(Text(text, no_wrap=True, overflow="crop"), _WATCHED)
+                live.update(picture, refresh=True)
 
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-        self._console.print(self._picture(), soft_wrap=True)
-
-    def draw(self, text: str) -> None:
-        """Draw over the picture before."""
-        self._text = text
-        self._live.update(self._picture(), refresh=True)
-
-    def _picture(self) -> Text:
-        from rich.text import Text
-
-        return _styled(Text(self._text, no_wrap=True, overflow="crop"), _WATCHED)
+            yield draw
+    finally:
+        console.print(picture, soft_wrap=True)
 
 
 class StatusLine:

@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,16 +82,6 @@ def test_a_file_of_the_working_directory_names_a_log_directory_within_it(env):
     for name in ("logs/mine", str(Path.cwd() / "logs")):
         Path("greenlove.toml").write_text(f'log_dir = "{name}"')
         assert (load_settings(env=env).log_dir, load_settings(env=env).notes) == (name, ())
-
-
-def test_a_file_that_another_user_left_in_the_working_directory_is_not_read(env, monkeypatch):
-    """As in /tmp; it stops nobody either."""
-    Path("greenlove.toml").write_text("pue = 1.2\n[broken")
-    if os.geteuid() == 0:
-        os.chown("greenlove.toml", 12345, -1)
-    else:
-        monkeypatch.setattr("os.geteuid", lambda: 12345)
-    assert load_settings({"strict": True}, env).pue == 1.0
 
 
 def test_an_empty_variable_sets_no_number(env):
