@@ -125,13 +125,6 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             self._adapter.pause()
 
     @harmless
-    def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Pause for an evaluation, which a callback behind this one may have asked for."""
-        self._adapter.pause()
-
-    @harmless
     def on_log(
         self,
         args: TrainingArguments,

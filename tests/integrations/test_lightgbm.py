@@ -89,14 +89,6 @@ def test_a_training_that_stops_early_ends_there(order):
     assert (run.summary.status, run.text("total_steps_planned")) == ("finished", "50")
 
 
-def test_early_stopping_by_a_parameter_ends_the_run_too():
-    train_set = data()
-    valid_set = lgb.Dataset(X[:50], -Y[:50], reference=train_set)
-    parameters = PARAMETERS | {"early_stopping_round": 2}
-    lgb.train(parameters, train_set, 50, valid_sets=[valid_set], callbacks=make_callbacks())
-    assert (only_run().summary.status, only_run().summary.counts.steps) == ("finished", 3)
-
-
 def test_cross_validation_and_continued_training_count_their_own_rounds():
     first = lgb.train(PARAMETERS, data(), 4, callbacks=make_callbacks())
     lgb.train(PARAMETERS, data(), 3, init_model=first, callbacks=make_callbacks())
