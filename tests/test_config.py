@@ -22,10 +22,6 @@ def user_file(env):
     return Path(env["XDG_CONFIG_HOME"]) / "greenlove" / "config.toml"
 
 
-def test_defaults(env):
-    assert load_settings(env=env) == Settings()
-
-
 def test_from_the_weakest_to_the_strongest(env):
     user_file(env).write_text('project = "user"\n')
     assert load_settings(env=env).project == "user"
@@ -109,11 +105,6 @@ def test_strict_is_found_beside_what_cannot_be_read(env):
     assert not is_strict(env={**env, "GREENLOVE_STRICT": "no"})
 
 
-def test_a_named_file_must_be_there(env):
-    with pytest.raises(UsageError, match=r"gone\.toml: not a readable TOML file"):
-        load_settings(env={**env, "GREENLOVE_CONFIG": "gone.toml"})
-
-
 def test_an_unknown_name_is_told_with_those_there_are(env):
     with pytest.raises(UsageError, match=r"no such setting: contry; did you mean country"):
         load_settings({"contry": "DE"}, env)
@@ -174,11 +165,6 @@ def test_what_variables_and_files_hold_becomes_what_the_settings_hold(env):
 def test_a_home_in_the_log_directory_is_not_a_directory_called_tilde(env, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert load_settings(env={**env, "GREENLOVE_LOG_DIR": "~/logs"}).log_dir == "/home/ada/logs"
-
-
-def test_simulated_where_a_power_is_given():
-    assert not Settings().is_simulated
-    assert Settings(sim_gpu_w=300.0).is_simulated and Settings(sim_cpu_tdp_w=100.0).is_simulated
 
 
 def test_precision_and_workload_get_the_names_that_the_log_has(env):

@@ -195,16 +195,3 @@ def test_a_number_of_epochs_is_none_of_a_training_whose_epochs_cannot_be_seen():
     greenlove("--log-dir", "b", "--epochs", "2", "train.py", "--epochs", "2")
     (run,) = read_logs("b").runs
     assert (run.summary.epochs_done, run.summary.epochs_planned) == (2, 2)
-
-
-@pytest.mark.slow
-def test_each_rank_of_a_job_sees_its_own_epochs():
-    write(PLAIN)
-    done = call(
-        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-        *("-m", "greenlove_tracker", "--quiet", "train.py", "--epochs", "2"),
-    )
-    assert done.returncode == 0, done.stderr
-    run = only_run()
-    assert [len(run.epochs_of(rank)) for rank in sorted(run.rows)] == [2, 2]
-    assert (run.summary.epochs_done, run.summary.epochs_planned, run.summary.n_ranks) == (2, 2, 2)
