@@ -341,16 +341,6 @@ def test_what_a_script_gives_its_tracker_holds_and_the_options_are_its_defaults(
     )
 
 
-def test_a_tracker_with_a_bad_setting_leaves_the_job_as_it_was():
-    write(
-        "train.py",
-        "import time\nfrom greenlove_tracker import Tracker\nfrom greenlove_tracker.errors import UsageError\n"
-        "try:\n    Tracker(5, country='Atlantis')\nexcept UsageError:\n    time.sleep(0.3)\n",
-    )
-    assert greenlove("--quiet", "train.py").returncode == 0
-    assert only_run().summary.duration_s > 0.3
-
-
 @pytest.mark.slow
 def test_a_runner_inside_a_run_and_a_childs_tracker_count_nothing_twice():
     write("inner.py", TRACKED)
