@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -183,7 +183,7 @@ def _run(
     session = _start_session(settings, shown, RunMode.RUNNER)
     sys.argv = argv
     sys.modules["__main__"] = main
-    watched = _WatchedLoops(session, loops.epochs) if loops.are_seen else contextlib.nullcontext()
+    watched = _watched_loops(session, loops.epochs) if loops.are_seen else contextlib.nullcontext()
     try:
         with watched:
             exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
@@ -207,41 +207,40 @@ def _finished(session: Session, status: RunStatus, exit_code: int | None) -> Ses
     return last
 
 
-class _WatchedLoops:
-    """``with``: epochs of the script's own loops and trainers are found, and the log says whether there were any."""
-
-    def __init__(self, session: Session, epochs: int | None) -> None:
-        self._session, self._epochs = session, epochs
-        self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
-        self._detector = LoopDetector(session)
-        self._detector.on_epoch = self._plan
-        warn_once = session.state.warn_once
-        self._hooks = PyTorchHooks(self._detector, lambda error: warn_once.internal_error("loops", error))
-        self._callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
-
-    def __enter__(self) -> None:
-        self._hooks.__enter__()
-        self._callbacks.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self._callbacks.__exit__(*error)
-        self._hooks.__exit__(*error)
-        session, detector = self._session, self._detector
+@contextlib.contextmanager
+def _watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
+    """Find epochs of the script's own loops and trainers, and say in the log whether there were any."""
+    warn_once, detector = session.state.warn_once, LoopDetector(session)
+    detector.on_epoch = _LoopPlans(session, epochs).plan
+    hooks = PyTorchHooks(detector, lambda error: warn_once.internal_error("loops", error))
+    callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
+    try:
+        with hooks, callbacks:
+            yield
+    finally:
         try:
             with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
                 detector.finish()
             if detector.takes_turns:
                 message = "the script's data loaders take turns: steps are counted, and its epochs cannot be told"
-                session.state.warn_once.warn("turns", message)
+                warn_once.warn("turns", message)
             if not session.state.has_tracker and not session.is_finished:
                 is_told = detector.n_epochs and not detector.takes_turns
-                nothing = "no steps" if self._hooks.has_torch else "no torch"
+                nothing = "no steps" if hooks.has_torch else "no torch"
                 seen = "epochs" if is_told else "steps" if detector.n_steps else nothing
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:
-            session.state.warn_once.internal_error("loops", problem)
+            warn_once.internal_error("loops", problem)
 
-    def _plan(self, loader: object) -> None:
+
+class _LoopPlans:
+    """The planned length of each training of a script, one after the other."""
+
+    def __init__(self, session: Session, epochs: int | None) -> None:
+        self._session, self._epochs = session, epochs
+        self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
+
+    def plan(self, loader: object) -> None:
         """Plan a training before its first epoch, as ``--epochs`` says or its loop.
 
         Where more epochs follow than were planned, another training has begun. Only its loop tells of its length.
