@@ -21,7 +21,6 @@ from greenlove_tracker.integrations.training_adapter import TrainingAdapter, har
 from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.shutdown import status_of
-from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -87,7 +86,8 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._length = length = _planned_length(trainer)
         self._global_step, self._metrics = trainer.global_step, {}
         self._adapter.begin(length.plan, steps_per_epoch=length.steps_per_epoch, n_processes=trainer.world_size)
-        self._adapter.note_kind(lambda: _kind(trainer, pl_module))
+        # the trainer's names are bf16-mixed, 32-true and the like
+        self._adapter.note_kind(pl_module, is_mixed=str(trainer.precision) in ("bf16-mixed", "16-mixed"))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin an epoch, or go on with the one epoch of a training in steps."""
@@ -203,11 +203,3 @@ def _steps_per_epoch(trainer: Trainer) -> int | None:
     n_batches: float = trainer.num_training_batches
     is_known = math.isfinite(n_batches) and n_batches > 0
     return math.ceil(n_batches / trainer.accumulate_grad_batches) if is_known else None
-
-
-def _kind(trainer: Trainer, module: LightningModule) -> tuple[Seen, Seen]:
-    """Return precision and workload of a training; the trainer's names are ``bf16-mixed``, ``32-true`` and the like."""
-    from greenlove_tracker.training_kind import precision_of, workload_of  # torch is loaded by now
-
-    is_mixed = str(trainer.precision) in ("bf16-mixed", "16-mixed")
-    return precision_of(module, is_under_autocast=is_mixed), workload_of(module)

@@ -19,7 +19,6 @@ from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import WarnOnce
-from greenlove_tracker.workloads import Seen
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -173,16 +172,19 @@ class TrainingAdapter:
             self.is_epoch_open = False
             self.tracker.stop(status=RunStatus.STOPPED if self.is_stopping else status)
 
-    def note_kind(self, see: Callable[[], tuple[Seen, Seen]]) -> None:
-        """Note precision and workload of the training that begins, where a model shows them.
+    def note_kind(self, model: Any, *, is_mixed: bool) -> None:
+        """Note precision and workload of the training that begins, where its model shows them.
 
         Args:
-            see: returns both.
+            model: a module of torch.
+            is_mixed: it is trained under autocast to 16 bits.
         """
+        from greenlove_tracker.training_kind import precision_of, workload_of  # torch is loaded by now
+
         run = self.run
         if run is not None:
             try:
-                run.note_kind(*see())
+                run.note_kind(precision_of(model, is_under_autocast=is_mixed), workload_of(model))
             except Exception as error:  # a guess, which no training ends for
                 self.warn(error)
 
