@@ -128,7 +128,8 @@ def _method(found: Mapping[str, str], component: str) -> str:
 
 
 def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
-    if not (present := nvml_gpus()):
+    present = nvml_gpus()
+    if not present:
         if "gpu_models" in found:
             return [Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")]
         return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
@@ -192,7 +193,7 @@ def _share_finding(found: Mapping[str, str]) -> Finding:
 
 def _log_finding(path: Path) -> Finding:
     parent = path.absolute()
-    while not os.path.lexists(parent):
+    while not os.path.lexists(parent) and parent != parent.parent:
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         return Finding("logs", str(path), "", BAD, "not writable", "choose another: export GREENLOVE_LOG_DIR=…")
