@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from greenlove_tracker import forks
 from greenlove_tracker.forks import _ForksWait
 
 # A child that imports what the parent's thread is in the middle of importing; ``slow`` takes a moment.
@@ -71,6 +72,19 @@ def test_a_fork_waits_until_nothing_is_loaded(waits):
     loading.join()
     forking.join()
     assert order == ["loaded", "forked"]
+
+
+def test_what_loads_for_too_long_is_waited_for_once(waits, monkeypatch):
+    monkeypatch.setattr(forks, "LONGEST_WAIT_S", 0.01)
+    order = []
+    loading, forking, done = load_and_fork(waits, order)
+    forking.join()
+    monkeypatch.setattr(forks, "LONGEST_WAIT_S", 600.0)
+    waits.before_fork()  # at once
+    waits.after_fork_in_parent()
+    done.set()
+    loading.join()
+    assert order == ["forked", "loaded"]
 
 
 def test_what_forks_while_it_loads_does_not_wait_for_itself(waits):
