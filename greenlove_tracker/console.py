@@ -154,12 +154,6 @@ def confirm(question: str, default: bool | None = None) -> bool | None:
             return answer.strip().lower()[0] == "y"
 
 
-def bar(share: float, width: int = 24) -> str:
-    """Draw a bar that is filled to ``share`` (0..1)."""
-    filled = round(min(max(share, 0.0), 1.0) * width)
-    return "━" * filled + "╌" * (width - filled)
-
-
 def open_page(uri: str) -> bool:
     """Open a page in a browser, where there is a terminal and a window for it; return True where it was opened."""
     if not is_terminal(sys.stderr):
