@@ -4,7 +4,7 @@
 2. the site's files: ``/etc/greenlove.toml``, then the one that ``GREENLOVE_CONFIG`` names;
 3. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
 4. ``greenlove.toml`` in the working directory; what sends, executes, writes elsewhere or stops a run does not hold
-   there, as others may have left it in a directory that is cloned or shared; one of another user's is not read;
+   there, as others may have left it in a directory that is cloned or shared;
 5. environment variables ``GREENLOVE_<NAME>``, such as ``GREENLOVE_COUNTRY=DE``;
 6. arguments of ``Tracker`` or options of the command line.
 """

@@ -56,7 +56,6 @@ def files(env: Mapping[str, str]) -> list[Source]:
     """Return the files that there are, the weakest first, and the one that a site names; they are not read yet."""
     usual = Source(str(SITE_FILE), is_site=True), Source(str(user_file(env))), Source(str(LOCAL_FILE), is_local=True)
     found = [source for source in usual if os.path.isfile(source.where)]  # noqa: PTH113  # no error where it is closed
-    found = [source for source in found if not (source.is_local and _is_of_another_user(LOCAL_FILE))]
     if env.get(SITE_VARIABLE):
         found.insert(sum(source.is_site for source in found), Source(env[SITE_VARIABLE], is_site=True))
     return found
@@ -83,9 +82,3 @@ def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[st
             meant = f": did you mean {PREFIX}{near[0]}?" if near else ", and counts for nothing"
             found.append(f"{PREFIX}{name} is no setting{meant}")
     return found
-
-
-def _is_of_another_user(path: Path) -> bool:
-    """Return True where a file, or the link to it, belongs neither to this process's user nor to root."""
-    owners = {path.lstat().st_uid, path.stat().st_uid}
-    return hasattr(os, "geteuid") and not owners <= {0, os.geteuid()}

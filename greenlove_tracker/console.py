@@ -7,9 +7,8 @@ import io
 import os
 import shutil
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
 from greenlove_tracker.forecasting import WarningCode
 
@@ -69,39 +68,31 @@ def say_above_bars(text: str) -> None:
         tqdm.write(_encodable(text, stream), file=stream)
 
 
-class LiveScreen:
-    """A picture that fills the terminal of stdout, drawn over itself; the last one stays when it is closed."""
+def can_draw() -> bool:
+    """Return True where stdout is a terminal that can be drawn over."""
+    return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
 
-        self._console = Console(file=sys.stdout, highlight=False)  # which knows NO_COLOR
-        self._live = Live(console=self._console, screen=True, auto_refresh=False)
-        self._text = ""
+@contextlib.contextmanager
+def live_screen() -> Iterator[Callable[[str], None]]:
+    """Give what draws a picture that fills the terminal of stdout, over the one before; the last one stays."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
-    @staticmethod
-    def is_possible() -> bool:
-        """Return True where stdout is a terminal that can be drawn over."""
-        return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+    console = Console(file=sys.stdout, highlight=False)  # which knows NO_COLOR
+    picture = Text()
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
 
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
+            def draw(text: str) -> None:
+                nonlocal picture
+                picture = _styled(Text(text, no_wrap=True, overflow="crop"), _WATCHED)
+                live.update(picture, refresh=True)
 
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-        self._console.print(self._picture(), soft_wrap=True)
-
-    def draw(self, text: str) -> None:
-        """Draw over the picture before."""
-        self._text = text
-        self._live.update(self._picture(), refresh=True)
-
-    def _picture(self) -> Text:
-        from rich.text import Text
-
-        return _styled(Text(self._text, no_wrap=True, overflow="crop"), _WATCHED)
+            yield draw
+    finally:
+        console.print(picture, soft_wrap=True)
 
 
 class StatusLine:
@@ -163,12 +154,6 @@ def confirm(question: str, default: bool | None = None) -> bool | None:
             return answer.strip().lower()[0] == "y"
 
 
-def bar(share: float, width: int = 24) -> str:
-    """Draw a bar that is filled to ``share`` (0..1)."""
-    filled = round(min(max(share, 0.0), 1.0) * width)
-    return "━" * filled + "╌" * (width - filled)
-
-
 def open_page(uri: str) -> bool:
     """Open a page in a browser, where there is a terminal and a window for it; return True where it was opened."""
     if not is_terminal(sys.stderr):
@@ -203,31 +188,3 @@ def _write(stream: TextIO | None, text: str) -> None:
 def _encodable(text: str, stream: TextIO) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
-
-
-# -- A bar while many runs are read, where that takes longer than a moment --
-
-_PATIENCE_S = 1.0  # before a bar is drawn
-
-Item = TypeVar("Item")
-
-
-def with_bar(items: Iterable[Item], n_items: int, n_runs: int) -> Iterator[Item]:
-    """Yield the same items; a bar shows the progress.
-
-    Args:
-        items: what is read, one by one.
-        n_items: how many that will be.
-        n_runs: how many runs are in them.
-    """
-    line, begun_s, drawn = StatusLine(), time.monotonic(), ""
-    try:
-        for n_done, item in enumerate(items, 1):
-            if time.monotonic() - begun_s > _PATIENCE_S:
-                text = f"reading {n_runs:,} runs  {bar(n_done / n_items)}  {n_done / n_items:.0%}"
-                if text != drawn:  # a terminal takes longer than a run
-                    line.draw(text)
-                drawn = text
-            yield item
-    finally:
-        line.clear()

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -147,23 +147,17 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
     all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
     """
-    selection = _select_gpus(gpus, env, local_world_size)
-    shared = [gpu for gpu in selection.gpus if gpu.n_other_processes]
-    if not shared:
-        return selection
-    which = ", ".join(f"{gpu.n_other_processes} on GPU {gpu.index}" for gpu in shared)
-    doubt = f"processes of other users run on our GPUs ({which}): all of each GPU's energy is counted"
-    return replace(selection, doubt="; ".join(filter(None, (selection.doubt, doubt))))
-
-
-def _select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int) -> GpuSelection:
-    visible, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
-    if len(visible) >= local_world_size or not visible:
-        return GpuSelection(tuple(visible), doubt)
-    of_job, _ = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "")
-    if len(of_job) >= local_world_size:
-        return GpuSelection(tuple(of_job))
-    return GpuSelection(tuple(gpus), f"{local_world_size} local ranks see one GPU each: all GPUs of the node counted")
+    chosen, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
+    if chosen and len(chosen) < local_world_size:
+        chosen, doubt = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "")[0], ""
+        if len(chosen) < local_world_size:
+            chosen = list(gpus)
+            doubt = f"{local_world_size} local ranks see one GPU each: all GPUs of the node counted"
+    shared = ", ".join(f"{gpu.n_other_processes} on GPU {gpu.index}" for gpu in chosen if gpu.n_other_processes)
+    if shared:
+        of_others = f"processes of other users run on our GPUs ({shared}): all of each GPU's energy is counted"
+        doubt = f"{doubt}; {of_others}" if doubt else of_others
+    return GpuSelection(tuple(chosen), doubt)
 
 
 def _visible(gpus: Sequence[Gpu], listed: str | None) -> tuple[list[Gpu], str]:
@@ -199,32 +193,25 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     """
     import psutil
 
-    machine_cpus = psutil.cpu_count() or 1
-    machine_bytes = psutil.virtual_memory().total
+    ours = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset[int]()
     cgroup_cpus, cgroup = _cgroup_cpus(root)
-    cpus, cpu_source = _least(
-        ("cgroup", cgroup_cpus),
-        ("affinity", _affinity_cpus(local_world_size)),
-        ("Slurm", _number(env, "SLURM_CPUS_ON_NODE")),
-    )
-    ram_bytes, ram_source = _least(("cgroup", _cgroup_bytes(root)), ("Slurm", _slurm_bytes(env)))
-    cpu = min(1.0, cpus / machine_cpus) if cpus else 1.0
-    ram = min(1.0, ram_bytes / machine_bytes) if ram_bytes else 1.0
+    slurm_cpus = _number(env, "SLURM_CPUS_ON_NODE")
+    # What limits the CPUs of the job, and how busy which CPUs are then. Ranks that are bound have as many each, and as
+    # much to do; of a Slurm job that nothing confines, the busy time of all CPUs is an upper bound.
+    limits = [
+        (cgroup_cpus, "cgroup", partial(_cgroup_busy_s, cgroup), cgroup_cpus),
+        (float(len(ours) * local_world_size), "affinity", partial(_busy_s, ours), float(len(ours))),
+        (slurm_cpus, "Slurm", partial(_busy_s, ours), slurm_cpus),
+    ]
+    none = None, "", None, None
+    cpus, cpu_source, busy_s, n_busy = min((one for one in limits if one[0]), key=lambda one: one[0] or 0, default=none)
+    memories = [(_cgroup_bytes(root), "cgroup"), (_slurm_bytes(env), "Slurm")]
+    ram_bytes, ram_source = min(((size, source) for size, source in memories if size), default=(None, ""))
+    cpu = min(1.0, cpus / (psutil.cpu_count() or 1)) if cpus else 1.0
+    ram = min(1.0, ram_bytes / psutil.virtual_memory().total) if ram_bytes else 1.0
     sources = {s for s, share in ((cpu_source, cpu), (ram_source, ram)) if share < 1.0}
     source = " and ".join(sorted(sources)) or "whole machine"
-    if cpu == 1.0 or not cpus:
-        return Share(cpu, ram, source)
-    if cpu_source == "cgroup" and cgroup is not None:
-        return Share(cpu, ram, source, partial(_cgroup_busy_s, cgroup), cpus)
-    if cpu_source == "affinity":
-        ours = os.sched_getaffinity(0)  # of this rank; the others have as many, and as much to do
-        return Share(cpu, ram, source, partial(_busy_s, frozenset(ours)), len(ours))
-    return Share(cpu, ram, source, partial(_busy_s, None), cpus)  # of all CPUs: an upper bound
-
-
-def _least(*candidates: tuple[str, float | None]) -> tuple[float | None, str]:
-    known = [(value, source) for source, value in candidates if value]
-    return min(known) if known else (None, "")
+    return Share(cpu, ram, source) if cpu == 1.0 else Share(cpu, ram, source, busy_s, n_busy or 0.0)
 
 
 def _number(env: Mapping[str, str], name: str) -> float | None:
@@ -241,10 +228,6 @@ def _slurm_bytes(env: Mapping[str, str]) -> float | None:
     return per_cpu * cpus * 1024**2 if per_cpu and cpus else None
 
 
-def _affinity_cpus(local_world_size: int) -> float | None:
-    return float(len(os.sched_getaffinity(0)) * local_world_size) if hasattr(os, "sched_getaffinity") else None
-
-
 def _cgroup_dirs(root: Path) -> list[Path]:
     """Return the cgroup directories that limit this process, innermost first."""
     base = root / "sys/fs/cgroup"
@@ -253,14 +236,14 @@ def _cgroup_dirs(root: Path) -> list[Path]:
     return [directory for directory in (inner, *inner.parents) if directory == base or base in directory.parents]
 
 
-def _cgroup_cpus(root: Path) -> tuple[float | None, Path | None]:
+def _cgroup_cpus(root: Path) -> tuple[float | None, Path]:
     """Return the tightest limit in CPUs, and the directory that sets it."""
     limits = []
     for directory in _cgroup_dirs(root):
         quota, period = [*_read(directory / "cpu.max").split(), "", ""][:2]
         if quota.isdigit() and period.isdigit() and int(period) > 0:
             limits.append((int(quota) / int(period), directory))
-    return min(limits, default=(None, None))
+    return min(limits, default=(None, root))
 
 
 def _cgroup_busy_s(directory: Path) -> float:
@@ -269,12 +252,12 @@ def _cgroup_busy_s(directory: Path) -> float:
     return int(fields["usage_usec"]) / 1e6
 
 
-def _busy_s(cpus: frozenset[int] | None) -> float:
-    """Return the CPU seconds that these CPUs, by number, or all of them were not idle since the machine started."""
+def _busy_s(cpus: frozenset[int]) -> float:
+    """Return the CPU seconds that these CPUs, by number, were not idle since the machine started; none are all."""
     import psutil
 
     each = psutil.cpu_times(percpu=True)
-    chosen = [times._asdict() for number, times in enumerate(each) if cpus is None or number in cpus]
+    chosen = [times._asdict() for number, times in enumerate(each) if not cpus or number in cpus]
     return float(sum(value for times in chosen for name, value in times.items() if name not in _NOT_BUSY))
 
 

@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,8 +21,6 @@ from greenlove_tracker.devices import (
     nvml_gpus,
     select_gpus,
 )
-from greenlove_tracker.grid.live.fallback import services_for
-from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
@@ -33,8 +30,6 @@ from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import Plan
 
 UDEV_RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
-_TRIAL_EPOCHS = 5
-_SAMPLE_S = 0.06  # CodeCarbon takes no new sample within 50 ms of the last
 _METER_TIMEOUT_S = 60.0
 
 GOOD, NEUTRAL, BAD = "✓", "–", "✗"
@@ -90,7 +85,7 @@ class Diagnosis:
 
 
 def examine(settings: Settings) -> Diagnosis:
-    """Make a real run of a few empty epochs in a directory that is thrown away, and look at what its log says.
+    """Begin a real run in a directory that is thrown away, and look at what its log says.
 
     No network is asked, and nothing is left behind.
 
@@ -100,9 +95,8 @@ def examine(settings: Settings) -> Diagnosis:
     with tempfile.TemporaryDirectory() as directory:
         # no intensity and no tariff by the hour: the trial asks nobody
         trial = replace(settings, log_dir=directory, verbose=0, continues="", intensity="", electricity_tariff="")
-        session = Session(trial, Plan(_TRIAL_EPOCHS), Ranks())
+        session = Session(trial, Plan(), Ranks())
         session.wait_ready(_METER_TIMEOUT_S)
-        _train_nothing(session)
         session.finish(RunStatus.FINISHED)
         run = Run(session.run_dir)
         found = {name: field.value for name, field in run.fields.items()}
@@ -111,23 +105,12 @@ def examine(settings: Settings) -> Diagnosis:
         _cpu_finding(found),
         _ram_finding(found),
         _country_finding(settings, run.carbon_intensity),
-        *_live_findings(settings.country),
         _share_finding(found),
         _log_finding(Path(settings.log_dir)),
     ]
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
     beyond = beyond_gpus(settings.node_overhead) if found.get("gpu_models") else ""
     return Diagnosis(tuple(findings), can_measure, *_full_load(found), beyond)
-
-
-def _train_nothing(session: Session) -> None:
-    """Track a few empty epochs, each long enough that the meter really takes a sample."""
-    for _ in range(_TRIAL_EPOCHS):
-        with session.tracked_call as recorder:
-            recorder.start_epoch()
-        time.sleep(_SAMPLE_S)
-        with session.tracked_call as recorder:
-            recorder.end_epoch()
 
 
 def _full_load(found: Mapping[str, str]) -> tuple[float | None, float | None]:
@@ -140,40 +123,28 @@ def _full_load(found: Mapping[str, str]) -> tuple[float | None, float | None]:
     return measured_w, sum(powers_w.values())
 
 
-_METHOD_WORDS = {
-    "counter": "counter",
-    "sampled_power": "sampled power",
-    "tdp_model": "modelled",
-    "constant": "constant",
-}
-
-
 def _method(found: Mapping[str, str], component: str) -> str:
-    return _METHOD_WORDS.get(found.get(f"{component}_method", ""), "unmeasured")
+    return found.get(f"{component}_method", "unmeasured").replace("_", " ").replace("tdp model", "modelled")
 
 
 def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
     present = nvml_gpus()
-    selection = select_gpus(present, os.environ)
     if not present:
         if "gpu_models" in found:
-            return [
-                Finding(
-                    "gpu", found["gpu_models"], _METHOD_WORDS.get(found.get("gpu_method", ""), "unmeasured"), GOOD, ""
-                )
-            ]
+            return [Finding("gpu", found["gpu_models"], _method(found, "gpu"), GOOD, "")]
         return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
-    fix = ""
+    selection, fix = select_gpus(present, os.environ), ""
     if "gpu_method" not in found and selection.gpus:
         fix = "install nvidia-smi (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility); CodeCarbon looks for it"
     findings = []
     for gpu in present:
-        if gpu not in selection.gpus:
-            findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, "CUDA_VISIBLE_DEVICES hides it"))
-            continue
-        method = "unmeasured" if fix else "counter" if gpu.has_energy_counter else "sampled power"
-        note = "; ".join(filter(None, (f"limit {fmt.power(gpu.power_limit_w)}", selection.doubt)))
-        findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, BAD if fix else GOOD, note, fix))
+        if gpu in selection.gpus:
+            method = "unmeasured" if fix else "counter" if gpu.has_energy_counter else "sampled power"
+            note = "; ".join(filter(None, (f"limit {fmt.power(gpu.power_limit_w)}", selection.doubt)))
+        else:
+            method, note = "left out", "CUDA_VISIBLE_DEVICES hides it"
+        mark = NEUTRAL if method == "left out" else BAD if fix else GOOD
+        findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, mark, note, fix if mark is BAD else ""))
     return findings
 
 
@@ -212,16 +183,6 @@ def _country_finding(settings: Settings, intensity: Factor) -> Finding:
     return Finding("country", "not set", "world mean", BAD, f"{grams} instead of yours", fix)
 
 
-def _live_findings(country: str) -> list[Finding]:
-    """Return the services that know a place, and the key that each still lacks."""
-    findings = []
-    for service in services_for(grid_place(country)):
-        lacks_key = service.key_variable and not os.environ.get(service.key_variable)
-        note = f"set {service.key_variable}" if lacks_key else "ready"
-        findings.append(Finding("live", service.name, "not asked", NEUTRAL, note))
-    return findings
-
-
 def _share_finding(found: Mapping[str, str]) -> Finding:
     cpu, ram = float(found.get("cpu_share", 1.0)), float(found.get("ram_share", 1.0))
     if cpu == ram == 1.0:
@@ -231,11 +192,10 @@ def _share_finding(found: Mapping[str, str]) -> Finding:
 
 
 def _log_finding(path: Path) -> Finding:
-    try:
-        parent = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
-    except OSError:  # a directory above it is closed
-        parent = None
-    if parent is None or not os.access(parent, os.W_OK):
+    parent = path.absolute()
+    while not os.path.lexists(parent) and parent != parent.parent:
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
         return Finding("logs", str(path), "", BAD, "not writable", "choose another: export GREENLOVE_LOG_DIR=…")
     free_gb = shutil.disk_usage(parent).free / 1e9
     return Finding("logs", str(path), "", GOOD, f"writable, {free_gb:,.0f} GB free")

@@ -25,7 +25,10 @@ class UsageError(GreenloveError, ValueError):
     Attributes:
         arguments: the names of the arguments.
         is_of_value: whether the sentence begins with an argument, so that it is about the value that was given.
+        is_of_machine: it lies in a file, a variable or the disk.
     """
+
+    is_of_machine = False
 
     def __init__(self, message: str = "", *, argument: str | tuple[str, ...] = ()) -> None:
         super().__init__(message)  # all that ``args`` holds: pickle and copy add the attributes by themselves
@@ -40,7 +43,7 @@ class UsageError(GreenloveError, ValueError):
 
         Else it lies in a file, a variable or the disk, and is no reason to keep a training from running.
         """
-        return not self.arguments or not set(self.arguments).isdisjoint(given)
+        return not self.is_of_machine and (not self.arguments or not set(self.arguments).isdisjoint(given))
 
     def in_options(self, options: Mapping[str, str]) -> str:
         """Return the message with the options of a command line.
@@ -64,17 +67,13 @@ class NoSuchScriptError(UsageError):
 class SettingError(UsageError):
     """A bad setting in a file or an environment variable; the message says where it stands."""
 
-    def is_in(self, given: Collection[str]) -> bool:
-        """Return False: it is in no argument."""
-        return False
+    is_of_machine = True
 
 
 class LogDirError(UsageError):
     """The log directory cannot be written; the message says why."""
 
-    def is_in(self, given: Collection[str]) -> bool:
-        """Return False: it is the disk's, wherever its name was given."""
-        return False
+    is_of_machine = True  # wherever its name was given
 
 
 class TrackerStateError(GreenloveError, RuntimeError):

@@ -192,26 +192,22 @@ class TrainingPlan:
     ) -> TrainingPlan:
         """Return the same training for other numbers of epochs, samples or steps; None leaves one as it is.
 
-        Evaluations that are counted in steps are counted in epochs where the new length is in epochs, and conversely.
-        Phases are of one length, and left out of a plan of another. An expected stop stays where it is, up to the new
-        end.
+        Phases are of one length, and left out of a plan of another; so are evaluations and checkpoints that were
+        planned in the other unit. An expected stop stays where it is, up to the new end.
 
         Raises:
             UsageError: where both epochs and steps are given, or epochs of a plan that is in steps alone.
         """
         if epochs and self.steps is not None and (samples or self.samples) is None:
             raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
-        plan, every = replace(self, samples=samples or self.samples), self.eval_every
-        steps_of_pass = max(1, plan.batches_per_epoch // (plan.batches_per_step or 1))
-        if every and epochs and plan.steps is not None:
-            every = max(1, round(every / steps_of_pass))
-        elif every and steps and plan.epochs is not None:
-            every *= steps_of_pass
-        is_as_long = (epochs or plan.epochs, steps or plan.steps) == (plan.epochs, plan.steps)
-        stop = stop_within(plan.stop, epochs) if plan.stop is not None and epochs else plan.stop
-        length = (epochs, steps) if epochs or steps else (plan.epochs, plan.steps)
-        phases = plan.phases if is_as_long else ()
-        return replace(plan, epochs=length[0], steps=length[1], eval_every=every, phases=phases, stop=stop)
+        if not (epochs or steps):
+            return replace(self, samples=samples or self.samples)
+        stop = stop_within(self.stop, epochs) if self.stop is not None and epochs else self.stop
+        plan = replace(self, samples=samples or self.samples, epochs=epochs, steps=steps, phases=(), stop=stop)
+        if (epochs, steps) == (self.epochs, self.steps):
+            return replace(plan, phases=self.phases)
+        is_same_unit = (epochs is None) == (self.epochs is None)
+        return plan if is_same_unit else replace(plan, eval_every=None, save_every=None)
 
     def until(self, epochs: int) -> TrainingPlan:
         """Return the plan of the same training, where it ends after so many of its epochs; without an expected stop."""

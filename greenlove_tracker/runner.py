@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -28,8 +28,8 @@ from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
-from greenlove_tracker.signals import SignalForwarding
-from greenlove_tracker.tracker.loop_length import loop_length
+from greenlove_tracker.signals import wait_and_forward
+from greenlove_tracker.tracker.loop_length import LoopLength, loop_length
 from greenlove_tracker.tracker.session import RUN_DIR_VARIABLE, Session, open_run, outer_run_dir
 from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
@@ -58,7 +58,7 @@ class LoopOptions:
 
     Attributes:
         are_seen: its epochs are found from its data loaders and optimizers.
-        epochs: that it trains; None: as its own arguments say, where they do.
+        epochs: that it trains; None: as its loop says, where it does.
     """
 
     are_seen: bool = True
@@ -125,18 +125,16 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
         message = "on_overrun stop works where the epochs of a script are seen: a command is only warned of"
         WarnOnce().warn("on_overrun", message)
         settings = replace(settings, on_overrun="warn")
-    with SignalForwarding() as forwarding:
-        session = _start_session(settings, ["--", *command], RunMode.COMMAND)
-        if any(_LAUNCHER.match(word) for word in command):
-            session.write_fields([Field("loops_seen", "not looked for")])
-        environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
-        try:
-            child = subprocess.Popen(command, env=environment)
-        except OSError as error:
-            session.finish(RunStatus.FAILED, 127)
-            raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-        forwarding.start(child.send_signal)
-        code = child.wait()
+    session = _start_session(settings, ["--", *command], RunMode.COMMAND)
+    if any(_LAUNCHER.match(word) for word in command):
+        session.write_fields([Field("loops_seen", "not looked for")])
+    environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
+    try:
+        child = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        session.finish(RunStatus.FAILED, 127)
+        raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
+    code, _ = wait_and_forward(child)
     if code >= 0:
         session.finish(_ending(code - 128) if code else RunStatus.FINISHED, code)
         return ScriptOutcome(session, code)
@@ -185,7 +183,7 @@ def _run(
     session = _start_session(settings, shown, RunMode.RUNNER)
     sys.argv = argv
     sys.modules["__main__"] = main
-    watched = _WatchedLoops(session, argv[1:], loops.epochs) if loops.are_seen else contextlib.nullcontext()
+    watched = _watched_loops(session, loops.epochs) if loops.are_seen else contextlib.nullcontext()
     try:
         with watched:
             exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
@@ -209,102 +207,61 @@ def _finished(session: Session, status: RunStatus, exit_code: int | None) -> Ses
     return last
 
 
-class _WatchedLoops:
-    """``with``: epochs of the script's own loops and trainers are found, and the log says whether there were any."""
-
-    def __init__(self, session: Session, arguments: Sequence[str], epochs: int | None) -> None:
-        self._session, self._arguments, self._epochs = session, arguments, epochs
-        self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
-        self._detector = LoopDetector(session)
-        self._detector.on_epoch = self._plan
-        warn_once = session.state.warn_once
-        self._hooks = PyTorchHooks(self._detector, lambda error: warn_once.internal_error("loops", error))
-        self._callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
-
-    def __enter__(self) -> None:
-        self._hooks.__enter__()
-        self._callbacks.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self._callbacks.__exit__(*error)
-        self._hooks.__exit__(*error)
-        session, detector = self._session, self._detector
+@contextlib.contextmanager
+def _watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
+    """Find epochs of the script's own loops and trainers, and say in the log whether there were any."""
+    warn_once, detector = session.state.warn_once, LoopDetector(session)
+    detector.on_epoch = _LoopPlans(session, epochs).plan
+    hooks = PyTorchHooks(detector, lambda error: warn_once.internal_error("loops", error))
+    callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
+    try:
+        with hooks, callbacks:
+            yield
+    finally:
         try:
             with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
                 detector.finish()
             if detector.takes_turns:
                 message = "the script's data loaders take turns: steps are counted, and its epochs cannot be told"
-                session.state.warn_once.warn("turns", message)
+                warn_once.warn("turns", message)
             if not session.state.has_tracker and not session.is_finished:
                 is_told = detector.n_epochs and not detector.takes_turns
-                nothing = "no steps" if self._hooks.has_torch else "no torch"
+                nothing = "no steps" if hooks.has_torch else "no torch"
                 seen = "epochs" if is_told else "steps" if detector.n_steps else nothing
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:
-            session.state.warn_once.internal_error("loops", problem)
+            warn_once.internal_error("loops", problem)
 
-    def _plan(self, loader: object) -> None:
-        """Plan a training before its first epoch; a number of epochs waits for a loader's: no others are counted.
+
+class _LoopPlans:
+    """The planned length of each training of a script, one after the other."""
+
+    def __init__(self, session: Session, epochs: int | None) -> None:
+        self._session, self._epochs = session, epochs
+        self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
+
+    def plan(self, loader: object) -> None:
+        """Plan a training before its first epoch, as ``--epochs`` says or its loop.
 
         Where more epochs follow than were planned, another training has begun. Only its loop tells of its length.
         """
         session, done = self._session, self._session.recorder.epochs_done
-        if done < self._planned_to:
+        if loader is None or done < self._planned_to:
             return
         is_first = not self._planned_to
         try:
-            epochs, arguments = (self._epochs, self._arguments) if is_first else (None, ())
-            planned = _planned_length(arguments, epochs, sys._getframe(1), loader)
-            if loader is None and (planned is None or planned[0].epochs is not None):
-                return
-            self._planned_to = math.inf
-            if planned is None:
-                if not is_first:
-                    session.plan_job(None, "")
-                return
-            plan, source = planned
-            if plan.epochs is not None:
-                self._planned_to = done + plan.epochs
-                plan = Plan(done + plan.epochs)
-            session.plan_job(plan, source if is_first else f"{source}, after {done} of another training")
+            if is_first and self._epochs is not None:
+                planned: LoopLength | None = LoopLength(self._epochs, "--epochs")
+            else:
+                planned = loop_length(sys._getframe(1), loader)
+            self._planned_to = math.inf if planned is None else done + planned.epochs
+            if planned is not None:
+                source = planned.source if is_first else f"{planned.source}, after {done} of another training"
+                session.plan_job(Plan(done + planned.epochs), source)
+            elif not is_first:
+                session.plan_job(None, "")
         except Exception as error:  # epochs are seen without it
             session.state.warn_once.internal_error("plan", error)
-
-
-# What scripts call their length; a number of any other name may mean something else.
-_EPOCHS = {"epochs", "num_epochs", "n_epochs", "nepochs", "max_epochs", "total_epochs", "num_train_epochs"}
-_STEPS = {"max_steps", "total_steps", "max_train_steps", "num_train_steps", "max_iters", "train_iters"}
-_RESUMING = {"resume", "resume_from", "resume_from_checkpoint", "start_epoch", "initial_epoch", "init_from"}
-_ARGUMENT = re.compile(r"[-+]{0,2}(?:[A-Za-z_]\w*\.)*([A-Za-z_][\w-]*)(?:=(.*))?", re.DOTALL)
-
-
-def _planned_length(
-    arguments: Sequence[str], epochs: int | None, frame: types.FrameType | None = None, loader: object = None
-) -> tuple[Plan, str] | None:
-    """Return the length and its origin: as given, or where the script's loop or its arguments say it unmistakably."""
-    if epochs is not None:
-        return Plan(epochs), "--epochs"
-    found = None if loader is None else loop_length(frame, loader)
-    if found is not None:
-        return Plan(found.epochs), found.source
-    given: dict[str, set[tuple[int, str]]] = {"epochs": set(), "steps": set()}
-    for word, following in zip(arguments, [*arguments, ""][1:], strict=True):
-        match = _ARGUMENT.fullmatch(word)
-        name = match[1].replace("-", "_") if match else ""
-        if match is None or (match[2] is None and not word.startswith("-")):
-            continue
-        if name in _RESUMING:
-            return None  # the number is of all epochs, and some may be done
-        unit = "epochs" if name in _EPOCHS else "steps" if name in _STEPS else ""
-        value = following if match[2] is None else match[2]
-        if unit and re.fullmatch(r"\d{1,15}(?:\.0*)?", value) and float(value) > 0:
-            given[unit].add((int(float(value)), word if match[2] is not None else f"{word} {value}"))
-    lengths = [(unit, *one) for unit, several in given.items() for one in several]
-    if len(lengths) != 1:
-        return None
-    unit, length, text = lengths[0]
-    plan = Plan(length) if unit == "epochs" else Plan(total_steps=length)
-    return plan, f"the script's argument {text}"
 
 
 def _show_traceback(error: BaseException) -> None:

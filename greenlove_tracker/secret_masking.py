@@ -8,7 +8,6 @@ neither named nor shaped like one cannot be told from other words, and stays.
 from __future__ import annotations
 
 import re
-import shlex
 
 MASK = "MASKED"  # a word that no shell needs to quote
 
@@ -19,8 +18,8 @@ _OWNERS = (
     "gcp|google|comet|neptune|clearml|mlflow|github|gitlab|cohere|mistral|groq|replicate|ngc|nvidia"
 )
 _SECRET = (
-    "password|passwd|passphrase|passcode|pwd|(?<![a-z])pass|(?-i:Pass)|secrets?|credentials?|creds|bearer|authorization|cookies?|"
-    f"jwt|dsn|webhook|token|(?:{_OWNERS})[-_.]?(?:keys?|auth|login|tokens)|(?:refresh|bot|user|oauth)[-_.]?tokens"
+    "password|passwd|passphrase|passcode|pwd|(?<![a-zA-Z])pass|secrets?|credentials?|creds|bearer|authorization|"
+    f"cookies?|jwt|dsn|webhook|token|(?:{_OWNERS})[-_.]?(?:keys?|auth|login|tokens)|(?:refresh|bot|user|oauth)[-_.]?tokens"
 )
 # Tokens of a tokenizer have names of the same kind (``--pad-token``), or are a number or a word in brackets.
 _VOCABULARY = (
@@ -28,19 +27,20 @@ _VOCABULARY = (
     "additional|extra|prefix|suffix|prompt|separator|per|max|min|num|n|next|last|first|new|each|class|register|oov|"
     "blank|placeholder|trigger|think|decoder|forced|ignore|assistant|system|fim"
 )
-_RANDOM = r"(?=.*[0-9])(?=.*[A-Za-z])[\w+=-]{20,}"
-_HARMLESS = rf"(?i:|true|false|yes|no|on|off|none|null|{MASK})|\$\{{?\w+\}}?|\$\(.*\)"  # a switch, a shell's variable
-_SHELL_OPTIONS = frozenset(["-c", "-lc", "-ec", "-ic", "-xc", "--wrap", "eval"])  # a whole command in one argument
-_DECIDING_CHARACTERS = 200  # of a value: a secret can be told by these
+_IS_OF_VOCABULARY = re.compile(rf"(?:^|[-_.])(?:{_VOCABULARY})[-_.]?tokens?$", re.IGNORECASE)
+# A switch, a shell's variable, or a word of a vocabulary.
+_HARMLESS = re.compile(
+    rf"|true|false|yes|no|on|off|none|null|{MASK}|\$\{{?\w+\}}?|\$\(.*\)|<?\|?\w*\|?>|[0-9]{{1,6}}", re.IGNORECASE
+)
 
 # Every pattern takes a time that grows with the text alone, not with its square: what repeats is bounded, or cannot
 # begin in the middle of itself.
 _EQUALS = r"""\\?["'\]]{0,3}\s{0,3}(?:==?|:(?!//))\s{0,3}(?:(?:Bearer|Basic|Token)\s{1,3})?\\?"""
+_VALUE = r""""(?:[^"\\]|\\.){1,4000}"|'(?:[^'\\]|\\.){1,4000}'|["']?[^\s"';&|]+"""
 _NAMES = tuple(
-    re.compile(rf"(?<![\w.$+-])(?P<name>{dashes}[A-Za-z_][\w.-]*){between}")
-    for dashes, between in (("[-+]{0,2}", _EQUALS), ("--?", r"\s{1,3}(?![-=:])"))
+    re.compile(rf"(?<![\w.-])(?P<name>{name}(?:{_SECRET}))(?P<between>{between})(?P<value>{_VALUE})", re.I | re.DOTALL)
+    for name, between in ((r"[\w.-]{0,80}?", _EQUALS), (r"--?[\w.-]{0,80}?", r"\s{1,3}(?![-=:])"))
 )
-_VALUE = re.compile(r""""(?:[^"\\]|\\.){1,4000}"|'(?:[^'\\]|\\.){1,4000}'|["']?[^\s"';&|]+""", re.DOTALL)
 _WITH_DIGIT = r"(?=[\w-]{0,80}[0-9])"
 _SCHEME = r"(?<![\w+.-])[A-Za-z][\w+.-]*://"
 _TOKENS = (
@@ -62,68 +62,26 @@ _SHAPES = tuple(  # what stands in the first group stays
         r"(hooks\.slack\.com/services/)[\w/]+",
         r"([?&](?:sig|signature|key|code|X-Amz-Signature|X-Goog-Signature)=)[^&\s#'\"]+",
         r"(\b(?:[Bb]earer|BEARER)\s{1,3})[\w.~+/=-]{8,}",
+        r"(\blogin\s{1,3})[\w-]{20,}",  # wandb login
+        r"(\s(?:-u|--user|--proxy-user)\s{1,3}[\w.@-]{1,80}:)[^\s'\"]+",  # of curl
         rf"((?<![A-Za-z0-9]))(?:{'|'.join(_TOKENS)})",
     )
 )
 
 
-def mask_command(text: str) -> str:
-    """Return a shell's command line with its secrets masked; one without any as it is."""
-    try:
-        arguments = shlex.split(text)
-    except ValueError:  # a quotation that is not closed
-        return mask_secrets(text)
-    masked = [_masked_argument(argument, before) for before, argument in zip(["", *arguments], arguments, strict=False)]
-    return text if masked == arguments else shlex.join(masked)
-
-
-def _masked_argument(argument: str, before: str) -> str:
-    if before in _SHELL_OPTIONS:
-        return mask_secrets(argument)
-    is_option = re.fullmatch(r"--?[A-Za-z][\w.-]*(=.*)?|--", argument, re.DOTALL)  # the one before it is a switch
-    if re.fullmatch(r"--?[A-Za-z][\w.:-]*|login", before) and not is_option:
-        if _is_secret(before, argument):
-            return MASK
-        if before in ("-u", "--user", "--proxy-user") and ":" in argument:  # of curl: name:password
-            return f"{argument.partition(':')[0]}:{MASK}"
-    name, equals, value = argument.partition("=")
-    if equals and re.fullmatch(r"[-+]{0,2}[A-Za-z_][\w.:-]*", name) and _is_secret(name, value):
-        return f"{name}={MASK}"
-    return mask_secrets(argument)
-
-
 def mask_secrets(text: str) -> str:
-    """Return any text with the secrets in it masked."""
-    for pattern in _SHAPES:
-        text = pattern.sub(rf"\1{MASK}", text)
-    for names in _NAMES:
-        text = _with_masked_values(text, names)
+    """Return a text, such as a command line, with the secrets in it masked."""
+    for shape in _SHAPES:
+        text = shape.sub(rf"\1{MASK}", text)
+    for named in _NAMES:
+        text = named.sub(_masked, text)
     return text
 
 
-def _with_masked_values(text: str, names: re.Pattern[str]) -> str:
-    """Mask the values behind secret names; what another name stands for may itself hold one: ``--env=TOKEN=X``."""
-    parts, done, at = [], 0, 0
-    while (name := names.search(text, at)) is not None:
-        at = name.end()
-        head = _VALUE.match(text, at, at + _DECIDING_CHARACTERS)
-        if head is not None and _is_secret(name["name"], head[0].strip("\"'")):
-            value = (_VALUE.match(text, at) or head)[0]
-            quotes = [end if end in "\"'" else "" for end in (value[0], value[-1])]
-            parts += [text[done:at], MASK.join(quotes)]
-            done = at = at + len(value)
-    return "".join([*parts, text[done:]])
-
-
-def _is_secret(name: str, value: str) -> bool:
-    """Return True where what goes by this name is a secret; a switch or a shell's variable is none."""
-    if re.fullmatch(_HARMLESS, value):
-        return False
-    if re.search(r"tokens?$", name, re.IGNORECASE):
-        is_of_vocabulary = re.search(rf"(?:^|[-_.])(?:{_VOCABULARY})[-_.]?tokens?$", name, re.IGNORECASE)
-        if is_of_vocabulary or re.fullmatch(r"<?\|?\w*\|?>|[0-9]{1,6}", value):
-            return False
-    is_key = re.search("(?:keys?|auth|login)$", name, re.IGNORECASE) is not None
-    return re.search(f"(?:{_SECRET})$", name, re.IGNORECASE) is not None or (
-        is_key and re.fullmatch(_RANDOM, value) is not None
-    )
+def _masked(found: re.Match[str]) -> str:
+    """Return a name with its value masked, in the quotes that it has; a switch or a shell's variable is no secret."""
+    name, between, value = found["name"], found["between"], found["value"]
+    if _IS_OF_VOCABULARY.search(name) or _HARMLESS.fullmatch(value.strip("\"'")):
+        return found[0]
+    quotes = [end if end in "\"'" else "" for end in (value[0], value[-1])]
+    return f"{name}{between}{MASK.join(quotes)}"

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from greenlove_tracker.format import plural
 from greenlove_tracker.workloads import Seen
 
 _HALVES = (torch.float16, torch.bfloat16)
+_WITH_AUTOCAST = ("cpu", "cuda")
 _AMPERE = (8, 0)  # compute capability from which tensor cores take TF32: NVIDIA's A100 whitepaper, table 3
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
@@ -41,21 +40,17 @@ _WORKLOAD_OF_INPUT = {
 def autocast_logged(model: nn.Module) -> Iterator[list[bool]]:
     """Log which calls of the model inside the block ran under autocast to 16 bits, by a hook that is gone after it."""
     calls: list[bool] = []
-    handle: RemovableHandle | None = None
+    device = _device(model).type
+
+    def note(module: nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled() and device in _WITH_AUTOCAST:  # else it is an evaluation, or nobody knows
+            calls.append(torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in _HALVES)
+
+    handle = model.register_forward_pre_hook(note)
     try:
-        with suppress(Exception):  # a module of the user's that is not as torch's are: the step is what counts
-            handle = model.register_forward_pre_hook(partial(_note_call, calls, _device(model).type))
         yield calls
     finally:
-        if handle is not None:
-            handle.remove()
-
-
-def _note_call(calls: list[bool], device_type: str, module: nn.Module, inputs: Any) -> None:
-    with suppress(Exception):  # a device that autocast does not know
-        if torch.is_grad_enabled():  # else it is an evaluation
-            is_half = torch.get_autocast_dtype(device_type) in _HALVES
-            calls.append(is_half and torch.is_autocast_enabled(device_type))
+        handle.remove()
 
 
 def is_mostly_under_autocast(calls: Sequence[bool]) -> bool | None:

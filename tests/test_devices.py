@@ -149,28 +149,6 @@ def test_the_load_of_a_limited_cgroup_is_that_of_its_processes(monkeypatch, tmp_
     assert load.percent() == pytest.approx(50.0)  # not readable any more: the last load stays
 
 
-def test_the_load_of_a_slurm_job_that_nothing_confines_is_at_most_the_machines(monkeypatch, tmp_path, seconds):
-    _machine(monkeypatch)
-    _busy(monkeypatch, dict.fromkeys(range(64), 0.0))
-    load = ShareLoad(machine_share({"SLURM_CPUS_ON_NODE": "4"}, root=tmp_path))
-    seconds[0] += 10.0
-    _busy(monkeypatch, {n: 0.5 * (n < 40) for n in range(64)})
-    assert load.percent() == pytest.approx(50.0)
-
-
-def test_cuda_has_started_where_torch_says_so(monkeypatch):
-    """torch is never imported for it, and may be half imported by another thread."""
-    for torch, has_started in (
-        (None, False),
-        (SimpleNamespace(), False),
-        (SimpleNamespace(cuda=SimpleNamespace()), False),
-        (SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)), False),
-        (SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True)), True),
-    ):
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        assert devices.has_cuda_started() is has_started
-
-
 def test_synchronise_waits_only_for_a_cuda_that_is_in_use(monkeypatch):
     calls = []
     cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=lambda: calls.append(1))

@@ -74,22 +74,17 @@ def test_a_fork_waits_until_nothing_is_loaded(waits):
     assert order == ["loaded", "forked"]
 
 
-def test_it_waits_in_vain_once_and_again_for_what_is_loaded_next(waits, monkeypatch):
+def test_what_loads_for_too_long_is_waited_for_once(waits, monkeypatch):
     monkeypatch.setattr(forks, "LONGEST_WAIT_S", 0.01)
     order = []
     loading, forking, done = load_and_fork(waits, order)
     forking.join()
     monkeypatch.setattr(forks, "LONGEST_WAIT_S", 600.0)
-    waits.before_fork()  # at once: the same loading was waited for before
+    waits.before_fork()  # at once
     waits.after_fork_in_parent()
     done.set()
     loading.join()
     assert order == ["forked", "loaded"]
-    loading, forking, done = load_and_fork(waits, order)
-    done.set()
-    forking.join()
-    loading.join()
-    assert order[2:] == ["loaded", "forked"]
 
 
 def test_what_forks_while_it_loads_does_not_wait_for_itself(waits):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.cli import cli
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import rank_times
@@ -197,36 +194,3 @@ def test_a_launcher_as_a_command_gives_time_and_energy_and_says_that_no_epochs_a
     said = " ".join(done.stderr.split())
     assert "No epochs are looked for in a command after --" in said
     assert only_run().summary.duration_s > 0
-
-
-ARRAY = """
-import os, sys
-from greenlove_tracker import Tracker
-for task in range(int(sys.argv[1]), int(sys.argv[2])):
-    os.environ.update(SLURM_JOB_ID=f"{70_000 + task}", SLURM_ARRAY_TASK_ID=f"{task}")
-    with Tracker(epochs=1, project="other" if task % 10 == 0 else "array", verbose=0) as tracker:
-        tracker.epoch_start(); tracker.step(n_samples=3); tracker.epoch_end()
-"""
-
-
-@pytest.mark.slow
-def test_a_job_array_of_500_runs_in_one_directory_adds_up_and_forecasts_more_of_a_project():
-    Path("sweep.py").write_text(ARRAY)
-    tasks = [
-        subprocess.Popen([sys.executable, "sweep.py", f"{start}", f"{start + 125}"]) for start in range(0, 500, 125)
-    ]
-    assert [task.wait(timeout=LIMIT_S) for task in tasks] == [0] * 4
-    runs = read_logs("greenlove_logs").runs
-    assert len(runs) == len({run.run_id for run in runs}) == 500
-    assert {run.text("array_task_id") for run in runs} == {f"{task}" for task in range(500)}
-    done = CliRunner().invoke(cli, ["report", "greenlove_logs", "--csv"])
-    rows = {line.split(",")[0]: line.split(",") for line in done.output.splitlines()}
-    assert rows["array"][1] == "450" and rows["other"][1] == "50", done.output
-    done = CliRunner().invoke(cli, ["report", "greenlove_logs", "--runs", "1000", "--group", "array"])
-    assert done.exit_code == 0 and "1,000 runs like the 450 runs of the project array" in done.output
-    done = CliRunner().invoke(cli, ["report", "greenlove_logs", "--runs", "1000", "--group", "array", "--json"])
-    total = json.loads(done.output)["totals"]["duration_s"]
-    mean_s = sum(run.summary.duration_s for run in runs if run.summary.project == "array") / 450
-    assert total["point"] == pytest.approx(1000 * mean_s) and total["lower"] < total["point"] < total["upper"]
-    done = CliRunner().invoke(cli, ["report", "greenlove_logs", "--runs", "10", "--group", "arrays"])
-    assert done.exit_code == 1 and "no finished run of the group arrays" in done.output

@@ -12,12 +12,10 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.phases import (
     pauses_between,
-    phase_at,
     phases_after,
     phases_from,
     phases_text,
     phases_until,
-    spans,
     total_length,
 )
 
@@ -93,12 +91,6 @@ def test_evaluations_count_from_the_start_of_the_run():
     assert evaluated_after(phases_from("5 10,eval_every=4,eval_from=7")) == [7, 11, 15]
     assert evaluated_after(phases_from("5,save_every=2 5"), "save") == [2, 4]
     assert pauses_between((Phase(10**9, eval_every=7),), 0, 10**9, "eval") == 10**9 // 7
-
-
-def test_the_phase_of_a_unit():
-    phases = phases_from("5 3 2")
-    assert spans(phases) == [(0, 5), (5, 8), (8, 10)]
-    assert [phase_at(phases, done) for done in (0, 4, 5, 8, 10, 99)] == [0, 0, 1, 2, 2, 2]
 
 
 def test_a_run_that_resumes_has_what_is_left():

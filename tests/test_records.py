@@ -38,11 +38,6 @@ def test_the_sum_over_rows_is_the_sum_by_component(energies):
     assert whole is None or whole == pytest.approx(math.fsum(totals), rel=1e-9)
 
 
-@given(ENERGIES, ENERGIES, ENERGIES)
-def test_the_order_of_a_sum_does_not_matter(a, b, c):
-    assert sum_energies([a, b, c]) == sum_energies([c, a, b])
-
-
 @given(COUNTS, COUNTS)
 def test_counts_add_what_is_known(a, b):
     both = a + b

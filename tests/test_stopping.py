@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.stopping import ExpectedStop, StoppingRule, StoppingState, unknown_stop
+from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
 
 LOSS = "val_loss"
 
@@ -56,30 +56,6 @@ def test_it_ends_after_so_many_values_without_an_improvement(fields, values, end
 # -- what holds of every rule --
 
 
-def naive_stop(rule, values):
-    """Patience by its definition: no value of the last ``patience`` improves on the reference before it."""
-    reference, since = None, 0
-    for n, value in enumerate(values, 1):
-        gain = None if reference is None else (value - reference) * (1 if rule.higher_is_better else -1)
-        if math.isfinite(value) and (gain is None or gain > rule.min_delta):
-            reference, since = value, n
-        if n - since >= rule.patience:
-            return n
-    return None
-
-
-@given(rules, some_values)
-def test_patience_is_what_its_definition_says(rule, values):
-    assert rule.first_stop(values) == naive_stop(rule, values)
-
-
-@given(rules, some_values)
-def test_one_value_at_a_time_and_all_at_once_agree(rule, values):
-    state = StoppingState(rule)
-    ends = [n for n, value in enumerate(values, 1) if state.add(value)]
-    assert rule.first_stop(values) == (ends[0] if ends else None)
-
-
 @given(rules, some_values)
 def test_the_sign_turned_round_is_the_other_direction(rule, values):
     turned = _with(rule, higher_is_better=not rule.higher_is_better)
@@ -89,13 +65,6 @@ def test_the_sign_turned_round_is_the_other_direction(rule, values):
 @given(rules, st.lists(st.floats(-1e6, 1e6), max_size=60))
 def test_it_never_ends_before_its_least_stop(rule, values):
     assert (rule.first_stop(values) or math.inf) >= rule.least_stop
-
-
-@given(rules, st.integers(0, 30))
-def test_what_is_no_number_ends_it_after_its_patience(rule, n_before):
-    falling = [-(i**2) * 1e4 if not rule.higher_is_better else i**2 * 1e4 for i in range(n_before)]
-    end = rule.first_stop([*falling, *[math.nan] * 40])
-    assert end == n_before + rule.patience
 
 
 @pytest.mark.parametrize(
@@ -148,13 +117,6 @@ def test_an_unknown_stop_is_any_epoch_from_the_least_possible_on():
     assert [epochs for epochs, _ in stop.probabilities] == [12, 14, 16, 18, 20]
     assert {share for _, share in stop.probabilities} == {0.2}
     assert (stop.most_epochs, stop.probability_of_none) == (20, 0.2)
-
-
-@given(rules, st.integers(1, 300))
-def test_an_unknown_stop_ends_with_the_training(rule, most_epochs):
-    stop = unknown_stop(rule, most_epochs)
-    assert stop.quantile(1.0) == most_epochs
-    assert stop.quantile(0.0) == min(most_epochs, rule.least_stop * rule.every)
 
 
 def test_a_rule_that_cannot_end_so_short_a_training_does_not():

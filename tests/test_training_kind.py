@@ -170,11 +170,6 @@ def test_tf32_on_a_gpu(on_ampere, monkeypatch):
     assert seen(mlp()).value == "fp32"
 
 
-def test_on_a_cpu_there_is_no_tf32():
-    torch.set_float32_matmul_precision("high")
-    assert precision_of(convolutional(), is_under_autocast=False).value == "fp32"
-
-
 # -- autocast, seen in a step ------------------------------------------------------------------------------------
 
 
@@ -206,22 +201,3 @@ def test_hooks_go_when_the_step_raises():
     assert n_hooks(model) == 0
     copy.deepcopy(model)
     pickle.dumps(model)
-
-
-def test_a_compiled_model_is_seen_from_outside_and_compiled_once():
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(mlp(), backend=backend)
-    inputs = torch.randn(2, 8)
-
-    def call(model):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            model(inputs)
-
-    assert is_seen_under_autocast(compiled, call) is True
-    call(compiled)
-    assert len(graphs) == 1

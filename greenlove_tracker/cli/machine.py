@@ -9,7 +9,7 @@ import click
 
 from greenlove_tracker.cli.base import Verb, cli, country_option, json_option, log_dir_option, show_json, show_screen
 from greenlove_tracker.config import Settings, load_settings, setting_names, settings_with_origins
-from greenlove_tracker.errors import MissingExtraError
+from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.phases import phases_text
 from greenlove_tracker.rendering import terminal
 
@@ -71,21 +71,14 @@ def show(as_json: bool) -> None:
 
 
 @config.command(cls=Verb, short_help="List every mistake in the settings.")
-@json_option
-def check(as_json: bool) -> None:
+def check() -> None:
     """List every mistake in settings files and variables; greenlove doctor looks at the log directory.
 
-    The exit code is 1 if there is one. Nothing is tracked, and the network is not used.
+    The exit code is 1 if there is one. Whether a country or a tariff is known shows when a run begins.
     """
-    from greenlove_tracker.config_check import setting_problems
-
-    problems = setting_problems()
-    if as_json:
-        show_json({"problems": problems})
-    else:
-        show_screen("\n".join(problems) if problems else "No mistakes found.")
-    if problems:
-        raise SystemExit(1)
+    if notes := load_settings().notes:
+        raise UsageError("; ".join(notes))
+    show_screen("No mistakes found.")
 
 
 def _text(value: Any) -> str:

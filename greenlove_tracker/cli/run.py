@@ -18,7 +18,7 @@ import click
 
 from greenlove_tracker.cli import base
 from greenlove_tracker.config import DEFAULT_LOG_DIR, is_strict, load_settings
-from greenlove_tracker.errors import SettingError, UsageError, whole_number
+from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.metadata import deadline_after_wait
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -45,7 +45,7 @@ class _Run(base.Verb):
 _settings_options = base.with_options(
     base.country_option,
     base.group_option,
-    click.option("--epochs", type=int, help="epochs the script trains; default: from its own arguments"),
+    click.option("--epochs", type=int, help="epochs the script trains; default: as its loop says"),
     click.option(
         "--price",
         "price_usd_per_gpu_hour",
@@ -167,8 +167,7 @@ def run(
     except UsageError as error:  # before anything was run
         if error.is_in([name for name, value in options.items() if value is not None]) or is_strict():
             raise
-        every = " (greenlove config check names every mistake)" if isinstance(error, SettingError) else ""
-        WarnOnce().warn("untracked", f"this is run, but not tracked: {error}{every}")
+        WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's
         python = [sys.executable, *flags, *(["-m"] if module else [])]
         base.become(command if is_command else (*python, *command))
@@ -247,25 +246,25 @@ def watch(log_dir: str | None, once: bool) -> None:
 
     Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
     """
-    from greenlove_tracker.console import LiveScreen
+    from greenlove_tracker.console import can_draw, live_screen
     from greenlove_tracker.logs.directory import FollowedDirectory
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.watch import MOST_ENDED, watch_document
 
     path = place(load_settings().log_dir if log_dir is None else log_dir)
-    is_live = LiveScreen.is_possible() and not once
+    is_live = can_draw() and not once
     if path.exists() != path.is_dir() or not (is_live or path.exists()):
         raise UsageError(f"{path} is not a directory of logs; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
     followed = FollowedDirectory(path)
     if not is_live:
         base.show(watch_document(followed.look(MOST_ENDED), time.time()))
         return
-    with LiveScreen() as screen:
+    with live_screen() as draw:
         while True:  # until Ctrl-C
             begun_s, n_lines = time.monotonic(), shutil.get_terminal_size().lines  # it may be drawn larger
             most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
             seen = watch_document(followed.look(MOST_ENDED), time.time(), most=most)
-            screen.draw(terminal.render(seen))
+            draw(terminal.render(seen))
             took_s = time.monotonic() - begun_s
             time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))

@@ -33,7 +33,7 @@ from greenlove_tracker.records import RunStatus
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import checked_span_s, wait_for_low_carbon
-from greenlove_tracker.signals import SignalForwarding
+from greenlove_tracker.signals import wait_and_forward
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 from greenlove_tracker.tracker.session import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -215,15 +215,13 @@ class _Call:
         os.environ.pop(WAIT_VARIABLE, None)  # it is of this training alone
         if self._is_quiet:
             environment.setdefault("GREENLOVE_VERBOSE", "0")
-        heard = list[int]()
-        with tempfile.TemporaryDirectory() as directory, SignalForwarding(heard.append) as forwarding:
+        with tempfile.TemporaryDirectory() as directory:
             answer = Path(directory, "answer.json")
             words = [*self._command, str(self._experiment.path), planned.key, str(answer)]
             words += ["--outputs", str(self._experiment.outputs)]  # the file may name others by now
-            child = subprocess.Popen(words, env=environment)
-            forwarding.start(child.send_signal)
-            found, ended_by = one_run.read_answer(answer, child.wait())
-        ours = [int(n) for n in heard if signal.Signals(n).name in _ENDING_SIGNALS]
+            code, came = wait_and_forward(subprocess.Popen(words, env=environment))
+            found, ended_by = one_run.read_answer(answer, code)
+        ours = [int(n) for n in came if signal.Signals(n).name in _ENDING_SIGNALS]
         self._signal = next(iter(ours), ended_by if found["outcome"] == "interrupted" else None)
         return found
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from greenlove_tracker.errors import needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.workloads import Seen
 
 with needing("the Hugging Face callback", ("transformers", "torch"), "greenlove-tracker[huggingface]"):
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
@@ -88,7 +87,9 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         steps_per_epoch = _steps_per_epoch(state) if self._by_epochs else None
         plan = _plan(self._by_epochs, state)
         self._adapter.begin(plan, steps_per_epoch=steps_per_epoch, n_processes=args.world_size)
-        self._adapter.note_kind(lambda: _kind(args, kwargs.get("model")))
+        mixed = os.environ.get("ACCELERATE_MIXED_PRECISION")  # as `accelerate launch` says it to the trainer
+        is_mixed = args.bf16 or args.fp16 or mixed in ("bf16", "fp16")
+        self._adapter.note_kind(kwargs.get("model"), is_mixed=is_mixed)
 
     @harmless
     def on_epoch_begin(
@@ -123,13 +124,6 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             self._adapter.end_epoch()
         elif control.should_evaluate or control.should_save:
             self._adapter.pause()
-
-    @harmless
-    def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Pause for an evaluation, which a callback behind this one may have asked for."""
-        self._adapter.pause()
 
     @harmless
     def on_log(
@@ -184,17 +178,6 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             return None  # the trainer does not count them, or does not find them in its inputs
         share, rest = divmod(new, args.world_size)
         return int(share + (rest if args.process_index == 0 else 0))
-
-
-def _kind(args: TrainingArguments, model: Any) -> tuple[Seen, Seen]:
-    """Return precision and workload of a training."""
-    from greenlove_tracker.training_kind import precision_of, workload_of  # torch is loaded by now
-
-    if model is None:
-        return Seen(), Seen()
-    mixed = os.environ.get("ACCELERATE_MIXED_PRECISION")  # as `accelerate launch` says it to the trainer
-    is_mixed = args.bf16 or args.fp16 or mixed in ("bf16", "fp16")
-    return precision_of(model, is_under_autocast=is_mixed), workload_of(model)
 
 
 def _counts_in_epochs(args: TrainingArguments) -> bool:

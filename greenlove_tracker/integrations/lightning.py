@@ -21,7 +21,6 @@ from greenlove_tracker.integrations.training_adapter import TrainingAdapter, har
 from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.shutdown import status_of
-from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -53,7 +52,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
     A step is a batch after which an optimizer has stepped: several optimizers of one batch are one step, where the
     trainer's own ``global_step`` counts each. How many batches ``max_steps`` comes to then is not known, so with manual
     optimization it is no plan. With ``on_overrun="stop"`` a budget that is likely to be exceeded ends the training as
-    ``trainer.should_stop`` does; nothing is raised.
+    ``trainer.should_stop`` does; nothing is raised. Of several processes, none is stopped: it is only warned.
 
     Args:
         tracker: one of yours, which you stop yourself. Without it each ``fit()`` makes one, and stops it.
@@ -70,7 +69,6 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._adapter = TrainingAdapter(
             "Lightning", tracker, tracker_settings, "after this batch", is_automatic=self._is_automatic
         )
-        self._ranks_agree = False  # on whether to stop
         self._length = _Length({}, by_epochs=True)
         self._global_step = 0
         self._metrics: dict[str, float | None] = {}  # as they were logged last
@@ -85,22 +83,16 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
     @harmless
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin a run."""
-        adapter = self._adapter
         self._length = length = _planned_length(trainer)
         self._global_step, self._metrics = trainer.global_step, {}
-        adapter.begin(length.plan, steps_per_epoch=length.steps_per_epoch, n_processes=trainer.world_size)
-        adapter.note_kind(lambda: _kind(trainer, pl_module))
-        run = adapter.run
-        stops = run is not None and run.state.settings.on_overrun == "stop" and bool(run.state.limits)
-        # A rank that stopped alone would hang the others. To agree costs a message each time.
-        is_asked = trainer.world_size > 1 and not self._is_automatic
-        self._ranks_agree = is_asked and trainer.strategy.reduce_boolean_decision(stops, all=False)
+        self._adapter.begin(length.plan, steps_per_epoch=length.steps_per_epoch, n_processes=trainer.world_size)
+        # the trainer's names are bf16-mixed, 32-true and the like
+        self._adapter.note_kind(pl_module, is_mixed=str(trainer.precision) in ("bf16-mixed", "16-mixed"))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin an epoch, or go on with the one epoch of a training in steps."""
         self._start_epoch()
-        if self._length.by_epochs:
-            self._end_where_overrun(trainer)
+        trainer.should_stop |= self._adapter.is_stopping
 
     @harmless
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -112,8 +104,7 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
     ) -> None:
         """Count a batch, and a step where one was made; end the epoch before its validation."""
         self._count(trainer, batch_idx)
-        if not self._length.by_epochs:
-            self._end_where_overrun(trainer)
+        trainer.should_stop |= self._adapter.is_stopping
 
     @harmless
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -156,15 +147,6 @@ class GreenloveCallback(Callback):  # type: ignore[misc]  # a class of a library
         self._adapter.step(n_samples, n_steps=int(is_step))
         if trainer.is_last_batch if self._length.by_epochs else trainer.global_step >= self._length.last_step:
             self._adapter.end_epoch()
-
-    @harmless
-    def _end_where_overrun(self, trainer: Trainer) -> None:
-        """End the training where a budget is overrun; all ranks of a job do so together."""
-        adapter = self._adapter
-        if self._ranks_agree:
-            adapter.is_stopping = trainer.strategy.reduce_boolean_decision(adapter.is_stopping, all=False)
-        if adapter.is_stopping:
-            trainer.should_stop = True
 
     def _log_metrics(self, trainer: Trainer) -> None:
         """Log the values of the module's metrics that are new, once for all ranks."""
@@ -221,11 +203,3 @@ def _steps_per_epoch(trainer: Trainer) -> int | None:
     n_batches: float = trainer.num_training_batches
     is_known = math.isfinite(n_batches) and n_batches > 0
     return math.ceil(n_batches / trainer.accumulate_grad_batches) if is_known else None
-
-
-def _kind(trainer: Trainer, module: LightningModule) -> tuple[Seen, Seen]:
-    """Return precision and workload of a training; the trainer's names are ``bf16-mixed``, ``32-true`` and the like."""
-    from greenlove_tracker.training_kind import precision_of, workload_of  # torch is loaded by now
-
-    is_mixed = str(trainer.precision) in ("bf16-mixed", "16-mixed")
-    return precision_of(module, is_under_autocast=is_mixed), workload_of(module)

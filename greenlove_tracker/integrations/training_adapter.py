@@ -10,6 +10,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from greenlove_tracker.errors import BudgetExceeded, UsageError
@@ -18,7 +19,6 @@ from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import WarnOnce
-from greenlove_tracker.workloads import Seen
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -81,28 +81,29 @@ class TrainingAdapter:
         Args:
             plan: of the training, as ``Tracker`` takes it; the user's own settings are stronger.
             steps_per_epoch: optimizer steps of a whole epoch; forecasts then begin before the first one ends.
-            n_processes: that train together. An automatic callback does not stop them: others may be without one, and
-                the one that stops alone would leave them waiting for it.
+            n_processes: that train together. They are not stopped: one that stops alone leaves the others waiting.
         """
         self.is_stopping, self._waiting = False, ()
         if not self._makes_trackers:
             if self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
                 self.end_epoch()
-            return
-        self.tracker, self.is_epoch_open = None, False
-        if self.is_automatic and (TrainingAdapter._is_given or self._is_tracked_otherwise()):
-            return
-        only_warns = {"on_overrun": "warn"} if self.is_automatic and n_processes > 1 else {}
-        self.tracker = Tracker(**{**plan, **self._settings, **only_warns})
+        else:
+            self.tracker, self.is_epoch_open = None, False
+            if self.is_automatic and (TrainingAdapter._is_given or self._is_tracked_otherwise()):
+                return
+            self.tracker = Tracker(**{**plan, **self._settings})
+            if self.is_automatic:
+                TrainingAdapter._latest_automatic = self.tracker
         run = self.run
-        if steps_per_epoch is not None and run is not None:
+        if run is None:
+            return
+        if steps_per_epoch is not None and self._makes_trackers:
             run.expect_steps_per_epoch(steps_per_epoch)
-        launch = run.launch if only_warns and run is not None and run.state.is_first_rank else None
-        if launch is not None and launch.settings.on_overrun == "stop":
-            message = "on_overrun stop: several processes train, so of an overrun it is only warned"
-            self._warn_once.warn("stop", f"{message}; give the trainer a GreenloveCallback of your own")
-        if self.is_automatic:
-            TrainingAdapter._latest_automatic = self.tracker
+        if n_processes > 1 and run.state.settings.on_overrun == "stop":
+            run.state.settings = replace(run.state.settings, on_overrun="warn")
+            if run.state.is_first_rank:
+                message = "on_overrun stop: several processes train, so of an overrun it is only warned"
+                self._warn_once.warn("stop", message)
 
     def start_epoch(self) -> None:
         """Begin an epoch, or go on with the one that is open."""
@@ -171,16 +172,19 @@ class TrainingAdapter:
             self.is_epoch_open = False
             self.tracker.stop(status=RunStatus.STOPPED if self.is_stopping else status)
 
-    def note_kind(self, see: Callable[[], tuple[Seen, Seen]]) -> None:
-        """Note precision and workload of the training that begins, where a model shows them.
+    def note_kind(self, model: Any, *, is_mixed: bool) -> None:
+        """Note precision and workload of the training that begins, where its model shows them.
 
         Args:
-            see: returns both.
+            model: a module of torch.
+            is_mixed: it is trained under autocast to 16 bits.
         """
+        from greenlove_tracker.training_kind import precision_of, workload_of  # torch is loaded by now
+
         run = self.run
         if run is not None:
             try:
-                run.note_kind(*see())
+                run.note_kind(precision_of(model, is_under_autocast=is_mixed), workload_of(model))
             except Exception as error:  # a guess, which no training ends for
                 self.warn(error)
 

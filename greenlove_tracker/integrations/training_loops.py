@@ -72,7 +72,6 @@ class LoopDetector:
 
     Attributes:
         n_epochs: epochs that were found.
-        n_batches: that were handed out in them, and counted in steps.
         n_steps: optimizer steps that were counted.
         takes_turns: loaders took turns, so that epochs cannot be told.
         on_epoch: called before an epoch begins, with its loader or None.
@@ -93,7 +92,7 @@ class LoopDetector:
         self._batches = self._steps = 0  # not told yet
         self._samples: int | None = 0
         self._tell_at_s = 0.0
-        self.n_epochs = self.n_batches = self.n_steps = 0
+        self.n_epochs = self.n_steps = 0
         self.takes_turns = False
         self.on_epoch: Callable[[object], None] = lambda loader: None
 
@@ -266,7 +265,7 @@ class LoopDetector:
             return
         self._is_paused = False  # counting goes on with an epoch that is paused
         done = Counts(self._steps, self._batches or None, self._samples if self._batches else None)
-        self.n_batches, self.n_steps = self.n_batches + self._batches, self.n_steps + self._steps
+        self.n_steps += self._steps
         self._batches, self._samples, self._steps = 0, 0, 0
         self._log.step(done)
 

@@ -8,7 +8,6 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.continued_runs import chain_start
 from greenlove_tracker.logs.csvio import Problem, csv_text
@@ -85,7 +84,7 @@ class Aggregate:
     def each(self) -> Iterator[Run]:
         """Yield each run that counts, read anew, and not held; of one that crosses an end of the period its part."""
         chosen = {(row["path"], row["run"]) for row in self.total.rows}  # a file of CodeCarbon's holds several
-        for run in with_bar(self._source.runs, len(self._source.runs), len(chosen)):
+        for run in self._source.runs:
             if (run.place, run.run_id) in chosen:
                 yield self._part(copy(run))
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.foreign.discovery import runs_and_problems
@@ -60,7 +59,7 @@ class Logs:
 
         Each is read anew: who lets go of it has let go of all that was read.
         """
-        yield from filter(is_readable, with_bar(map(copy, self.runs), len(self.runs), len(self.runs)))
+        yield from filter(is_readable, map(copy, self.runs))
 
     def latest_exploration(self) -> Run | None:
         """Return the last run that was an exploration; None without one. A damaged one is refused by name."""

@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
 from greenlove_tracker.logs.calibration import Calibration, is_uncalibrated
 from greenlove_tracker.logs.csvio import FieldLine
@@ -381,8 +380,7 @@ def read_rows(query: Query, runs: Sequence[Run], *, processes: int = 1, schedule
     """
     parts = [runs[i : i + _PART] for i in range(0, len(runs), _PART)]
     with _mapped(min(processes, len(parts)), scheduler) as mapped:
-        found = mapped(partial(_read_part, query), parts)
-        return list(chain.from_iterable(with_bar(found, len(parts), len(runs))))
+        return list(chain.from_iterable(mapped(partial(_read_part, query), parts)))
 
 
 def _read_part(query: Query, runs: Sequence[Run]) -> list[RunRow]:

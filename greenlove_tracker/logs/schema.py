@@ -39,7 +39,7 @@ from greenlove_tracker.logs.csvio import (
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
 from greenlove_tracker.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
-from greenlove_tracker.secret_masking import mask_command, mask_secrets
+from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
 
 SCHEMA_VERSION = 1
@@ -93,12 +93,10 @@ def any_cell(value: float | None) -> str:
 
 def without_secrets(name: str, value: str) -> str:
     """Return the value of a field of ``run.csv`` with the passwords, tokens and keys in it masked."""
-    mask = _MASKED.get(name)
-    return value if mask is None else mask(value)
+    return mask_secrets(value) if name in _FROM_OUTSIDE else value
 
 
-# The fields that hold texts from outside; the others are names and numbers that somebody chose to have in the log.
-_MASKED: Mapping[str, Callable[[str], str]] = {"command": mask_command, "meter_note": mask_secrets}
+_FROM_OUTSIDE = ("command", "meter_note")  # the others are names and numbers that somebody chose to have in the log
 
 
 def unit_of(column: str) -> str:

@@ -183,10 +183,7 @@ def loops_sentence(run: Run) -> str:
         found = [fmt.plural(run.summary.epochs_done, "epoch")] if seen == "epochs" else []
         found += [fmt.plural(counts.batches, "batch")] if counts.batches else []
         found.append(fmt.plural(counts.steps or 0, "optimizer step"))
-        n_epochs, source = (
-            run.summary.epochs_planned,
-            run.text("plan_source").replace("the script's argument", "its argument"),
-        )
+        n_epochs, source = run.summary.epochs_planned, run.text("plan_source")
         length = fmt.plural(n_epochs, "epoch") if n_epochs else fmt.plural(run.total_steps_planned or 0, "step")
         known = f"; {length} planned by {source}" if source else ""
         if seen == "epochs" and not source:

@@ -38,16 +38,14 @@ def test_show_says_where_each_setting_comes_from(tmp_path):
     assert found["verbose"] == {"value": 1, "from": "default"}
 
 
-def test_check_ends_with_1_where_something_is_wrong():
+def test_check_ends_with_1_where_something_is_wrong_and_names_every_mistake():
     assert (call("check").exit_code, call("check").stdout) == (0, "No mistakes found.\n")
     Path("greenlove.toml").write_text('export = "mlflow"\n')
-    result = call("check", "--json")
-    assert result.exit_code == 1 and "counts for nothing" in json.loads(result.stdout)["problems"][0]
-
-
-def test_show_of_bad_settings_says_which():
+    result = call("check")
+    assert result.exit_code == 1 and "counts for nothing" in result.stderr
     Path("greenlove.toml").write_text("pue = 'x'\ncontry = 'FR'\n")
-    result = call("show")
-    assert result.exit_code == 1 and "greenlove.toml" in result.stderr
-    problems = call("check").stdout
-    assert "pue must be a number, not 'x'" in problems and "did you mean country?" in problems
+    for verb in ("check", "show"):
+        result = call(verb)
+        problems = result.stderr
+        assert result.exit_code == 1 and "greenlove.toml" in problems
+        assert "pue must be a number, not 'x'" in problems and "did you mean country?" in problems

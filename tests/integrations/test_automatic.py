@@ -233,25 +233,3 @@ make_trainer(GreenloveCallback(verbose=0, project="own")).train()
     assert [(e.steps, e.is_complete) for e in parts[1].epochs] == [(None, True)]
     assert [part.summary.status for part in parts[2:]] == ["superseded", "finished", "finished"]
     assert parts[3].text("epochs_planned") == "2"
-
-
-@pytest.mark.slow
-def test_accelerates_loops_are_the_scripts_own_and_counted_as_plain_ones():
-    pytest.importorskip("accelerate")
-    greenlove("""
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
-
-data = TensorDataset(torch.randn(22, 4), torch.randn(22, 1))
-net = torch.nn.Linear(4, 1)
-accelerator = Accelerator(cpu=True)
-net, optimizer, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.01), DataLoader(data, 4))
-for epoch in range(2):
-    for inputs, targets in loader:
-        optimizer.zero_grad()
-        accelerator.backward(((net(inputs) - targets) ** 2).mean())
-        optimizer.step()
-""")
-    (run,) = runs_of_script()
-    assert [(e.steps, e.batches) for e in run.epochs] == [(6, 6)] * 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -116,12 +114,6 @@ def test_evaluations_and_checkpoints_are_gaps(plan, when):
     assert all(epoch.is_complete for epoch in run.epochs)
 
 
-def test_an_evaluation_that_a_later_callback_asks_for_is_a_gap():
-    make_trainer(make_callback(), At(2, "should_evaluate"), max_steps=3).train()
-    (epoch,) = only_run().epochs
-    assert epoch.n_segments == 2 and epoch.steps == 3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "steps"), [(1, 3), (1.5, 5)])
 def test_one_epoch_or_a_fraction_counts_in_steps(epochs, steps):
@@ -153,17 +145,6 @@ def test_a_resumed_training_plans_the_rest(plan, planned, steps):
     assert [(e.steps, e.is_complete) for e in second.epochs] == [(n, True) for n in steps]
 
 
-@pytest.mark.slow
-def test_phases_are_those_of_the_whole_training_and_a_resumed_one_has_the_rest(monkeypatch):
-    saving = {"save_strategy": "steps", "save_steps": 4, "max_steps": 6}
-    make_trainer(make_callback(phases="3x32 3x64"), At(5, "should_training_stop"), **saving).train()
-    resumed = make_trainer(make_callback(phases="3x32 3x64"), **saving)
-    resumed.train(resume_from_checkpoint="checkpoints/checkpoint-4")
-    monkeypatch.setenv("GREENLOVE_PHASES", "3x32 3x64")
-    make_trainer(make_callback(), **saving).train(resume_from_checkpoint="checkpoints/checkpoint-4")
-    assert [run.text("phases") for run in runs()] == ["3x32 3x64", "2x64", "2x64"]
-
-
 def test_a_training_stopped_early_leaves_its_last_epoch_unfinished():
     make_trainer(make_callback(), At(4, "should_training_stop"), num_train_epochs=3).train()
     run = only_run()
@@ -183,19 +164,6 @@ def test_a_ranks_tokens_add_up_to_those_of_all():
     state = SimpleNamespace(num_input_tokens_seen=100)
     args = [SimpleNamespace(world_size=3, process_index=rank) for rank in range(3)]
     assert [make_callback()._new_tokens(a, state) for a in args] == [34, 33, 33]
-
-
-def run_python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-
-@pytest.mark.slow
-def test_nobody_else_loads_transformers():
-    done = run_python(
-        "import sys; from greenlove_tracker import *; import greenlove_tracker.integrations, greenlove_tracker.cli\n"
-        "print('transformers' in sys.modules)"
-    )
-    assert done.stdout == "False\n"
 
 
 @pytest.mark.slow

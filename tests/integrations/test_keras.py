@@ -100,12 +100,6 @@ def test_samples_without_a_batch_size_are_unknown():
     assert (counts.steps, counts.batches, counts.samples) == (5, 5, None)
 
 
-def test_what_was_done_before_is_not_planned():
-    fit(make_model(), make_callback(), epochs=5, initial_epoch=3)
-    run = only_run()
-    assert (run.text("epochs_planned"), run.first_epoch, run.summary.epochs_done) == ("2", 3, 2)
-
-
 def test_a_restored_training_goes_on_with_the_epoch_that_its_backup_names(tmp_path):
     backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
     with pytest.raises(RuntimeError, match="out of luck"):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 pytest.importorskip("lightgbm")
@@ -89,14 +86,6 @@ def test_a_training_that_stops_early_ends_there(order):
     assert (run.summary.status, run.text("total_steps_planned")) == ("finished", "50")
 
 
-def test_early_stopping_by_a_parameter_ends_the_run_too():
-    train_set = data()
-    valid_set = lgb.Dataset(X[:50], -Y[:50], reference=train_set)
-    parameters = PARAMETERS | {"early_stopping_round": 2}
-    lgb.train(parameters, train_set, 50, valid_sets=[valid_set], callbacks=make_callbacks())
-    assert (only_run().summary.status, only_run().summary.counts.steps) == ("finished", 3)
-
-
 def test_cross_validation_and_continued_training_count_their_own_rounds():
     first = lgb.train(PARAMETERS, data(), 4, callbacks=make_callbacks())
     lgb.train(PARAMETERS, data(), 3, init_model=first, callbacks=make_callbacks())
@@ -110,15 +99,3 @@ def test_scikit_learns_interface():
     lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1).fit(X, Y, callbacks=callbacks)
     lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1).fit(X, Y, callbacks=[*callbacks, lgb.log_evaluation(0)])
     assert [(run.summary.counts.steps, run.summary.status) for run in runs()] == [(3, "finished"), (4, "finished")]
-
-
-def test_a_budget_stops_the_training_after_a_round(caplog):
-    soon = (datetime.now(UTC) + timedelta(seconds=1.0)).isoformat()
-    noted = {}
-    callbacks = [*make_callbacks(on_overrun="stop", deadline_utc=soon), lgb.record_evaluation(noted)]
-    train_set = data()
-    parameters = PARAMETERS | {"objective": squared_error(lambda _: time.sleep(0.02)), "metric": "l2"}
-    booster = lgb.train(parameters, train_set, 1000, valid_sets=[train_set], callbacks=callbacks)
-    run = only_run()
-    assert 0 < booster.current_iteration() == run.summary.counts.steps == len(noted["training"]["l2"]) < 1000
-    assert run.summary.status == "stopped" and "training stops after this round" in caplog.text

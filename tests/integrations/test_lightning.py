@@ -86,14 +86,6 @@ def test_totals_are_those_of_a_tracker_that_is_placed_by_hand(clock):
     assert run.summary.energy_kwh == pytest.approx(expected.summary.energy_kwh)
 
 
-def test_the_sanity_check_is_no_time_of_the_run(clock):
-    fit(clock, make_callback(clock), max_epochs=2, num_sanity_val_steps=2)
-    run = only_run()
-    assert clock.now_s > run.summary.duration_s + 2 * VALIDATE_S - 1
-    assert {e.duration_s for e in run.epochs} == {N_BATCHES * (LOAD_S + TRAIN_S)}
-    assert run.summary.between_s == pytest.approx(2 * 2 * VALIDATE_S)
-
-
 @pytest.mark.parametrize(
     ("arguments", "planned", "expected"),
     [
@@ -170,17 +162,6 @@ def test_a_resumed_training_plans_the_rest(clock, arguments, every, planned, exp
     assert first.summary.status == "failed" and first.summary.counts.batches == 10
     assert planned in (second.text("epochs_planned"), second.text("total_steps_planned"))
     assert [(e.steps, e.is_complete) for e in second.epochs] == expected
-
-
-def test_fit_twice_goes_on_where_the_trainer_does_and_begins_anew_with_a_new_one(clock):
-    callback = make_callback(clock)
-    trainer = fit(clock, callback, max_epochs=2)
-    trainer.fit_loop.max_epochs = 4
-    trainer.fit(Module(clock), *make_loaders(clock))
-    fit(clock, callback, max_epochs=2)
-    first, second, third = runs()
-    assert [run.text("epochs_planned") for run in (first, second, third)] == ["2", "2", "2"]
-    assert [e.epoch for e in second.epochs] == [3, 4] and counts(third) == [(6, 6, 22, True)] * 2
 
 
 def test_a_fit_with_nothing_to_do_and_validations_alone_are_no_runs(clock):
@@ -332,18 +313,6 @@ def test_processes_of_one_training_are_one_run_with_one_meter(strategy):
     ] * 2
     has_energy = [any(row.energy.gpu_kwh is not None for row in run.rows[rank]) for rank in (0, 1)]
     assert has_energy == [True, False]
-
-
-@pytest.mark.slow
-def test_a_budget_stops_all_processes_of_a_job():
-    settings = ", on_overrun='stop', max_energy_kwh=1e-9"
-    arguments = "max_epochs=200, devices=2, strategy='ddp_spawn'"
-    done = run_python(SCRIPT.format(imports=NEW, arguments=arguments, settings=settings))
-    assert done.returncode == 0, done.stderr
-    run = only_run()
-    assert run.summary.status == "stopped"
-    done = [sum(epoch.is_complete for epoch in run.epochs_of(rank)) for rank in (0, 1)]
-    assert 0 < done[0] == done[1] < 200
 
 
 @pytest.mark.parametrize(

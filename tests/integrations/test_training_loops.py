@@ -127,17 +127,6 @@ def test_an_evaluation_on_the_training_loader_within_its_own_epoch(bench):
     assert bench.done() == [(4, 4, 40)] * 2
 
 
-def test_an_evaluation_that_is_left_early_and_whose_iterator_stays(bench):
-    train, val = bench.loader(4), bench.loader(9)
-    kept = []
-    for _ in range(2):
-        for _ in train:
-            bench.step()
-        kept.append(iter(val))
-        next(kept[-1])
-    assert bench.done() == [(4, 4, 40)] * 2
-
-
 def test_a_look_at_one_batch_before_training_is_no_epoch(bench):
     train = bench.loader(4)
     next(iter(train))
@@ -159,13 +148,6 @@ def test_five_steps_of_one_optimizer_to_one_of_another_from_one_batch(bench):
     assert bench.done() == [(20, 4, 40)]
 
 
-def test_five_steps_of_one_optimizer_to_one_of_another_from_six_batches(bench):
-    second = Optimizer()
-    for number, _ in enumerate(bench.loader(12)):
-        bench.step(second if number % 6 == 5 else bench.optimizer)
-    assert bench.done() == [(12, 12, 120)]
-
-
 def test_a_step_that_raised_takes_none_of_those_behind_it(bench):
     other = Optimizer()
     for number, _ in enumerate(bench.loader(4)):
@@ -175,22 +157,6 @@ def test_a_step_that_raised_takes_none_of_those_behind_it(bench):
         if number == 1:
             bench.detector.step_begins(bench.optimizer)
     assert bench.done() == [(4, 4, 40)]
-
-
-def test_a_second_loader_that_is_begun_anew_whenever_it_ends(bench):
-    labelled, unlabelled = bench.loader(3), bench.loader(12)
-    for _ in range(2):
-        again = iter(labelled)
-        for _ in unlabelled:
-            try:
-                next(again)
-            except StopIteration:
-                again = iter(labelled)
-                next(again)
-            bench.step()
-    del again
-    epochs, steps, _ = bench.total()
-    assert steps == 24 and 2 <= epochs <= 8
 
 
 def test_fetching_one_ahead_ends_the_epoch_with_its_last_step(bench):
@@ -321,14 +287,3 @@ def test_a_cycle_of_a_short_loader_beside_a_long_one_makes_the_epochs_of_the_lon
         for _ in zip(itertools.cycle(short), long, strict=False):
             bench.step()
     assert bench.done() == [(20, 20, 200)] * 3
-
-
-def test_an_epoch_that_is_left_behind_an_evaluation_is_one(bench):
-    train, val = bench.loader(1000), bench.loader(2)
-    for _ in range(4):
-        for number, _ in enumerate(train):
-            bench.step()
-            if number == 5:
-                bench.evaluate(val)
-                break
-    assert bench.done() == [(6, 6, 60)] * 4

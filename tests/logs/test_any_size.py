@@ -21,7 +21,6 @@ from report_samples import (
     write_run,
 )
 
-from greenlove_tracker import console
 from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs import run_rows
 from greenlove_tracker.logs.aggregate import aggregate
@@ -181,14 +180,6 @@ def test_a_number_beyond_reason_costs_its_run_and_no_other(make_run):
     found = aggregate(logs_dir)
     assert found.total.duration_s == 20.0
     assert [(p.path.name, p.message) for p in found.problems] == [("b", "left out: it holds a number beyond 1e+100")]
-
-
-def test_a_bar_is_drawn_once_a_percent(monkeypatch):
-    drawn: list[str] = []
-    monkeypatch.setattr(console, "_PATIENCE_S", -1.0)
-    monkeypatch.setattr(console.StatusLine, "draw", lambda self, text: drawn.append(text))
-    assert list(console.with_bar(range(100_000), 100_000, 100_000)) == list(range(100_000))
-    assert len(drawn) == len(set(drawn)) <= 125  # percents, and parts of the bar
 
 
 def test_forecasts_are_scored_over_all_runs(tmp_path):

@@ -1,11 +1,9 @@
 """CodeCarbon's private parts that the meter goes by, in the version that is installed: each is there and does that."""
 
 import os
-from types import SimpleNamespace
 
 import pytest
 
-from greenlove_tracker.devices import Share
 from greenlove_tracker.meter import codecarbon as module
 from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
 from greenlove_tracker.records import Method
@@ -51,18 +49,6 @@ def test_the_power_of_memory_is_kept_once_it_is_known(tracker, monkeypatch):
     assert unkept_w == pytest.approx(kept_w)
 
 
-def test_the_load_of_a_cpu_is_that_of_its_meter(tracker):
-    """4 of 64 cores at full load are 17.5 W of 280 W, whatever the other 60 do."""
-    cpu, now_s = part_named(tracker, "CPU"), [0.0]
-    before = cpu._cpu_load_meter, cpu._tdp
-    share = Share(4 / 64, 1.0, "cgroup", lambda: now_s[0], 4.0)
-    assert module._model_share_alone(tracker, share)
-    cpu._cpu_load_meter = SimpleNamespace(percent=lambda *_: 100.0, reset=lambda: None)
-    watts = cpu.total_power().W
-    cpu._cpu_load_meter, cpu._tdp = before
-    assert watts == pytest.approx(17.5)
-
-
 @pytest.mark.parametrize(("millijoules", "method"), [(5000, Method.COUNTER), (None, Method.SAMPLED_POWER)])
 def test_a_gpu_without_a_counter_says_so(millijoules, method):
     from codecarbon.core.gpu import AllGPUDevices
@@ -80,11 +66,6 @@ def test_a_gpu_without_a_counter_says_so(millijoules, method):
     gpu.devices = object.__new__(AllGPUDevices)
     gpu.devices.devices = [Device(handle=None, gpu_index=0)]
     assert module._method(gpu) == ("gpu", method)
-
-
-def test_the_country_is_in_two_attributes(tracker):
-    assert (tracker._country_iso_code, tracker._country_name) == ("", "")
-    assert tracker._prepare_emissions_data().country_iso_code == ""
 
 
 def test_slurms_job_is_looked_for_in_two_modules():

@@ -20,16 +20,18 @@ _CLASSES = {
 
 
 def exporter_from(text: str) -> Exporter:
-    """Return the exporter of ``mlflow``, or of ``prometheus=/a/file.prom``, where one needs a place.
+    """Return the exporter of ``mlflow``, or of ``prometheus=/a/file.prom``, where one writes a file.
 
     Raises:
-        UsageError: for an unknown name.
+        UsageError: for an unknown name, or a place for a service.
         MissingExtraError: where its package is not installed; the message is the line that installs it.
     """
     name, _, place = text.partition("=")
     name = name.strip().lower()
     if name not in _CLASSES:
         raise UsageError(f"{{argument}} knows no {name!r}; there are {', '.join(_CLASSES)}", argument="export")
+    if place and name in ("mlflow", "wandb"):
+        raise UsageError(f"{{argument}}: {name} takes the run that is active: leave ={place} out", argument="export")
     module = import_module(f"{__name__}.{name}")
     exporter: Exporter = getattr(module, _CLASSES[name])(*([place.strip()] if place.strip() else []))
     return exporter

@@ -23,16 +23,12 @@ class MLflowExporter:
     A run that is active in this process when the first row is written takes them all, and is never ended here; without
     one the exporter makes its own, and ends it. What is active in the training's thread stays as it is.
 
-    Args:
-        experiment: the name of the experiment for a run of its own; default: the one that is active.
-
     Raises:
         MissingExtraError: where MLflow is not installed.
     """
 
-    def __init__(self, experiment: str | None = None) -> None:
+    def __init__(self) -> None:
         require("mlflow", "mlflow")
-        self._experiment = experiment
         self._client: Any = None
         self._run_id = ""
         self._is_own = self._is_in_steps = False
@@ -83,12 +79,8 @@ class MLflowExporter:
         """Return a new run that is nobody's active one, in the experiment that MLflow would take."""
         from mlflow.tracking import fluent
 
-        if self._experiment is None:
-            # what set_experiment() and the variables of MLflow say; no public function tells
-            experiment_id = getattr(fluent, "_get_experiment_id", lambda: None)() or "0"
-        else:
-            found = self._client.get_experiment_by_name(self._experiment)
-            experiment_id = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
+        # what set_experiment() and the variables of MLflow say; no public function tells
+        experiment_id = getattr(fluent, "_get_experiment_id", lambda: None)() or "0"
         return str(self._client.create_run(experiment_id, run_name=run.run_id).info.run_id)
 
     def _log(self, points: Iterable[Scalars]) -> None:

@@ -9,7 +9,7 @@ stands still.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from greenlove_tracker import files
@@ -36,9 +36,8 @@ _FORECASTS = {
     "cost_usd": ("greenlove_forecast_cost_usd", "Cost of the whole run in US dollars, forecast.", 1.0),
 }
 
-Labels = Mapping[str, str]
 # Name, help text, and the values by the labels that tell them apart; None is not known.
-Metric = tuple[str, str, Sequence[tuple[Labels, float | None]]]
+Metric = tuple[str, str, Sequence[tuple[Mapping[str, str], float | None]]]
 
 
 class PrometheusExporter:
@@ -58,87 +57,69 @@ class PrometheusExporter:
         self._given = None if path is None else files.target_of(path).absolute()
         if self._given is not None and self._given.suffix != ".prom":
             raise UsageError(f"{path}: the collector reads files that end with .prom")
-        self._path = Path(_FILE)
-        self._run: ExportedRun | None = None
-        self._row: RowWritten | None = None
-        self._forecast: IssuedForecast | None = None
-        self._summary: RunSummary | None = None
-        self._status, self._updated_utc_s = "", 0.0
-        self._metrics: dict[str, float] = {}
 
     def start(self, run: ExportedRun) -> None:
         """Begin with a run; what the file had of the one before goes with the first row."""
-        self._run, self._status = run, "running"
-        self._path = self._given or run.log_dir / _FILE
-        self._row = self._forecast = self._summary = None
-        self._metrics = {}
+        self._run, self._path = run, self._given or run.log_dir / _FILE
+        self._totals, self._forecasts, self._logged = list[Metric](), list[Metric](), dict[str, float]()
 
     def export(self, events: Sequence[ExportEvent]) -> None:
         """Write the file with the latest of everything."""
         for event in events:
-            self._updated_utc_s = event.utc_s
             if isinstance(event, RowWritten):
-                self._row = event
+                run = event.of_run
+                self._totals = list(_totals(run, run.emissions_gco2e, run.components, event.epochs_done))
             elif isinstance(event, ForecastIssued):
-                self._forecast = event.forecast
+                self._forecasts = list(_forecasts(event.forecast))
             else:
-                self._metrics[event.name] = event.value
+                self._logged[event.name] = event.value
         if events:
-            self._write()
+            self._write("running", events[-1].utc_s)
 
     def end(self, ending: RunEnded) -> None:
         """Write the totals; the file stays."""
-        self._status, self._summary, self._updated_utc_s = str(ending.status), ending.summary, ending.utc_s
-        self._write()
+        summary = ending.summary
+        if summary is not None:
+            grams = None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG
+            self._totals = list(_totals(summary, grams, summary.energy, summary.epochs_done))
+        self._write(str(ending.status), ending.utc_s)
 
-    def _write(self) -> None:
-        from prometheus_client import CollectorRegistry, generate_latest
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        files.write_atomically(self._path, generate_latest(registry))
-
-    def collect(self) -> Iterator[Any]:
-        """Give the metrics of the file; prometheus_client calls this."""
+    def _write(self, status: str, updated_utc_s: float) -> None:
+        from prometheus_client import generate_latest
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        run = self._run
-        if run is None:
-            return
+        run, families = self._run, []
+        info, active = {"status": status, **run.facts}, float(status == "running")
+        about: list[Metric] = [
+            ("greenlove_run_info", "What the run is and is counted with; always 1.", [(info, 1.0)]),
+            ("greenlove_run_active", "1 while the run goes on, 0 once it has ended.", [({}, active)]),
+            ("greenlove_start_timestamp_seconds", "When the run began, since the epoch.", [({}, run.started_utc_s)]),
+            ("greenlove_updated_timestamp_seconds", "When this was written, since the epoch.", [({}, updated_utc_s)]),
+        ]
+        logged = [({"name": name}, value) for name, value in self._logged.items()]
+        metric: Metric = "greenlove_metric", "The latest value that the training logged.", logged
         labels = {"run_id": run.run_id, "project": run.project}
-        for name, text, values in self._known(run):
+        for name, text, values in (*about, *self._totals, *self._forecasts, metric):
             known = [(own, value) for own, value in values if value is not None]
             if known:
                 make = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
                 family = make(name, text, labels=[*labels, *known[0][0]])
                 for own, value in known:
                     family.add_metric([*labels.values(), *own.values()], value)
-                yield family
+                families.append(family)
+        registry: Any = SimpleNamespace(collect=lambda: families)
+        files.write_atomically(self._path, generate_latest(registry))
 
-    def _known(self, run: ExportedRun) -> Iterator[Metric]:
-        info = {"status": self._status, **run.facts}
-        active = float(self._status == "running")
-        updated = "When this file was last written, since the epoch."
-        yield "greenlove_run_info", "What the run is and is counted with; always 1.", [(info, 1.0)]
-        yield "greenlove_run_active", "1 while the run goes on, 0 once it has ended.", [({}, active)]
-        yield "greenlove_start_timestamp_seconds", "When the run began, since the epoch.", [({}, run.started_utc_s)]
-        yield "greenlove_updated_timestamp_seconds", updated, [({}, self._updated_utc_s)]
-        row, summary = self._row, self._summary
-        if summary is not None:
-            grams = None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG
-            yield from _totals(summary, grams, summary.energy, summary.epochs_done)
-        elif row is not None:
-            yield from _totals(row.of_run, row.of_run.emissions_gco2e, row.of_run.components, row.epochs_done)
-        for quantity, estimate in (self._forecast.estimates if self._forecast is not None else {}).items():
-            name, text, factor = _FORECASTS[quantity]
-            bounds = {"point": estimate.point}
-            if estimate.has_interval:
-                bounds |= {"lower": estimate.lower, "upper": estimate.upper}
-            level = f"{estimate.level:g}" if estimate.has_interval else ""
-            samples = [({"bound": bound, "level": level}, value * factor) for bound, value in bounds.items()]
-            yield name, f"{text} The bounds are of an interval of this level.", samples
-        logged = [({"name": name}, value) for name, value in self._metrics.items()]
-        yield "greenlove_metric", "The latest value that the training logged.", logged
+
+def _forecasts(forecast: IssuedForecast) -> Iterator[Metric]:
+    for quantity, estimate in forecast.estimates.items():
+        name, text, factor = _FORECASTS[quantity]
+        bounds = {"point": estimate.point}
+        if estimate.has_interval:
+            bounds |= {"lower": estimate.lower, "upper": estimate.upper}
+        level = f"{estimate.level:g}" if estimate.has_interval else ""
+        samples = [({"bound": bound, "level": level}, value * factor) for bound, value in bounds.items()]
+        yield name, f"{text} The bounds are of an interval of this level.", samples
 
 
 def _totals(

@@ -72,7 +72,7 @@ def told(tmp_path: Path, code: str, *, uri: str = "", **variables: str) -> tuple
 @pytest.mark.slow
 def test_into_a_run_of_its_own(tmp_path):
     code = """
-tracker = make_tracker(clock, "logs", epochs=4, country="DE", project="thesis", export="mlflow=costs")
+tracker = make_tracker(clock, "logs", epochs=4, country="DE", project="thesis", export="mlflow")
 assert mlflow.active_run() is None
 train(tracker, clock, 2, gap_s=2.0)
 tracker.log_metric("top-1 (%)", 93.0)
@@ -83,7 +83,7 @@ tracker.stop()
 s = tracker.summary
 print(json.dumps([runs(), s.run_id, s.energy_kwh, s.emissions_kgco2e, s.cost_usd]))
 """
-    ((run,), run_id, energy_kwh, emissions_kgco2e, cost_usd), _ = told(tmp_path, code)
+    ((run,), run_id, energy_kwh, emissions_kgco2e, cost_usd), _ = told(tmp_path, code, MLFLOW_EXPERIMENT_NAME="costs")
     assert (run["status"], run["name"], run["experiment"]) == ("FINISHED", run_id, "costs")
     metrics = run["metrics"]
     assert metrics["greenlove/epoch_energy_kwh"] == [[n, pytest.approx(0.001)] for n in (1, 2, 3, 4)]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes import make_tracker, tick, train
+from fakes import make_tracker, train
 from prometheus_client.parser import text_string_to_metric_families
 
 from greenlove_tracker.errors import UsageError
@@ -73,20 +73,9 @@ def test_another_file_is_refused_and_its_own_is_replaced(clock, tmp_path):
         assert values(path, "greenlove_epochs_total") == {"": float(epochs)}
 
 
-def test_labels_are_escaped(clock, logs):
-    project = 'a "quoted" \\ name\nof two lines'
-    with make_tracker(clock, logs, project=project, export="prometheus") as tracker:
-        train(tracker, clock, 1)
-    families = list(text_string_to_metric_families((logs / "greenlove.prom").read_text("utf-8")))
-    shown = {sample.labels["project"] for family in families for sample in family.samples}
-    assert len(shown) == 1 and shown.pop().startswith('a "quoted" \\ name')
-
-
 def test_a_directory_that_is_not_there_is_said_where_the_tracker_is_made(clock, tmp_path):
     with pytest.raises(UsageError, match="no directory"):
         make_tracker(clock, tmp_path / "logs", export=f"prometheus={tmp_path}/none/own.prom")
-    with pytest.raises(UsageError, match="no directory"):
-        PrometheusExporter(str(tmp_path / "none" / "own.prom"))
 
 
 def test_a_disk_that_takes_it_no_more_is_one_warning(clock, tmp_path, caplog):
@@ -99,15 +88,6 @@ def test_a_disk_that_takes_it_no_more_is_one_warning(clock, tmp_path, caplog):
     train(tracker, clock, 3)
     tracker.stop()
     assert caplog.text.count("Prometheus failed") == 1 and tracker.summary.epochs_done == 4
-
-
-def test_the_next_run_begins_anew(clock, logs):
-    exporter = PrometheusExporter()
-    for n in (3, 1):
-        with make_tracker(clock, logs, exporters=[exporter]) as tracker:
-            train(tracker, clock, n)
-            tick()
-    assert values(logs / "greenlove.prom", "greenlove_epochs_total") == {"": 1.0}
 
 
 def test_after_kill_9_the_file_is_whole_and_says_that_the_run_goes_on(tmp_path):

@@ -158,24 +158,6 @@ assert wandb.run is None and tracker.summary.epochs_done == 2
 
 
 @pytest.mark.slow
-def test_a_run_of_its_own_leaves_the_scripts_alone(tmp_path):
-    code = """
-tracker = make_tracker(clock, "logs", epochs=3, exporters=[WandbExporter(project="costs")])
-train(tracker, clock, 2)
-assert wandb.run is None
-train(tracker, clock, 1)
-tracker.stop()
-assert wandb.run is None
-"""
-    said(tmp_path, code)
-    (path,) = run_files(tmp_path)
-    rows = history(path)
-    assert [row["greenlove/epoch"] for row in rows if "greenlove/epoch_energy_kwh" in row] == [1, 2, 3]
-    assert next(r.run.project for r in records(path) if r.HasField("run")) == "costs"
-    assert any(r.HasField("exit") for r in records(path))
-
-
-@pytest.mark.slow
 def test_beside_a_training_in_the_background(tmp_path):
     code = """
 with wandb.init(project="mine") as run:
