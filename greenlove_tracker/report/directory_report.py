@@ -32,29 +32,19 @@ _MOST_LAYERS = 4  # projects in a chart
 _N_TOP = 10
 
 
-def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: str | None = None) -> doc.Document:
-    """Return the report of a log directory.
-
-    Args:
-        aggregate: its runs.
-        n_jobs: jobs that ran.
-        issued: the date that the report is to bear.
-
-    Raises:
-        UsageError: where the number of jobs cannot be.
-    """
+def directory_document(aggregate: Aggregate) -> doc.Document:
+    """Return the report of a log directory."""
     total = aggregate.prepare(*NEEDS)
     blocks = (
         doc.KeyFigures(_figures(total)),
         *_trend(aggregate),
-        *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
         *_table_of(aggregate, ("project",), _MAX_GROUPS),
         *_notes(aggregate),
         *(block for key in _GROUPED for block in _group_blocks(aggregate, key)),
         *runs_blocks(aggregate),
         *shared_metric_blocks(total.rows),
         *forecast_blocks(total.rows),
-        *_method_blocks(aggregate, f"{_scope(aggregate, issued)} {directory_scope(aggregate)}"),
+        *_method_blocks(aggregate, f"{_scope(aggregate)} {directory_scope(aggregate)}"),
     )
     return _document(aggregate, blocks)
 
@@ -133,12 +123,11 @@ def _notes(aggregate: Aggregate) -> list[doc.Block]:
     return [doc.Paragraph(text) for text in texts]
 
 
-def _scope(aggregate: Aggregate, issued: str | None) -> str:
-    """Say which time and which runs the report is of, and when it was issued."""
+def _scope(aggregate: Aggregate) -> str:
+    """Say which time and which runs the report is of."""
     selection = aggregate.selection
     chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
-    when = f" Issued on {issued}." if issued else ""
-    return f"Period: {selection.period.text}.{chosen} All times are UTC.{when}"
+    return f"Period: {selection.period.text}.{chosen} All times are UTC."
 
 
 def directory_scope(aggregate: Aggregate) -> str:
@@ -160,27 +149,6 @@ def directory_scope(aggregate: Aggregate) -> str:
             mass = fmt.mass(without.emissions_kgco2e)
             market += f" {fmt.energy(without.energy_kwh)} had no contract: {mass}, location-based."
     return f"{scope} CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}. {market}"
-
-
-def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
-    """Say how many of so many jobs wrote no log.
-
-    Raises:
-        UsageError: where the logs hold more jobs than that.
-    """
-    groups = aggregate.by("job", "job_id")  # the number alone may be there on two clusters
-    n_logged = len({job for job, job_id in groups if job_id})
-    n_outside = sum(group.n_runs for (_, job_id), group in groups.items() if not job_id)
-    if n_jobs < n_logged:
-        raise UsageError(
-            f"{n_jobs:,} jobs are too few: these runs belong to {n_logged:,}; count them with sacct -X -n | wc -l"
-        )
-    missing = n_jobs - n_logged
-    share = f" ({fmt.percent(missing / n_jobs)})" if n_jobs else ""
-    beside = f"; {fmt.plural(n_outside, 'run')} belonged to no job" if n_outside else ""
-    return (
-        f"Of {fmt.plural(n_jobs, 'job')}, {missing:,}{share} left no log here and are missing from every total{beside}."
-    )
 
 
 def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
