@@ -7,7 +7,6 @@ from datetime import date, timedelta
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION

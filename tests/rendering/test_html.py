@@ -17,7 +17,7 @@ from pypdf import PdfReader
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_rows, gpu_run, write_run
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.rendering import html, svg
+from greenlove_tracker.rendering import html
 from greenlove_tracker.rendering.axes import plot
 from greenlove_tracker.rendering.document import (
     Block,
@@ -152,7 +152,7 @@ print([name for name in ("reportlab", "statsmodels", "torch") if name in sys.mod
 def test_every_id_is_unique(logs: Path) -> None:
     gpu_run(logs)
     ids = Skeleton(html.render(document(logs))).ids
-    assert len(ids) > 5
+    assert len(ids) > 4
     assert set(ids.values()) == {1}
 
 
@@ -180,7 +180,7 @@ def test_text_is_data(hostile: str) -> None:
     found = Skeleton(page)
     assert found.tags == harmless.tags
     assert found.ids == harmless.ids
-    assert svg.visible(hostile) in found.text
+    assert html.visible(hostile) in found.text
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def test_nothing_in_a_text_runs(show, harmless: list[str], hostile: str) -> None
     page.evaluate(TOUCH)
     assert page.evaluate("typeof pwned") == "undefined"
     assert page.seen == []
-    assert page.evaluate("document.querySelector('h1').textContent") == svg.visible(hostile)
+    assert page.evaluate("document.querySelector('h1').textContent") == html.visible(hostile)
     assert page.evaluate("getComputedStyle(document.body).display") == "block"
     assert page.evaluate("document.documentElement.scrollWidth") == 375
     assert page.evaluate(SKELETON) == harmless
@@ -285,7 +285,7 @@ def test_text_has_contrast(show, logs: Path, scheme: str) -> None:
     gpu_run(logs)
     page = show(html.render(document(logs)), scheme=scheme)
     contrasts = page.evaluate(CONTRASTS)
-    assert len(contrasts) > 140
+    assert len(contrasts) > 100
     assert min(contrasts)[0] >= 4.5, min(contrasts)
     ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(18, 23, 21)")
