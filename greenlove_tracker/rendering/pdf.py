@@ -23,7 +23,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import pdf_text as style
-from greenlove_tracker.rendering.axes import Plot, plot
+from greenlove_tracker.rendering.axes import plot
 
 PAGE_SIZES = {"A4": A4, "Letter": LETTER}
 
@@ -317,17 +317,7 @@ _LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
     "level": (style.INK, (3, 2), 0.8),
     "range": (style.GREY, (), 0.8),
 }
-_AREAS = {
-    "span": style.PALE,
-    "band": style.LIGHT_GREEN,
-    **dict(
-        zip(
-            [f"layer-{i}" for i in range(5)],
-            (style.GREEN, style.MIDDLE_GREEN, style.GREY, style.LIGHT_GREEN, style.RULE),
-            strict=True,
-        )
-    ),
-}
+_AREAS = {"span": style.PALE, "band": style.LIGHT_GREEN, "column": style.GREEN, "range": style.MIDDLE_GREEN}
 _DOTS = {"here": (style.AMBER, style.AMBER), "chosen": (style.GREEN, style.GREEN), "other": (style.WHITE, style.GREEN)}
 
 
@@ -347,8 +337,7 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
     style.register_fonts()
     of = plot(drawn)
     left_pt = 9 + max(stringWidth(label, style.REGULAR, _SIZE_PT) for _, label in of.y_ticks)
-    rows = _legend_rows(of, width_pt)
-    legend_pt = _LEGEND_STEP_PT * len(rows)
+    legend_pt = _LEGEND_STEP_PT * len(of.legend)
     bottom_pt, top_pt, right_pt = legend_pt + 27.0, legend_pt + _LINE_PT - 18, width_pt - 14
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -388,13 +377,10 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
             drawing.add(
                 _label(shape.text, x_pt + (-6 if is_end else 6), y_pt + lift_pt, anchor, is_bold=True, ink=style.INK)
             )
-    for i, row in enumerate(rows):
-        x_pt, y_pt = left_pt, 2 + _LEGEND_STEP_PT * (len(rows) - 1 - i)
-        for kind, look, name in row:
-            box = [(x_pt, y_pt), (x_pt + 14, y_pt), (x_pt + 14, y_pt + 7), (x_pt, y_pt + 7)]
-            drawing.add(_area(box, look) if kind == "area" else _line([(x_pt, y_pt + 3), (x_pt + 16, y_pt + 3)], look))
-            drawing.add(_label(name, x_pt + 20, y_pt + 0.6))
-            x_pt += 34 + style.text_width_pt(name, style.REGULAR, _SIZE_PT)
+    for i, (look, name) in enumerate(reversed(of.legend)):
+        y_pt = 2 + _LEGEND_STEP_PT * i
+        drawing.add(_line([(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)], look))
+        drawing.add(_label(name, left_pt + 20, y_pt + 0.6))
     return drawing
 
 
@@ -402,21 +388,9 @@ def _range_bar(at: float, width_pt: float) -> Drawing:
     """Draw the range of a key figure as a small bar, with its value marked."""
     drawing = Drawing(width_pt, 10)
     box = [(0.0, 3.0), (width_pt, 3.0), (width_pt, 7.0), (0.0, 7.0)]
-    drawing.add(_area(box, "layer-1"))
+    drawing.add(_area(box, "range"))
     drawing.add(Line(at * width_pt, 0.5, at * width_pt, 9.5, strokeColor=style.INK, strokeWidth=1.4))
     return drawing
-
-
-def _legend_rows(of: Plot, width_pt: float) -> list[list[tuple[str, str, str]]]:
-    rows, taken_pt = list[list[tuple[str, str, str]]](), math.inf
-    for entry in of.legend:
-        each_pt = 34 + style.text_width_pt(entry[2], style.REGULAR, _SIZE_PT)
-        if taken_pt + each_pt > width_pt - 40:
-            rows.append([])
-            taken_pt = 0.0
-        rows[-1].append(entry)
-        taken_pt += each_pt
-    return rows
 
 
 def _area(spots: Sequence[tuple[float, float]], look: str) -> Polygon:

@@ -1,8 +1,8 @@
 """Renders a document as plain text for a terminal, within 100 columns.
 
-What a verb prints is the document that the HTML and the PDF show too.
+What a verb prints is the document that the HTML and the PDF show too, without its charts.
 
-In the brief screen notes and charts are left out, key figures stand in one line, and a table ends after some rows.
+In the brief screen notes are left out, key figures stand in one line, and a table ends after some rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.rendering.axes import chart_rows
 
 WIDTH = 100
 MARGIN = "  "
@@ -27,8 +26,6 @@ _JOINED = "\N{NO-BREAK SPACE}"  # of the spaces that textwrap leaves alone
 
 _BRIEF_ROWS = 8  # of a table
 _LEAST_TEXT = 12  # columns that texts of a table are wrapped to
-_BAR_WIDTH = 30
-_SPARKS = "▁▂▃▄▅▆▇█"
 _RANGED = frozenset({"time", "energy"})  # figures whose range the brief screen shows; that of others follows from it
 _TOLD_BY_UNIT = frozenset({"time", "energy", "cost"})  # figures that need no label where their unit stands
 
@@ -70,7 +67,7 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
         case doc.Table():
             return _table(block, _BRIEF_ROWS if brief and not block.is_whole else len(block.rows), width)
         case doc.ChartRow():
-            return [] if brief else [line for chart in block.charts for line in _chart(chart, width)]
+            return []  # pages draw them
 
 
 def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
@@ -127,24 +124,6 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]
         for cell, width in zip(row, widths, strict=True)
     ]
     return list(itertools.zip_longest(*cells, fillvalue=""))
-
-
-def _chart(chart: doc.Chart, width: int) -> list[str]:
-    """Write each line as a row of blocks, with its first and its last value; of other charts, what they show."""
-    if not isinstance(chart, doc.LineChart):
-        heads, cells = chart_rows(chart)
-        columns = tuple(doc.Column(head, is_number=i > 0) for i, head in enumerate(heads))
-        return [chart.title, *_table(doc.Table(columns, tuple(cells)), len(cells), width)]
-    every = [y for line in chart.lines for _, y in line.points]
-    low, high = 0.0 if chart.is_from_0 else min(every), max(every)
-    rows = []
-    for line in chart.lines:
-        ys = [y for _, y in line.points][:: max(1, -(-len(line.points) // _BAR_WIDTH))]
-        sparks = "".join(_SPARKS[round((y - low) / ((high - low) or 1.0) * (len(_SPARKS) - 1))] for y in ys)
-        ends = f"{line.points[0][1]:,.4g} → {line.points[-1][1]:,.4g} {chart.y_label}"
-        rows.append((line.name, sparks, ends))
-    head = f"{chart.title}, by {chart.x_label}"
-    return [head, *_table(doc.Table((doc.Column(""),) * 3, tuple(rows)), len(rows), width)]
 
 
 def _next_lines(steps: Sequence[str], width: int) -> list[str]:

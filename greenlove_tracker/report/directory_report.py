@@ -27,7 +27,6 @@ _MAX_GROUPS = 12
 _MAX_PROBLEMS = 10
 _MAX_FACTORS = 12
 _MOST_DAYS = 62  # of a chart by day
-_MOST_LAYERS = 4  # projects in a chart
 _N_TOP = 10
 
 
@@ -199,36 +198,26 @@ def _cells(totals: Totals) -> tuple[str, ...]:
 
 
 def _trend(aggregate: Aggregate) -> list[doc.Block]:
-    """Draw CO2e by day, or by month of a longer time, stacked by project."""
-    by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
-    ranked = sorted(by_project, key=lambda name: -by_project[name])
+    """Draw CO2e by day, or by month of a longer time."""
     days = sorted({row["day"] for row in aggregate.total.rows} - {""})
     try:
         first, last = (date.fromisoformat(day) for day in (days[0], days[-1]))
     except (IndexError, ValueError):  # no run, or one of a damaged log
         return []
     unit = DAY if (last - first).days <= _MOST_DAYS else MONTH
-    found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
-    last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
-    units = [f"{first + timedelta(days=i)}" for i in range((last - first).days + 1)]
-    units = list(dict.fromkeys(day[:7] for day in units)) if unit == MONTH else units
-    if len(units) < 2:
+    found = {when: totals.emissions_kgco2e or 0.0 for (when,), totals in aggregate.by(unit).items()}
+    last = max([last, *(date.fromisoformat(when) for when in found if unit == DAY)])
+    labels: dict[str, str] = {}
+    for day in (first + timedelta(days=i) for i in range((last - first).days + 1)):
+        if unit == DAY:
+            labels[f"{day}"] = f"{day.day} {day:%b}"
+        else:
+            labels[f"{day:%Y-%m}"] = f"{day:%b %Y}"
+    if len(labels) < 2:
         return []
-    sums = [sum(found.get((when, name), 0.0) for name in ranked) for when in units]
-    scale = mass_scale(max(sums) or 1.0)
-    layers = [(name, [name]) for name in ranked[:_MOST_LAYERS]]
-    if len(ranked) > _MOST_LAYERS + 1:
-        layers.append((f"{len(ranked) - _MOST_LAYERS} others", ranked[_MOST_LAYERS:]))
-    else:
-        layers += [(name, [name]) for name in ranked[_MOST_LAYERS:]]
-    series = tuple(
-        (
-            fmt.shortened(title, 24) or "(none)",
-            tuple(scale.value(sum(found.get((when, name), 0.0) for name in names)) for when in units),
-        )
-        for title, names in layers
-    )
-    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(map(wording.day_label, units)), series)
+    scale = mass_scale(max(found.values()) or 1.0)
+    heights = tuple(scale.value(found.get(when, 0.0)) for when in labels)
+    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(labels.values()), heights)
     return [doc.ChartRow((chart,))]
 
 

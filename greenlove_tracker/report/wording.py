@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
@@ -23,8 +24,6 @@ STAR = "*"
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
 GOOD = (RunStatus.FINISHED, RunStatus.EXITED)
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
@@ -115,19 +114,11 @@ def tile(
 
 def run_label(run_id: str, project: str = "") -> str:
     """Write a run in short: ``04 Nov 17:12 · thesis``; one of another tool by its id."""
-    if len(run_id) < 16 or not (run_id[:8] + run_id[9:15]).isdecimal() or run_id[4:6] not in _MONTH_NUMBERS:
+    try:
+        began = datetime.strptime(f"{run_id[:15]}Z", "%Y%m%dT%H%M%S%z")
+    except ValueError:
         return fmt.shortened(f"{project}/{run_id}" if project else run_id, 34)
-    at = f"{run_id[6:8]} {_MONTHS[int(run_id[4:6]) - 1]} {run_id[9:11]}:{run_id[11:13]}"
-    return f"{at} · {fmt.shortened(project, 20)}" if project else at
-
-
-_MONTH_NUMBERS = {f"{number:02d}" for number in range(1, 13)}
-
-
-def day_label(when: str) -> str:
-    """Write a day or a month for an axis: ``4 Nov``, ``Nov 2026``."""
-    month = _MONTHS[int(when[5:7]) - 1]
-    return f"{int(when[8:])} {month}" if len(when) > 7 else f"{month} {when[:4]}"
+    return f"{began:%d %b %H:%M}" + (f" · {fmt.shortened(project, 20)}" if project else "")
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:

@@ -206,9 +206,8 @@ def test_a_report_is_what_its_name_says(logs):
 def test_what_is_of_another_format_is_refused(logs):
     assert "0 training runs" in call("report", "--text", "--user", "nobody").stdout
     for arguments, said in (
-        (["report", "--issued", "soon"], "--issued must be a date"),
         (["report", "--since", "2026-11", "--until", "2026-10"], "--until must be after --since"),
-        (["report", "--format", "cite", "--jobs", "3"], "--jobs is of --format page"),
+        (["report", "--format", "cite", "--page-size", "A4"], "--page-size is of --format page"),
     ):
         done = call(*arguments)
         assert done.exit_code == 1 and said in done.output, done.output

@@ -87,14 +87,6 @@ def test_times_are_local_and_as_people_say_them(when: datetime, text: str) -> No
     assert when_text(when, NOW, BERLIN) == text
 
 
-def test_an_hour_that_the_clocks_show_twice_has_its_utc_beside_it() -> None:
-    evening = datetime(2026, 10, 24, 18, tzinfo=UTC)
-    twice = [when_text(datetime(2026, 10, 25, hour, 30, tzinfo=UTC), evening, BERLIN) for hour in (0, 1, 2)]
-    assert twice == ["02:30 (00:30 UTC) tomorrow", "02:30 (01:30 UTC) tomorrow", "03:30 tomorrow"]
-    spring = datetime(2026, 3, 28, 18, tzinfo=UTC)
-    assert when_text(datetime(2026, 3, 29, 1, tzinfo=UTC), spring, BERLIN) == "03:00 tomorrow"
-
-
 @given(
     st.lists(st.one_of(st.none(), st.floats(0, 2000)), min_size=1, max_size=400),
     st.integers(0, 400),
