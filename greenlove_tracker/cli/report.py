@@ -210,7 +210,7 @@ def _show_sums(
 
 def _ledger(added_up: Aggregate) -> str:
     """Return the ledger as CSV."""
-    from greenlove_tracker.report.declarations import ledger_csv, ledger_row
+    from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
     found = list(map(ledger_row, added_up.each()))
     if added_up.n_left_out and not found:

@@ -22,7 +22,8 @@ from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import Energy
 from greenlove_tracker.report import declarations
-from greenlove_tracker.report.declarations import cite, ledger_csv, ledger_row
+from greenlove_tracker.report.declarations import cite
+from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
 

@@ -16,8 +16,9 @@ from greenlove_tracker.logs.aggregate import flat_totals
 from greenlove_tracker.logs.export import epoch_rows
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import ChartRow
-from greenlove_tracker.report.declarations import cite, ledger_csv, ledger_row, model_card, sci
+from greenlove_tracker.report.declarations import cite, model_card, sci
 from greenlove_tracker.report.directory_report import directory_document, summary_document
+from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 from greenlove_tracker.report.run_report import end_screen, run_document
 
 KWH = 0.001  # of an epoch: 360 W for 10 s
