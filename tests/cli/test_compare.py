@@ -14,7 +14,6 @@ from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.comparisons import Comparison
-from greenlove_tracker.techniques.technique import TECHNIQUES
 
 TASK = """
 import sys
@@ -69,15 +68,6 @@ def refused(*arguments: str) -> str:
 
 
 # -- What it asks for --
-
-
-def test_every_technique_has_its_line():
-    assert all(listed.summary for listed in TECHNIQUES.values())
-    done = call("--list")
-    assert done.exit_code == 0
-    assert [line.split()[0].partition("=")[0] for line in done.stdout.splitlines()[: len(TECHNIQUES)]] == list(
-        TECHNIQUES
-    )
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch):

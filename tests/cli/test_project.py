@@ -9,25 +9,12 @@ from click.testing import CliRunner
 from projection_samples import LAPTOP, explored
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.cli.project import parse_speedups
-from greenlove_tracker.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 def call(*arguments: str):
     return CliRunner().invoke(cli, ["project", *arguments])
-
-
-def test_the_decision_keeps_the_limits_where_it_can() -> None:
-    arguments = ("--gpu", "T4", "--hours", "20", "--country", "DE")
-    record = json.loads(call(*arguments, "--within", "8h", "--max-cost", "40", "--json").stdout)
-    decision = record["decision"]
-    by_name = {(p["gpu"], p["gpus_billed"]): p for p in record["projections"]}
-    chosen = by_name[decision["recommended"]["gpu"], decision["recommended"]["gpus"]]
-    assert chosen["duration_s"] <= 8 * 3600 and chosen["cost_usd"] <= 40 and 0.5 <= decision["meets_limits"] <= 1
-    never = json.loads(call(*arguments, "--within", "1s", "--json").stdout)["decision"]
-    assert never["recommended"] is None or never["meets_limits"] < 0.5
 
 
 def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None:
@@ -82,32 +69,9 @@ def test_an_empty_log_says_what_to_do(logs: Path) -> None:
     assert "explore or track one, or give --gpu and --hours" in call(str(logs)).output
 
 
-def test_speedups_that_are_given() -> None:
-    assert parse_speedups(()) is None
-    assert parse_speedups(("1.8",)) == 1.8
-    assert parse_speedups(("L40S=1.8", "RTX 4090 = 2,1.5,2.5")) == {"L40S": 1.8, "RTX 4090": (2.0, 1.5, 2.5)}
-    for wrong in (("x",), ("1,2",), ("",), ("L40S=",), ("1.8", "L40S=2")):
-        with pytest.raises(UsageError, match="--speedup"):
-            parse_speedups(wrong)
-
-
 SPOT = ("--gpu", "L40S", "--hours", "100", "--utilization", "0.8", "--spot")
 SPOT_TIMES = ("--checkpoint-s", "5", "--restart-s", "300")
 SPOT_PRICES = ("--preemptions", "0.05,0.02,0.1", "--spot-price", "1", "--on-demand-price", "3")
-
-
-def test_spot_advice_in_every_style(tmp_path: Path) -> None:
-    arguments = (*SPOT, *SPOT_TIMES, *SPOT_PRICES)
-    shown = call(*arguments)
-    assert shown.exit_code == 0 and shown.stdout.startswith("Spot is worth it"), shown.output
-    record = json.loads(call(*arguments, "--json").stdout)
-    assert record["verdict"] == "worth it" and record["preemptions_per_hour_upper"] == 0.1
-    assert "say --json" in call(*arguments, "--csv").stderr
-    target = json.loads(call(*arguments, "--target", "L40S", "--json").stdout)
-    assert target["on_demand_usd_per_gpu_hour"] == 3.0 and target["about"].endswith("on 1 × L40S")
-    for name, begin in (("x.html", b"<!"), ("x.pdf", b"%PDF"), ("x.md", b"#")):
-        assert call(*arguments, "-o", name).exit_code == 0
-        assert (tmp_path / name).read_bytes().lower().startswith(begin.lower())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pypdf import PdfReader
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_rows, gpu_run, write_run
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering import html
 from greenlove_tracker.rendering.axes import plot
 from greenlove_tracker.rendering.document import (
@@ -198,16 +197,6 @@ def test_points_of_a_chart_lie_where_their_values_are() -> None:
     assert line.points == ((0.0, 0.0), (1.0, 1.0))
 
 
-def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
-    logs.mkdir()
-    with pytest.raises(UsageError, match="holds no run"):
-        write_html(logs, tmp_path / "x.html")
-    demo_run(logs)
-    with pytest.raises(UsageError, match="cannot write"):
-        write_html(logs, logs)
-    assert [path for path in tmp_path.iterdir() if path != logs] == []
-
-
 # -- in a real browser -------------------------------------------------------------------------------------------
 
 
@@ -336,3 +325,33 @@ def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
     assert second.mediabox.width == pytest.approx(595, abs=1)
     assert second.extract_text().count(hostile) == 2
     assert page.seen == []
+
+
+@pytest.mark.slow
+def test_sections_fold_without_a_script(show, tmp_path):
+    gpu_run(tmp_path)
+    page = show(html.render(document(tmp_path)), java_script_enabled=False)
+    sections = page.locator("details")
+    assert sections.count() == page.locator("h2").count() >= 4
+    assert page.locator("details[open]").count() == sections.count()
+    chart = page.get_by_text("A GPU's counter sees the GPU alone")
+    assert chart.is_visible()
+    page.get_by_role("heading", name="How we know").click()
+    assert not chart.is_visible() and page.locator("details[open]").count() == sections.count() - 1
+    page.keyboard.press("Enter")
+    assert chart.is_visible()
+
+
+@pytest.mark.slow
+def test_what_is_folded_is_printed(show, tmp_path):
+    gpu_run(tmp_path)
+    page = show(html.render(document(tmp_path)))
+
+    def printed() -> list[str]:
+        pages = PdfReader(io.BytesIO(page.pdf(format="A4"))).pages
+        return [" ".join(one.extract_text().split()) for one in pages]
+
+    before = printed()
+    page.evaluate("document.querySelectorAll('details').forEach(section => { section.open = false })")
+    assert not page.locator("table").first.is_visible()
+    assert printed() == before and "RTX 3060" in " ".join(before)

@@ -79,14 +79,6 @@ def test_what_is_drawn_and_exported_comes_to_the_total(run):
     assert sum(row["emissions_gco2e"] for row in exported) == pytest.approx(kilograms * 1000)
 
 
-def test_sums_over_runs_group_it_by_its_sources(run):
-    total = aggregate(read_logs(run.path.parent))
-    assert total.total.emissions_kgco2e == pytest.approx(run.summary.emissions_kgco2e)
-    from greenlove_tracker.logs.run_rows import intensity_of
-
-    assert intensity_of(run) == "of the time, own.csv given, table lifecycle"
-
-
 def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):
     with make_tracker(clock, tmp_path / "logs", intensity="mock") as tracker:
         train(tracker, clock, 3)
