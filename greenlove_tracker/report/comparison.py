@@ -87,11 +87,10 @@ def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Docu
         comparison: of techniques, or of logged runs.
         groups: the logged runs that were compared; none of trials.
     """
-    names = ", ".join(row.name for row in comparison.rows[:_MOST_SAID])
-    more = f" and {len(comparison.rows) - _MOST_SAID} more" if len(comparison.rows) > _MOST_SAID else ""
+    names = wording.joined([row.name for row in comparison.rows], _MOST_SAID)
     return doc.Document(
         title="How the runs compare" if comparison.is_of_runs else "What saves time and energy in this training",
-        subtitle=f"{names or 'nothing'}{more} against {comparison.baseline.name}",
+        subtitle=f"{names or 'nothing'} against {comparison.baseline.name}",
         footer=_footer(comparison.run_dir.name if comparison.run_dir else ""),
         verdict=f"{headline(comparison)}.",
         blocks=comparison_blocks(comparison, groups),
@@ -372,15 +371,17 @@ def learnt_differences(groups: Groups) -> Mapping[str, str]:
     """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
     baseline, *others = (side_of(name, runs) for name, runs in groups)
     metrics = shared_metrics([baseline, *others])
-    return {side.name: text for side in others if (text := _learnt_text(side, baseline, metrics[:1]))}
+    return {side.name: text for side in others if (text := _learnt_text(side, baseline, metrics))}
 
 
 def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
-    for name in metrics:
-        own, before = (_mean_text([final_value(run, name) for run in s.runs], number_text) for s in (side, baseline))
-        if _DASH not in (own, before) and own != before:
-            return f"its final {name} is {own} instead of {before}"
-    return ""
+    """Say how the first metric of a side differs from the baseline's; empty where it does not, or none is shared."""
+    if not metrics:
+        return ""
+    name = metrics[0]
+    own, before = (_mean_text([final_value(run, name) for run in s.runs], number_text) for s in (side, baseline))
+    is_same = own == before or _DASH in (own, before)
+    return "" if is_same else f"its final {name} is {own} instead of {before}"
 
 
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
@@ -533,7 +534,7 @@ def _experiment_verdict(sides: Sequence[Side], comparisons: Sequence[Comparison]
     comparison, row = pairs[0]
     by_name = {side.name: side for side in sides}
     baseline = by_name[comparison.baseline.name]
-    learnt = _learnt_text(by_name[row.name], baseline, shared_metrics(sides)[:1])
+    learnt = _learnt_text(by_name[row.name], baseline, shared_metrics(sides))
     return f"{row_sentence(comparison, row)}{f'; {learnt}' if learnt else ''}."
 
 

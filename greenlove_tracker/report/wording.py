@@ -171,18 +171,12 @@ def loops_sentence(run: Run) -> str:
     """Say what was found in a script that marks no epochs itself; empty of any other run."""
     seen, counts = run.text("loops_seen"), run.summary.counts
     if seen in ("epochs", "steps"):
-        found = [fmt.plural(run.summary.epochs_done, "epoch")] if seen == "epochs" else []
-        found += [fmt.plural(counts.batches, "batch")] if counts.batches else []
-        found.append(fmt.plural(counts.steps or 0, "optimizer step"))
-        n_epochs, source = (
-            run.summary.epochs_planned,
-            run.text("plan_source").replace("the script's argument", "its argument"),
-        )
-        length = fmt.plural(n_epochs, "epoch") if n_epochs else fmt.plural(run.total_steps_planned or 0, "step")
-        known = f"; {length} planned by {source}" if source else ""
-        if seen == "epochs" and not source:
-            known = "; no forecast without their number: greenlove run --epochs N"
-        return f"found {joined(found)} in the script's PyTorch loop{known}"
+        n_steps = fmt.plural(counts.steps or 0, "optimizer step")
+        found = f"{fmt.plural(run.summary.epochs_done, 'epoch')} and {n_steps}" if seen == "epochs" else n_steps
+        known = "; no forecast without their number: greenlove run --epochs N" if seen == "epochs" else ""
+        if source := run.text("plan_source"):
+            known = f"; length from {source}"
+        return f"found {found} in the script's PyTorch loop{known}"
     if not seen or run.epochs or run.summary.epochs_done:
         return ""
     if seen == "not looked for":
