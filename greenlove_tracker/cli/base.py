@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import glob
 import json
@@ -296,9 +297,17 @@ def show_json(data: Any) -> None:
 
 def json_text(data: Any) -> str:
     """Return a result as JSON: its fields by their names, nothing of how they are said; what is not finite is null."""
-    from pydantic_core import to_json
+    text = json.dumps(data, default=_plain)
+    return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
 
-    return json.dumps(json.loads(to_json(data, inf_nan_mode="null", fallback=str)), indent=2)
+
+def _plain(value: Any) -> Any:
+    """Return what JSON does not know by itself: a dataclass as its fields."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, set | frozenset) else str(value)
 
 
 # -- Logs, tasks and programs that are named on the command line --
