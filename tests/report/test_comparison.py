@@ -25,7 +25,7 @@ from greenlove_tracker.logs.comparisons import read_comparison, write_comparison
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Field
-from greenlove_tracker.rendering import html, pdf, terminal
+from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Document, Heading, Table
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.comparison import (
@@ -216,9 +216,3 @@ def test_the_learning_rate_is_never_compared(tmp_path):
     groups = [("a", [training(tmp_path, 0)]), ("b", [training(tmp_path, 1)])]
     assert groups[0][1][0].metrics["learning_rate"].higher_is_better is None
     assert "learning_rate" not in terminal.render(page(groups), brief=False)
-
-
-def test_it_is_drawn_as_a_page_and_a_pdf(pair):
-    content = page([*pair, ("<b>&", [])])
-    assert "&lt;b&gt;&amp;" in html.render(content)
-    assert pdf.render(content).startswith(b"%PDF")
