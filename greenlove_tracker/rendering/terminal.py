@@ -8,7 +8,6 @@ In the brief screen notes are left out, key figures stand in one line, and a tab
 from __future__ import annotations
 
 import itertools
-import re
 import shutil
 import textwrap
 import unicodedata
@@ -21,8 +20,6 @@ from greenlove_tracker.rendering import document as doc
 WIDTH = 100
 MARGIN = "  "
 _GAP = "  "  # between columns
-_DURATION = re.compile(r"(?<![\w.])\d[\d.]* (?:d|h|min|s|ms)\b(?: \d+ (?:h|min|s)\b)*", re.ASCII)
-_JOINED = "\N{NO-BREAK SPACE}"  # of the spaces that textwrap leaves alone
 
 _BRIEF_ROWS = 8  # of a table
 _LEAST_TEXT = 12  # columns that texts of a table are wrapped to
@@ -82,8 +79,8 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
         text if figure.label in _TOLD_BY_UNIT and any(map(str.isdigit, figure.value)) else f"{text} {figure.label}"
         for figure, text in zip(block.figures, texts, strict=True)
     ]
-    joined = "  ".join(text.replace(" ", _JOINED) for text in named)
-    return [line.replace(_JOINED, " ") for line in wrap(joined, MARGIN, MARGIN, width=width)]
+    joined = "  ".join(text.replace(" ", doc.NO_BREAK) for text in named)
+    return [line.replace(doc.NO_BREAK, " ") for line in wrap(joined, MARGIN, MARGIN, width=width)]
 
 
 def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
@@ -140,7 +137,7 @@ def _next_lines(steps: Sequence[str], width: int) -> list[str]:
 def wrap(
     text: str, first: str = "", further: str = "", *, breaks_hyphens: bool = True, width: int = WIDTH
 ) -> list[str]:
-    """Break a text into lines that fit; a duration, such as 1 h 2 min, stays in one line.
+    """Break a text into lines that fit; an amount, such as 1 h 2 min, and an interval stay in one line.
 
     Args:
         text: the text; one without a word gives no line.
@@ -149,9 +146,9 @@ def wrap(
         breaks_hyphens: whether a line may end within a hyphenated word; not where names and paths are copied.
         width: columns of a line.
     """
-    text = _DURATION.sub(lambda found: found[0].replace(" ", _JOINED), text)
+    text = doc.unbroken(text)
     lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=further, break_on_hyphens=breaks_hyphens)
-    return [line.replace(_JOINED, " ") for line in lines]
+    return [line.replace(doc.NO_BREAK, " ") for line in lines]
 
 
 def display_width(text: str) -> int:
