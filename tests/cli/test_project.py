@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,17 @@ pytestmark = pytest.mark.usefixtures("no_settings")
 
 def call(*arguments: str):
     return CliRunner().invoke(cli, ["project", *arguments])
+
+
+def test_the_decision_keeps_the_limits_where_it_can() -> None:
+    arguments = ("--gpu", "T4", "--hours", "20", "--country", "DE")
+    record = json.loads(call(*arguments, "--within", "8h", "--max-cost", "40", "--json").stdout)
+    decision = record["decision"]
+    by_name = {(p["gpu"], p["gpus_billed"]): p for p in record["projections"]}
+    chosen = by_name[decision["recommended"]["gpu"], decision["recommended"]["gpus"]]
+    assert chosen["duration_s"] <= 8 * 3600 and chosen["cost_usd"] <= 40 and 0.5 <= decision["meets_limits"] <= 1
+    never = json.loads(call(*arguments, "--within", "1s", "--json").stdout)["decision"]
+    assert never["recommended"] is None or never["meets_limits"] < 0.5
 
 
 def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None:
