@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import glob
 import json
-import math
 import os
 import re
 import shutil
@@ -292,21 +291,23 @@ def show_screen(screen: str) -> None:
 
 
 def show_json(data: Any) -> None:
-    """Print a result as JSON: its fields by their names, nothing of how they are said."""
-    click.echo(json.dumps(plain(data), indent=2))
+    """Print a result as JSON."""
+    click.echo(json_text(data))
 
 
-def plain(data: Any) -> Any:
-    """Return data of JSON: a dataclass as its fields, what is not finite as null."""
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        return {field.name: plain(getattr(data, field.name)) for field in dataclasses.fields(data)}
-    if isinstance(data, Mapping):
-        return {str(name): plain(value) for name, value in data.items()}
-    if isinstance(data, list | tuple | set | frozenset):
-        return [plain(value) for value in data]
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    return data if isinstance(data, bool | int | float | None) else str(data)
+def json_text(data: Any) -> str:
+    """Return a result as JSON: its fields by their names, nothing of how they are said; what is not finite is null."""
+    text = json.dumps(data, default=_plain)
+    return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON does not know by itself: a dataclass as its fields."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, set | frozenset) else str(value)
 
 
 # -- Logs, tasks and programs that are named on the command line --

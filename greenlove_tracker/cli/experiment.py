@@ -205,16 +205,9 @@ _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 
 def _beside(forecast: ExperimentForecast) -> list[str]:
     """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
-    start, n_left = forecast.experiment.start, len(forecast.progress.left)
-    found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
-    if start.start == "now":
-        return found
-    what = {
-        "best": f"the start that is expected to emit least before {start.deadline}",
-        "below": f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh",
-    }
-    most = f", at most {start.max_wait} for each of the {n_left}" if start.max_wait else ""
-    return [*found, f"before a training it waits for {what.get(start.start, start.start)}{most}"]
+    start = forecast.experiment.start.start
+    waits = "" if start == "now" else f", and each training waits for its start ({start}) before"
+    return [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}{waits}"]
 
 
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:

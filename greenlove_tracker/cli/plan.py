@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,7 +48,6 @@ _OPTIONS = {
 @click.option("--electricity-price", type=float, help="USD per kWh, the same at all hours")
 @click.option("--threshold", type=float, metavar="G", help="start COMMAND when the grid is at or below G gCO2e/kWh")
 @click.option("--max-wait", default="6h", metavar="SPAN", help="with --threshold: start anyway after this; default 6h")
-@click.option("--dry-run", is_flag=True, help="with --threshold: show what it would do now, and start nothing")
 @base.json_option
 @base.verbose_option
 def plan(
@@ -62,7 +60,6 @@ def plan(
     page: str | None,
     threshold: float | None,
     max_wait: str,
-    dry_run: bool,
     as_json: bool,
     is_verbose: bool,
     country: str | None,
@@ -87,7 +84,7 @@ def plan(
 
     command = click.get_current_context().meta["command"]
     if threshold is not None:
-        _start_below(threshold, max_wait, intensity, country, command or (), is_dry=dry_run)
+        _start_below(threshold, max_wait, intensity, country, command or ())
         return
     if emit is None and command is not None:
         raise UsageError("a command is for a job file: say --emit slurm")
@@ -136,36 +133,16 @@ def _utc_now() -> datetime:
 
 
 def _start_below(
-    threshold: float, max_wait: str, intensity: str | None, country: str | None, command: Sequence[str], *, is_dry: bool
+    threshold: float, max_wait: str, intensity: str | None, country: str | None, command: Sequence[str]
 ) -> None:
     """Start a command when the carbon intensity is at or below a threshold; without one, only wait for that.
 
     It starts at once where no hourly intensity is known, as without a network.
     """
-    from greenlove_tracker.grid.live.fallback import opened_intensity
-    from greenlove_tracker.grid.live.intensity import IntensityUnavailable
-    from greenlove_tracker.scheduling.wait_loop import (
-        UNKNOWN_INTENSITY,
-        below_threshold,
-        checked_span_s,
-        wait_for_low_carbon,
-    )
+    from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
 
-    checked_span_s(max_wait, "max_wait")
     base.check_command(command)
     intensity = intensity or load_settings().intensity or "live"
-    source = opened_intensity(intensity, country)
-    if is_dry:
-        now = datetime.now(UTC)
-        try:
-            point = source.now().point
-            found = f"{point.told(now)}, {point.basis}"
-            why = below_threshold(threshold, lambda: source)(now, None).explanation
-        except IntensityUnavailable as error:
-            found = why = f"{UNKNOWN_INTENSITY}: {error}"
-        when = f"at once ({why})" if why else f"at or below {threshold:g}, after {max_wait} at the latest"
-        click.echo(f"{found}\nA dry run: nothing is started. This would start {when}: {shlex.join(command)}")
-        return
     base.wait_first(lambda: wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country))
     if command:
         base.become(command)

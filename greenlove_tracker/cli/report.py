@@ -35,7 +35,7 @@ _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  
 _OF_METRIC = ("best", "last", "energy_kwh", "kwh_per_point")
 _READING = ("verify", "processes", "scheduler")  # those that say how
 # By format: the options that are of it alone.
-_OPTIONS_OF = {"page": ("page_size", "jobs", "issued"), "sci": ("unit", "embodied")}
+_OPTIONS_OF = {"page": ("page_size",), "sci": ("unit", "embodied")}
 
 
 _selection_options = with_options(
@@ -59,7 +59,7 @@ _selection_options = with_options(
 )
 
 
-@cli.command(options={"n_jobs": "--jobs"}, short_help="Report a run, a month or a whole directory.")
+@cli.command(short_help="Report a run, a month or a whole directory.")
 @click.argument("logs", metavar="[RUN_ID|DIR|last]", required=False)
 @click.option(
     "-o", "--output", metavar="FILE", help="file to write: .pdf, .html or .md; default report.pdf, or stdout for text"
@@ -80,9 +80,7 @@ _selection_options = with_options(
 @csv_option
 @verbose_option
 @click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what this many runs like the finished ones take")
-@click.option("--issued", metavar="DATE", help="date of issue printed on the report, such as 2026-12-02")
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
-@click.option("--jobs", type=click.IntRange(min=0), help="number of jobs that ran, to show how many left no log")
 @click.option(
     "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
 )
@@ -130,7 +128,7 @@ def report(
     if form == "page":
         from greenlove_tracker.report.build import document, write_document
 
-        content = document(read, n_jobs=given.get("jobs"), issued=given.get("issued"), **chosen)
+        content = document(read, **chosen)
         wrote(write_document(content, output or "report.pdf", page_size=given.get("page_size", "A4")))
     elif form == "runs":
         _show_sweep(read, n_runs or 1, chosen["project"])
@@ -212,7 +210,7 @@ def _show_sums(
 
 def _ledger(added_up: Aggregate) -> str:
     """Return the ledger as CSV."""
-    from greenlove_tracker.report.declarations import ledger_csv, ledger_row
+    from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
     found = list(map(ledger_row, added_up.each()))
     if added_up.n_left_out and not found:

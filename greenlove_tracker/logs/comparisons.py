@@ -13,7 +13,7 @@ from greenlove_tracker.logs.csvio import OnProblem
 from greenlove_tracker.logs.tables import COMPARISON, COMPARISON_TRIALS, RATIOS, WHOLE_RUN, ComparisonLine
 from greenlove_tracker.records import Field
 
-_FIELD = "compared"  # of run.csv: what the run compared with the baseline
+COMPARED = "compared"  # of run.csv: what the run compared with the baseline
 
 _NUMBERS = ("duration_s_per_sample", "peak_memory_gb", "one_off_s", "final_loss", "budget_s")
 _OF_ARM = (*_NUMBERS, "reason", "notes", "learns_otherwise")
@@ -22,12 +22,7 @@ _OF_ALL = ("spent_s", "residual_cv", "energy_method", "left_changed", "is_of_run
 
 def comparison_field(names: Sequence[str]) -> Field:
     """Return the line of ``run.csv`` that makes a run a comparison."""
-    return Field(_FIELD, ", ".join(names))
-
-
-def has_comparison(fields: Mapping[str, Field]) -> bool:
-    """Return True where ``run.csv`` says that ways to train were compared."""
-    return _FIELD in fields
+    return Field(COMPARED, ", ".join(names))
 
 
 def write_comparison(run_dir: Path, comparison: Comparison) -> Path:

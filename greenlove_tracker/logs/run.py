@@ -19,7 +19,7 @@ from greenlove_tracker.forecasting import Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
-from greenlove_tracker.logs.comparisons import has_comparison
+from greenlove_tracker.logs.comparisons import COMPARED
 from greenlove_tracker.logs.csvio import (
     MAX_SMALL_BYTES,
     FieldLine,
@@ -756,12 +756,12 @@ class Run(RunFiles):
     @property
     def is_exploration(self) -> bool:
         """True where the run explored a training, or compared ways to train, and was none itself."""
-        return trials.has_plan(self.fields) or self.is_comparison
+        return self.is_comparison or any(f"plan_{name}" in self.fields for name in trials.PLAN_NAMES)
 
     @property
     def is_comparison(self) -> bool:
         """True where the run compared techniques in trials (``comparison.csv``)."""
-        return has_comparison(self.fields)
+        return COMPARED in self.fields
 
     @cached_property
     def trials(self) -> Sequence[Trial]:

@@ -116,11 +116,6 @@ def plan_fields(plan: TrainingPlan) -> list[Field]:
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
 
-def has_plan(fields: Mapping[str, Field]) -> bool:
-    """Return True where ``run.csv`` says that a training was explored."""
-    return any(f"plan_{name}" in fields for name in PLAN_NAMES)
-
-
 def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
     """Return the training that was explored for; None where the run was no exploration.
 

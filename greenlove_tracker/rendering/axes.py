@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart, MarkedPoint
+from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart
 
 MAX_POINTS = 500
-N_LOOKS = 5  # of lines, and of layers, that differ without colour; further ones begin anew
+_N_LOOKS = 5  # of lines that differ without colour; further ones begin anew
 _MOST_LABELS = 8  # below columns
 _LABEL_HEIGHT, _LABEL_WIDTH = 0.09, 0.3  # of a mark: nearer than that, the lower one moves down
 _FARTHEST = 1.6  # times the largest point: what a range reaches beyond is cut off
@@ -36,12 +36,12 @@ class Shape:
 
 @dataclass
 class Plot:
-    """A chart, ready to be drawn: the ticks of both axes (share, label), shapes, and a legend (kind, look, name)."""
+    """A chart, ready to be drawn: ticks of both axes (share, label), shapes, and the legend of lines (look, name)."""
 
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
     shapes: list[Shape] = field(default_factory=list)
-    legend: list[tuple[str, str, str]] = field(default_factory=list)
+    legend: list[tuple[str, str]] = field(default_factory=list)
     note: str = ""  # above the plot, at the right
 
 
@@ -98,10 +98,10 @@ def _of_lines(chart: LineChart) -> Plot:
         height = y.at(chart.level[0])
         drawn.shapes.append(Shape("line", "level", ((0.0, height), (1.0, height))))
     for i, line in enumerate(chart.lines):
-        look = f"line-{i % N_LOOKS}"
+        look = f"line-{i % _N_LOOKS}"
         drawn.shapes.append(Shape("line", look, spots(line.points)))
         if len(chart.lines) > 1:
-            drawn.legend.append(("line", look, line.name))
+            drawn.legend.append((look, line.name))
     return drawn
 
 
@@ -130,32 +130,17 @@ def _of_values(chart: MarkChart, name: str) -> _Axis:
     values: list[float] = [getattr(mark, name) for mark in chart.marks]
     ends = [end for mark in chart.marks for end in getattr(mark, f"{name}_range") or ()]
     most = max(values) * _FARTHEST
-    return _covering([*values, *(min(end, most) for end in ends)], is_from_0=chart.is_from_0 or name == "x")
+    return _covering([*values, *(min(end, most) for end in ends)])
 
 
 def _of_columns(chart: ColumnChart) -> Plot:
-    n = len(chart.labels)
-    sums = [sum(heights[i] for _, heights in chart.series) for i in range(n)]
-    y = _covering(sums)
+    n, y = len(chart.labels), _covering(chart.heights)
     step = -(-n // _MOST_LABELS)
     drawn = Plot([((i + 0.5) / n, label) for i, label in enumerate(chart.labels) if i % step == 0], y.labels)
-    below = [0.0] * n
-    for number, (name, heights) in enumerate(chart.series):
-        look = f"layer-{number % N_LOOKS}"
-        for i, height in enumerate(heights):
-            if height > 0:
-                left, right, low, high = (i + 0.12) / n, (i + 0.88) / n, y.at(below[i]), y.at(below[i] + height)
-                corners = ((left, low), (right, low), (right, high), (left, high))
-                drawn.shapes.append(Shape("area", look, corners))
-                below[i] += height
-        if len(chart.series) > 1:
-            drawn.legend.append(("area", look, name))
+    for i, height in enumerate(map(y.at, chart.heights)):
+        left, right = (i + 0.12) / n, (i + 0.88) / n
+        drawn.shapes.append(Shape("area", "column", ((left, 0.0), (right, 0.0), (right, height), (left, height))))
     return drawn
-
-
-def mark_label(mark: MarkedPoint) -> str:
-    """Write a mark's name in a table, with what it is."""
-    return f"{mark.name} (here)" if mark.is_here and mark.name != "here" else mark.name
 
 
 # -- Ticks --
@@ -204,24 +189,3 @@ def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> P
         bucket = inner[i * len(inner) // n_buckets : (i + 1) * len(inner) // n_buckets]
         kept += sorted({min(bucket, key=lambda p: p[1]), max(bucket, key=lambda p: p[1])})
     return (*kept, points[-1])
-
-
-def chart_rows(chart: Chart, most: int = 12) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the head and the rows of a chart as a table, thinned out."""
-    if isinstance(chart, MarkChart):
-        heads: tuple[str, ...] = ("", chart.x_label, chart.y_label)
-        return heads, [(mark_label(mark), f"{mark.x:,.4g}", f"{mark.y:,.4g}") for mark in chart.marks]
-    if isinstance(chart, ColumnChart):
-        heads = ("", *(f"{name}, {chart.y_label}" for name, _ in chart.series))
-        stacks = zip(*(heights for _, heights in chart.series), strict=True)
-        shown_stacks = ([f"{height:,.4g}" for height in stack] for stack in stacks)
-        return heads, [(label, *texts) for label, texts in zip(chart.labels, shown_stacks, strict=True)]
-    lines = [dict(line.points) for line in chart.lines]
-    xs = sorted({x for points in lines for x in points})
-    names = dict(chart.x_names)
-    shown = [x for x in xs if x in names] or xs[:: max(1, -(-len(xs) // most))]
-    heads = (chart.x_label, *(", ".join(filter(None, (line.name, chart.y_label))) for line in chart.lines))
-    rows = [
-        (names.get(x, f"{x:,.6g}"), *(f"{points[x]:,.4g}" if x in points else "" for points in lines)) for x in shown
-    ]
-    return heads, rows

@@ -149,26 +149,30 @@ class MarkedPoint:
     is_named: bool = False
     is_here: bool = False
 
+    @property
+    def label(self) -> str:
+        """Its name with what it is, for a table."""
+        return f"{self.name} (here)" if self.is_here and self.name != "here" else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class MarkChart:
-    """Points by two quantities, both from 0 on unless ``is_from_0`` is False, of the y axis."""
+    """Points by two quantities, both from 0 on."""
 
     title: str
     x_label: str
     y_label: str
     marks: tuple[MarkedPoint, ...]
-    is_from_0: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChart:
-    """Columns side by side, each a stack: ``series`` are (name, a height for each label), the first at the bottom."""
+    """Columns side by side, one for each label."""
 
     title: str
     y_label: str
     labels: tuple[str, ...]
-    series: tuple[tuple[str, tuple[float, ...]], ...]
+    heights: tuple[float, ...]
 
 
 Chart = LineChart | MarkChart | ColumnChart

@@ -12,13 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.rendering import svg
-from greenlove_tracker.rendering.document import Block, Document, Heading, Table, unbroken
+from greenlove_tracker.rendering.axes import plot
+from greenlove_tracker.rendering.document import Block, Document, Heading, unbroken
 
 _WHOLE = re.compile(r"--[a-z][a-z-]*|\[[^][]{1,40}\]")  # which no line parts at its hyphens
-_SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
 _MANY_SECTIONS = 4  # need contents
-_WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
 
 
 def render(document: Document) -> str:
@@ -64,7 +62,7 @@ def _sections(document: Document) -> list[_Section]:
 
 @cache
 def _environment(*, is_page: bool) -> Environment:
-    """Return Jinja2 for pages, which cleans and escapes all that ``svg`` did not make, or for plain text."""
+    """Return Jinja2 for pages, which cleans and escapes every text, or for plain text."""
     environment = Environment(
         loader=PackageLoader("greenlove_tracker.rendering"),
         autoescape=is_page,  # noqa: S701  # plain text has no markup to escape
@@ -80,12 +78,17 @@ def _environment(*, is_page: bool) -> Environment:
         "kind": lambda block: type(block).__name__,
         "quoted": partial(json.dumps, ensure_ascii=False),  # JSON's strings are YAML's
     }
-    environment.globals |= {"svg": svg, "UNKNOWN": fmt.UNKNOWN, "table_class": _table_class, "percents": _percents}
+    environment.globals |= {"plot": plot, "UNKNOWN": fmt.UNKNOWN}
     return environment
 
 
+def visible(text: str) -> str:
+    """Return ``text`` in one line without control characters, overrides of direction and lone surrogates."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def _finalized(value: Any) -> Any:
-    return value if isinstance(value, Markup) or not isinstance(value, str) else unbroken(svg.visible(value))
+    return value if isinstance(value, Markup) or not isinstance(value, str) else unbroken(visible(value))
 
 
 def _running(text: str) -> Markup:
@@ -95,19 +98,4 @@ def _running(text: str) -> Markup:
 
 def _css_string(text: str) -> str:
     """Escape ``text`` for a quoted string of CSS: all but ASCII letters and digits."""
-    return "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):06x}" for c in svg.visible(text))
-
-
-def _table_class(table: Table) -> str:
-    names = {
-        "wide": len(table.columns) >= _WIDE_TABLE_COLUMNS,
-        "short": len(table.rows) <= _SHORT_TABLE_ROWS,
-        "total": table.has_total,
-    }
-    return " ".join(name for name, holds in names.items() if holds)
-
-
-def _percents(table: Table) -> list[str]:
-    """Return the widths of the columns, as CSS."""
-    whole = sum(column.weight for column in table.columns)
-    return [f"{column.weight / whole:.1%}" for column in table.columns]
+    return "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):06x}" for c in visible(text))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.rendering.axes import chart_rows
+
+_MOST_ROWS = 12  # of a chart's figures
 
 
 def render(document: doc.Document) -> str:
@@ -39,10 +40,29 @@ def _block(block: doc.Block) -> list[str]:
 
 
 def _chart(chart: doc.Chart) -> list[str]:
-    heads, rows = chart_rows(chart)
+    heads, rows = _chart_rows(chart)
     note = f" ({in_markdown(chart.level[1])})" if isinstance(chart, doc.LineChart) and chart.level else ""
     cells = [tuple(map(in_markdown, row)) for row in rows]
     return [f"**{in_markdown(chart.title)}**{note}", _table(tuple(map(in_markdown, heads)), cells, range(len(heads)))]
+
+
+def _chart_rows(chart: doc.Chart) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a chart as a table, thinned out."""
+    match chart:
+        case doc.MarkChart():
+            marks: list[tuple[str, ...]] = [(mark.label, f"{mark.x:,.4g}", f"{mark.y:,.4g}") for mark in chart.marks]
+            return ("", chart.x_label, chart.y_label), marks
+        case doc.ColumnChart():
+            heights = (f"{height:,.4g}" for height in chart.heights)
+            return ("", chart.y_label), list(zip(chart.labels, heights, strict=True))
+    lines, names = [dict(line.points) for line in chart.lines], dict(chart.x_names)
+    xs = sorted({x for points in lines for x in points})
+    shown = [x for x in xs if x in names] or xs[:: max(1, -(-len(xs) // _MOST_ROWS))]
+    heads = (chart.x_label, *(", ".join(filter(None, (line.name, chart.y_label))) for line in chart.lines))
+    rows = [
+        (names.get(x, f"{x:,.6g}"), *(f"{points[x]:,.4g}" if x in points else "" for points in lines)) for x in shown
+    ]
+    return heads, rows
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:

@@ -6,11 +6,14 @@ import io
 import math
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
+from reportlab.graphics.shapes import Circle, Drawing, Group, Line, Polygon, PolyLine, String
+from reportlab.lib.colors import Color
 from reportlab.lib.pagesizes import A4, LETTER
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
+from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import CondPageBreak, Flowable, SimpleDocTemplate
 from reportlab.platypus import Paragraph as Text
@@ -19,8 +22,8 @@ from reportlab.platypus import Table as Grid
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.rendering import pdf_charts as charts
-from greenlove_tracker.rendering import pdf_fonts
+from greenlove_tracker.rendering import pdf_text as style
+from greenlove_tracker.rendering.axes import plot
 
 PAGE_SIZES = {"A4": A4, "Letter": LETTER}
 
@@ -55,7 +58,7 @@ class HeadingText(Text):
     """The title of a section, which viewers list beside the pages."""
 
     def __init__(self, title: str) -> None:
-        super().__init__(charts.markup(title), charts.HEADING)
+        super().__init__(style.markup(title), style.HEADING)
         self.title = title
 
 
@@ -73,7 +76,7 @@ class _Template(SimpleDocTemplate):
 
 
 def _laid_out(document: doc.Document, size: tuple[float, float], n_pages: int) -> tuple[bytes, int]:
-    pdf_fonts.register_fonts()
+    style.register_fonts()
     buffer = io.BytesIO()
     template = _Template(
         buffer,
@@ -101,10 +104,10 @@ def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
         return
     width_pt, height_pt = size
     canvas.saveState()
-    canvas.setFillColor(charts.STAMP)
+    canvas.setFillColor(style.STAMP)
     diagonal_pt = math.hypot(width_pt, height_pt)
-    font_pt = _STAMP_SHARE * diagonal_pt / pdf_fonts.text_width_pt(stamp, pdf_fonts.BOLD, 1.0)
-    canvas.setFont(pdf_fonts.BOLD, min(font_pt, _STAMP_PT))
+    font_pt = _STAMP_SHARE * diagonal_pt / style.text_width_pt(stamp, style.BOLD, 1.0)
+    canvas.setFont(style.BOLD, min(font_pt, _STAMP_PT))
     canvas.translate(width_pt / 2, height_pt / 2)
     canvas.rotate(math.degrees(math.atan2(height_pt, width_pt)))
     canvas.drawCentredString(0, -min(font_pt, _STAMP_PT) / 3, stamp)
@@ -114,12 +117,12 @@ def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
 def _draw_frame(canvas: Canvas, document: doc.Document, size: tuple[float, float], n_pages: int) -> None:
     """Draw the footer, and from the second page on the title above."""
     right, y_pt, number = size[0] - _MARGIN_PT, 13 * mm, canvas.getPageNumber()
-    canvas.setFillColor(charts.GREY)
-    canvas.setStrokeColor(charts.RULE)
+    canvas.setFillColor(style.GREY)
+    canvas.setStrokeColor(style.RULE)
     canvas.setLineWidth(0.5)
     canvas.line(_MARGIN_PT, y_pt + 10, right, y_pt + 10)
     _draw_line(canvas, document.footer, y_pt, right - _MARGIN_PT - 80)
-    canvas.setFont(pdf_fonts.REGULAR, _FOOTER_PT)
+    canvas.setFont(style.REGULAR, _FOOTER_PT)
     canvas.drawRightString(right, y_pt, f"Page {number} of {n_pages}")
     if number > 1:
         _draw_line(canvas, document.title, size[1] - 12 * mm, right - _MARGIN_PT)
@@ -128,11 +131,11 @@ def _draw_frame(canvas: Canvas, document: doc.Document, size: tuple[float, float
 def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
     """Draw ``text`` from the left margin on, shortened until it fits."""
     length, line = len(text), text
-    while pdf_fonts.text_width_pt(line := shortened(text, length), pdf_fonts.REGULAR, _FOOTER_PT) > width_pt:
+    while style.text_width_pt(line := shortened(text, length), style.REGULAR, _FOOTER_PT) > width_pt:
         length = min(length, len(line)) - 1
     x_pt = _MARGIN_PT
-    for part, font in pdf_fonts.spans(line):
-        canvas.setFont(font or pdf_fonts.REGULAR, _FOOTER_PT)
+    for part, font in style.spans(line):
+        canvas.setFont(font or style.REGULAR, _FOOTER_PT)
         canvas.drawString(x_pt, y_pt, part)
         x_pt += canvas.stringWidth(part)
 
@@ -141,13 +144,13 @@ def story(document: doc.Document, width_pt: float) -> list[Flowable]:
     """Return all of a document as flowables, within a width."""
     is_short = len(document.verdict) <= _SHORT_VERDICT
     flowables: list[Flowable] = [
-        Text(charts.markup(document.title), charts.TITLE),
+        Text(style.markup(document.title), style.TITLE),
         *(
-            [Text(charts.markup(document.verdict), charts.VERDICT if is_short else charts.LONG_VERDICT)]
+            [Text(style.markup(document.verdict), style.VERDICT if is_short else style.LONG_VERDICT)]
             if document.verdict
             else []
         ),
-        Text(charts.markup(document.subtitle), charts.SUBTITLE),
+        Text(style.markup(document.subtitle), style.SUBTITLE),
     ]
     for block, following in zip_longest(document.blocks, document.blocks[1:]):
         may_split = isinstance(following, doc.Table) and not _is_short(following)
@@ -177,7 +180,7 @@ def _flowables(block: doc.Block, width_pt: float) -> list[Flowable]:
         case doc.Heading():
             return []  # story() sees to them
         case doc.Paragraph():
-            return [Text(charts.markup(block.text), charts.NOTE if block.is_note else charts.BODY)]
+            return [Text(style.markup(block.text), style.NOTE if block.is_note else style.BODY)]
         case doc.KeyFigures():
             return [_key_figures(block, width_pt)]
         case doc.Table():
@@ -194,7 +197,7 @@ def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequ
         ("RIGHTPADDING", (-1, 0), (-1, -1), 0),
         ("TOPPADDING", (0, 0), (-1, -1), 3),
         ("BOTTOMPADDING", (0, 0), (-1, -1), 3.5),
-        ("LINEBELOW", (0, 0), (-1, -1), 0.4, charts.RULE),
+        ("LINEBELOW", (0, 0), (-1, -1), 0.4, style.RULE),
     ]
     return Grid(
         [list(row) for row in rows],
@@ -208,39 +211,39 @@ def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequ
 
 def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
     each_pt = (width_pt - _BETWEEN_CHARTS_PT * (len(block.charts) - 1)) / len(block.charts)
-    cells = [[Text(charts.markup(c.title), charts.CHART_TITLE), charts.chart(c, each_pt)] for c in block.charts]
+    cells = [[Text(style.markup(c.title), style.CHART_TITLE), _chart(c, each_pt)] for c in block.charts]
     widths_pt = [each_pt + _BETWEEN_CHARTS_PT] * (len(cells) - 1) + [each_pt]
-    style = [("LINEBELOW", (0, 0), (-1, -1), 0, charts.WHITE), ("RIGHTPADDING", (0, 0), (-1, -1), 0)]
-    return _grid([cells], widths_pt, style)
+    commands = [("LINEBELOW", (0, 0), (-1, -1), 0, style.WHITE), ("RIGHTPADDING", (0, 0), (-1, -1), 0)]
+    return _grid([cells], widths_pt, commands)
 
 
 def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
     """Set figures as equal tiles in a row: the number, its range as a bar, and how it is known."""
     each_pt = (width_pt - _BETWEEN_TILES_PT * (len(block.figures) - 1)) / len(block.figures)
-    cells, widths_pt, style = list[Any](), list[float](), list[Any]()
+    cells, widths_pt, commands = list[Any](), list[float](), list[Any]()
     for figure in block.figures:
         if cells:
             cells.append("")
             widths_pt.append(_BETWEEN_TILES_PT)
         at = len(cells)
-        style += [("BACKGROUND", (at, 0), (at, 0), charts.PALE), ("LINEABOVE", (at, 0), (at, 0), 2, charts.GREEN)]
+        commands += [("BACKGROUND", (at, 0), (at, 0), style.PALE), ("LINEABOVE", (at, 0), (at, 0), 2, style.GREEN)]
         cells.append(_tile(figure, each_pt - 2 * _TILE_PADDING_PT))
         widths_pt.append(each_pt)
     padding = [(side, (0, 0), (-1, -1), _TILE_PADDING_PT) for side in ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")]
-    return _grid([cells], widths_pt, [*padding, ("LINEBELOW", (0, 0), (-1, -1), 0, charts.WHITE), *style])
+    return _grid([cells], widths_pt, [*padding, ("LINEBELOW", (0, 0), (-1, -1), 0, style.WHITE), *commands])
 
 
 def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
-    size_pt = charts.FIGURE_VALUE.fontSize
-    natural_pt = pdf_fonts.text_width_pt(figure.value, pdf_fonts.BOLD, size_pt)
-    fitting = ParagraphStyle("fitting", charts.FIGURE_VALUE, fontSize=size_pt * min(1.0, 0.98 * width_pt / natural_pt))
-    note = charts.FIGURE_MODELLED if figure.is_modelled else charts.FIGURE_NOTE
+    size_pt = style.FIGURE_VALUE.fontSize
+    natural_pt = style.text_width_pt(figure.value, style.BOLD, size_pt)
+    fitting = ParagraphStyle("fitting", style.FIGURE_VALUE, fontSize=size_pt * min(1.0, 0.98 * width_pt / natural_pt))
+    note = style.FIGURE_MODELLED if figure.is_modelled else style.FIGURE_NOTE
     return [
-        Text(charts.markup(figure.label), charts.FIGURE_LABEL),
-        Text(charts.markup(figure.value), fitting),
-        *([charts.range_bar(figure.at, width_pt)] if figure.at is not None else []),
-        *([Text(charts.markup(figure.range), charts.FIGURE_RANGE)] if figure.range else []),
-        *([Text(charts.markup(figure.note), note)] if figure.note else []),
+        Text(style.markup(figure.label), style.FIGURE_LABEL),
+        Text(style.markup(figure.value), fitting),
+        *([_range_bar(figure.at, width_pt)] if figure.at is not None else []),
+        *([Text(style.markup(figure.range), style.FIGURE_RANGE)] if figure.range else []),
+        *([Text(style.markup(figure.note), note)] if figure.note else []),
     ]
 
 
@@ -248,17 +251,17 @@ def _table(block: doc.Table, width_pt: float) -> Grid:
     has_head = any(column.title for column in block.columns)
     rows = []
     if has_head:
-        styles = [charts.CELL_NUMBER_HEAD if c.is_number else charts.CELL_HEAD for c in block.columns]
+        styles = [style.CELL_NUMBER_HEAD if c.is_number else style.CELL_HEAD for c in block.columns]
         heads = zip(block.columns, styles, strict=True)
-        rows.append([Text(charts.markup(column.title), style) for column, style in heads])
+        rows.append([Text(style.markup(column.title), head) for column, head in heads])
     for i, cells in enumerate(block.rows):
         is_total = block.has_total and i == len(block.rows) - 1
         rows.append(
             [_cell(cell, column.is_number, is_total) for cell, column in zip(cells, block.columns, strict=True)]
         )
-    extra = [("LINEBELOW", (0, 0), (-1, 0), 0.8, charts.GREY)] if has_head else []
+    extra = [("LINEBELOW", (0, 0), (-1, 0), 0.8, style.GREY)] if has_head else []
     if block.has_total:
-        extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, charts.GREY))
+        extra.append(("LINEABOVE", (0, -1), (-1, -1), 0.8, style.GREY))
     return _grid(rows, _widths_pt(block, width_pt), extra, repeatRows=int(has_head))
 
 
@@ -270,7 +273,7 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
         words = texts if column.is_number else [word for text in texts for word in text.split()]
         for found, measured, title in ((least_pt, words, column.title.split()), (whole_pt, texts, [column.title])):
             longest = [*sorted(set(measured), key=len)[-_MEASURED_TEXTS:], *title]
-            widths = (pdf_fonts.text_width_pt(text, pdf_fonts.BOLD, charts.CELL.fontSize) for text in longest)
+            widths = (style.text_width_pt(text, style.BOLD, style.CELL.fontSize) for text in longest)
             found.append(max(widths, default=0.0) + _CELL_PADDING_PT)
     room_pt, most_pt = width_pt - sum(least_pt), width_pt / 2
     if room_pt < 0:
@@ -289,9 +292,114 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
 
 def _cell(text: str, is_number: bool, is_total: bool) -> Text:
     styles = {
-        (False, False): charts.CELL,
-        (False, True): charts.CELL_BOLD,
-        (True, False): charts.CELL_NUMBER,
-        (True, True): charts.CELL_NUMBER_BOLD,
+        (False, False): style.CELL,
+        (False, True): style.CELL_BOLD,
+        (True, False): style.CELL_NUMBER,
+        (True, True): style.CELL_NUMBER_BOLD,
     }
-    return Text(charts.markup(text), styles[is_number, is_total])
+    return Text(style.markup(text), styles[is_number, is_total])
+
+
+# -- Charts: readable in grey, thinned beforehand, every axis with its unit --
+
+_SIZE_PT = 8.4
+_LINE_PT = 150.0  # of a chart, with its axes
+_LEGEND_STEP_PT = 11.0
+
+_Anchor = Literal["start", "middle", "end"]
+
+_LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
+    "line-0": (style.GREEN, (), 1.3),
+    "line-1": (style.INK, (5, 3), 1.2),
+    "line-2": (style.GREY, (), 1.2),
+    "line-3": (style.GREEN, (1.5, 2), 1.2),
+    "line-4": (style.INK, (6, 2, 1.5, 2), 1.2),
+    "level": (style.INK, (3, 2), 0.8),
+    "range": (style.GREY, (), 0.8),
+}
+_AREAS = {"span": style.PALE, "band": style.LIGHT_GREEN, "column": style.GREEN, "range": style.MIDDLE_GREEN}
+_DOTS = {"here": (style.AMBER, style.AMBER), "chosen": (style.GREEN, style.GREEN), "other": (style.WHITE, style.GREEN)}
+
+
+def _label(
+    text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = style.GREY
+) -> Group:
+    own, group = style.BOLD if is_bold else style.REGULAR, Group()
+    x -= {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * style.text_width_pt(text, own, _SIZE_PT)
+    for part, font in style.spans(text):
+        group.add(String(x, y, part, fontName=font or own, fontSize=_SIZE_PT, fillColor=ink))
+        x += stringWidth(part, font or own, _SIZE_PT)
+    return group
+
+
+def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
+    """Draw a chart with its axes and its legend."""
+    style.register_fonts()
+    of = plot(drawn)
+    left_pt = 9 + max(stringWidth(label, style.REGULAR, _SIZE_PT) for _, label in of.y_ticks)
+    legend_pt = _LEGEND_STEP_PT * len(of.legend)
+    bottom_pt, top_pt, right_pt = legend_pt + 27.0, legend_pt + _LINE_PT - 18, width_pt - 14
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return left_pt + x * (right_pt - left_pt), bottom_pt + y * (top_pt - bottom_pt)
+
+    drawing = Drawing(width_pt, _LINE_PT + legend_pt)
+    for shape in of.shapes:
+        if shape.look == "span":
+            drawing.add(_area([at(*point) for point in shape.points], shape.look))
+    for share, label in of.y_ticks:
+        _, y_pt = at(0, share)
+        drawing.add(
+            Line(left_pt - 3, y_pt, right_pt, y_pt, strokeColor=style.RULE if share else style.GREY, strokeWidth=0.5)
+        )
+        drawing.add(_label(label, left_pt - 6, y_pt - 2.6, "end"))
+    for share, label in of.x_ticks:
+        x_pt, _ = at(share, 0)
+        drawing.add(Line(x_pt, bottom_pt - 3, x_pt, bottom_pt, strokeColor=style.GREY, strokeWidth=0.5))
+        drawing.add(_label(label, x_pt, bottom_pt - 12, "middle"))
+    drawing.add(_label(drawn.y_label, 0, top_pt + 10))
+    drawing.add(_label(of.note, right_pt, top_pt + 10, "end", ink=style.INK))
+    drawing.add(_label("" if isinstance(drawn, doc.ColumnChart) else drawn.x_label, right_pt, bottom_pt - 23, "end"))
+    for shape in of.shapes:
+        spots = [at(*point) for point in shape.points]
+        if shape.kind == "area" and shape.look != "span":
+            drawing.add(_area(spots, shape.look))
+        elif shape.kind == "line":
+            drawing.add(_line(spots, shape.look))
+        elif shape.kind == "dot":
+            fill, edge = _DOTS[shape.look]
+            size_pt = 2.2 if shape.look == "other" else 3.4
+            drawing.add(Circle(*spots[0], size_pt, fillColor=fill, strokeColor=edge, strokeWidth=0.8))
+        elif shape.kind == "text":
+            (x_pt, y_pt), is_end = spots[0], shape.look.endswith("end")
+            lift_pt = 5 if shape.look.startswith("mark") else -3
+            anchor: _Anchor = "end" if is_end else "start"
+            drawing.add(
+                _label(shape.text, x_pt + (-6 if is_end else 6), y_pt + lift_pt, anchor, is_bold=True, ink=style.INK)
+            )
+    for i, (look, name) in enumerate(reversed(of.legend)):
+        y_pt = 2 + _LEGEND_STEP_PT * i
+        drawing.add(_line([(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)], look))
+        drawing.add(_label(name, left_pt + 20, y_pt + 0.6))
+    return drawing
+
+
+def _range_bar(at: float, width_pt: float) -> Drawing:
+    """Draw the range of a key figure as a small bar, with its value marked."""
+    drawing = Drawing(width_pt, 10)
+    box = [(0.0, 3.0), (width_pt, 3.0), (width_pt, 7.0), (0.0, 7.0)]
+    drawing.add(_area(box, "range"))
+    drawing.add(Line(at * width_pt, 0.5, at * width_pt, 9.5, strokeColor=style.INK, strokeWidth=1.4))
+    return drawing
+
+
+def _area(spots: Sequence[tuple[float, float]], look: str) -> Polygon:
+    return Polygon([end for spot in spots for end in spot], fillColor=_AREAS[look], strokeColor=None)
+
+
+def _line(spots: Sequence[tuple[float, float]], look: str) -> PolyLine:
+    ink, dashes, width_pt = _LINES[look]
+    line = PolyLine([v for spot in spots for v in spot], strokeColor=ink, strokeWidth=width_pt, strokeLineJoin=1)
+    if dashes:
+        line.strokeDashArray = list(dashes)
+    return line

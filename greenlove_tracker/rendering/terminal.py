@@ -1,14 +1,13 @@
 """Renders a document as plain text for a terminal, within 100 columns.
 
-What a verb prints is the document that the HTML and the PDF show too.
+What a verb prints is the document that the HTML and the PDF show too, without its charts.
 
-In the brief screen notes and charts are left out, key figures stand in one line, and a table ends after some rows.
+In the brief screen notes are left out, key figures stand in one line, and a table ends after some rows.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
 import shutil
 import textwrap
 import unicodedata
@@ -17,18 +16,13 @@ from dataclasses import replace
 
 from greenlove_tracker.format import shortened
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.rendering.axes import chart_rows
 
 WIDTH = 100
 MARGIN = "  "
 _GAP = "  "  # between columns
-_DURATION = re.compile(r"(?<![\w.])\d[\d.]* (?:d|h|min|s|ms)\b(?: \d+ (?:h|min|s)\b)*", re.ASCII)
-_JOINED = "\N{NO-BREAK SPACE}"  # of the spaces that textwrap leaves alone
 
 _BRIEF_ROWS = 8  # of a table
 _LEAST_TEXT = 12  # columns that texts of a table are wrapped to
-_BAR_WIDTH = 30
-_SPARKS = "▁▂▃▄▅▆▇█"
 _RANGED = frozenset({"time", "energy"})  # figures whose range the brief screen shows; that of others follows from it
 _TOLD_BY_UNIT = frozenset({"time", "energy", "cost"})  # figures that need no label where their unit stands
 
@@ -70,7 +64,7 @@ def _block(block: doc.Block, *, brief: bool, width: int) -> list[str]:
         case doc.Table():
             return _table(block, _BRIEF_ROWS if brief and not block.is_whole else len(block.rows), width)
         case doc.ChartRow():
-            return [] if brief else [line for chart in block.charts for line in _chart(chart, width)]
+            return []  # pages draw them
 
 
 def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
@@ -85,8 +79,8 @@ def _figures(block: doc.KeyFigures, *, brief: bool, width: int) -> list[str]:
         text if figure.label in _TOLD_BY_UNIT and any(map(str.isdigit, figure.value)) else f"{text} {figure.label}"
         for figure, text in zip(block.figures, texts, strict=True)
     ]
-    joined = "  ".join(text.replace(" ", _JOINED) for text in named)
-    return [line.replace(_JOINED, " ") for line in wrap(joined, MARGIN, MARGIN, width=width)]
+    joined = "  ".join(text.replace(" ", doc.NO_BREAK) for text in named)
+    return [line.replace(doc.NO_BREAK, " ") for line in wrap(joined, MARGIN, MARGIN, width=width)]
 
 
 def _table(block: doc.Table, most_rows: int, width: int) -> list[str]:
@@ -129,24 +123,6 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]
     return list(itertools.zip_longest(*cells, fillvalue=""))
 
 
-def _chart(chart: doc.Chart, width: int) -> list[str]:
-    """Write each line as a row of blocks, with its first and its last value; of other charts, what they show."""
-    if not isinstance(chart, doc.LineChart):
-        heads, cells = chart_rows(chart)
-        columns = tuple(doc.Column(head, is_number=i > 0) for i, head in enumerate(heads))
-        return [chart.title, *_table(doc.Table(columns, tuple(cells)), len(cells), width)]
-    every = [y for line in chart.lines for _, y in line.points]
-    low, high = 0.0 if chart.is_from_0 else min(every), max(every)
-    rows = []
-    for line in chart.lines:
-        ys = [y for _, y in line.points][:: max(1, -(-len(line.points) // _BAR_WIDTH))]
-        sparks = "".join(_SPARKS[round((y - low) / ((high - low) or 1.0) * (len(_SPARKS) - 1))] for y in ys)
-        ends = f"{line.points[0][1]:,.4g} → {line.points[-1][1]:,.4g} {chart.y_label}"
-        rows.append((line.name, sparks, ends))
-    head = f"{chart.title}, by {chart.x_label}"
-    return [head, *_table(doc.Table((doc.Column(""),) * 3, tuple(rows)), len(rows), width)]
-
-
 def _next_lines(steps: Sequence[str], width: int) -> list[str]:
     """Write what to do next: in one line, where it fits."""
     joined = f"{MARGIN}next  {'        '.join(steps)}"
@@ -161,7 +137,7 @@ def _next_lines(steps: Sequence[str], width: int) -> list[str]:
 def wrap(
     text: str, first: str = "", further: str = "", *, breaks_hyphens: bool = True, width: int = WIDTH
 ) -> list[str]:
-    """Break a text into lines that fit; a duration, such as 1 h 2 min, stays in one line.
+    """Break a text into lines that fit; an amount, such as 1 h 2 min, and an interval stay in one line.
 
     Args:
         text: the text; one without a word gives no line.
@@ -170,9 +146,9 @@ def wrap(
         breaks_hyphens: whether a line may end within a hyphenated word; not where names and paths are copied.
         width: columns of a line.
     """
-    text = _DURATION.sub(lambda found: found[0].replace(" ", _JOINED), text)
+    text = doc.unbroken(text)
     lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=further, break_on_hyphens=breaks_hyphens)
-    return [line.replace(_JOINED, " ") for line in lines]
+    return [line.replace(doc.NO_BREAK, " ") for line in lines]
 
 
 def display_width(text: str) -> int:

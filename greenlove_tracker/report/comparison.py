@@ -39,7 +39,6 @@ _FINE = 0.01  # of the baseline: intervals that reach no farther from their midd
 _MOST_SAID = 3  # names in a sentence
 _MOST_METRICS = 2
 _MOST_ROWS = 100
-_MOST_NAMED = 8  # points of a chart
 _NAME_WIDTH = 40
 _DASH = "–"
 _MODEL_NOTE = "* what of the energy is modelled says nothing beyond the time"
@@ -88,11 +87,10 @@ def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Docu
         comparison: of techniques, or of logged runs.
         groups: the logged runs that were compared; none of trials.
     """
-    names = ", ".join(row.name for row in comparison.rows[:_MOST_SAID])
-    more = f" and {len(comparison.rows) - _MOST_SAID} more" if len(comparison.rows) > _MOST_SAID else ""
+    names = wording.joined([row.name for row in comparison.rows], _MOST_SAID)
     return doc.Document(
         title="How the runs compare" if comparison.is_of_runs else "What saves time and energy in this training",
-        subtitle=f"{names or 'nothing'}{more} against {comparison.baseline.name}",
+        subtitle=f"{names or 'nothing'} against {comparison.baseline.name}",
         footer=_footer(comparison.run_dir.name if comparison.run_dir else ""),
         verdict=f"{headline(comparison)}.",
         blocks=comparison_blocks(comparison, groups),
@@ -135,7 +133,6 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
     invented = any(is_mock(run.intensity_sources) for side in sides for run in side.runs)
     unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
     return (
-        *(_marks(sides) or _ratio_marks(comparisons)),
         *_changes(comparisons),
         *took,
         *(doc.Paragraph(f"{text}.") for text in caveats),
@@ -374,54 +371,17 @@ def learnt_differences(groups: Groups) -> Mapping[str, str]:
     """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
     baseline, *others = (side_of(name, runs) for name, runs in groups)
     metrics = shared_metrics([baseline, *others])
-    return {side.name: text for side in others if (text := _learnt_text(side, baseline, metrics[:1]))}
+    return {side.name: text for side in others if (text := _learnt_text(side, baseline, metrics))}
 
 
 def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
-    for name in metrics:
-        own, before = (_mean_text([final_value(run, name) for run in s.runs], number_text) for s in (side, baseline))
-        if _DASH not in (own, before) and own != before:
-            return f"its final {name} is {own} instead of {before}"
-    return ""
-
-
-def _marks(sides: Sequence[Side]) -> list[doc.Block]:
-    """Draw the first metric against the energy, a point a side with the ranges of its runs."""
-    metrics, found = shared_metrics(sides), list[tuple[str, list[float], list[float]]]()
-    for side in sides if metrics else ():
-        values = ((run.summary.energy_kwh, final_value(run, metrics[0])) for run in side.runs)
-        pairs = [(e, v) for e, v in values if e is not None and v is not None]
-        if pairs:
-            found.append((fmt.shortened(side.name, 24), [e for e, _ in pairs], [v for _, v in pairs]))
-    if len(found) < 2:
-        return []
-    scale = fmt.energy_scale(max(e for _, energies, _ in found for e in energies))
-    marks = []
-    for i, (name, energies, learnt) in enumerate(found):
-        scaled = [scale.value(e) for e in energies]
-        point = (statistics.fmean(scaled), statistics.fmean(learnt))
-        ranges = ((min(scaled), max(scaled)), (min(learnt), max(learnt)))
-        marks.append(doc.MarkedPoint(name, *point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
-    name = f"final {fmt.shortened(metrics[0], 24)}"
-    chart = doc.MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
-    return [doc.ChartRow((chart,))]
-
-
-def _ratio_marks(comparisons: Sequence[Comparison]) -> list[doc.Block]:
-    """Draw time against energy, both in percent of the baseline's; not where a model made the energy of the time."""
-    if len(comparisons) != 1 or is_modelled(comparisons[0].energy_method):
-        return []
-    marks = [doc.MarkedPoint(comparisons[0].baseline.name, 100.0, 100.0, is_named=True, is_here=True)]
-    for row in rows_that_ran(comparisons[0]):
-        time, energy = row.time_ratio, row.energy_ratio
-        if time is not None and energy is not None and math.isfinite(time.point * energy.point):
-            ranges = [(one.lower * 100, one.upper * 100) for one in (time, energy)]
-            point = (row.name, time.point * 100, energy.point * 100)
-            marks.append(doc.MarkedPoint(*point, ranges[0], ranges[1], is_named=True))
-    if len(marks) < 2:
-        return []
-    title = "Time and energy in percent of the baseline's, each with its 95% interval"
-    return [doc.ChartRow((doc.MarkChart(title, "time, %", "energy, %", tuple(marks), is_from_0=False),))]
+    """Say how the first metric of a side differs from the baseline's; empty where it does not, or none is shared."""
+    if not metrics:
+        return ""
+    name = metrics[0]
+    own, before = (_mean_text([final_value(run, name) for run in s.runs], number_text) for s in (side, baseline))
+    is_same = own == before or _DASH in (own, before)
+    return "" if is_same else f"its final {name} is {own} instead of {before}"
 
 
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
@@ -574,7 +534,7 @@ def _experiment_verdict(sides: Sequence[Side], comparisons: Sequence[Comparison]
     comparison, row = pairs[0]
     by_name = {side.name: side for side in sides}
     baseline = by_name[comparison.baseline.name]
-    learnt = _learnt_text(by_name[row.name], baseline, shared_metrics(sides)[:1])
+    learnt = _learnt_text(by_name[row.name], baseline, shared_metrics(sides))
     return f"{row_sentence(comparison, row)}{f'; {learnt}' if learnt else ''}."
 
 

@@ -1,32 +1,25 @@
-"""Declarations as others ask for them: a paper, a model card, SCI, an auditor's ledger (docs/reference/ledger.md).
-
-Their texts are templates.
-"""
+"""Declarations as others ask for them: a paper (Markdown or LaTeX), a model card, SCI. Their texts are templates."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, kind_of, market_kgco2e
+from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING
 from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
-from greenlove_tracker.logs.uncertainty import run_interval
-from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
+from greenlove_tracker.records import COMPONENTS, RunStatus
 from greenlove_tracker.rendering.html import fill
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.wording import scope_sentence, sentence, sum_cells
-from greenlove_tracker.units import GRAMS_PER_KG, kgco2e_from_kwh
+from greenlove_tracker.report.wording import sentence, sum_cells
+from greenlove_tracker.units import GRAMS_PER_KG
 
 _names = partial(wording.joined, most=10)  # of runs
 UNITS = ("run", "epoch", "step", "sample", "token")
@@ -48,9 +41,6 @@ _BIBTEX = {
 }""",
 }
 
-OWN_METER, RENTED = 2, 3  # scopes of the GHG Protocol: purchased electricity, and somebody else's machine
-_YEAR = re.compile(r"[12][0-9]{3}")
-_LEDGER_TEXTS = ("host", "user", "job_id", "greenlove_version", "meter", "python", "git_commit")
 
 # What LaTeX takes for more than the character, or lacks.
 _SPECIAL = {
@@ -353,107 +343,3 @@ def tabular(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [" & ".join(map(in_latex, cells)) + r" \\" for cells in (heads, *rows)]
     body = [r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"]
     return "\n".join([rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", *body, r"\end{tabular}"])
-
-
-# -- The ledger, for an auditor --
-
-
-def ledger_row(run: Run) -> dict[str, Any]:
-    """Return the line of one run; what is not known is None."""
-    summary = run.summary
-    factor = run.carbon_intensity if run.knows_carbon_intensity else None
-    scope = RENTED if run.text("is_rented") == "yes" else OWN_METER
-    return {
-        "run_id": run.run_id,
-        "project": run.text("project"),
-        "period_start": run.started_at,
-        "period_end": summary.ended_at,
-        "place": run.text("country"),
-        "energy_kwh": summary.energy_kwh,
-        "measured_share": summary.measured_share,
-        "pue": summary.pue,
-        "scope": scope,
-        "scope_statement": scope_sentence(is_rented=scope == RENTED),
-        **_factor_cells("location", factor),
-        "location_kgco2e": _kg(summary.energy_kwh, factor),
-        **_factor_cells("market", run.market_intensity),
-        "market_kgco2e": market_kgco2e(run.market_intensity, summary.energy_kwh),
-        "factor_year_differs": _yes_or_no(_differs(factor, run.started_at)),
-        "simulated": _yes_or_no(run.is_simulated),
-        **_details(run),
-    }
-
-
-def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
-    return {
-        f"{name}_gco2e_per_kwh": _value(factor),
-        f"{name}_basis": factor.basis if factor else "",
-        f"{name}_source": factor.source if factor else "",
-        f"{name}_year": factor.year if factor else "",
-        f"{name}_table_sha256": factor.table_sha256 if factor else "",
-    }
-
-
-def _value(factor: Factor | None) -> float | None:
-    return None if factor is None else factor.value
-
-
-def _yes_or_no(value: bool | None) -> str:
-    return "" if value is None else "yes" if value else "no"
-
-
-def _kg(energy_kwh: float | None, factor: Factor | None) -> float | None:
-    return None if energy_kwh is None or factor is None else kgco2e_from_kwh(energy_kwh, factor.value)
-
-
-def _differs(factor: Factor | None, started_at: str) -> bool | None:
-    """Return True where a factor is of other years than the run; None where either is not known."""
-    years = _YEAR.findall(factor.year) if factor else []
-    began = _YEAR.match(started_at)
-    return None if not years or not began else not min(years) <= began[0] <= max(years)
-
-
-def _details(run: Run) -> dict[str, Any]:
-    """Return what else an auditor asks for: who, where, on what, for how long, by which meter, and how sure it is."""
-    summary, price = run.summary, run.electricity_price
-    return {
-        "kind": kind_of(run),
-        "status": str(summary.status),
-        **{name: run.text(name) for name in _LEDGER_TEXTS},
-        "devices": run.text("gpu_models") or run.text("cpu_model"),
-        "gpu_count": summary.gpu_count if run.knows_gpu_count else None,
-        "duration_s": summary.duration_s,
-        "gpu_hours": summary.gpu_hours if run.knows_gpu_count else None,
-        **_interval_cells(run, "energy_kwh"),
-        **_interval_cells(run, "emissions_kgco2e", "location_kgco2e"),
-        "calibration": run.calibration.text if run.calibration else "",
-        "calibration_factor": run.calibration.factor if run.calibration else None,
-        **{f"{name}_kwh": summary.energy.component_kwh(name) for name in COMPONENTS},
-        **{f"{name}_method": summary.energy.component_method(name) or "" for name in COMPONENTS},
-        "unmetered_estimate_kwh": summary.unmetered_estimate_kwh,
-        "node_assumed_kwh": summary.node_assumed_kwh,
-        "pue_source": run.text("pue.source"),
-        "cost_usd": summary.cost_usd,
-        "cost_basis": summary.cost_basis,
-        **_interval_cells(run, "cost_usd"),
-        "price_usd_per_kwh": _value(price) if summary.cost_basis == "electricity" else None,
-        "price_source": price.source if price and summary.cost_basis == "electricity" else "",
-        "price_table_sha256": price.table_sha256 if price and summary.cost_basis == "electricity" else "",
-    }
-
-
-def _interval_cells(run: Run, quantity: str, name: str = "") -> dict[str, float | None]:
-    estimate = run_interval(run, quantity)
-    ends = (None, None) if estimate is None else (estimate.lower, estimate.upper)
-    return dict(zip((f"{name or quantity}_lower", f"{name or quantity}_upper"), ends, strict=True))
-
-
-def ledger_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write one line a run, and a heading, as CSV.
-
-    Raises:
-        UsageError: where there is no run.
-    """
-    if not rows:
-        raise UsageError("no run could be read: there is no ledger to write")
-    return csv_text(list(rows[0]), rows).rstrip("\n")

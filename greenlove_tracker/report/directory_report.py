@@ -7,7 +7,6 @@ from datetime import date, timedelta
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION
@@ -28,33 +27,22 @@ _MAX_GROUPS = 12
 _MAX_PROBLEMS = 10
 _MAX_FACTORS = 12
 _MOST_DAYS = 62  # of a chart by day
-_MOST_LAYERS = 4  # projects in a chart
 _N_TOP = 10
 
 
-def directory_document(aggregate: Aggregate, n_jobs: int | None = None, issued: str | None = None) -> doc.Document:
-    """Return the report of a log directory.
-
-    Args:
-        aggregate: its runs.
-        n_jobs: jobs that ran.
-        issued: the date that the report is to bear.
-
-    Raises:
-        UsageError: where the number of jobs cannot be.
-    """
+def directory_document(aggregate: Aggregate) -> doc.Document:
+    """Return the report of a log directory."""
     total = aggregate.prepare(*NEEDS)
     blocks = (
         doc.KeyFigures(_figures(total)),
         *_trend(aggregate),
-        *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
         *_table_of(aggregate, ("project",), _MAX_GROUPS),
         *_notes(aggregate),
         *(block for key in _GROUPED for block in _group_blocks(aggregate, key)),
         *runs_blocks(aggregate),
         *shared_metric_blocks(total.rows),
         *forecast_blocks(total.rows),
-        *_method_blocks(aggregate, f"{_scope(aggregate, issued)} {directory_scope(aggregate)}"),
+        *_method_blocks(aggregate, f"{_scope(aggregate)} {directory_scope(aggregate)}"),
     )
     return _document(aggregate, blocks)
 
@@ -133,12 +121,11 @@ def _notes(aggregate: Aggregate) -> list[doc.Block]:
     return [doc.Paragraph(text) for text in texts]
 
 
-def _scope(aggregate: Aggregate, issued: str | None) -> str:
-    """Say which time and which runs the report is of, and when it was issued."""
+def _scope(aggregate: Aggregate) -> str:
+    """Say which time and which runs the report is of."""
     selection = aggregate.selection
     chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
-    when = f" Issued on {issued}." if issued else ""
-    return f"Period: {selection.period.text}.{chosen} All times are UTC.{when}"
+    return f"Period: {selection.period.text}.{chosen} All times are UTC."
 
 
 def directory_scope(aggregate: Aggregate) -> str:
@@ -160,27 +147,6 @@ def directory_scope(aggregate: Aggregate) -> str:
             mass = fmt.mass(without.emissions_kgco2e)
             market += f" {fmt.energy(without.energy_kwh)} had no contract: {mass}, location-based."
     return f"{scope} CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}. {market}"
-
-
-def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
-    """Say how many of so many jobs wrote no log.
-
-    Raises:
-        UsageError: where the logs hold more jobs than that.
-    """
-    groups = aggregate.by("job", "job_id")  # the number alone may be there on two clusters
-    n_logged = len({job for job, job_id in groups if job_id})
-    n_outside = sum(group.n_runs for (_, job_id), group in groups.items() if not job_id)
-    if n_jobs < n_logged:
-        raise UsageError(
-            f"{n_jobs:,} jobs are too few: these runs belong to {n_logged:,}; count them with sacct -X -n | wc -l"
-        )
-    missing = n_jobs - n_logged
-    share = f" ({fmt.percent(missing / n_jobs)})" if n_jobs else ""
-    beside = f"; {fmt.plural(n_outside, 'run')} belonged to no job" if n_outside else ""
-    return (
-        f"Of {fmt.plural(n_jobs, 'job')}, {missing:,}{share} left no log here and are missing from every total{beside}."
-    )
 
 
 def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
@@ -232,36 +198,26 @@ def _cells(totals: Totals) -> tuple[str, ...]:
 
 
 def _trend(aggregate: Aggregate) -> list[doc.Block]:
-    """Draw CO2e by day, or by month of a longer time, stacked by project."""
-    by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
-    ranked = sorted(by_project, key=lambda name: -by_project[name])
+    """Draw CO2e by day, or by month of a longer time."""
     days = sorted({row["day"] for row in aggregate.total.rows} - {""})
     try:
         first, last = (date.fromisoformat(day) for day in (days[0], days[-1]))
     except (IndexError, ValueError):  # no run, or one of a damaged log
         return []
     unit = DAY if (last - first).days <= _MOST_DAYS else MONTH
-    found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
-    last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
-    units = [f"{first + timedelta(days=i)}" for i in range((last - first).days + 1)]
-    units = list(dict.fromkeys(day[:7] for day in units)) if unit == MONTH else units
-    if len(units) < 2:
+    found = {when: totals.emissions_kgco2e or 0.0 for (when,), totals in aggregate.by(unit).items()}
+    last = max([last, *(date.fromisoformat(when) for when in found if unit == DAY)])
+    labels: dict[str, str] = {}
+    for day in (first + timedelta(days=i) for i in range((last - first).days + 1)):
+        if unit == DAY:
+            labels[f"{day}"] = f"{day.day} {day:%b}"
+        else:
+            labels[f"{day:%Y-%m}"] = f"{day:%b %Y}"
+    if len(labels) < 2:
         return []
-    sums = [sum(found.get((when, name), 0.0) for name in ranked) for when in units]
-    scale = mass_scale(max(sums) or 1.0)
-    layers = [(name, [name]) for name in ranked[:_MOST_LAYERS]]
-    if len(ranked) > _MOST_LAYERS + 1:
-        layers.append((f"{len(ranked) - _MOST_LAYERS} others", ranked[_MOST_LAYERS:]))
-    else:
-        layers += [(name, [name]) for name in ranked[_MOST_LAYERS:]]
-    series = tuple(
-        (
-            fmt.shortened(title, 24) or "(none)",
-            tuple(scale.value(sum(found.get((when, name), 0.0) for name in names)) for when in units),
-        )
-        for title, names in layers
-    )
-    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(map(wording.day_label, units)), series)
+    scale = mass_scale(max(found.values()) or 1.0)
+    heights = tuple(scale.value(found.get(when, 0.0)) for when in labels)
+    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(labels.values()), heights)
     return [doc.ChartRow((chart,))]
 
 

@@ -22,9 +22,6 @@ _MAX_METRICS = 40  # of a run
 _MAX_SHARED = 6  # of a directory
 N_BEST = 10  # runs of one
 _DIGITS = 4
-_PER_POINT = (
-    "Per point: the energy of the whole run divided by its best score in points, hundredths of one from 0 to 1."
-)
 _MOST_CHARTS = 4  # of a run
 _MOST_LINES = 5  # of a chart: further ones would look like the first
 _NAME_WIDTH = 40
@@ -44,27 +41,21 @@ def number_text(value: float | None) -> str:
     return "not a number" if math.isnan(value) else "infinite" if value > 0 else "-infinite"
 
 
-def _per_point(value_kwh: float | None) -> str:
-    return "" if value_kwh is None else fmt.energy(value_kwh)
-
-
 def metric_blocks(run: Run) -> tuple[doc.Block, ...]:
     """Return the last and best value of each metric that a run logged; nothing without any."""
-    metrics, energy_kwh = run.summary.metrics, run.summary.energy_kwh
+    metrics = run.summary.metrics
     if not metrics:
         return ()
-    heads = ["metric", "last", "best", "lowest", "highest", "values", "per point"]
+    heads = ["metric", "last", "best", "lowest", "highest", "values"]
     rows = []
     for one in metrics[:_MAX_METRICS]:
         values = map(number_text, (one.last, one.best, one.lowest, one.highest))
-        per_point = _per_point(kwh_per_point(one, energy_kwh))
-        rows.append([fmt.shortened(one.name, 40), *values, f"{one.n_values:,}", per_point])
+        rows.append([fmt.shortened(one.name, 40), *values, f"{one.n_values:,}"])
     notes = ["Best is of all epochs, whichever weights were kept."]
     if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
         heads.append("of the kept weights")
         for row, one in zip(rows, metrics, strict=False):
             row.append(number_text(final_value(run, one.name)))
-    notes += [_PER_POINT] if any(row[6] for row in rows) else []
     notes += [f"{len(metrics) - _MAX_METRICS:,} more are in the log."] if len(metrics) > _MAX_METRICS else []
     columns = tuple(doc.Column(head, 1 if i else 2.4, i > 0) for i, head in enumerate(heads))
     table = doc.Table(columns, tuple(map(tuple, rows)))
@@ -113,12 +104,12 @@ def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[d
         rows = []
         for one in ranked[:N_BEST]:
             values = (number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
-            rows.append((run_label(one.run_id), *values, _per_point(one.kwh_per_point)))
+            rows.append((run_label(one.run_id), *values))
         more = f"; {fmt.plural(len(ranked), 'run')} in all" if len(ranked) > N_BEST else ""
-        columns = (doc.Column("run", 2), *(doc.Column(h, 1, True) for h in ("best", "last", "energy", "per point")))
+        columns = (doc.Column("run", 2), *(doc.Column(h, 1, True) for h in ("best", "last", "energy")))
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better{more}"
         blocks += [doc.Heading(title), doc.Table(columns, tuple(rows))]
-    return (*blocks, doc.Paragraph(_PER_POINT, is_note=True)) if blocks else ()
+    return tuple(blocks)
 
 
 # -- How a run learnt --

@@ -9,7 +9,7 @@ import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _MOCK = "The intensities are invented, of no grid: for trying things out alone."
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
-_HOURS_SAID_H = 72  # beyond, a wait is told in days
 _MOST_LINES = 5  # regions of a chart; the table holds them all
 _MOST_TICKS = 9  # of its hours
 
@@ -74,7 +73,7 @@ def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
         return advice.reason.removesuffix(".")
     start = "Start now"
     if advice.wait_s > 0:
-        start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {_span(advice.wait_s)})"
+        start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {fmt.brief_duration(advice.wait_s)})"
     elsewhere = f" in {advice.region}" if len(advice.alternatives) > 1 and advice.region is not None else ""
     saved = saving_text(advice.saving, "cost" if advice.by == "cost" else "CO2e")
     return f"{start}{elsewhere}: {saved}"
@@ -83,34 +82,18 @@ def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
 def when_text(when: datetime, now: datetime, zone: tzinfo | None = None) -> str:
     """Write a time by the local clock: ``21:00``, ``03:00 tomorrow``, ``Wed 06:00``, or with its date.
 
-    Where the clocks go back, an hour is there twice, and its time in UTC stands beside it.
-
     Args:
         when: aware.
         now: aware.
         zone: of the clock; default: the machine's.
     """
     local = when.astimezone(zone)
-    clock = f"{local:%H:%M}"
-    shown = [(when + hours).astimezone(zone) for hours in (timedelta(hours=-1), timedelta(0), timedelta(hours=1))]
-    if len({f"{moment:%d %H:%M}" for moment in shown}) < len(shown):
-        clock += f" ({when.astimezone(UTC):%H:%M} UTC)"
-    days = (local.date() - now.astimezone(zone).date()).days
+    clock, days = f"{local:%H:%M}", (local.date() - now.astimezone(zone).date()).days
     if days == 0:
         return clock
     if days == 1:
         return f"{clock} tomorrow"
     return f"{local:%a} {clock}" if 1 < days < 7 else f"{local:%Y-%m-%d} {clock}"
-
-
-def _span(seconds: float) -> str:
-    """Write a length of time in words' company: ``40 min``, ``11 h``, ``4.2 d``."""
-    if round(seconds / 60) < 60:
-        return f"{round(seconds / 60)} min"
-    hours = seconds / SECONDS_PER_HOUR
-    if hours > _HOURS_SAID_H:
-        return f"{seconds / SECONDS_PER_DAY:.1f} d"
-    return f"{hours:.1f} h" if abs(hours - round(hours)) >= 0.05 and hours < 10 else f"{hours:.0f} h"
 
 
 def saving_text(saving: Estimate, quantity: str) -> str:
@@ -162,7 +145,7 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     text = f"It ends at {when_text(end, now, zone)} instead of {when_text(end_now, now, zone)}"
     if advice.deadline_utc is not None:
         left_s = (advice.deadline_utc - end).total_seconds()
-        text += ", at the deadline" if left_s < 60 else f", {_span(left_s)} before the deadline"
+        text += ", at the deadline" if left_s < 60 else f", {fmt.brief_duration(left_s)} before the deadline"
     return f"{text}."
 
 
@@ -201,7 +184,7 @@ def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
     if source.basis:
         parts.append(source.basis)
     if source.age_s is not None:
-        parts.append(f"newest figure {_span(source.age_s)} old")
+        parts.append(f"newest figure {fmt.brief_duration(source.age_s)} old")
     if source.forecast:
         parts.append(source.forecast)
     if source.yearly_gco2e_per_kwh is not None:

@@ -105,9 +105,6 @@ def elsewhere_blocks(run: Run) -> tuple[doc.Block, ...]:
         reason = error.in_options(_OPTIONS) if isinstance(error, UsageError) else str(error)
         return doc.Heading(_TITLE), doc.Paragraph(f"Not compared: {reason}.")
     decision = decide(found.projections, found.options)
-    if decision.verdict == "too short":
-        told = doc.Paragraph(f"{advice(decision)} greenlove project compares it all the same.")
-        return doc.Heading(_TITLE), told
     answer, *_ = _blocks(found.projections, decision, day)
     answer = tuple(block for block in answer if not isinstance(block, doc.ChartRow))  # the page has its own
     more = doc.Paragraph("greenlove project compares all machines, and says how each is known.", is_note=True)

@@ -29,6 +29,7 @@ from greenlove_tracker.report.metric_report import final_value, learning_blocks,
 from greenlove_tracker.report.wording import sentence
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, w_from_kwh_s
 
+_ELSEWHERE = "greenlove project compares this training with rented machines."
 _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × duration"
 _MOST_METRICS = 3
 _MOST_BANDS = 60  # epochs that can be told apart in a chart
@@ -64,25 +65,14 @@ _SETTINGS = {
 }
 
 
-def run_document(run: Run, issued: str | None = None) -> doc.Document:
-    """Return the report of one run; that of an exploration or a comparison begins with its result.
-
-    Args:
-        run: a run that can be read.
-        issued: the date of issue, ISO 8601.
-    """
-    # Not with the module: the screen at a training's end takes the key figures from here, and needs no more.
-    from greenlove_tracker.report.exploration_report import explored_blocks
-    from greenlove_tracker.report.projection_report import elsewhere_blocks
-
-    verdict, parts, own = _verdict(run), tuple[doc.Block, ...](), _figures_and_notes(run, _said_of(run))
-    kind = "comparison" if run.is_comparison else "exploration"
-    if run.is_comparison:
-        from greenlove_tracker.report.comparison import compared_blocks  # statsmodels: over a second
-
-        verdict, parts = compared_blocks(run)
-    elif run.is_exploration:
-        verdict, parts = explored_blocks(run)
+def run_document(run: Run) -> doc.Document:
+    """Return the report of one run that can be read; that of an exploration or a comparison begins with its result."""
+    own = _figures_and_notes(run, _said_of(run))
+    title, verdict, more = run_title(run), _verdict(run), [doc.Paragraph(_ELSEWHERE, is_note=True)]
+    if run.is_exploration:
+        title = f"{'Comparison' if run.is_comparison else 'Exploration'} of {title}"
+        verdict, parts = _explored(run, own)
+        more = []
     else:
         parts = (
             own[0],
@@ -95,23 +85,36 @@ def run_document(run: Run, issued: str | None = None) -> doc.Document:
             *span_blocks(run),
             *rank_blocks(run),
         )
-    if run.is_exploration:
-        parts = (*parts, doc.Heading(f"What the {kind} itself took"), *own)
     footer = ("greenlove_tracker", wording.field_text(run, "greenlove_version", 20), "·", run.run_id)
     return doc.Document(
-        title=f"{kind.capitalize()} of {run_title(run)}" if run.is_exploration else run_title(run),
+        title=title,
         subtitle=_subtitle(run),
         verdict=verdict,
         stamp=wording.stamp(int(run.is_simulated), 1),
         footer=" ".join(filter(None, footer)),
         blocks=(
             *parts,
-            *(() if run.is_comparison else elsewhere_blocks(run)),
             *_settings_blocks(run),
             *method_blocks(run),
-            doc.Paragraph(run_scope(run, issued), is_note=True),
+            doc.Paragraph(run_scope(run), is_note=True),
+            *more,
         ),
     )
+
+
+def _explored(run: Run, own: Sequence[doc.Block]) -> tuple[str, tuple[doc.Block, ...]]:
+    """Return the verdict and the result of an exploration or a comparison, and what it took itself."""
+    # Not with the module: both load statsmodels, which takes over a second, and a training's page needs neither.
+    if run.is_comparison:
+        from greenlove_tracker.report.comparison import compared_blocks
+
+        verdict, blocks = compared_blocks(run)
+        return verdict, (*blocks, doc.Heading("What the comparison itself took"), *own)
+    from greenlove_tracker.report.exploration_report import explored_blocks
+    from greenlove_tracker.report.projection_report import elsewhere_blocks
+
+    verdict, blocks = explored_blocks(run)
+    return verdict, (*blocks, doc.Heading("What the exploration itself took"), *own, *elsewhere_blocks(run))
 
 
 def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), next_command: str = "") -> str:
@@ -186,8 +189,8 @@ def _subtitle(run: Run) -> str:
     return " · ".join(filter(None, (fmt.shortened(summary.status, 20), code, done, started, host, run.run_id)))
 
 
-def run_scope(run: Run, issued: str | None = None) -> str:
-    """Return period, place and scope of a run, its market-based emissions, and when the report was issued."""
+def run_scope(run: Run) -> str:
+    """Return period, place and scope of a run, and its market-based emissions."""
     began, ended = (fmt.shortened(text, 30)[:16].replace("T", " ") for text in (run.started_at, run.summary.ended_at))
     period = f"Period: {began}{f' to {ended}' if ended else ''} UTC." if began else ""
     place = f"Place: {wording.field_text(run, 'country', 40) or 'not given'}."
@@ -197,7 +200,7 @@ def run_scope(run: Run, issued: str | None = None) -> str:
         market = f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
     location = f"CO2e is location-based: {fmt.mass(run.emissions_kgco2e)}."
     scope = wording.scope_sentence(is_rented=run.text("is_rented") == "yes")
-    return " ".join(filter(None, (period, place, scope, location, market, f"Issued on {issued}." if issued else "")))
+    return " ".join(filter(None, (period, place, scope, location, market)))
 
 
 def _said_of(run: Run) -> tuple[str, ...]:

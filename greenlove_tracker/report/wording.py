@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
@@ -23,8 +24,6 @@ STAR = "*"
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
 GOOD = (RunStatus.FINISHED, RunStatus.EXITED)
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
@@ -115,19 +114,11 @@ def tile(
 
 def run_label(run_id: str, project: str = "") -> str:
     """Write a run in short: ``04 Nov 17:12 · thesis``; one of another tool by its id."""
-    if len(run_id) < 16 or not (run_id[:8] + run_id[9:15]).isdecimal() or run_id[4:6] not in _MONTH_NUMBERS:
+    try:
+        began = datetime.strptime(f"{run_id[:15]}Z", "%Y%m%dT%H%M%S%z")
+    except ValueError:
         return fmt.shortened(f"{project}/{run_id}" if project else run_id, 34)
-    at = f"{run_id[6:8]} {_MONTHS[int(run_id[4:6]) - 1]} {run_id[9:11]}:{run_id[11:13]}"
-    return f"{at} · {fmt.shortened(project, 20)}" if project else at
-
-
-_MONTH_NUMBERS = {f"{number:02d}" for number in range(1, 13)}
-
-
-def day_label(when: str) -> str:
-    """Write a day or a month for an axis: ``4 Nov``, ``Nov 2026``."""
-    month = _MONTHS[int(when[5:7]) - 1]
-    return f"{int(when[8:])} {month}" if len(when) > 7 else f"{month} {when[:4]}"
+    return f"{began:%d %b %H:%M}" + (f" · {fmt.shortened(project, 20)}" if project else "")
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:
@@ -180,15 +171,12 @@ def loops_sentence(run: Run) -> str:
     """Say what was found in a script that marks no epochs itself; empty of any other run."""
     seen, counts = run.text("loops_seen"), run.summary.counts
     if seen in ("epochs", "steps"):
-        found = [fmt.plural(run.summary.epochs_done, "epoch")] if seen == "epochs" else []
-        found += [fmt.plural(counts.batches, "batch")] if counts.batches else []
-        found.append(fmt.plural(counts.steps or 0, "optimizer step"))
-        n_epochs, source = run.summary.epochs_planned, run.text("plan_source")
-        length = fmt.plural(n_epochs, "epoch") if n_epochs else fmt.plural(run.total_steps_planned or 0, "step")
-        known = f"; {length} planned by {source}" if source else ""
-        if seen == "epochs" and not source:
-            known = "; no forecast without their number: greenlove run --epochs N"
-        return f"found {joined(found)} in the script's PyTorch loop{known}"
+        n_steps = fmt.plural(counts.steps or 0, "optimizer step")
+        found = f"{fmt.plural(run.summary.epochs_done, 'epoch')} and {n_steps}" if seen == "epochs" else n_steps
+        known = "; no forecast without their number: greenlove run --epochs N" if seen == "epochs" else ""
+        if source := run.text("plan_source"):
+            known = f"; length from {source}"
+        return f"found {found} in the script's PyTorch loop{known}"
     if not seen or run.epochs or run.summary.epochs_done:
         return ""
     if seen == "not looked for":

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 from fakes import FakeClock
@@ -130,12 +129,6 @@ def test_a_mistake_in_a_file_or_a_variable_is_told_by_where_it_stands(logs, monk
     assert "Error: GREENLOVE_PUE: pue must be at least 1" in call("doctor").output
 
 
-def test_an_unwritable_report_says_so(logs):
-    (logs.parent / "file").write_text("")
-    result = call("report", "-o", "file/r.pdf")
-    assert result.exit_code == 1 and "file/r.pdf" in result.output and result.output.startswith("Error: ")
-
-
 @pytest.mark.parametrize("arguments", ["report", "report --format cite", "demo", "project --hours 20 --gpu L40S"])
 def test_a_mistyped_directory_is_not_made(logs, arguments):
     name = "reprots/x.md" if "--format" in arguments else "reprots/x.pdf"
@@ -156,12 +149,6 @@ def test_the_first_page_has_eight_verbs_and_the_second_all():
     pages = [re.findall(r"^  ([a-z]+) {2,}", call(word).stdout, re.MULTILINE) for word in ("--help", "--help-all")]
     assert pages == [list(FIRST_PAGE), [*FIRST_PAGE, *SECOND_PAGE]]
     assert set(cli.commands) == {*FIRST_PAGE, *SECOND_PAGE}
-
-
-def test_one_idea_has_one_name():
-    verbs = [v for verb in cli.commands.values() for v in getattr(verb, "commands", {"": verb}).values()]
-    names = {o for v in verbs for p in v.params if isinstance(p, click.Option) for o in p.opts if o[:2] == "--"}
-    assert len(names) <= 110
 
 
 def test_a_run_is_named_by_its_id_and_none_means_the_latest(logs):
@@ -206,9 +193,8 @@ def test_a_report_is_what_its_name_says(logs):
 def test_what_is_of_another_format_is_refused(logs):
     assert "0 training runs" in call("report", "--text", "--user", "nobody").stdout
     for arguments, said in (
-        (["report", "--issued", "soon"], "--issued must be a date"),
         (["report", "--since", "2026-11", "--until", "2026-10"], "--until must be after --since"),
-        (["report", "--format", "cite", "--jobs", "3"], "--jobs is of --format page"),
+        (["report", "--format", "cite", "--page-size", "A4"], "--page-size is of --format page"),
     ):
         done = call(*arguments)
         assert done.exit_code == 1 and said in done.output, done.output

@@ -14,7 +14,6 @@ from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.comparisons import Comparison
-from greenlove_tracker.techniques.technique import TECHNIQUES
 
 TASK = """
 import sys
@@ -69,15 +68,6 @@ def refused(*arguments: str) -> str:
 
 
 # -- What it asks for --
-
-
-def test_every_technique_has_its_line():
-    assert all(listed.summary for listed in TECHNIQUES.values())
-    done = call("--list")
-    assert done.exit_code == 0
-    assert [line.split()[0].partition("=")[0] for line in done.stdout.splitlines()[: len(TECHNIQUES)]] == list(
-        TECHNIQUES
-    )
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch):
@@ -163,7 +153,7 @@ def test_a_tiny_training_end_to_end(folder: Path, monkeypatch):
     monkeypatch.setitem(registry.TECHNIQUES, "same-work", registry.ListedTechnique("same_work", "the same work"))
     done = call("train.py:task", "--techniques", "same-work", "--budget", "8", "-o", "saves.pdf")
     assert done.exit_code == 0, done.output
-    assert any(line.startswith("  same-work") for line in done.stdout.splitlines())
+    assert "same-work" in done.stdout
     (run_dir,) = (folder / "greenlove_logs").iterdir()
     names = {path.name for path in run_dir.iterdir()}
     assert {"comparison.csv", "comparison_trials.csv", "run.csv"} <= names

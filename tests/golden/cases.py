@@ -297,7 +297,7 @@ SCREENS: dict[str, str | Callable[[Path], str]] = {
     "report-directory": "report several -o report.md",
     "report-ranks": "report ranks -o report.md",
     "report-learning": "report experiment/outputs/runs/20260921T141320-0b00 -o report.md",
-    "report-period": "report several --since 2026-11 --issued 2026-12-02 --jobs 10 -o report.md",
+    "report-period": "report several --since 2026-11 -o report.md",
     "report-project": "project explored -o report.md",
     "report-spot": f"{SPOT} -o report.md",
     "report-plan": "plan --hours 4 --kwh 3 --within 36h --intensity grid.csv -o report.md",

@@ -13,7 +13,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import Energy, Factor, Method
-from greenlove_tracker.report.declarations import ledger_row
+from greenlove_tracker.report.ledger import ledger_row
 
 PRICE = Factor("electricity_price", 0.4, "USD/kWh", "test", "2026")
 GPU = {"gpu_models": "8 × NVIDIA H100 80GB HBM3", "gpu_count": "8", "host": "node1", "pue": "1.2"}

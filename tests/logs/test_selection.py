@@ -18,7 +18,7 @@ from greenlove_tracker.logs.selection import Period
 from greenlove_tracker.logs.sums import SUMS, Totals
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.records import Energy, Factor, Field, Method
-from greenlove_tracker.report.declarations import ledger_row
+from greenlove_tracker.report.ledger import ledger_row
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
 BEGIN = datetime(2026, 10, 31, 23, 50, tzinfo=UTC)

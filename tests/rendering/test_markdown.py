@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from click.testing import CliRunner
 from report_samples import GERMANY, epoch_row, gpu_energy, write_run
 
-from greenlove_tracker.cli import cli
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.rendering.document import KeyFigures, Table
 from greenlove_tracker.rendering.markdown import in_markdown as escaped
@@ -30,9 +28,3 @@ def test_hostile_names_stay_text(tmp_path):
     write_run(tmp_path, [epoch_row(1, 5.0)], fields={"project": "<script>alert(1)</script> | [x](javascript:1) `#`"})
     text = markdown.render(document(tmp_path))
     assert text.count("<script") == text.count("\\<script") > 0 and "\\](javascript" in text and "| [x]" not in text
-
-
-def test_the_name_of_the_file_chooses_it(tmp_path):
-    write_run(tmp_path / "logs", [epoch_row(1, 5.0)])
-    done = CliRunner().invoke(cli, ["report", str(tmp_path / "logs"), "-o", str(tmp_path / "report.md")])
-    assert done.exit_code == 0 and (tmp_path / "report.md").read_text().startswith("# ")

@@ -13,8 +13,7 @@ from greenlove_tracker import read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import energy_scale
 from greenlove_tracker.records import RowKind
-from greenlove_tracker.rendering.axes import MAX_POINTS
-from greenlove_tracker.rendering.document import ChartRow, Heading, LineChart, Table
+from greenlove_tracker.rendering.document import Heading, Table
 from greenlove_tracker.report.build import document, write_pdf
 
 
@@ -126,14 +125,3 @@ def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
         write_pdf(logs, tmp_path / "x.pdf", page_size="A5")
     with pytest.raises(UsageError, match="cannot write"):
         write_pdf(logs, logs)
-
-
-@pytest.mark.slow
-def test_ten_thousand_epochs_are_thinned(logs: Path) -> None:
-    rows = [epoch_row(i, 9.0 if i == 7777 else 1.0, cpu_energy(1.0)) for i in range(1, 10_001)]
-    run = write_run(logs, rows)
-    for block in document(run.path).blocks:
-        for chart in block.charts if isinstance(block, ChartRow) and isinstance(block.charts[0], LineChart) else ():
-            assert 200 < len(chart.lines[0].points) <= MAX_POINTS
-            lowest = min(chart.lines[0].points, key=lambda point: point[1])  # one epoch of 9 s: a ninth of the power
-            assert lowest[0] * 60 == pytest.approx(7780, abs=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -16,7 +17,7 @@ from fakes import FakeClock, make_tracker, tick
 from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.cli.base import plain
+from greenlove_tracker.cli.base import json_text
 from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict
 from greenlove_tracker.extrapolation.run_comparison import compare_runs
 from greenlove_tracker.forecasting import Estimate
@@ -24,8 +25,8 @@ from greenlove_tracker.logs.comparisons import read_comparison, write_comparison
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Field
-from greenlove_tracker.rendering import html, pdf, terminal
-from greenlove_tracker.rendering.document import ChartRow, Document, Heading, MarkChart, Table
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.rendering.document import Document, Heading, Table
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.comparison import (
     Groups,
@@ -80,13 +81,13 @@ def test_arms_without_any_ratio_are_told_without_a_table():
 
 def test_json_holds_all_of_it():
     comparison = four_arms(run_dir=Path("logs/x"))
-    read = plain(comparison)
+    read = json.loads(json_text(comparison))
     assert set(read) == {field.name for field in fields(Comparison)} and read["run_dir"] == "logs/x"
     assert set(read["rows"][0]) == {field.name for field in fields(ComparisonRow)}
     assert read["rows"][0]["energy_ratio"]["point"] == 0.69 and read["rows"][3]["time_ratio"] is None
     assert read["rows"][1]["verdict"] == "too short to tell" and read["rows"][1]["budget_s"] == 300.0
     assert len(read["trials"]) == 24 and read["rows"][0]["whole_run"]["cost_usd"]["unit"] == "USD"
-    assert plain(replace(BASELINE_ROW, final_loss=math.nan))["final_loss"] is None
+    assert json.loads(json_text(replace(BASELINE_ROW, final_loss=math.nan)))["final_loss"] is None
 
 
 # -- The run that it is logged in --
@@ -188,18 +189,6 @@ def pair(tmp_path):
     return [("baseline", [baseline]), ("amp-bf16", [fast])]
 
 
-def chart(groups: Groups) -> MarkChart:
-    charts = [block.charts[0] for block in page(groups).blocks if isinstance(block, ChartRow)]
-    (one,) = [found for found in charts if isinstance(found, MarkChart)]
-    return one
-
-
-def test_a_score_against_the_energy_that_it_took(pair):
-    by_energy = chart(pair)
-    assert by_energy.title == "final accuracy against energy"
-    assert [(mark.x, mark.y) for mark in by_energy.marks] == [(pytest.approx(19.8), 0.9), (pytest.approx(10.8), 0.894)]
-
-
 def test_what_was_learnt_is_told(pair):
     assert learnt_differences(pair) == {"amp-bf16": "its final accuracy is 0.8940 instead of 0.9000"}
 
@@ -227,9 +216,3 @@ def test_the_learning_rate_is_never_compared(tmp_path):
     groups = [("a", [training(tmp_path, 0)]), ("b", [training(tmp_path, 1)])]
     assert groups[0][1][0].metrics["learning_rate"].higher_is_better is None
     assert "learning_rate" not in terminal.render(page(groups), brief=False)
-
-
-def test_it_is_drawn_as_a_page_and_a_pdf(pair):
-    content = page([*pair, ("<b>&", [])])
-    assert "&lt;b&gt;&amp;" in html.render(content)
-    assert pdf.render(content).startswith(b"%PDF")

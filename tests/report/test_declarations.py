@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import re
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,8 @@ from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import Energy
 from greenlove_tracker.report import declarations
-from greenlove_tracker.report.declarations import cite, ledger_csv, ledger_row
+from greenlove_tracker.report.declarations import cite
+from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
 
@@ -127,21 +127,6 @@ def test_a_run_that_did_nothing_is_counted_as_that(tmp_path):
     assert "2 epochs in 2 training runs" in declarations.sci(aggregate(tmp_path / "b"), "epoch")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--unit", "epoch"],
-        ["--embodied", "3"],
-        ["--format", "cite", "--page-size", "A4"],
-    ],
-)
-def test_an_option_of_another_format_is_refused(tmp_path, arguments):
-    written(tmp_path)
-    done = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "r.md"), *arguments])
-    assert done.exit_code == 1
-    assert " is of --format " in done.output
-
-
 def test_a_link_leads_to_its_file_and_a_device_stays_one(tmp_path):
     there, link = tmp_path / "there.md", tmp_path / "link.md"
     link.symlink_to(there)
@@ -161,21 +146,6 @@ DECLARE = {
     "model-card": declarations.model_card,
     "sci": lambda found: declarations.sci(found, "epoch"),
 }
-
-
-@pytest.mark.parametrize("name", DECLARE)
-def test_a_declaration_reads_each_file_once(tmp_path, monkeypatch, name):
-    for i in range(3):
-        written(tmp_path, run_id=f"20261101T00000{i}-0123456789")  # of another name it is read once more: a copy?
-    opened, open_file = Counter(), os.open
-
-    def counting(path, *arguments, **more):
-        opened[str(path)] += 1
-        return open_file(path, *arguments, **more)
-
-    monkeypatch.setattr(os, "open", counting)
-    assert DECLARE[name](aggregate(tmp_path))
-    assert len(opened) >= 6 and set(opened.values()) == {1}
 
 
 def test_a_paper_in_latex_compiles_whatever_a_log_says(tmp_path: Path) -> None:

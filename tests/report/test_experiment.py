@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from experiment_samples import record, training, two_arms
 from fakes import FakeClock
 
 from greenlove_tracker.logs.continued_runs import training_interruptions, whole_training
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.rendering import html, pdf, terminal
+from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Heading, Table
 from greenlove_tracker.report.comparison import ExperimentRecord, experiment_document
 
@@ -43,13 +41,6 @@ def test_what_counts_of_a_stopped_training_is_its_best_epoch_and_of_another_its_
     assert float(tables(experiment)["The trainings"][0]["final val_loss"]) == pytest.approx(
         whole.metrics["val_loss"].last, rel=1e-3
     )
-
-
-def test_it_is_drawn_in_every_format(experiment):
-    document = experiment_document(replace(experiment, name="<b>&"))
-    page = html.render(document)
-    assert "&lt;b&gt;&amp;" in page
-    assert pdf.render(document).startswith(b"%PDF")
 
 
 def test_a_carbon_intensity_that_is_invented_is_marked(tmp_path):

@@ -32,3 +32,11 @@ def explored(logs: Path, run_id: str = "20261121T120000-aaaa", **fields: str) ->
 def test_an_exploration_without_its_trials_says_so(tmp_path: Path, spoil) -> None:
     spoil(explored(tmp_path))
     assert document(tmp_path).verdict.startswith("The exploration cannot be forecast again: ")
+
+
+def test_the_age_of_prices_is_that_of_the_run(tmp_path: Path, monkeypatch) -> None:
+    explored(tmp_path)
+    before = document(tmp_path)
+    assert any("Prices of Crusoe Cloud" in getattr(block, "text", "") for block in before.blocks)
+    monkeypatch.setattr("greenlove_tracker.projection.options.datetime", None)  # whoever asks for the time fails
+    assert document(tmp_path) == before

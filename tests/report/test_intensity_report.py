@@ -16,8 +16,9 @@ from greenlove_tracker.logs.aggregate import flat_totals
 from greenlove_tracker.logs.export import epoch_rows
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import ChartRow
-from greenlove_tracker.report.declarations import cite, ledger_csv, ledger_row, model_card, sci
+from greenlove_tracker.report.declarations import cite, model_card, sci
 from greenlove_tracker.report.directory_report import directory_document, summary_document
+from greenlove_tracker.report.ledger import ledger_csv, ledger_row
 from greenlove_tracker.report.run_report import end_screen, run_document
 
 KWH = 0.001  # of an epoch: 360 W for 10 s
@@ -76,14 +77,6 @@ def test_what_is_drawn_and_exported_comes_to_the_total(run):
     exported = epoch_rows([run])
     assert [row["carbon_intensity_gco2e_per_kwh"] for row in exported] == pytest.approx([100, 300, table])
     assert sum(row["emissions_gco2e"] for row in exported) == pytest.approx(kilograms * 1000)
-
-
-def test_sums_over_runs_group_it_by_its_sources(run):
-    total = aggregate(read_logs(run.path.parent))
-    assert total.total.emissions_kgco2e == pytest.approx(run.summary.emissions_kgco2e)
-    from greenlove_tracker.logs.run_rows import intensity_of
-
-    assert intensity_of(run) == "of the time, own.csv given, table lifecycle"
 
 
 def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fakes import FakeClock, make_tracker, train
 
-from greenlove_tracker import read_logs, track
+from greenlove_tracker import track
 from greenlove_tracker.rendering.document import Heading, Paragraph, Table
 from greenlove_tracker.report.build import document
 
@@ -37,15 +37,11 @@ def make_run(log_dir: Path, accuracies, *, epochs: int = 10, **settings: object)
     return tracker
 
 
-def test_the_report_of_a_run_has_last_and_best_and_the_energy_of_a_point(tmp_path):
+def test_the_report_of_a_run_has_last_and_best(tmp_path):
     make_run(tmp_path, [0.5, 0.8, 0.75], pue=2.0)
     accuracy, loss = table(tmp_path, "Metrics")
     assert (accuracy["last"], accuracy["best"], accuracy["values"]) == ("0.7500", "0.8000", "3")
-    energy_kwh = read_logs(tmp_path).runs[0].summary.energy_kwh
-    assert energy_kwh == pytest.approx(300 * 1e-4 * 2)
-    assert accuracy["per point"] == "0.750 Wh"  # 0.06 kWh for 80 points
-    assert (loss["best"], loss["per point"]) == ("0.2000", "")
-    assert "hundredths" in section(tmp_path, "Metrics")[-1].text
+    assert loss["best"] == "0.2000"
 
 
 def test_where_no_metric_is_a_score_no_best_is_invented(clock, tmp_path):

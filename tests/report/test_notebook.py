@@ -6,12 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from projection_samples import projected
 from report_samples import GERMANY, epoch_row, gpu_energy, write_run
 
-from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.report.directory_report import summary_document
-from greenlove_tracker.report.notebook import register, shown, summary_screen
+from greenlove_tracker.report.notebook import shown, summary_screen
 
 
 def test_a_summary_says_how_much_was_measured(tmp_path):
@@ -39,28 +36,3 @@ print("shown")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.stdout.strip().endswith("shown"), done.stderr
-
-
-def test_another_librarys_way_to_show_a_list_is_left_alone():
-    class Formatter:
-        def __init__(self):
-            self.type_printers = {list: "theirs", tuple: "theirs"}
-
-        def for_type(self, kind, function):
-            self.type_printers[kind] = function
-
-        def for_type_by_name(self, module, name, function):
-            self.type_printers[module, name] = function
-
-    formatter = Formatter()
-    register(formatter)
-    assert formatter.type_printers[list] == formatter.type_printers[tuple] == "theirs"
-    rows = projected()
-    assert isinstance(rows, list) and formatter.type_printers[type(rows)](rows).startswith("<pre>")
-
-
-def test_sums_are_shown_too(tmp_path):
-    write_run(tmp_path, [epoch_row(1, 5.0)], fields={"project": "<b>x</b>"})
-    text = shown(summary_document(aggregate(tmp_path), ("project",)))
-    assert text.startswith("<pre>1 training run took")
-    assert "&lt;b&gt;x&lt;/b&gt;" in text

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from chromium import chromium_browser
 from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.plan_report import plan_document, plan_record, when_text
 from greenlove_tracker.scheduling.intensity_series import IntensityBasis
 from greenlove_tracker.scheduling.windows import IntensityHour, StartAdvice
@@ -87,14 +84,6 @@ def test_times_are_local_and_as_people_say_them(when: datetime, text: str) -> No
     assert when_text(when, NOW, BERLIN) == text
 
 
-def test_an_hour_that_the_clocks_show_twice_has_its_utc_beside_it() -> None:
-    evening = datetime(2026, 10, 24, 18, tzinfo=UTC)
-    twice = [when_text(datetime(2026, 10, 25, hour, 30, tzinfo=UTC), evening, BERLIN) for hour in (0, 1, 2)]
-    assert twice == ["02:30 (00:30 UTC) tomorrow", "02:30 (01:30 UTC) tomorrow", "03:30 tomorrow"]
-    spring = datetime(2026, 3, 28, 18, tzinfo=UTC)
-    assert when_text(datetime(2026, 3, 29, 1, tzinfo=UTC), spring, BERLIN) == "03:00 tomorrow"
-
-
 @given(
     st.lists(st.one_of(st.none(), st.floats(0, 2000)), min_size=1, max_size=400),
     st.integers(0, 400),
@@ -114,23 +103,3 @@ def test_json_is_plain_and_unknown_is_null() -> None:
     assert record["start_utc"] == "2026-11-22T23:00:00Z"
     assert record["hours"][0] == {"utc": "2026-11-22T15:00:00Z", "expected": 400.0, "lower": 360.0, "upper": 480.0}
     assert record["says"] == NOT_WORTH.reason.removesuffix(".")
-
-
-browser = pytest.fixture(scope="module")(chromium_browser)
-
-
-@pytest.mark.slow
-def test_the_page_in_a_real_browser(browser, tmp_path: Path) -> None:
-    mock = replace(WORTH, sources=(replace(SOURCE, is_mock=True),), region="<b>DE</b>")
-    path = write_document(plan_document(mock, "<script>alert(1)</script>", BERLIN), tmp_path / "plan.html")
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(path.as_uri())
-    assert asked == [path.as_uri()]
-    assert page.locator("h1").inner_text() == "When to start"
-    assert "MOCK" in page.locator("body").inner_text()
-    chart = page.locator("svg.chart")
-    assert chart.count() == 1 and chart.locator("polyline").count() == 1 and chart.locator("polygon").count() == 2
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.close()

@@ -6,19 +6,11 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from report_samples import HERE, demo_run, epoch_row, gpu_run, write_run
+from report_samples import HERE, epoch_row, gpu_run, write_run
 
 from greenlove_tracker.records import Flag
 from greenlove_tracker.rendering.document import Paragraph
 from greenlove_tracker.report.build import document
-
-
-def test_the_age_of_prices_is_that_of_the_run(tmp_path: Path, monkeypatch) -> None:
-    demo_run(tmp_path)
-    before = document(tmp_path)
-
-    monkeypatch.setattr("greenlove_tracker.projection.options.datetime", None)  # whoever asks for the time fails
-    assert document(tmp_path) == before
 
 
 def test_a_runs_report_reads_each_file_once(tmp_path: Path, monkeypatch) -> None:

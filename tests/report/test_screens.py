@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fakes import FakeClock, make_tracker, train
-from report_samples import cpu_energy, demo_run, epoch_row, write_run
+from report_samples import cpu_energy, epoch_row, write_run
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.aggregate import aggregate
@@ -31,12 +31,6 @@ def test_hostile_names_neither_break_lines_nor_steer_the_terminal(tmp_path: Path
         assert_fits(screen)
         assert "\x1b" not in screen
         assert "\x07" not in screen
-
-
-def test_paths_are_never_shortened(tmp_path: Path) -> None:
-    paths = ("a" * 90 + "/", "b" * 120)
-    screen = end_screen(demo_run(tmp_path), exit_code=0, wrote=paths)
-    assert all(path in screen for path in paths)
 
 
 def test_the_screen_at_the_end_of_a_run_loads_nothing_of_projections_or_pandas(tmp_path):

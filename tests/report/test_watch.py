@@ -44,12 +44,6 @@ def test_why_a_run_seems_dead_is_what_is_known(tmp_path):
     assert elsewhere.doubt == "no end was written, and nothing was written for 10 min"
 
 
-def test_an_end_that_was_written_is_no_doubt(tmp_path):
-    run = write_run(tmp_path, demo_rows(3), status="failed", exit_code=1)
-    progress = progress_of(run, STARTED_S + 9999.0)
-    assert (progress.status, progress.doubt, progress.left) == ("failed", "", None)
-
-
 @pytest.mark.parametrize(
     ("fields", "share"),
     [
@@ -65,13 +59,6 @@ def test_an_end_that_was_written_is_no_doubt(tmp_path):
 def test_the_share_is_of_the_plan(tmp_path, fields, share):
     run = running(tmp_path, **fields)  # 6 epochs of 10 steps
     assert progress_of(run, STARTED_S + 25.0).share == (None if share is None else pytest.approx(share))
-
-
-def test_a_clock_that_is_behind_takes_nothing_away(tmp_path):
-    run = running(tmp_path)
-    assert progress_of(run, STARTED_S - 100.0).elapsed_s == pytest.approx(run.summary.duration_s)
-    damaged = running(tmp_path, run_id="b", started_at="soon")
-    assert progress_of(damaged, STARTED_S + 500.0).elapsed_s == pytest.approx(run.summary.duration_s)
 
 
 def test_the_share_of_a_resumed_run_counts_the_steps_of_its_open_epoch(tmp_path):

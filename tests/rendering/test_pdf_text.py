@@ -7,7 +7,7 @@ from pypdf import PdfReader
 
 from greenlove_tracker.rendering import pdf
 from greenlove_tracker.rendering.document import Document, Paragraph
-from greenlove_tracker.rendering.pdf_fonts import REGULAR, Span, spans, text_width_pt
+from greenlove_tracker.rendering.pdf_text import REGULAR, Span, spans, text_width_pt
 
 MODEL = "日本語モデル 模型 모델"
 
