@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from greenlove_tracker.rendering.document import Chart, ColumnChart, LineChart, MarkChart
 
 MAX_POINTS = 500
-_N_LOOKS = 5  # of lines that differ without colour; further ones begin anew
+_N_LOOKS = 5  # of lines, and of layers, that differ without colour; further ones begin anew
 _MOST_LABELS = 8  # below columns
 _LABEL_HEIGHT, _LABEL_WIDTH = 0.09, 0.3  # of a mark: nearer than that, the lower one moves down
 _FARTHEST = 1.6  # times the largest point: what a range reaches beyond is cut off
@@ -36,12 +36,12 @@ class Shape:
 
 @dataclass
 class Plot:
-    """A chart, ready to be drawn: ticks of both axes (share, label), shapes, and the legend of lines (look, name)."""
+    """A chart, ready to be drawn: ticks of both axes (share, label), shapes, and a legend (kind, look, name)."""
 
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
     shapes: list[Shape] = field(default_factory=list)
-    legend: list[tuple[str, str]] = field(default_factory=list)
+    legend: list[tuple[str, str, str]] = field(default_factory=list)
     note: str = ""  # above the plot, at the right
 
 
@@ -101,7 +101,7 @@ def _of_lines(chart: LineChart) -> Plot:
         look = f"line-{i % _N_LOOKS}"
         drawn.shapes.append(Shape("line", look, spots(line.points)))
         if len(chart.lines) > 1:
-            drawn.legend.append((look, line.name))
+            drawn.legend.append(("line", look, line.name))
     return drawn
 
 
@@ -130,16 +130,24 @@ def _of_values(chart: MarkChart, name: str) -> _Axis:
     values: list[float] = [getattr(mark, name) for mark in chart.marks]
     ends = [end for mark in chart.marks for end in getattr(mark, f"{name}_range") or ()]
     most = max(values) * _FARTHEST
-    return _covering([*values, *(min(end, most) for end in ends)])
+    return _covering([*values, *(min(end, most) for end in ends)], is_from_0=chart.is_from_0 or name == "x")
 
 
 def _of_columns(chart: ColumnChart) -> Plot:
-    n, y = len(chart.labels), _covering(chart.heights)
+    n = len(chart.labels)
+    y = _covering([sum(stack) for stack in zip(*(heights for _, heights in chart.series), strict=True)])
     step = -(-n // _MOST_LABELS)
     drawn = Plot([((i + 0.5) / n, label) for i, label in enumerate(chart.labels) if i % step == 0], y.labels)
-    for i, height in enumerate(map(y.at, chart.heights)):
-        left, right = (i + 0.12) / n, (i + 0.88) / n
-        drawn.shapes.append(Shape("area", "column", ((left, 0.0), (right, 0.0), (right, height), (left, height))))
+    below = [0.0] * n
+    for number, (name, heights) in enumerate(chart.series):
+        look = f"layer-{number % _N_LOOKS}"
+        for i, height in enumerate(heights):
+            left, right, low, high = (i + 0.12) / n, (i + 0.88) / n, y.at(below[i]), y.at(below[i] + height)
+            if height > 0:
+                drawn.shapes.append(Shape("area", look, ((left, low), (right, low), (right, high), (left, high))))
+                below[i] += height
+        if len(chart.series) > 1:
+            drawn.legend.append(("area", look, name))
     return drawn
 
 

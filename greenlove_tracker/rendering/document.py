@@ -157,22 +157,23 @@ class MarkedPoint:
 
 @dataclass(frozen=True, slots=True)
 class MarkChart:
-    """Points by two quantities, both from 0 on."""
+    """Points by two quantities, both from 0 on unless ``is_from_0`` is False, of the y axis."""
 
     title: str
     x_label: str
     y_label: str
     marks: tuple[MarkedPoint, ...]
+    is_from_0: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChart:
-    """Columns side by side, one for each label."""
+    """Columns side by side, each a stack: ``series`` are (name, a height for each label), the first at the bottom."""
 
     title: str
     y_label: str
     labels: tuple[str, ...]
-    heights: tuple[float, ...]
+    series: tuple[tuple[str, tuple[float, ...]], ...]
 
 
 Chart = LineChart | MarkChart | ColumnChart

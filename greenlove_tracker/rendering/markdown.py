@@ -53,8 +53,9 @@ def _chart_rows(chart: doc.Chart) -> tuple[tuple[str, ...], list[tuple[str, ...]
             marks: list[tuple[str, ...]] = [(mark.label, f"{mark.x:,.4g}", f"{mark.y:,.4g}") for mark in chart.marks]
             return ("", chart.x_label, chart.y_label), marks
         case doc.ColumnChart():
-            heights = (f"{height:,.4g}" for height in chart.heights)
-            return ("", chart.y_label), list(zip(chart.labels, heights, strict=True))
+            columns = [[f"{height:,.4g}" for height in heights] for _, heights in chart.series]
+            names_of = tuple(f"{name}, {chart.y_label}" for name, _ in chart.series)
+            return ("", *names_of), list(zip(chart.labels, *columns, strict=True))
     lines, names = [dict(line.points) for line in chart.lines], dict(chart.x_names)
     xs = sorted({x for points in lines for x in points})
     shown = [x for x in xs if x in names] or xs[:: max(1, -(-len(xs) // _MOST_ROWS))]

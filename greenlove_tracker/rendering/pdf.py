@@ -317,7 +317,9 @@ _LINES: dict[str, tuple[Color, tuple[float, ...], float]] = {
     "level": (style.INK, (3, 2), 0.8),
     "range": (style.GREY, (), 0.8),
 }
-_AREAS = {"span": style.PALE, "band": style.LIGHT_GREEN, "column": style.GREEN, "range": style.MIDDLE_GREEN}
+_AREAS = {"span": style.PALE, "band": style.LIGHT_GREEN, "range": style.MIDDLE_GREEN}
+_LAYERS = style.GREEN, style.MIDDLE_GREEN, style.GREY, style.LIGHT_GREEN, style.RULE
+_AREAS |= {f"layer-{i}": colour for i, colour in enumerate(_LAYERS)}
 _DOTS = {"here": (style.AMBER, style.AMBER), "chosen": (style.GREEN, style.GREEN), "other": (style.WHITE, style.GREEN)}
 
 
@@ -377,9 +379,11 @@ def _chart(drawn: doc.Chart, width_pt: float) -> Drawing:
             drawing.add(
                 _label(shape.text, x_pt + (-6 if is_end else 6), y_pt + lift_pt, anchor, is_bold=True, ink=style.INK)
             )
-    for i, (look, name) in enumerate(reversed(of.legend)):
+    for i, (kind, look, name) in enumerate(reversed(of.legend)):
         y_pt = 2 + _LEGEND_STEP_PT * i
-        drawing.add(_line([(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)], look))
+        box = [(left_pt, y_pt), (left_pt + 14, y_pt), (left_pt + 14, y_pt + 7), (left_pt, y_pt + 7)]
+        across = [(left_pt, y_pt + 3), (left_pt + 16, y_pt + 3)]
+        drawing.add(_area(box, look) if kind == "area" else _line(across, look))
         drawing.add(_label(name, left_pt + 20, y_pt + 0.6))
     return drawing
 

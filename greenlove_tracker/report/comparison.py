@@ -39,6 +39,7 @@ _FINE = 0.01  # of the baseline: intervals that reach no farther from their midd
 _MOST_SAID = 3  # names in a sentence
 _MOST_METRICS = 2
 _MOST_ROWS = 100
+_MOST_NAMED = 8  # points of a chart
 _NAME_WIDTH = 40
 _DASH = "–"
 _MODEL_NOTE = "* what of the energy is modelled says nothing beyond the time"
@@ -133,6 +134,7 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
     invented = any(is_mock(run.intensity_sources) for side in sides for run in side.runs)
     unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
     return (
+        *_marks(sides),
         *_changes(comparisons),
         *took,
         *(doc.Paragraph(f"{text}.") for text in caveats),
@@ -382,6 +384,28 @@ def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
     own, before = (_mean_text([final_value(run, name) for run in s.runs], number_text) for s in (side, baseline))
     is_same = own == before or _DASH in (own, before)
     return "" if is_same else f"its final {name} is {own} instead of {before}"
+
+
+def _marks(sides: Sequence[Side]) -> list[doc.Block]:
+    """Draw the first metric against the energy, a point a side with the ranges of its runs."""
+    metrics, found = shared_metrics(sides), list[tuple[str, list[float], list[float]]]()
+    for side in sides if metrics else ():
+        values = ((run.summary.energy_kwh, final_value(run, metrics[0])) for run in side.runs)
+        pairs = [(e, v) for e, v in values if e is not None and v is not None]
+        if pairs:
+            found.append((fmt.shortened(side.name, 24), [e for e, _ in pairs], [v for _, v in pairs]))
+    if len(found) < 2:
+        return []
+    scale = fmt.energy_scale(max(e for _, energies, _ in found for e in energies))
+    marks = []
+    for i, (name, energies, learnt) in enumerate(found):
+        scaled = [scale.value(e) for e in energies]
+        point = (statistics.fmean(scaled), statistics.fmean(learnt))
+        ranges = ((min(scaled), max(scaled)), (min(learnt), max(learnt)))
+        marks.append(doc.MarkedPoint(name, *point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
+    name = f"final {fmt.shortened(metrics[0], 24)}"
+    chart = doc.MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
+    return [doc.ChartRow((chart,))]
 
 
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:

@@ -27,6 +27,7 @@ _MAX_GROUPS = 12
 _MAX_PROBLEMS = 10
 _MAX_FACTORS = 12
 _MOST_DAYS = 62  # of a chart by day
+_MOST_LAYERS = 4  # projects in a chart
 _N_TOP = 10
 
 
@@ -198,15 +199,17 @@ def _cells(totals: Totals) -> tuple[str, ...]:
 
 
 def _trend(aggregate: Aggregate) -> list[doc.Block]:
-    """Draw CO2e by day, or by month of a longer time."""
+    """Draw CO2e by day, or by month of a longer time, stacked by project."""
     days = sorted({row["day"] for row in aggregate.total.rows} - {""})
     try:
         first, last = (date.fromisoformat(day) for day in (days[0], days[-1]))
     except (IndexError, ValueError):  # no run, or one of a damaged log
         return []
     unit = DAY if (last - first).days <= _MOST_DAYS else MONTH
-    found = {when: totals.emissions_kgco2e or 0.0 for (when,), totals in aggregate.by(unit).items()}
-    last = max([last, *(date.fromisoformat(when) for when in found if unit == DAY)])
+    by_project = {name: totals.emissions_kgco2e or 0.0 for (name,), totals in aggregate.by("project").items()}
+    ranked = sorted(by_project, key=lambda name: -by_project[name])
+    found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
+    last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
     labels: dict[str, str] = {}
     for day in (first + timedelta(days=i) for i in range((last - first).days + 1)):
         if unit == DAY:
@@ -215,9 +218,16 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
             labels[f"{day:%Y-%m}"] = f"{day:%b %Y}"
     if len(labels) < 2:
         return []
-    scale = mass_scale(max(found.values()) or 1.0)
-    heights = tuple(scale.value(found.get(when, 0.0)) for when in labels)
-    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(labels.values()), heights)
+    n_named = len(ranked) if len(ranked) <= _MOST_LAYERS + 1 else _MOST_LAYERS
+    layers = [(fmt.shortened(name, 24) or "(none)", [name]) for name in ranked[:n_named]]
+    if others := ranked[n_named:]:
+        layers.append((f"{len(others)} others", others))
+    scale = mass_scale(max(sum(found.get((when, name), 0.0) for name in ranked) for when in labels) or 1.0)
+    series = tuple(
+        (title, tuple(scale.value(sum(found.get((when, name), 0.0) for name in names)) for when in labels))
+        for title, names in layers
+    )
+    chart = doc.ColumnChart(f"CO2e by {unit}", f"{scale.unit} CO2e", tuple(labels.values()), series)
     return [doc.ChartRow((chart,))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Sequence
 
@@ -13,9 +14,11 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
 from greenlove_tracker.report.wording import tile
 
+_TALLEST = 3.0  # of a chart, times the forecast
 _EXTENDED = {
     "wls": "a line through their epochs: weighted least squares with run-to-run variation",
     "power": "a power law through their times: least squares on a logarithmic scale",
@@ -158,7 +161,9 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ..
         ),
         ("not covered", "another machine, other work on this one, an error of the carbon intensity"),
     ]
+    charts = _narrowing(forecast, trials)
     return (
+        *((doc.ChartRow(charts),) if charts else ()),
         *_parts(forecast.without_stop or forecast),
         doc.Heading("The trials"),
         doc.Table(columns, tuple(timed)),
@@ -193,3 +198,22 @@ def _ends(estimate: Estimate) -> str:
     if estimate.lower < estimate.upper:
         return fmt.bounds(estimate, fmt.duration, " to ")
     return "seen once" if estimate.point else "none seen"
+
+
+def _narrowing(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.LineChart, ...]:
+    """Draw the forecast after each trial, up to the one that is given."""
+    from greenlove_tracker.extrapolation.extrapolate import extrapolate  # statsmodels: over a second, loaded by now
+
+    whole = forecast.without_stop or forecast
+    if whole.plan is None:
+        return ()
+    found = []
+    for n in range(2, len(trials)):
+        with contextlib.suppress(UsageError, ValueError):
+            made = extrapolate(trials[:n], whole.plan, level=whole.duration_s.level, method=whole.method)
+            found.append((float(n), made.duration_s))
+    found.append((float(len(trials)), whole.duration_s))
+    if len(found) < 3:
+        return ()
+    tallest_s = min(_TALLEST * whole.duration_s.point, max(e.upper for _, e in found))
+    return (narrowing_chart("The forecast after each trial", "trial", found, tallest_s),)

@@ -178,32 +178,45 @@ def _columns(outcomes: Sequence[ForecastOutcome], name: str) -> tuple[doc.Column
 
 
 def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[doc.Block, ...]:
-    """Draw the forecasts of the time one after the other, with the outcome where that is known.
-
-    What is wider than ``_TALLEST`` is cut off, or it would flatten the rest.
-    """
+    """Draw the forecasts of the time one after the other, with the outcome where that is known."""
     by_epoch = all(forecast.epochs_done for forecast in issued)
     found = {float(f.epochs_done if by_epoch else f.steps_done): f.estimates["duration_s"] for f in issued}
     if len(found) < 2:
         return ()
     chosen = sorted(found.items())[:: -(-len(found) // MAX_POINTS)]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
+    title = f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval"
+    chart = narrowing_chart(title, "epoch" if by_epoch else "step", chosen, tallest_s, outcome_s)
+    note = doc.Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True)
+    return (doc.ChartRow((chart,)), *([note] if any(e.upper > tallest_s for _, e in chosen) else []))
+
+
+def narrowing_chart(
+    title: str, x_label: str, found: Sequence[tuple[float, Estimate]], tallest_s: float, outcome_s: float | None = None
+) -> doc.LineChart:
+    """Draw how forecasts of a time narrowed; what is wider than ``tallest_s`` is cut off, or it would flatten the rest.
+
+    Args:
+        title: of the chart.
+        x_label: of what the forecasts were made after.
+        found: the forecasts, by it.
+        tallest_s: the greatest height.
+        outcome_s: what it took; None where that is not known.
+    """
     scale = fmt.time_scale(tallest_s)
 
     def height(value_s: float) -> float:
         return scale.value(min(value_s, tallest_s))
 
-    chart = doc.LineChart(
-        f"Forecast of the whole time, with its {chosen[0][1].level:.0%} interval",
-        "epoch" if by_epoch else "step",
+    return doc.LineChart(
+        title,
+        x_label,
         scale.unit,
-        (doc.Line("", tuple((x, height(e.point)) for x, e in chosen)),),
-        band=tuple((x, height(e.lower), height(e.upper)) for x, e in chosen),
+        (doc.Line("", tuple((x, height(e.point)) for x, e in found)),),
+        band=tuple((x, height(e.lower), height(e.upper)) for x, e in found),
         level=None if outcome_s is None else (scale.value(outcome_s), f"took {fmt.duration(outcome_s)}"),
         is_from_0=False,
     )
-    note = doc.Paragraph(f"Cut off at {fmt.duration(tallest_s)}.", is_note=True)
-    return (doc.ChartRow((chart,)), *([note] if any(e.upper > tallest_s for _, e in chosen) else []))
 
 
 # -- Of a directory --

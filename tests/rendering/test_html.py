@@ -65,7 +65,7 @@ def everything(text: str) -> Document:
         text, text, text, (Line(text, line),), ((1.0, 1.5, 2.5), (3.0, 1.0, 1.5)), spans=(ShadedSpan(1.0, 2.0, text),)
     )
     marks = MarkChart(text, text, text, (MarkedPoint(text, 1.0, 2.0, (0.5, 1.5), (1.0, 3.0), is_named=True),))
-    columns_of_days = ColumnChart(text, text, (text, text), (1.0, 2.0))
+    columns_of_days = ColumnChart(text, text, (text, text), ((text, (1.0, 2.0)), (text, (0.0, 1.0))))
     columns = (Column(text, 1), Column(text, 1, is_number=True), Column(text), Column(text))
     return Document(
         text,

@@ -26,7 +26,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Field
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.rendering.document import Document, Heading, Table
+from greenlove_tracker.rendering.document import ChartRow, Document, Heading, Table
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.comparison import (
     Groups,
@@ -187,6 +187,12 @@ def pair(tmp_path):
     baseline = trained(tmp_path, country="DE", fields={"technique": "baseline", "peak_gpu_memory_gb": "4.00"})
     fast = trained(tmp_path, EPOCH_S / 2, (0.4, 0.8, 0.894), country="DE", fields={"technique": "amp-bf16"})
     return [("baseline", [baseline]), ("amp-bf16", [fast])]
+
+
+def test_a_score_is_drawn_against_the_energy_that_it_took(pair):
+    ((by_energy,),) = [block.charts for block in page(pair).blocks if isinstance(block, ChartRow)]
+    assert by_energy.title == "final accuracy against energy"
+    assert [(mark.x, mark.y) for mark in by_energy.marks] == [(pytest.approx(19.8), 0.9), (pytest.approx(10.8), 0.894)]
 
 
 def test_what_was_learnt_is_told(pair):

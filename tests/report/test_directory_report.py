@@ -29,7 +29,7 @@ def column_charts(content) -> list[ColumnChart]:
 def test_months_are_drawn_the_oldest_first_and_a_run_is_in_both_that_it_crosses(logs):
     (chart,) = column_charts(document(logs))
     assert chart.title == "CO2e by day" and (chart.labels[0], chart.labels[-1]) == ("12 Sep", "6 Nov")
-    by_day = dict(zip(chart.labels, chart.heights, strict=True))
+    by_day = dict(zip(chart.labels, chart.series[0][1], strict=True))
     total = aggregate(logs).total.emissions_kgco2e
     assert by_day["31 Oct"] > 0 and by_day["1 Nov"] > 0 and by_day["2 Nov"] == 0  # a run crosses midnight
     assert sum(by_day.values()) == pytest.approx(total * 1000)
