@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from greenlove_tracker.forks import start_thread
 from greenlove_tracker.job import git_commit
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
 from greenlove_tracker.records import Field
-from greenlove_tracker.tracker.exporters import RunEnded
-from greenlove_tracker.tracker.part import RunPart, RunParts
+from greenlove_tracker.tracker.part import RunPart
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 TICK_S = 1.0  # rows are brought to the disk this often
@@ -19,7 +17,7 @@ class LogKeeper(RunPart):
     def started(self) -> None:
         """Ask git, on a thread: it may take its time to tell."""
         if self._state.in_background:
-            start_thread("greenlove-git", self._write_commit)
+            self._run.beside("greenlove-git", self._write_commit)
 
     def _write_commit(self) -> None:
         commit = git_commit()
@@ -38,34 +36,19 @@ class LogKeeper(RunPart):
 
 
 class IntensityWatch(RunPart):
-    """The services of one run are asked from its start to its end.
-
-    Args:
-        run: that it is a part of.
-    """
-
-    def __init__(self, run: RunParts) -> None:
-        super().__init__(run)
-        rates = run.state.rates_in_force
-        self._live = None if rates is None else rates.intensity
+    """The services of one run are asked from its start to its end."""
 
     def started(self) -> None:
         """Ask now, and from time to time."""
-        if self._live is not None:
-            self._live.start(in_background=self._state.in_background)
+        self.tick()
 
     def tick(self) -> None:
-        """Ask where it is time to, and no thread does."""
-        if self._live is not None and not self._state.in_background:
-            self._live.tick()
+        """Ask where it is time to."""
+        if (live := self._state.rates_in_force.intensity) is not None:
+            live.tick(self._run.beside)
 
     def ending(self) -> None:
         """Write who answered."""
-        if self._live is not None:
+        if self._state.rates_in_force.intensity is not None:
             sources = sources_text(sources_of(self._state.row_totals.sources))
             self._writer.write_fields([Field("intensity_sources", sources)])
-
-    def ended(self, ending: RunEnded) -> None:
-        """Ask no more."""
-        if self._live is not None:
-            self._live.close()

@@ -170,7 +170,7 @@ class RunForecaster(RunPart):
             open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
             return log.in_epochs(total, open_gap_s, energy_factor=energy_factor)
         steps = plan.steps_per_epoch
-        if recorder.first_step is None or (plan.is_in_epochs and not steps):
+        if recorder.step_marks is None or (plan.is_in_epochs and not steps):
             return None
         if recorder.is_metering and not log.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
             recorder.write_segment()  # nothing would be known of its power for a minute
@@ -191,7 +191,7 @@ class RunForecaster(RunPart):
         if prior is not None:  # the speed is that of all epochs, whatever may end them
             prior = prior.without_stop or prior
         forecast = forecast_run(progress, prior=prior, rates=rates, passed_s=elapsed_s)
-        if state.rates_in_force is not None:
+        if state.rates_in_force.is_by_time:
             gpu_count = progress.gpu_count
             forecast = state.rates_in_force.priced(forecast, rates, state.clock.utc_s(), elapsed_s, gpu_count)
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)

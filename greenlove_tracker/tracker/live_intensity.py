@@ -1,7 +1,7 @@
 """The carbon intensity and the price of electricity in force while a run is tracked.
 
-The services are asked on a thread of their own, at the start and then every five minutes, or where the stretch of time
-of the last figure ends. Nothing waits for them: until the first answer, and where there is none, the factor of the
+The services are asked beside the training, at the start and then every five minutes, or where the stretch of time of
+the last figure ends. Nothing waits for them: until the first answer, and where there is none, the factor of the
 offline table is in force, and the rows say so. One process of a node asks, the one that carries the meter: the rows of
 the others have no energy to multiply.
 """
@@ -9,32 +9,28 @@ the others have no energy to multiply.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.intensity_sources import MOCK, TABLE, IntensitySource
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Factor
+from greenlove_tracker.tracker.state import WarnOnce
 from greenlove_tracker.units import h_from_s
 
 if TYPE_CHECKING:  # they are loaded only where they are asked for
     from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
     from greenlove_tracker.grid.tariff import Tariff
 
-_Opened = TypeVar("_Opened")
-
 ASK_EVERY_S = 300.0
 _LEAST_WAIT_S = 1.0  # between two questions, where figures are of shorter stretches of time
-_LONGEST_SLEEP_S = 30.0  # a machine may be suspended meanwhile, which no steady clock notices
 # In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
 # 1 - exp(-(both lengths) / 5 h): over nine hourly series of grids, 2022 (EIA-930) and 2023 (Electricity Maps), by
 # benchmarks/intensity_persistence.py, 2026-11-22.
@@ -72,25 +68,19 @@ class LiveIntensity:
         self._table = table
         self._figure = self._of_table("no answer yet")
         self._asked_utc_s = self._due_utc_s = -math.inf
-        self._is_closed = threading.Event()
 
-    def start(self, *, in_background: bool) -> None:
-        """Ask now and from time to time; without a background, now, and then whenever ``tick()`` is called."""
-        if not in_background:
-            self.tick()
-        elif (error := start_thread("greenlove-intensity", self._work)) is not None:
-            self._take(self._of_table(f"there is no thread to be had: {error}"), self._clock.utc_s())
+    def tick(self, beside: Callable[[str, Callable[[], None]], None]) -> None:
+        """Ask where it is time to.
 
-    def close(self) -> None:
-        """Ask no more; an answer that is being waited for is left to itself, and nothing waits for it."""
-        self._is_closed.set()
-
-    def tick(self) -> None:
-        """Ask where it is time to."""
+        Args:
+            beside: does something beside the training, by a name.
+        """
         now_s = self._clock.utc_s()
-        if self._asked_utc_s <= now_s < self._due_utc_s:  # before: the clock was set back
-            return
-        self._asked_utc_s, self._due_utc_s = now_s, now_s + ASK_EVERY_S
+        if not self._asked_utc_s <= now_s < self._due_utc_s:  # before: the clock was set back
+            self._asked_utc_s, self._due_utc_s = now_s, now_s + ASK_EVERY_S
+            beside("greenlove-intensity", self._ask)
+
+    def _ask(self) -> None:
         try:
             figure = _figure_of(self._source.now(), self._clock.utc_s())
         except Exception as error:  # of a network, of a provider of the user's own: the training goes on
@@ -100,11 +90,6 @@ class LiveIntensity:
         end_s = self._figure.end_utc_s
         if now_s < end_s:
             self._due_utc_s = min(self._due_utc_s, max(end_s, now_s + _LEAST_WAIT_S))
-
-    def _work(self) -> None:
-        while not self._is_closed.is_set():
-            self.tick()
-            self._is_closed.wait(min(_LONGEST_SLEEP_S, max(_LEAST_WAIT_S, self._due_utc_s - self._clock.utc_s())))
 
     def _take(self, figure: _Figure, now_s: float) -> None:
         """Take a figure; one that was not asked for only once the stretch of time of the last one is over."""
@@ -175,6 +160,11 @@ class RatesInForce:
     pue: float
     intensity: LiveIntensity | None = None
     tariff: Tariff | None = None
+
+    @property
+    def is_by_time(self) -> bool:
+        """True where one of the two is not the same at all times."""
+        return self.intensity is not None or self.tariff is not None
 
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates of a stretch of time."""
@@ -249,19 +239,17 @@ def open_rates(
     settings: Settings,
     factors: RunFactors,
     clock: Clock,
-    warn: Callable[[str, str], None],
+    warn_once: WarnOnce,
     *,
     source: IntensityFallbacks | None = None,
-) -> tuple[RunFactors, RatesInForce | None]:
-    """Return the factors of a run, and its rates by time, whose carbon intensity is to be started.
-
-    The factors then hold the mean price of a tariff. A run that asks for no rates by time has none.
+) -> tuple[RunFactors, RatesInForce]:
+    """Return the factors of a run, and its rates by time; the factors then hold the mean price of a tariff.
 
     Args:
         settings: of the run.
         factors: of the run; its carbon intensity counts where no service answers.
         clock: of the run.
-        warn: once for each kind. A setting of a file or a variable that cannot be is warned of, and counts for nothing.
+        warn_once: a setting of a file or a variable that cannot be is warned of, and counts for nothing.
         source: of the user's own, instead of a name in the settings.
 
     Raises:
@@ -271,34 +259,18 @@ def open_rates(
     if source is not None and settings.carbon_intensity_gco2e_per_kwh is not None:
         both = ("carbon_intensity_gco2e_per_kwh", "intensity")
         raise UsageError("give {argument} or {argument}, not both", argument=both)
-    opened = partial(_opened, settings, warn)
+    opened = partial(warn_once.of_setting, settings)
     if settings.intensity and source is None:
         instead = "the offline table counts, the run is tracked without live intensity"
         source = opened("intensity", instead, lambda: _open_source(settings, clock))
     if source is not None:
-        live = LiveIntensity(source, table, clock, partial(warn, "intensity"))
+        live = LiveIntensity(source, table, clock, partial(warn_once.warn, "intensity"))
     if settings.electricity_tariff:
         instead = "the price of electricity is the same at all hours"
         tariff = opened("electricity_tariff", instead, lambda: _open_tariff(settings))
     if tariff is not None:
         factors = replace(factors, electricity_price=_mean_price(tariff, clock, factors.electricity_price))
-    if live is None and tariff is None:
-        return factors, None
     return factors, RatesInForce(table, factors.pue, live, tariff)
-
-
-def _opened(
-    settings: Settings, warn: Callable[[str, str], None], name: str, instead: str, open_it: Callable[[], _Opened]
-) -> _Opened | None:
-    """Return what a setting names; None with a warning where that cannot be, unless an argument says it."""
-    try:
-        return open_it()
-    except UsageError as error:
-        named = error if error.is_of_value else UsageError(f"{{argument}}: {error}", argument=name)
-        if settings.stop_for(named):
-            raise named from error
-        warn(name, f"{instead}: {named}")
-        return None
 
 
 def _open_tariff(settings: Settings) -> Tariff:

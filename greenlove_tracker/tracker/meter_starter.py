@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from greenlove_tracker.config import Settings
-from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
@@ -35,11 +34,10 @@ class MeterStarter(RunPart):
 
     def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
-        if self._meter.starts_at_once or not self._state.in_background:
+        if self._meter.starts_at_once:
             self._start()
-        elif (error := start_thread("greenlove-meter", self._start_beside)) is not None:
-            self._fail(error)
-            self._is_settled.set()
+        else:
+            self._run.beside("greenlove-meter", self._start_beside)
 
     def _start_beside(self) -> None:
         with self._run.loading():
@@ -50,7 +48,10 @@ class MeterStarter(RunPart):
         try:
             info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
-            self._fail(error)
+            self._has_failed = True
+            self._recorder.detach_meter(Flag.METER_FAILED)
+            message = f"the energy meter could not start: {error}. Time is tracked, energy is unknown"
+            self._state.warn_once.warn("meter", message)
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
         with self._state.lock:
             self._is_up = True
@@ -59,12 +60,6 @@ class MeterStarter(RunPart):
             else:
                 self._attach(info)
         self._is_settled.set()
-
-    def _fail(self, error: Exception) -> None:
-        self._has_failed = True
-        self._recorder.detach_meter(Flag.METER_FAILED)
-        message = f"the energy meter could not start: {error}. Time is tracked, energy is unknown"
-        self._state.warn_once.warn("meter", message)
 
     def _attach(self, info: MeterInfo) -> None:
         ready_s = self._state.elapsed_s

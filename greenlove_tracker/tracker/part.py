@@ -1,6 +1,6 @@
 """What a run does beside timing rows is done by parts: each hears what happens in the run, and knows no other one.
 
-Their list stands in ``run_parts.py``.
+Their list stands in ``session.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Row
@@ -103,6 +104,11 @@ class RunParts:
         """Let parts stop the training: what they raise goes through to it."""
         for part in self._parts:
             part.between_epochs()
+
+    def beside(self, name: str, work: Callable[[], None]) -> None:
+        """Do what takes its time on a thread of its own; at once without a background, or where there is no thread."""
+        if not self.state.in_background or start_thread(name, work) is not None:
+            work()
 
     @contextmanager
     def loading(self) -> Iterator[None]:

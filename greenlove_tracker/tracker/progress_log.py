@@ -197,7 +197,7 @@ class ProgressLog:
                 blocks[-1] = replace(blocks[-1], between_s=gap_s)
         are_parts_used = bool(self._parts) and len(blocks) == self._n_epochs <= _MOST_EPOCHS_BESIDE_PARTS
         if are_parts_used and self._first_step is not None:
-            startup_s = self._first_step.active_s
+            startup_s = self._first_step.at_s
             blocks[:1] = [*self._parts[:-1], replace(self._parts[-1], between_s=blocks[0].between_s)]
         is_of_first_epoch = are_parts_used and self._n_epochs == 1
         return self._progress(
@@ -222,11 +222,11 @@ class ProgressLog:
             return None
         blocks = [replace(block, units=block.units / steps_per_epoch, between_s=None) for block in self._steps]
         done = begun + last.steps / steps_per_epoch
-        return self._progress(total, done, blocks, last.at_s, first.active_s, energy_factor, is_of_first_epoch=True)
+        return self._progress(total, done, blocks, last.at_s, first.at_s, energy_factor, is_of_first_epoch=True)
 
     def in_steps(self, total: int, *, energy_factor: float = 1.0) -> Progress:
         """Return the progress of a training of ``total`` steps."""
-        last, startup_s = self._last_step, 0.0 if self._first_step is None else self._first_step.active_s
+        last, startup_s = self._last_step, 0.0 if self._first_step is None else self._first_step.at_s
         return self._progress(total, last.steps, self._steps, last.at_s, startup_s, energy_factor, is_in_steps=True)
 
     def _progress(

@@ -6,10 +6,9 @@ It knows nothing of threads, files or signals: the session holds the lock and ta
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenlove_tracker.errors import MeterError, TrackerStateError, pass_on_from_handler
 from greenlove_tracker.logs.writer import timestamp
@@ -25,8 +24,10 @@ from greenlove_tracker.records import (
     RowKind,
     sum_energies,
 )
-from greenlove_tracker.tracker.live_intensity import RatesInForce, RowRates
 from greenlove_tracker.units import gco2e_from_kwh
+
+if TYPE_CHECKING:
+    from greenlove_tracker.tracker.live_intensity import RatesInForce
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
 LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
@@ -61,9 +62,8 @@ class _MeteredSpan:
         return timestamp(self.started_utc_s)
 
 
-@dataclass(frozen=True, slots=True)
-class StepMark:
-    """The work of a loop at the end of one of its steps.
+class StepMark(NamedTuple):
+    """The work of a loop at the end of one of its steps: a tuple, since each step makes one.
 
     Attributes:
         steps: all that are done.
@@ -90,22 +90,19 @@ class Recorder:
         clock: read at every boundary.
         emit: takes each finished row.
         before_reading: brings the device to rest before the clock is read at a boundary of an epoch.
-        grams_per_kwh: carbon intensity times PUE, for the rows' emissions.
+        rates: by which rows are counted.
         on_meter_failure: called with the error when the meter fails.
         on_bad_count: called with the reason where something that the loop counted is left out.
         started: when the run began, by both clocks; None: now.
         epochs_before: epochs that a run before this one did; the number of the first one here follows theirs.
-        rates: of the rows' time, where the run asked for such; else ``grams_per_kwh`` holds at all times.
 
     Attributes:
         epoch: the number of the open epoch, from 1; None between two.
         is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
-        first_step: the mark behind the first call that counts steps; None before it.
-        stepped_at_s: the time of the last step, by the steady clock.
+        step_marks: the marks behind the first call that counted steps, and the last one; None before any.
         paused_s: pauses that are over.
-        paused_before_step_s: those until the last step.
         is_opened_by_step: nobody said where the open epoch began: its first step did.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
         read_at_s: when the meter was last read, by the steady clock.
@@ -117,15 +114,14 @@ class Recorder:
         emit: Callable[[Row], None],
         *,
         before_reading: Callable[[], None],
-        grams_per_kwh: float,
+        rates: RatesInForce,
         on_meter_failure: Callable[[MeterError], None],
         on_bad_count: Callable[[str], None],
         started: tuple[float, float] | None = None,
         epochs_before: int = 0,
-        rates: RatesInForce | None = None,
     ) -> None:
         self._clock, self._emit, self._wait_for_device = clock, emit, before_reading
-        self._grams_per_kwh, self._rates = grams_per_kwh, rates
+        self._rates = rates
         self._on_meter_failure = on_meter_failure
         self._epochs_before = epochs_before
         self._meter: Meter | None = None
@@ -138,16 +134,15 @@ class Recorder:
         self._on_reading: Callable[[float, Energy], None] | None = None
         self._energy: Energy | None = None  # that was read since the boundary; unknown where a reading failed
         self._has_failed = False  # one of those readings
-        self._gap = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
-        self._before_mark: _MeteredSpan | None = None
+        self._gap = self._no_span()  # up to the boundary, what lies between two epochs and is in no row yet
+        self._is_marked = False
         self._counter = WorkCounter(on_bad_count)
         self._gpu_was_read = self._is_finished = False
         self.epoch: int | None = None
         self.is_paused = self.is_opened_by_step = False
         self.epochs_begun = self.epochs_done = 0
-        self.first_step: StepMark | None = None
-        self.stepped_at_s: float | None = None
-        self.paused_s = self.paused_before_step_s = 0.0
+        self.step_marks: tuple[StepMark, StepMark] | None = None
+        self.paused_s = 0.0
         self.metered_kwh: float | None = None
 
     def attach_meter(self, meter: Meter) -> None:
@@ -160,10 +155,6 @@ class Recorder:
         """Measure no energy from now on, for the reason that the flag names."""
         self._meter = None
         self._no_energy_flag = flag
-
-    def grams_per_kwh(self, from_utc_s: float, to_utc_s: float) -> float:
-        """Return the emissions of metered energy in that time, PUE included."""
-        return self._rates_of(from_utc_s, to_utc_s).grams_per_kwh
 
     def tell_readings(self, on_reading: Callable[[float, Energy], None]) -> None:
         """Call this at each reading, with how long the one before it is ago, and its energy."""
@@ -198,7 +189,8 @@ class Recorder:
         """
         if self.epoch is None and not self._is_finished:
             self._wait_for_device()
-            self._before_mark = self._close_gap()
+            self._close_gap()
+            self._is_marked = True
 
     def start_epoch(self, *, at_mark: bool = False) -> None:
         """Close the gap and open the next epoch; none is open.
@@ -207,11 +199,9 @@ class Recorder:
             at_mark: it has begun where ``mark()`` was called last; without such a call, now.
         """
         try:
-            if at_mark and self._before_mark is not None:
-                self._gap, self._before_mark = self._before_mark, None
-            else:
+            if not (at_mark and self._is_marked):
                 self._wait_for_device()
-                self._gap = self._close_gap()
+                self._close_gap()
         finally:  # an error of ours costs a row, and not the numbers of all epochs that follow
             self._open_epoch(is_opened_by_step=False)
 
@@ -222,7 +212,7 @@ class Recorder:
     def _open_epoch(self, *, is_opened_by_step: bool) -> None:
         self.epochs_begun += 1
         self.epoch = self._epochs_before + self.epochs_begun
-        self.is_opened_by_step = is_opened_by_step
+        self.is_opened_by_step, self._is_marked = is_opened_by_step, False
 
     def end_epoch(self, *more_flags: Flag) -> None:
         """Close the open epoch; its row is emitted, with these flags too."""
@@ -253,7 +243,8 @@ class Recorder:
     def _resume(self) -> None:
         if self.is_paused:
             self._wait_for_device()
-            self._gap, self.is_paused = self._close_span(), False
+            self._close_gap()
+            self.is_paused = False
             self.paused_s += self._gap.duration_s
 
     def abandon_epoch(self) -> None:
@@ -278,29 +269,24 @@ class Recorder:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
         self._resume()
         self._counter.add(done)
-        self.stepped_at_s, self.paused_before_step_s = self._clock.perf_s(), self.paused_s
-        if self.first_step is None:
-            loading_s = self._loading_until(self.stepped_at_s)
-            since_start_s = self.stepped_at_s - self._started_s
-            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s)
+        now_s = self._clock.perf_s()
+        last = StepMark(self.steps_done, now_s - self._started_s, self.paused_s, self._loading_until(now_s))
+        self.step_marks = (last if self.step_marks is None else self.step_marks[0], last)
 
     def write_segment(self) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
         if self.epoch is not None and not self.is_paused:
             self._emit(self._epoch_row(RowKind.SEGMENT))
         elif not self._is_finished:  # a meter that comes up behind the tail has nothing to measure
-            is_marked = self._before_mark is not None
             self._emit_gap(RowKind.GAP)
-            if is_marked:
-                self._before_mark = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
 
     def write_wait(self) -> None:
         """Write what has passed since the last row as a wait, between two epochs."""
         self._emit_gap(RowKind.GAP, frozenset({Flag.WAITING}))
 
-    def change_terms(self, epochs_before: int, grams_per_kwh: float) -> None:
+    def change_terms(self, epochs_before: int, rates: RatesInForce) -> None:
         """Count epochs and emissions otherwise from now on; no epoch has begun."""
-        self._epochs_before, self._grams_per_kwh = epochs_before, grams_per_kwh
+        self._epochs_before, self._rates = epochs_before, rates
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -313,15 +299,6 @@ class Recorder:
     def steps_done(self) -> int:
         """Optimizer steps, those of the open row too."""
         return self._counter.steps
-
-    @property
-    def step_marks(self) -> tuple[StepMark, StepMark] | None:
-        """The marks behind the first call that counted steps, and the last one; None before any."""
-        first, stepped_at_s = self.first_step, self.stepped_at_s
-        if first is None or stepped_at_s is None:
-            return None
-        since_start_s = stepped_at_s - self._started_s
-        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s)
 
     @property
     def resolution_s(self) -> float:
@@ -356,64 +333,51 @@ class Recorder:
 
     def _epoch_row(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> Row:
         span, gap = self._close_span(), self._gap
-        self._gap = _MeteredSpan(gap.started_utc_s, gap.ended_utc_s)
-        metered_kwh = span.energy.total_kwh
-        rates = self._rates_of((gap if gap.duration_s > 0 else span).started_utc_s, span.ended_utc_s)
+        self._gap = self._no_span()
+        return self._row(kind, self.epoch, gap, span, self._counter.take(), span.flags | more_flags)
+
+    def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
+        self._close_gap()
+        gap, self._gap = self._gap, self._no_span()
+        self.paused_s += gap.duration_s if self.is_paused else 0.0
+        self._emit(self._row(kind, None, gap, self._no_span(), Counts(), more_flags))
+
+    def _row(
+        self, kind: RowKind, epoch: int | None, gap: _MeteredSpan, span: _MeteredSpan, counts: Counts, flags: Set[str]
+    ) -> Row:
+        first, metered_kwh = (gap if gap.duration_s > 0 else span), span.energy.total_kwh
+        rates = self._rates.between(first.started_utc_s, span.ended_utc_s)
         return Row(
             kind,
-            self.epoch,
-            span.started_at,
+            epoch,
+            (gap if epoch is None else span).started_at,
             gap.duration_s,
             gap.energy,
             span.duration_s,
-            self._counter.take(),
+            counts,
             span.energy,
             None if metered_kwh is None else gco2e_from_kwh(metered_kwh, rates.grams_per_kwh),
-            span.flags | (gap.flags - _OF_EPOCHS_ALONE) | more_flags,
+            frozenset(flags | (gap.flags - _OF_EPOCHS_ALONE)),
             rates.carbon_intensity_gco2e_per_kwh,
             rates.carbon_intensity_source,
             rates.electricity_price_usd_per_kwh,
         )
-
-    def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
-        gap = self._close_gap()
-        self.paused_s += gap.duration_s if self.is_paused else 0.0
-        rates = self._rates_of(gap.started_utc_s, gap.ended_utc_s)
-        row = Row(
-            kind,
-            None,
-            gap.started_at,
-            gap.duration_s,
-            gap.energy,
-            0.0,
-            Counts(),
-            UNKNOWN_ENERGY,
-            None,
-            (gap.flags - _OF_EPOCHS_ALONE) | more_flags,
-            rates.carbon_intensity_gco2e_per_kwh,
-            rates.carbon_intensity_source,
-            rates.electricity_price_usd_per_kwh,
-        )
-        self._emit(row)
-
-    def _rates_of(self, from_utc_s: float, to_utc_s: float) -> RowRates:
-        if self._rates is None:
-            return RowRates(None, "", None, self._grams_per_kwh)
-        return self._rates.between(from_utc_s, to_utc_s)
 
     def _now(self) -> _Boundary:
         perf_s = self._clock.perf_s()
         return _Boundary(perf_s, self._clock.utc_s(), self._loading_until(perf_s))
 
-    def _close_gap(self) -> _MeteredSpan:
-        """Close the gap; what lay before a mark from which no epoch began is part of it."""
-        span, before = self._close_span(), self._before_mark
-        self._before_mark = None
-        if before is None or before.duration_s == 0:
-            return span
-        flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
-        energy, duration_s = _sum_of_both(before.energy, span.energy), before.duration_s + span.duration_s
-        return _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
+    def _no_span(self) -> _MeteredSpan:
+        return _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
+
+    def _close_gap(self) -> None:
+        """Add what has passed to the gap; what lay before a mark from which no epoch began is in it."""
+        span, before = self._close_span(), self._gap
+        if before.duration_s > 0:
+            flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
+            energy, duration_s = _sum_of_both(before.energy, span.energy), before.duration_s + span.duration_s
+            span = _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
+        self._gap = span
 
     def _close_span(self) -> _MeteredSpan:
         """Return the span from the last boundary until now, from where the next one begins."""
@@ -520,13 +484,8 @@ def _whole(count: Any) -> int:
         ValueError: where it is negative or a fraction, or has too many digits.
     """
     value = count.item() if hasattr(count, "item") else count
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = int(float(value))
-        if number != float(value):
-            raise ValueError(value) from None
-    if not 0 <= number < _TOO_MANY:
+    number = int(value)
+    if number != value or not 0 <= number < _TOO_MANY:
         raise ValueError(value)
     return number
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenlove_tracker import console, devices
@@ -35,6 +34,7 @@ from greenlove_tracker.records import (
 )
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker import background
+from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
@@ -42,11 +42,10 @@ from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
 from greenlove_tracker.tracker.metadata import run_fields, wait_before
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
 from greenlove_tracker.tracker.metric_log import MetricLog
-from greenlove_tracker.tracker.overruns import BudgetActions
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.run_parts import PARTS
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
+from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.state import (
     Plan,
     RunMode,
@@ -61,7 +60,18 @@ from greenlove_tracker.workloads import Seen
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
-_MAKE_ROWS = {"greenlove_tracker.tracker.recorder", "greenlove_tracker.logs.writer"}
+# The parts of a run, in the order in which they are told of things. A new one is a module, and a line here.
+PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
+    background.IntensityWatch,
+    MeterStarter,
+    background.LogKeeper,
+    SpanRecorder,
+    MetricLog,
+    RunForecaster,
+    BudgetMonitor,
+    StatusPrinter,
+    RunExporters,
+)
 _END_S = 20.0  # the end of a run waits so long for what its parts still do,
 _TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run` for processes that its script or command starts
@@ -166,11 +176,11 @@ class Session:
             warn_once.warn(note, note)
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
-        exporters = [*exporters, *_exporters_in(settings, warn_once)] if is_exported else []
+        exporters = [*exporters, *_named_exporters(settings, warn_once)] if is_exported else []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
-        rates: RatesInForce | None = None
+        rates = RatesInForce(factors.carbon_intensity, factors.pue)
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
-            factors, rates = open_rates(settings, factors, clock, warn_once.warn, source=intensity)
+            factors, rates = open_rates(settings, factors, clock, warn_once, source=intensity)
         meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
         before = None if mode is RunMode.EXPLORATION else open_run()  # else it goes on beside this one
@@ -214,14 +224,13 @@ class Session:
             lambda error: warn_once.warn(
                 "log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again"
             ),
-            has_rates=rates is not None,
+            has_rates=rates.is_by_time,
         )
         self._n_rows = 0
         self.recorder = Recorder(
             clock,
             self._emit,
             before_reading=self._synchronise,
-            grams_per_kwh=state.grams_per_kwh,
             rates=rates,
             on_meter_failure=lambda error: warn_once.warn(
                 "meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails"
@@ -230,7 +239,8 @@ class Session:
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
         )
-        self._deferred: tuple[RunStatus, int | None] | None = None
+        self._calls = 0  # of the training's that are under way, one within the other
+        self._deferred: tuple[RunStatus, int | None] | None = None  # the end that is due behind them
         self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
         self._is_over = threading.Event()
         Session._n_explorations += mode is RunMode.EXPLORATION
@@ -246,9 +256,9 @@ class Session:
         fields = list(self._extra_fields)
         if (limit := state.time_limit) is not None:
             fields += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
-        if (rates := state.rates_in_force) is not None:
-            fields += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
-            fields += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
+        rates = state.rates_in_force
+        fields += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
+        fields += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
         fields += wait_before(os.environ, state.started_utc_s)
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
@@ -273,17 +283,18 @@ class Session:
         raises in the midst goes through.
         """
         with self.state.lock:
+            self._calls += 1
             try:
                 yield self.recorder
             except Exception as error:
                 self._warn_of(error)
             finally:
+                self._calls -= 1  # here, where no handler of the training's can raise before it
                 self._finish_if_deferred()
 
     def _finish_if_deferred(self) -> None:
-        if self._deferred is not None and not _is_making_row():
-            self._finish_now(*self._deferred)
-            guard.end_if_terminated()
+        if self._deferred is not None and not self._calls:
+            self.finish(*self._deferred)
 
     def _warn_of(self, error: Exception) -> None:
         if isinstance(error, TrackerStateError):
@@ -442,6 +453,7 @@ class Session:
         """
         recorder, plan = self.recorder, self.state.plan
         with self.state.lock:  # as in ``tracked_call``, without its 3 µs
+            self._calls += 1
             try:
                 if recorder.epoch is None and plan is not None and plan.total_steps is not None:
                     recorder.open_epoch_from_last_row()
@@ -449,6 +461,7 @@ class Session:
             except Exception as error:
                 self._warn_of(error)
             finally:
+                self._calls -= 1  # here, where no handler of the training's can raise before it
                 self._finish_if_deferred()
         if plan is not None and plan.total_steps and not plan.epochs:
             self.act_on_overruns()
@@ -540,7 +553,7 @@ class Session:
         Meter, directory and what rates are by time stay those that the run began with.
         """
         begun = self.launch.settings if self.launch is not None else settings
-        by_time = _RATES if settings.intensity or self.state.rates_in_force is not None else ("electricity_tariff",)
+        by_time = _RATES if settings.intensity or self.state.rates_in_force.is_by_time else ("electricity_tariff",)
         is_same = all(getattr(settings, name) == getattr(begun, name) for name in (*_HARDWARE, *by_time))
         is_here = self.state.is_part_of_other or Path(settings.log_dir).absolute() == self.run_dir.parent
         has_own_clock = clock is not None and clock is not self.state.clock
@@ -569,22 +582,22 @@ class Session:
         """
         state = self.state
         is_same = settings.export == state.settings.export
-        named = state.exporters if is_same else _exporters_in(settings, state.warn_once)
+        named = state.exporters if is_same else _named_exporters(settings, state.warn_once)
         exporters = [*exporters, *named] if state.is_leading else []
         factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
-        if state.rates_in_force is not None:
+        if state.rates_in_force.tariff is not None:
             factors = replace(factors, electricity_price=state.factors.electricity_price)
         with self.tracked_call as recorder:
             recorder.write_segment()
             self.run_parts.tell_rows()
             actions = budget_actions or BudgetActions()
             state.adopt(settings, plan, factors, actions, prior, exporters, self.writer.rows())
-            recorder.change_terms(plan.first_epoch, state.grams_per_kwh)
+            recorder.change_terms(plan.first_epoch, state.rates_in_force)
             self.writer.write_fields(self._known_fields(plan))
 
     def end_training(self, status: RunStatus, exit_code: int | None) -> None:
         """End the run, as far as its tracker knows: under ``greenlove run`` the rest of the script is part of it."""
-        if self.state.mode is not RunMode.RUNNER or _is_making_row():
+        if self.state.mode is not RunMode.RUNNER or self._calls:
             self.finish(status, exit_code)
             return
         with self.tracked_call as recorder:
@@ -618,17 +631,18 @@ class Session:
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Write the tail and the summary, and release everything; once, and only in the process that began it.
 
-        Where a row is being made, because the user's own meter asks or the handler of SIGTERM, as soon as it is.
+        In the midst of a call of the training's, as where the handler of SIGTERM asks, as soon as that is over.
         """
         if self.pid != os.getpid():
             return
         with self.state.lock:
-            if _is_making_row():
+            if self._calls:
                 self._deferred = status, exit_code
-            else:
-                self._finish_now(status, exit_code)
-        if self.is_finished:
-            self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
+                return
+            self._calls = 1  # a signal that comes in the midst of it changes nothing
+            self._finish_now(status, exit_code)
+        self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
+        guard.end_if_terminated()
 
     def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
@@ -664,7 +678,9 @@ class Session:
             self.writer.write_fields([Field("torch_version", str(version))])
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
-            state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
+            reasons = "; ".join(f"{name}: {error}" for name, error in self.writer.unwritten.items())
+            message = f"the log in {state.run_dir} is not complete: not all could be written ({reasons})"
+            state.warn_once.warn("unwritten", message)
         is_one_of_several = self._world_size > 1 and not (self.writer.unwritten or state.is_part_of_other)
         if is_one_of_several and writer.have_all_ended(self.run_dir, self._world_size):
             writer.write_summary(self.run_dir, self._of_all_processes() or self.summary)
@@ -736,27 +752,14 @@ class Session:
             self.state.warn_once.internal_error("screen", error)
 
 
-def _is_making_row() -> bool:
-    """Return True where this thread is in the middle of a row: a handler asks, or the user's own meter."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") not in _MAKE_ROWS:
-        frame = frame.f_back
-    return frame is not None
-
-
-def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
+def _named_exporters(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
     """Return the exporters that settings name; where a file or a variable names one that cannot be, a warning.
 
     Raises:
         UsageError: where an argument names such a one.
     """
-    try:
-        return named_exporters(settings.export)
-    except UsageError as error:
-        if settings.stop_for(error):
-            raise
-        warn_once.warn("export", f"nothing is exported, the run is tracked without: {error}")
-        return ()
+    instead = "nothing is exported, the run is tracked without"
+    return warn_once.of_setting(settings, "export", instead, lambda: named_exporters(settings.export)) or ()
 
 
 def open_run() -> Session | None:

@@ -189,7 +189,8 @@ class SpanRecorder(RunPart):
         elif energy_kwh and sums.by_time_kwh > _MOST_BY_TIME * energy_kwh:
             flags.add(SpanFlag.BY_TIME)
         if energy_kwh is not None:
-            grams = gco2e_from_kwh(energy_kwh, self._recorder.grams_per_kwh(sums.started_utc_s, self._clock.utc_s()))
+            rates = self._state.rates_in_force.between(sums.started_utc_s, self._clock.utc_s())
+            grams = gco2e_from_kwh(energy_kwh, rates.grams_per_kwh)
         self._writer.write(
             SPANS,
             SpanRow(

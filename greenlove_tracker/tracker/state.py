@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from greenlove_tracker import console
 from greenlove_tracker.config import Settings, TimeLimit, time_limit
@@ -24,10 +25,13 @@ from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Row, RunStatus
 from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.tracker.exporters import Exporter
-from greenlove_tracker.tracker.live_intensity import RatesInForce
-from greenlove_tracker.tracker.overruns import BudgetActions, budget_limits
+
+if TYPE_CHECKING:  # they stand above
+    from greenlove_tracker.tracker.budgets import BudgetActions
+    from greenlove_tracker.tracker.live_intensity import RatesInForce
 
 _log = logging.getLogger("greenlove_tracker")
+_Made = TypeVar("_Made")
 
 
 class RunMode(Enum):
@@ -63,12 +67,12 @@ class RunState:
         lock: held while the run is changed or a row is made.
         warn_once: gives each kind of warning once.
         time_limit: the earliest of its deadline, its longest time and the end of its Slurm job.
-        limits: budgets by quantity.
+        limits: budgets by quantity; that of time is a duration from the start.
         forecast: the latest.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
         has_tracker: a tracker of the script's says what is in it; else an observer, or nobody.
         training_status: how its tracker ended the training, where the script goes on behind that.
-        rates_in_force: the intensity and the price of each row's time; None where the factors hold at all times.
+        rates_in_force: the intensity and the price of each row's time.
         row_totals: of the rows so far.
         stopped_early_after: the number of the epoch with which a rule ended the training; None where it has not.
         is_finished: nothing of it is touched any more.
@@ -92,13 +96,13 @@ class RunState:
     is_part_of_other: bool
     has_tracker: bool
     warn_once: WarnOnce
+    rates_in_force: RatesInForce
     lock: threading.RLock = field(default_factory=threading.RLock)
     time_limit: TimeLimit | None = field(init=False)
     limits: Mapping[str, float] = field(init=False)
     forecast: Forecast | None = field(init=False)
     gpu_count: int = 0
     training_status: RunStatus | None = None
-    rates_in_force: RatesInForce | None = None
     row_totals: RowTotals = field(init=False)
     stopped_early_after: int | None = None
     plan_source: str = ""
@@ -110,7 +114,13 @@ class RunState:
         self.row_totals = RowTotals(MeanRates(self.factors.rates))
         is_exploration = self.mode is RunMode.EXPLORATION  # its time limit is the training's, not its own
         self.time_limit = None if is_exploration else time_limit(self.settings, self.started_utc_s, os.environ)
-        self.limits = budget_limits(self.settings, self.time_limit)
+        limits = {
+            "energy_kwh": self.settings.max_energy_kwh,
+            "cost_usd": self.settings.max_cost_usd,
+            "emissions_kgco2e": self.settings.max_kgco2e,
+            "duration_s": None if self.time_limit is None else self.time_limit.limit_s,
+        }
+        self.limits = {quantity: limit for quantity, limit in limits.items() if limit is not None}
         self.forecast = self.prior
         if self.prior is not None and self.prior.position is not None:  # that of an earlier run
             self.forecast = replace(self.prior, position=None)
@@ -129,6 +139,7 @@ class RunState:
         self.settings, self.plan, self.factors, self.prior = settings, plan, factors, prior
         self.budget_actions = budget_actions
         self.has_tracker, self.exporters = True, exporters
+        self.rates_in_force = replace(self.rates_in_force, table=factors.carbon_intensity, pue=factors.pue)
         self.__post_init__()
         self.count_gpus(self.gpu_count, are_measured=self._are_gpus_measured)
         for row in rows:
@@ -177,11 +188,6 @@ class RunState:
         return self.node_factor * self.factors.pue
 
     @property
-    def grams_per_kwh(self) -> float:
-        """Emissions of metered energy: carbon intensity times PUE."""
-        return self.factors.carbon_intensity.value * self.factors.pue
-
-    @property
     def rates(self) -> Rates:
         """The rates of the run as a whole: with an intensity by time, the mean over the energy so far."""
         return self.rates_of(self.row_totals.mean)
@@ -189,7 +195,7 @@ class RunState:
     def rates_of(self, mean: MeanRates) -> Rates:
         """Return the rates of some rows; before the first, those that are in force."""
         rates = self.factors.rates
-        if self.rates_in_force is None:
+        if not self.rates_in_force.is_by_time:
             return rates
         by_time = mean.rates if mean.own else self.rates_in_force.now(rates, self.clock.utc_s())
         return by_time if rates.electricity_price is not None else replace(by_time, electricity_price=None)
@@ -373,8 +379,17 @@ class WarnOnce:
         """Warn of a call out of order: an error would end a training for the sake of its log."""
         self.warn(f"misuse {kind}", f"{message}. Training goes on")
 
-    def log_incomplete(self, run_dir: Path, unwritten: Mapping[str, OSError]) -> None:
-        """Warn at the end of the run that the disk still does not take all of it."""
-        reasons = dict.fromkeys(error.strerror or str(error) for error in unwritten.values())
-        lost = f"{', '.join(sorted(unwritten))} could not be written ({'; '.join(reasons)})"
-        self.warn("unwritten", f"the log in {run_dir} is not complete: {lost}")
+    def of_setting(self, settings: Settings, name: str, instead: str, make: Callable[[], _Made]) -> _Made | None:
+        """Return what a setting names; None, with a warning, where that cannot be.
+
+        Raises:
+            UsageError: then, where an argument of the script says it.
+        """
+        try:
+            return make()
+        except UsageError as error:
+            named = error if error.is_of_value else UsageError(f"{{argument}}: {error}", argument=name)
+            if settings.stop_for(named):
+                raise named from error
+            self.warn(name, f"{instead}: {named}")
+            return None

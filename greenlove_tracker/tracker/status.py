@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Mapping
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import fitting, is_terminal, say_above_bars
-from greenlove_tracker.forecasting import Estimate, Forecast, stop_estimate
-from greenlove_tracker.phases import phase_at
-from greenlove_tracker.tracker.budgets import budget_verdicts, time_fit_of
-from greenlove_tracker.tracker.overruns import BudgetVerdict, is_of_cold_start
+from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.tracker.budgets import budget_outlooks, time_fit_of
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode
 
@@ -59,12 +56,11 @@ class StatusPrinter(RunPart):
         elif forecast is not None:
             left_s = forecast.duration_s.given_more_than(elapsed_s).plus(-elapsed_s)
             parts.append(f"ends {fmt.end_time(left_s, state.clock.utc_s())}")
-        fit, verdicts = time_fit_of(state), dict(self._verdicts())
+        fit, over = time_fit_of(state), self._over()
         if fit is not None and not fit.is_over:
-            verdicts.pop("duration_s", None)
+            over.pop("duration_s", None)
             parts.append(fmt.time_fit(fit))
-        parts += [] if forecast is None else self._limits(forecast, elapsed_s)
-        parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
+        parts += [f"{fmt.QUANTITIES[quantity][0]} {text}" for quantity, text in over.items()]
         line = self._head() + " · ".join([*parts, *self._quantities(forecast, used)])
         if is_terminal(sys.stderr):  # a narrow one shows no cost, and then no CO2e
             line = fitting(line, shutil.get_terminal_size().columns - len(_NAME))
@@ -91,40 +87,17 @@ class StatusPrinter(RunPart):
         forecast = self._state.forecast
         return forecast is not None and elapsed_s > forecast.duration_s.upper
 
-    def _limits(self, forecast: Forecast, elapsed_s: float) -> list[str]:
-        """Return where early stopping may end it, and the time to ask Slurm for."""
-        parts = []
-        p99_s = forecast.duration_p99_s if forecast.is_reliable and not is_of_cold_start(forecast) else None
-        plan, stop = self._state.plan, forecast.expected_stop
-        if stop is not None and plan is not None and plan.epochs:
-            expected = stop_estimate(stop, forecast.duration_s.level, before=plan.first_epoch)
-            parts.append(fmt.expected_stop(expected, plan.first_epoch + plan.epochs))
-        if "SLURM_JOB_ID" in os.environ and p99_s is not None:
-            parts.append(f"--time={fmt.slurm_time(max(p99_s, elapsed_s))}")
-        return parts
-
     def _head(self) -> str:
         plan, recorder = self._state.plan, self._recorder
-        progress = f"{self._phase()}·"
         if plan is not None and plan.is_in_epochs and plan.epochs:
             whole = plan.first_epoch + plan.epochs
             planned = whole if recorder.epochs_done <= plan.epochs else f"{whole} planned"
-            return f"epoch {plan.first_epoch + recorder.epochs_done}/{planned} {progress} "
+            return f"epoch {plan.first_epoch + recorder.epochs_done}/{planned} · "
         if plan is not None and plan.total_steps:
             done, whole = plan.first_step + recorder.steps_done, plan.first_step + plan.total_steps
-            return f"step {done:,}/{whole:,} {progress} "
+            return f"step {done:,}/{whole:,} · "
         done = recorder.epochs_done + (plan.first_epoch if plan is not None else 0)
         return f"epoch {done} · " if recorder.epochs_begun else ""
-
-    def _phase(self) -> str:
-        """Return in which phase of the plan the run is: ``phase 2/3 (262,144 tokens) ``; empty where it has one."""
-        plan = self._state.plan
-        if plan is None or len(plan.phases) < 2:
-            return ""
-        done = self._recorder.epochs_done if plan.is_in_epochs else self._recorder.steps_done
-        number = phase_at(plan.phases, done)
-        name = fmt.phase_name(plan.phases[number])
-        return f"phase {number + 1}/{len(plan.phases)}{f' ({name})' if name else ''} "
 
     def _news(self) -> object:
         """Return what is worth another line where it is another; None: nothing is to be told yet."""
@@ -136,10 +109,14 @@ class StatusPrinter(RunPart):
                 return None
         is_by_epoch = n_epochs and plan is not None and plan.is_in_epochs
         prospect = forecast is not None if is_by_epoch else forecast
-        return n_epochs, prospect, self._is_overdue(elapsed_s), self._verdicts()
+        return n_epochs, prospect, self._is_overdue(elapsed_s), self._over()
 
-    def _verdicts(self) -> Mapping[str, BudgetVerdict]:
-        return budget_verdicts(self._state, self._recorder.metered_kwh)
+    def _over(self) -> dict[str, str]:
+        """Return by quantity which budgets are exceeded, or are likely to be."""
+        threshold = self._state.settings.overrun_probability
+        outlooks = budget_outlooks(self._state, self._recorder.metered_kwh)
+        over = [outlook for outlook in outlooks if outlook.probability >= threshold]
+        return {o.quantity: f"{'' if o.is_certain else 'likely '}over its limit" for o in over}
 
     def _about_length(self) -> str:
         """Return where the number of epochs is from that the user did not give, or how to give it."""

@@ -21,10 +21,10 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, phases_from
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.stopping import StoppingRule
+from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.loop_length import loop_length
-from greenlove_tracker.tracker.overruns import BudgetActions, Overrun
 from greenlove_tracker.tracker.session import Session, run_dir_to_join, run_of_script
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce

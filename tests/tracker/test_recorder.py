@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Counts, Flag, Row, RowKind, sum_energies
+from greenlove_tracker.records import Counts, Factor, Flag, Row, RowKind, sum_energies
+from greenlove_tracker.tracker.live_intensity import RatesInForce
 from greenlove_tracker.tracker.recorder import Recorder
 
 
@@ -25,7 +26,7 @@ class Bench:
             self.clock,
             self.rows.append,
             before_reading=lambda: self.synchronised_at_s.append(self.clock.now_s),
-            grams_per_kwh=500.0,
+            rates=RatesInForce(Factor("carbon_intensity", 500.0, "gCO2e/kWh", "a test"), 1.0),
             on_meter_failure=self.failures.append,
             on_bad_count=lambda message: None,
         )
