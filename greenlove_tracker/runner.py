@@ -286,7 +286,7 @@ def _planned_length(
         return Plan(epochs), "--epochs"
     found = None if loader is None else loop_length(frame, loader)
     if found is not None:
-        return Plan(found.epochs), found.source
+        return Plan(found[0]), found[1]
     given: dict[str, set[tuple[int, str]]] = {"epochs": set(), "steps": set()}
     for word, following in zip(arguments, [*arguments, ""][1:], strict=True):
         match = _ARGUMENT.fullmatch(word)

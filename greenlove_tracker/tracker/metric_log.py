@@ -18,7 +18,7 @@ class MetricLog(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        self._totals, self._n_rows = metrics.MetricTotals(), 0
+        self._totals = metrics.MetricTotals()
 
     def log(self, name: object, value: object, number: float | None, higher_is_better: bool | None) -> None:
         """Log a value; one that is no number, and one too many, is warned of and left out; the lock is held."""
@@ -36,17 +36,12 @@ class MetricLog(RunPart):
             number,
             None if higher_is_better is None else bool(higher_is_better),  # NumPy's is none that the log knows
         )
-        if not self._totals.add(record):
-            misuse(
-                "metric names", f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
-            )
-        elif self._n_rows < metrics.MAX_ROWS:
-            self._n_rows += 1
+        if self._totals.add(record):
             self._writer.write(METRICS, record)
             self._run.tell(RunPart.metric_logged, record)
         else:
-            message = f"over {metrics.MAX_ROWS:,} values of metrics: of further ones only last and best are kept"
-            misuse("metric values", message)
+            message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
+            misuse("metric names", message)
 
     @property
     def summaries(self) -> tuple[MetricSummary, ...]:

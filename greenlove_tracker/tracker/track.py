@@ -5,43 +5,30 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sys
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
+from greenlove_tracker.devices import in_dataloader_worker
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.session import Session, open_run
-from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
-from greenlove_tracker.tracker.tracker import Tracker
+from greenlove_tracker.tracker.state import WarnOnce
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Entry:
-    """One entry into a span, on one thread or in one task.
-
-    Attributes:
-        owner: the object that was entered.
-        session: the run that it is written to; None where there is none.
-        span: its span in that run.
-        tracker: of a run that is the span's own, and ends with it.
-    """
+class _Entry(NamedTuple):
+    """An entry into a span; without a run it has no session, and within a span of its name it is none."""
 
     owner: NamedSpan
     session: Session | None
     span: OpenSpan | None
-    tracker: Tracker | None
 
 
 _entered: ContextVar[tuple[_Entry, ...]] = ContextVar("greenlove_tracker_spans", default=())
-_making_run = threading.Lock()  # of two threads that begin at once, one makes the run
+_warn_once = WarnOnce()
 
 
 class NamedSpan:
@@ -49,25 +36,22 @@ class NamedSpan:
 
     Args:
         name: of it; empty: that of the function that is decorated.
-        settings: of the run that it makes where none is open.
     """
 
-    def __init__(self, name: str, settings: dict[str, Any]) -> None:
-        self._name, self._settings = span_name(name), settings
+    def __init__(self, name: str) -> None:
+        self._name = span_name(name)
 
     def __enter__(self) -> NamedSpan:
         if not self._name:
             raise UsageError('track() of a block wants a name: with track("preprocessing"):')
-        entries = _entered.get()
-        session, tracker = open_run(), None
-        if session is None and not entries:
-            session, tracker = self._make_run()
-        span = None
+        entries, session, span = _entered.get(), open_run(), None
         if session is not None:
-            within = entries[-1].span if entries and entries[-1].session is session else None
+            within = next((entry.span for entry in reversed(entries) if entry.span is not None), None)
             with session.tracked_call:
-                span = session.run_parts.get(SpanRecorder).begin(self._name, within) or within
-        _entered.set((*entries, _Entry(self, session, span, tracker)))
+                span = session.run_parts.get(SpanRecorder).begin(self._name, within)
+        elif not in_dataloader_worker():
+            _warn_once.misuse("track", "track() measures nothing without an open Tracker: put `with Tracker():` around")
+        _entered.set((*entries, _Entry(self, session, span)))
         return self
 
     def __exit__(
@@ -77,37 +61,25 @@ class NamedSpan:
         at = max((i for i, entry in enumerate(entries) if entry.owner is self), default=None)
         if at is None:
             return
-        entry, outer = entries[at], entries[at - 1].span if at else None
         _entered.set(entries[:at])
-        status, _ = status_of(kind, error)
-        session, span = entry.session, entry.span
-        is_open = session is not None and session.pid == os.getpid() and not session.is_finished
-        if session is not None and is_open and span is not None and span is not outer:
+        session, span = entries[at].session, entries[at].span
+        if session is not None and session.pid == os.getpid() and span is not None:
             with session.tracked_call:
-                session.run_parts.get(SpanRecorder).end(span, has_failed=status is not RunStatus.FINISHED)
-        if entry.tracker is not None:
-            entry.tracker.stop(status=status)
+                session.run_parts.get(SpanRecorder).end(span, has_failed=kind is not None)
 
     def __call__(self, function: Function) -> Function:
         """Decorate a function; each call is a span.
 
         Raises:
-            UsageError: where it is none, or one that yields: its body runs between the calls of others.
+            UsageError: where it is none, or one that yields or awaits: its body runs between the calls of others.
         """
         if not callable(function):
             raise UsageError(f"track: {function!r} is no function")
         qualified = getattr(function, "__qualname__", type(function).__name__)
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise UsageError(f'track: {qualified} yields: measure parts of its body, with track("a name"):')
-        span = NamedSpan(self._name or qualified.rpartition("<locals>.")[2], self._settings)
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def awaited(*args: Any, **kwargs: Any) -> Any:
-                with span:
-                    return await function(*args, **kwargs)
-
-            return awaited  # type: ignore[return-value]
+        is_cut = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
+        if any(is_of_kind(function) for is_of_kind in is_cut):
+            raise UsageError(f'track: {qualified} yields or awaits: measure parts of its body, with track("a name"):')
+        span = NamedSpan(self._name or qualified.rpartition("<locals>.")[2])
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -116,21 +88,12 @@ class NamedSpan:
 
         return wrapped  # type: ignore[return-value]
 
-    def _make_run(self) -> tuple[Session | None, Tracker | None]:
-        """Return a run of the span's own; none in a process of multiprocessing, which is a part of another's work."""
-        process = sys.modules.get("multiprocessing.process")
-        with _making_run:
-            if (session := open_run()) is not None or (process and process.parent_process() is not None):
-                return session, None
-            tracker = Tracker(**self._settings)
-            return open_run(), tracker
-
 
 @overload
 def track(function: Function, /) -> Function: ...
 @overload
-def track(name: str = "", /, **settings: Any) -> NamedSpan: ...
-def track(target: Any = "", /, **settings: Any) -> Any:
+def track(name: str = "", /) -> NamedSpan: ...
+def track(target: Any = "", /) -> Any:
     """Measure a function, or a part of a script, under a name.
 
     ::
@@ -141,21 +104,19 @@ def track(target: Any = "", /, **settings: Any) -> Any:
         with track("evaluation"):
             evaluate()
 
-    Where a ``Tracker`` is open in the process, its time and energy are written to ``spans-<rank>.csv`` of that run,
-    and the report shows them; epochs and totals stay as they are. Where none is, the outermost span makes a run of
-    its own, which ends with it: put a ``Tracker`` around a loop of many short ones. Spans may be nested, and a span
-    on another thread is one of its own; one within another of its name is a part of that. The GPU is not waited for
-    at either end: work that a span has only queued is the next one's.
+    Its time and energy are written to ``spans-<rank>.csv`` of the run of the ``Tracker`` that is open in the process,
+    and the report shows them; epochs and totals stay as they are. Where none is open, nothing is measured, and a
+    warning says so. Spans may be nested, and a span on another thread is one of its own; one within another of its
+    name is a part of that. The GPU is not waited for at either end: work that a span has only queued is the next one's.
 
     Args:
         target: the name; of a function that is decorated its own is the default.
-        **settings: of the run that it makes where none is open: what ``Tracker`` takes.
 
     Raises:
-        UsageError: for a bad argument; of a setting where the run is made.
+        UsageError: for what is neither a name nor a function, and for a function that yields or awaits.
     """
     if isinstance(target, str):
-        return NamedSpan(target, settings)
+        return NamedSpan(target)
     if callable(target):
-        return NamedSpan("", settings)(target)
+        return NamedSpan("")(target)
     raise UsageError(f'track wants a name or a function, not {target!r}: with track("preprocessing"):')
