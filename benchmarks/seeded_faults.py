@@ -177,7 +177,7 @@ FAULTS = (
     ),
     Fault(
         "tracker",
-        "tracker/progress_log.py",
+        "tracker/forecaster.py",
         "self._between_s += row.gap_before_s",
         "pass",
         "forecasts leave out what lies between epochs",

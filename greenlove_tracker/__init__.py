@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.techniques.lr_schedule import lr_schedule
     from greenlove_tracker.techniques.technique import Technique
     from greenlove_tracker.tracker import Tracker
-    from greenlove_tracker.tracker.track import track
+    from greenlove_tracker.tracker.tracker import track
 
 __version__ = "0.1.0"
 

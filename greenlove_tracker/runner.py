@@ -24,12 +24,12 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import BudgetExceeded, NoSuchScriptError, UsageError
 from greenlove_tracker.integrations.automatic import AutomaticCallbacks
+from greenlove_tracker.integrations.loop_length import loop_length
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.signals import SignalForwarding
-from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.session import RUN_DIR_VARIABLE, Session, open_run, outer_run_dir
 from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
@@ -286,7 +286,7 @@ def _planned_length(
         return Plan(epochs), "--epochs"
     found = None if loader is None else loop_length(frame, loader)
     if found is not None:
-        return Plan(found[0]), found[1]
+        return Plan(found.epochs), found.source
     given: dict[str, set[tuple[int, str]]] = {"epochs": set(), "steps": set()}
     for word, following in zip(arguments, [*arguments, ""][1:], strict=True):
         match = _ARGUMENT.fullmatch(word)

@@ -22,7 +22,7 @@ from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Counts, Energy, Factor, Field, Method, Row, RowKind
-from greenlove_tracker.tracker.metadata import wait_before
+from greenlove_tracker.waits import wait_before
 
 EPOCHS = 4  # of each training
 EPOCH_S, EPOCH_KWH = 900.0, 0.25  # a training is an hour, and 1 kWh

@@ -20,8 +20,8 @@ from greenlove_tracker.cli import base
 from greenlove_tracker.config import DEFAULT_LOG_DIR, is_strict, load_settings
 from greenlove_tracker.errors import SettingError, UsageError, whole_number
 from greenlove_tracker.records import RunStatus
-from greenlove_tracker.tracker.metadata import deadline_after_wait
 from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.waits import deadline_after_wait
 
 if TYPE_CHECKING:
     from greenlove_tracker.runner import ScriptOutcome

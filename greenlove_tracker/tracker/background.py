@@ -1,11 +1,14 @@
-"""The tracker's own thread beside the training, and what is kept up to date on it: rows on the disk, the intensity."""
+"""What is written beside rows: the commit, who told the carbon intensity, metrics; and rows are brought to the disk."""
 
 from __future__ import annotations
 
 from greenlove_tracker.job import git_commit
+from greenlove_tracker.logs import metrics
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
-from greenlove_tracker.records import Field
-from greenlove_tracker.tracker.part import RunPart
+from greenlove_tracker.logs.tables import METRICS, MetricRecord
+from greenlove_tracker.logs.writer import timestamp
+from greenlove_tracker.records import Field, MetricSummary
+from greenlove_tracker.tracker.part import RunPart, RunParts
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 TICK_S = 1.0  # rows are brought to the disk this often
@@ -52,3 +55,43 @@ class IntensityWatch(RunPart):
         if self._state.rates_in_force.intensity is not None:
             sources = sources_text(sources_of(self._state.row_totals.sources))
             self._writer.write_fields([Field("intensity_sources", sources)])
+
+
+class MetricLog(RunPart):
+    """The metrics of one run.
+
+    Args:
+        run: that it is a part of.
+    """
+
+    def __init__(self, run: RunParts) -> None:
+        super().__init__(run)
+        self._totals = metrics.MetricTotals()
+
+    def log(self, name: object, value: object, number: float | None, higher_is_better: bool | None) -> None:
+        """Log a value; one that is no number, and one too many, is warned of and left out; the lock is held."""
+        misuse, recorder = self._state.warn_once.misuse, self._recorder
+        known_as = metrics.metric_name(name) if isinstance(name, str) else ""
+        if not known_as or number is None:
+            message = f"log_metric({str(name)[:60]!r}) wants a name and one number, not a {type(value).__name__}"
+            misuse("log_metric", f"{message}; it is left out")
+            return
+        record = MetricRecord(
+            timestamp(self._state.clock.utc_s()),
+            recorder.epoch or recorder.last_epoch,
+            recorder.steps_done,
+            known_as,
+            number,
+            None if higher_is_better is None else bool(higher_is_better),  # NumPy's is none that the log knows
+        )
+        if self._totals.add(record):
+            self._writer.write(METRICS, record)
+            self._run.tell(RunPart.metric_logged, record)
+        else:
+            message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
+            misuse("metric names", message)
+
+    @property
+    def summaries(self) -> tuple[MetricSummary, ...]:
+        """The last and best value of each metric so far."""
+        return self._totals.summaries

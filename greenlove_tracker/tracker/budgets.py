@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import TimeLimitSource
 from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.extrapolation.time_fit import time_fit
-from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import Row
 from greenlove_tracker.tracker.part import RunPart, RunParts
@@ -174,14 +173,6 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
             yield Overrun(quantity, limit, used_now, expected, 1.0, source)
         elif expected is not None:
             yield Overrun(quantity, limit, used_now, expected, expected.probability_above(limit), source)
-
-
-def time_fit_of(state: RunState) -> TimeFit | None:
-    """Return how the run fits its time limit, on the latest forecast; None without one that still tells."""
-    forecast, limit_s, elapsed_s = _forecast(state), state.limits.get("duration_s"), state.elapsed_s
-    if forecast is None or limit_s is None or elapsed_s > forecast.duration_s.upper:
-        return None
-    return time_fit(forecast, limit_s - _lost_s(state), passed_s=elapsed_s)
 
 
 def _forecast(state: RunState) -> Forecast | None:

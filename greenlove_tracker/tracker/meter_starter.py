@@ -1,19 +1,13 @@
-"""Chooses the energy meter of a run, starts it beside a training that already runs, and releases it."""
+"""Starts the energy meter of a run beside a training that already runs, and releases it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Mapping
-from typing import Any
 
-from greenlove_tracker.config import Settings
-from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.job import Ranks
-from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
-from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-from greenlove_tracker.records import Clock, Factor, Field, Flag
+from greenlove_tracker.meter import MeterInfo, NullMeter
+from greenlove_tracker.records import Field, Flag
 from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 
@@ -96,30 +90,3 @@ class MeterStarter(RunPart):
             self._meter.stop()
         except Exception as error:
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}", error)
-
-
-def choose_meter(
-    settings: Settings, ranks: Ranks, clock: Clock, carbon_intensity: Factor, options: Mapping[str, Any] | None
-) -> Meter:
-    """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon."""
-    if not ranks.carries_meter:
-        return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
-    if settings.is_simulated:
-        return SimulatedMeter(
-            clock,
-            cpu_tdp_w=settings.sim_cpu_tdp_w,
-            cpu_util=settings.sim_cpu_util,
-            gpu_w=settings.sim_gpu_w,
-            gpu_util=settings.sim_gpu_util,
-            gpu_count=settings.sim_gpu_count,
-            ram_w=settings.ram_w,
-        )
-    return CodeCarbonMeter(
-        os.environ,
-        local_world_size=ranks.local_world_size,
-        cpu_tdp_w=settings.cpu_tdp_w,
-        ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=carbon_intensity.value,
-        country_iso3=place.iso3 if (place := resolve_place(settings.country)) else "",
-        options=options,
-    )

@@ -9,15 +9,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Row
-from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.recorder import Recorder, StepMark
 from greenlove_tracker.tracker.state import RunState
+
+if TYPE_CHECKING:
+    from greenlove_tracker.tracker.exporters import RunEnded
 
 _P = ParamSpec("_P")
 _Kind = TypeVar("_Kind", bound="RunPart")

@@ -17,10 +17,12 @@ from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.forks import start_thread
+from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.meter import Meter
+from greenlove_tracker.meter.codecarbon import choose_meter
 from greenlove_tracker.meter.watched import WatchedMeter
 from greenlove_tracker.records import (
     Clock,
@@ -35,13 +37,11 @@ from greenlove_tracker.records import (
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
-from greenlove_tracker.tracker.exporter_threads import RunExporters
-from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
+from greenlove_tracker.tracker.exporters import Exporter, RunEnded, RunExporters, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
-from greenlove_tracker.tracker.metadata import run_fields, wait_before
-from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
-from greenlove_tracker.tracker.metric_log import MetricLog
+from greenlove_tracker.tracker.metadata import run_fields
+from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
@@ -55,6 +55,7 @@ from greenlove_tracker.tracker.state import (
     run_factors,
 )
 from greenlove_tracker.tracker.status import StatusPrinter
+from greenlove_tracker.waits import wait_before
 from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
     MeterStarter,
     background.LogKeeper,
     SpanRecorder,
-    MetricLog,
+    background.MetricLog,
     RunForecaster,
     BudgetMonitor,
     StatusPrinter,
@@ -181,7 +182,9 @@ class Session:
         rates = RatesInForce(factors.carbon_intensity, factors.pue)
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
             factors, rates = open_rates(settings, factors, clock, warn_once, source=intensity)
-        meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
+        place, intensity_now = resolve_place(settings.country), factors.carbon_intensity.value
+        iso3 = "" if place is None else place.iso3
+        meter = meter or choose_meter(settings, ranks, clock, intensity_now, iso3, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
         before = None if mode is RunMode.EXPLORATION else open_run()  # else it goes on beside this one
         if before is not None:
@@ -470,7 +473,7 @@ class Session:
         """Log a value of a metric; one that is no number is warned of, and left out."""
         number = metrics.number_of(value)  # before the lock: a value on a GPU is waited for
         with self.tracked_call:
-            self.run_parts.get(MetricLog).log(name, value, number, higher_is_better)
+            self.run_parts.get(background.MetricLog).log(name, value, number, higher_is_better)
 
     def expect_stop(self, rule: StoppingRule) -> None:
         """Forecast from now on with a rule that may end the training early.
@@ -703,7 +706,7 @@ class Session:
         if found.n_rows != self._n_rows:
             found = totals.RowTotals.of(self.writer.rows(), totals.MeanRates(state.factors.rates))
         own = totals.summarise(state.factors, {state.ranks.rank: found}, ending, gpu_count=state.gpu_count)
-        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(MetricLog).summaries)
+        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(background.MetricLog).summaries)
         is_of_many = state.mode in (RunMode.RUNNER, RunMode.COMMAND) or self._world_size > 1
         if state.is_leading and is_of_many and not self.writer.unwritten:
             return self._of_all_processes(ending) or own

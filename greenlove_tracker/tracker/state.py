@@ -24,10 +24,10 @@ from greenlove_tracker.phases import Phase, length_by_phases, phases_after
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Row, RunStatus
 from greenlove_tracker.secret_masking import mask_secrets
-from greenlove_tracker.tracker.exporters import Exporter
 
 if TYPE_CHECKING:  # they stand above
     from greenlove_tracker.tracker.budgets import BudgetActions
+    from greenlove_tracker.tracker.exporters import Exporter
     from greenlove_tracker.tracker.live_intensity import RatesInForce
 
 _log = logging.getLogger("greenlove_tracker")

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import fitting, is_terminal, say_above_bars
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.tracker.budgets import budget_outlooks, time_fit_of
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode
 
@@ -56,11 +55,6 @@ class StatusPrinter(RunPart):
         elif forecast is not None:
             left_s = forecast.duration_s.given_more_than(elapsed_s).plus(-elapsed_s)
             parts.append(f"ends {fmt.end_time(left_s, state.clock.utc_s())}")
-        fit, over = time_fit_of(state), self._over()
-        if fit is not None and not fit.is_over:
-            over.pop("duration_s", None)
-            parts.append(fmt.time_fit(fit))
-        parts += [f"{fmt.QUANTITIES[quantity][0]} {text}" for quantity, text in over.items()]
         line = self._head() + " · ".join([*parts, *self._quantities(forecast, used)])
         if is_terminal(sys.stderr):  # a narrow one shows no cost, and then no CO2e
             line = fitting(line, shutil.get_terminal_size().columns - len(_NAME))
@@ -109,14 +103,7 @@ class StatusPrinter(RunPart):
                 return None
         is_by_epoch = n_epochs and plan is not None and plan.is_in_epochs
         prospect = forecast is not None if is_by_epoch else forecast
-        return n_epochs, prospect, self._is_overdue(elapsed_s), self._over()
-
-    def _over(self) -> dict[str, str]:
-        """Return by quantity which budgets are exceeded, or are likely to be."""
-        threshold = self._state.settings.overrun_probability
-        outlooks = budget_outlooks(self._state, self._recorder.metered_kwh)
-        over = [outlook for outlook in outlooks if outlook.probability >= threshold]
-        return {o.quantity: f"{'' if o.is_certain else 'likely '}over its limit" for o in over}
+        return n_epochs, prospect, self._is_overdue(elapsed_s)
 
     def _about_length(self) -> str:
         """Return where the number of epochs is from that the user did not give, or how to give it."""

@@ -8,7 +8,7 @@ import pytest
 from faults.matrix import UnavailableError
 from faults.waits import FAULTS, MOST_LATE_S, WaitFault, WaitOutcome, report
 
-from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
+from greenlove_tracker.waits import WAIT_VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -16,14 +16,14 @@ from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.logs.spans import SpanFlag
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker import track as track_module
+from greenlove_tracker.tracker import tracker as tracker_module
 
 KWH_PER_S = 1e-4  # of the simulated GPU of 360 W
 
 
 @pytest.fixture(autouse=True)
 def _no_span_is_open(bare_environment):
-    track_module._entered.set(())
+    tracker_module._entered.set(())
 
 
 def only_run(log_dir):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from tqdm import tqdm, trange
 
-from greenlove_tracker.tracker.loop_length import loop_length
+from greenlove_tracker.integrations.loop_length import loop_length
 
 LOADER = ["batch"]
 

@@ -7,7 +7,7 @@ import linecache
 import sysconfig
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _NOT_OF_SCRIPT = (str(Path(__file__).parents[1]), *_LIBRARIES, "<frozen")
@@ -20,7 +20,14 @@ _LOOPS = ast.For | ast.While
 _AROUND = _LOOPS | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def loop_length(frame: FrameType | None, loader: object) -> tuple[int, str] | None:
+class LoopLength(NamedTuple):
+    """The epochs of a loop, and where that is read."""
+
+    epochs: int
+    source: str
+
+
+def loop_length(frame: FrameType | None, loader: object) -> LoopLength | None:
     """Return the epochs of the loop around that over a loader, and where that is read; None where it does not show.
 
     Args:
@@ -41,7 +48,7 @@ def loop_length(frame: FrameType | None, loader: object) -> tuple[int, str] | No
     loop, frame = around[0]
     n_epochs = _length(loop.iter, frame)
     source = f"{ast.unparse(loop.iter)}, {Path(frame.f_code.co_filename).name}:{loop.lineno}"
-    return (n_epochs, source) if n_epochs else None
+    return LoopLength(n_epochs, source) if n_epochs else None
 
 
 def _is_of_script(frame: FrameType) -> bool:
