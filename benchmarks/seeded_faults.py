@@ -154,8 +154,8 @@ FAULTS = (
     Fault(
         "tracker",
         "tracker/recorder.py",
-        "self._gap = self._no_span()\n        return",
-        "return",
+        "self._gap = self._no_span()\n        counts",
+        "counts",
         "the gap before an epoch counts once for each of its segments",
         golden("run-in-segments"),
     ),

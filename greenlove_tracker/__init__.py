@@ -75,7 +75,7 @@ _HOMES = {
     "speedup": "greenlove_tracker.projection.speedup",
     "spot_advice": "greenlove_tracker.projection.spot",
     "wait_for_low_carbon": "greenlove_tracker.scheduling.wait_loop",
-    "track": "greenlove_tracker.tracker.track",
+    "track": "greenlove_tracker.tracker.tracker",
     "write_html": "greenlove_tracker.report.build",
     "write_pdf": "greenlove_tracker.report.build",
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from greenlove_tracker.errors import MeterError
 from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Field, Method
 from greenlove_tracker.units import kwh_from_w_s
 
@@ -135,3 +137,11 @@ class SimulatedMeter:
 
     def stop(self) -> None:
         """Do nothing: there is no hardware."""
+
+
+def checked_reading(energy: Energy) -> Energy:
+    """Return the reading; raise MeterError where it cannot be one."""
+    for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
+        if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
+            raise MeterError(f"the meter gave {energy_kwh} kWh")
+    return energy

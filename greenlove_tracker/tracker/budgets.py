@@ -9,7 +9,6 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import TimeLimitSource
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
-from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import Row
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunState
@@ -43,10 +42,6 @@ class BudgetMonitor(RunPart):
         """Check, where an epoch is over or goes on."""
         if row.epoch is not None:
             self._check()
-
-    def forecast_issued(self, issued: IssuedForecast) -> None:
-        """Check at once."""
-        self._check()
 
     def between_epochs(self) -> None:
         """Call the user's code for every overrun that was found.

@@ -66,7 +66,7 @@ class RunForecaster(RunPart):
 
     def row(self, row: Row) -> None:
         """Add it to what forecasts are made from."""
-        self._progress.add_row(row, self._run.marks if self._is_in_epochs and self._run.marks else ())
+        self._progress.add_row(row)
 
     @property
     def _is_in_epochs(self) -> bool:
@@ -144,8 +144,6 @@ class RunForecaster(RunPart):
             return
         with self._run.loading(), forks_wait:
             import_module(_LIVE)
-        with self._state.lock:
-            self._add_marks()  # what follows is a block of its own
 
     def _due_progress(self, plan: Plan, *, is_asked: bool) -> Progress | None:
         """Return what a forecast is made from; None where none is due."""
@@ -352,13 +350,8 @@ class ProgressLog:
         """True until an epoch has ended, or was cut off."""
         return not self._n_epochs and not self._is_cut
 
-    def add_row(self, row: Row, marks: Sequence[StepMark] = ()) -> None:
-        """Add a finished row.
-
-        Args:
-            row: of the run.
-            marks: the first and the last step of the run by then, of a training that counts in epochs.
-        """
+    def add_row(self, row: Row) -> None:
+        """Add a finished row."""
         self._rows_s += row.gap_before_s
         if Flag.WAITING in row.flags:  # it will not come again, and neither will the power of an idle machine
             return
@@ -374,8 +367,6 @@ class ProgressLog:
             if self._open is None:
                 self._settle_gap()
             epoch = self._open = self._open or _OpenEpoch(self._rows_s)
-            if self.is_in_first_epoch:
-                self.add_steps(marks)
             epoch.active_s += row.duration_s
             epoch.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
         self._rows_s += row.duration_s

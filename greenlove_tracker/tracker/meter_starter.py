@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 
@@ -62,9 +61,6 @@ class MeterStarter(RunPart):
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
-            if not self._meter.starts_at_once:  # what it counted while it waited for the lock belongs to no row
-                with contextlib.suppress(Exception):  # the rows' own readings will fail, and are warned of
-                    self._meter.read()
             self._recorder.attach_meter(self._meter)
         # behind the attaching: what passes between the meter's start and its first row would be energy without time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])

@@ -15,7 +15,7 @@ from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Row
-from greenlove_tracker.tracker.recorder import Recorder, StepMark
+from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ class RunParts:
         writer: of the run.
 
     Attributes:
-        rows: that nobody was told of yet, each with the marks of that time: the training's thread adds them, and waits
-            for nobody.
-        marks: the first and the last step by the end of the row that is told of; None where none was counted.
+        rows: that nobody was told of yet: the training's thread adds them, and waits for nobody.
     """
 
     def __init__(
@@ -87,14 +85,13 @@ class RunParts:
         self.state, self.recorder, self.writer = state, recorder, writer
         self._parts = [kind(self) for kind in kinds]
         self._dropped: set[RunPart] = set()
-        self.marks: tuple[StepMark, StepMark] | None = None
-        self.rows: deque[tuple[Row, tuple[StepMark, StepMark] | None]] = deque()
+        self.rows: deque[Row] = deque()
 
     def tell_rows(self) -> None:
         """Tell of the rows so far: at each tick, and wherever somebody asks what is known of the run."""
         with self.state.lock:
             while self.rows:
-                row, self.marks = self.rows.popleft()
+                row = self.rows.popleft()
                 self.state.row_totals.add(row)
                 self.tell(RunPart.row, row)
 

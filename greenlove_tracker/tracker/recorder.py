@@ -5,14 +5,13 @@ It knows nothing of threads, files or signals: the session holds the lock and ta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenlove_tracker.errors import MeterError, TrackerStateError, pass_on_from_handler
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.meter import Meter
+from greenlove_tracker.meter.base import Meter, checked_reading
 from greenlove_tracker.records import (
     COMPONENTS,
     UNKNOWN_ENERGY,
@@ -136,7 +135,9 @@ class Recorder:
         self._has_failed = False  # one of those readings
         self._gap = self._no_span()  # up to the boundary, what lies between two epochs and is in no row yet
         self._is_marked = False
-        self._counter = WorkCounter(on_bad_count)
+        self._on_bad_count = on_bad_count
+        self._counts: dict[str, int] = {}  # since the last row: Python's integers, which neither overflow nor change
+        self._steps_in_rows = 0
         self._gpu_was_read = self._is_finished = False
         self.epoch: int | None = None
         self.is_paused = self.is_opened_by_step = False
@@ -209,7 +210,7 @@ class Recorder:
         """Close the open epoch; its row is emitted, with these flags too."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
-        self._resume()
+        self.resume_epoch()
         self._wait_for_device()
         row = self._epoch_row(RowKind.EPOCH, frozenset(more_flags))
         self.epoch, self.epochs_done = None, self.epochs_done + 1
@@ -226,12 +227,7 @@ class Recorder:
             self._emit(row)
 
     def resume_epoch(self) -> None:
-        """Go on with the open epoch."""
-        if self.epoch is None:
-            raise TrackerStateError("resume() outside an epoch: call epoch_start() where one begins")
-        self._resume()
-
-    def _resume(self) -> None:
+        """Go on with the open epoch, where it is paused."""
         if self.is_paused:
             self._wait_for_device()
             self._close_gap()
@@ -241,7 +237,7 @@ class Recorder:
     def abandon_epoch(self) -> None:
         """Close the open epoch, if any, as unfinished; the next epoch gets the next number."""
         if self.epoch is not None:
-            self._resume()
+            self.resume_epoch()
             row = self._epoch_row(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
             self.epoch = None
             self._emit(row)
@@ -258,8 +254,18 @@ class Recorder:
         """Add steps, batches, samples and tokens to the open epoch."""
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
-        self._resume()
-        self._counter.add(done)
+        self.resume_epoch()
+        count: Any
+        for name in _QUANTITIES:
+            count = getattr(done, name)
+            if count is None:
+                continue
+            try:
+                whole = count if type(count) is int and 0 <= count < _TOO_MANY else _whole(count)
+                self._counts[name] = self._counts.get(name, 0) + whole
+            except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
+                pass_on_from_handler(error)
+                self._on_bad_count(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
         now_s = self._clock.perf_s()
         last = StepMark(self.steps_done, now_s - self._started_s, self.paused_s, self._loading_until(now_s))
         self.step_marks = (last if self.step_marks is None else self.step_marks[0], last)
@@ -289,7 +295,7 @@ class Recorder:
     @property
     def steps_done(self) -> int:
         """Optimizer steps, those of the open row too."""
-        return self._counter.steps
+        return self._steps_in_rows + self._counts.get("steps", 0)
 
     @property
     def resolution_s(self) -> float:
@@ -325,7 +331,9 @@ class Recorder:
     def _epoch_row(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> Row:
         span, gap = self._close_span(), self._gap
         self._gap = self._no_span()
-        return self._row(kind, self.epoch, gap, span, self._counter.take(), span.flags | more_flags)
+        counts, self._counts = Counts(**self._counts), {}
+        self._steps_in_rows += counts.steps or 0
+        return self._row(kind, self.epoch, gap, span, counts, span.flags | more_flags)
 
     def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
         self._close_gap()
@@ -415,7 +423,7 @@ class Recorder:
         was_failing = self._is_failing
         self._is_failing = self._has_failed = True
         try:
-            energy = _checked(meter.read())
+            energy = checked_reading(meter.read())
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             pass_on_from_handler(error)
             self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
@@ -428,44 +436,6 @@ class Recorder:
         if read_kwh or (read_kwh is not None and interval_s >= meter.resolution_s):  # else it cannot tell yet
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)
         return energy
-
-
-class WorkCounter:
-    """Adds up counts until a row takes them: Python's integers at once, which neither overflow nor change.
-
-    Args:
-        warn: called with the reason where a count is left out.
-    """
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
-        self._in_rows = Counts()
-        self._new: dict[str, int] = {}  # since the last row
-
-    def add(self, done: Counts) -> None:
-        """Add what a call of the loop tells of; what is no whole number from 0 up is left out."""
-        count: Any
-        for name in _QUANTITIES:
-            count = getattr(done, name)
-            if count is None:
-                continue
-            try:
-                whole = count if type(count) is int and 0 <= count < _TOO_MANY else _whole(count)
-                self._new[name] = self._new.get(name, 0) + whole
-            except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
-                pass_on_from_handler(error)
-                self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps so far."""
-        return (self._in_rows.steps or 0) + self._new.get("steps", 0)
-
-    def take(self) -> Counts:
-        """Return what was added since the last time."""
-        counts, self._new = Counts(**self._new), {}
-        self._in_rows += counts
-        return counts
 
 
 def _whole(count: Any) -> int:
@@ -489,11 +459,3 @@ def _sum_of_both(a: Energy, b: Energy) -> Energy:
             lacking: dict[str, None] = {f"{component}_kwh": None, f"{component}_method": None}
             whole = replace(whole, **lacking)
     return whole
-
-
-def _checked(energy: Energy) -> Energy:
-    """Return the reading; raise MeterError where it cannot be one."""
-    for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
-        if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
-            raise MeterError(f"the meter gave {energy_kwh} kWh")
-    return energy

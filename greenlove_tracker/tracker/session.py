@@ -145,7 +145,6 @@ class Session:
     """
 
     _n_explorations: ClassVar[int] = 0  # that are open in this process
-    _of_script: ClassVar[Session | None] = None  # the last run of a script under greenlove run that is not over
     recorder: Recorder
 
     def __init__(
@@ -215,7 +214,6 @@ class Session:
         if mode is RunMode.RUNNER:
             self.launch = launch or Launch(settings, run_dir)
             os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
-            Session._of_script = self
         self._extra_fields = [*extra_fields, *([Field("role", schema.JOINED_ROLE)] if join_dir else [])]
         if launch is not None:
             self._extra_fields.append(Field("part_of", launch.run_dir.name))
@@ -268,7 +266,7 @@ class Session:
     def _emit(self, row: Row) -> None:
         self._n_rows += 1  # before a handler of the training's may raise in the midst: see _summarise
         self.writer.write_row(row)
-        self.run_parts.rows.append((row, self.recorder.step_marks))
+        self.run_parts.rows.append(row)
 
     def _synchronise(self) -> None:
         try:
@@ -315,10 +313,7 @@ class Session:
     @property
     def shown_dir(self) -> str:
         """The directory that the run is written to, as the user named it."""
-        state = self.state
-        if state.is_part_of_other:
-            return str(state.run_dir)
-        return os.path.join(state.settings.log_dir, state.run_dir.name)  # noqa: PTH118  # keeps a leading ./
+        return os.path.join(self.state.settings.log_dir, self.run_dir.name)  # noqa: PTH118  # keeps a leading ./
 
     @property
     def is_finished(self) -> bool:
@@ -378,7 +373,6 @@ class Session:
             if recorder.epoch is not None:
                 self._close_open_epoch(recorder)
             recorder.start_epoch()
-            self._warn_of_surplus()
 
     end_epoch = _of_recorder(Recorder.end_epoch)
     pause = _of_recorder(Recorder.pause_epoch)
@@ -391,7 +385,6 @@ class Session:
         """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
         with self.tracked_call as recorder:
             recorder.start_epoch(at_mark=True)
-            self._warn_of_surplus()
 
     def act_on_overruns(self) -> None:
         """Stop where the background thread found a budget overrun, and the training is to stop then.
@@ -410,12 +403,12 @@ class Session:
             plan: of it; None: another training has begun, whose length is not known.
             source: where the number is from, for the log.
         """
-        epochs, steps = (None, None) if plan is None else (plan.epochs, plan.total_steps)
-        known = {"epochs_planned": epochs, "total_steps_planned": steps, "plan_source": source}
+        known = plan or Plan()
+        values = {"epochs_planned": known.epochs, "total_steps_planned": known.total_steps, "plan_source": source}
         with self.tracked_call:
             self.state.take_plan(plan, source)
-            changed = {name: value for name, value in known.items() if value or name in self.writer.fields}
-            self.writer.write_fields([Field(name, schema.cell(value)) for name, value in changed.items()])
+            changed = [name for name, value in values.items() if value or name in self.writer.fields]
+            self.writer.write_fields([Field(name, schema.cell(values[name])) for name in changed])
 
     @property
     def is_elsewhere(self) -> bool:
@@ -438,15 +431,6 @@ class Session:
             "epoch_end() once for every start, before a `continue` too",
         )
         recorder.end_epoch(Flag.NOT_ENDED)
-
-    def _warn_of_surplus(self) -> None:
-        plan, number = self.state.plan, self.recorder.epochs_done + 1
-        if plan is not None and plan.epochs is not None and number > plan.epochs:
-            self.state.warn_once.warn(
-                "plan",
-                f"epoch {plan.first_epoch + number} begins, and {plan.first_epoch + plan.epochs} were planned: it is "
-                f"tracked, but there is no forecast any more; give {self.state.length_option} the number of all",
-            )
 
     def step(self, done: Counts) -> None:
         """Count a step; where only steps are planned, the first one opens the one epoch, from where it began.
@@ -533,9 +517,7 @@ class Session:
         Raises:
             UsageError: for a bad setting.
         """
-        launch = self.launch
-        if launch is None:
-            return load_settings(given)
+        launch = self.launch or Launch(self.state.settings, self.run_dir)
         options = {name: getattr(launch.settings, name) for name in launch.settings.given}
         if self._has_trained:  # the tracker begins another run, and only the first resumes one
             options.pop("continues", None)
@@ -584,9 +566,7 @@ class Session:
             UsageError: where something cannot be as the tracker asks for; the run goes on as it was.
         """
         state = self.state
-        is_same = settings.export == state.settings.export
-        named = state.exporters if is_same else _named_exporters(settings, state.warn_once)
-        exporters = [*exporters, *named] if state.is_leading else []
+        exporters = [*exporters, *_named_exporters(settings, state.warn_once)] if state.is_leading else []
         factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
         if state.rates_in_force.tariff is not None:
             factors = replace(factors, electricity_price=state.factors.electricity_price)
@@ -625,8 +605,6 @@ class Session:
             state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
             self.finish(RunStatus.SUPERSEDED)
             return
-        if not state.has_tracker and self.recorder.epochs_done:
-            self.write_fields([Field("loops_seen", "epochs")])
         self.write_fields([Field("part_of", self.launch.run_dir.name)])
         self.shows_final_screen = state.settings.verbose > 0 and self._has_trained
         self.finish(RunStatus.FINISHED)
@@ -664,7 +642,6 @@ class Session:
             Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
             if self.launch is not None and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
-            Session._of_script = None
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
             self.show_final_screen()
 
@@ -772,9 +749,9 @@ def open_run() -> Session | None:
 
 
 def run_of_script() -> Session | None:
-    """Return the last run of this process's script under ``greenlove run``; None elsewhere."""
-    run = Session._of_script
-    return run if run is not None and run.pid == os.getpid() else None
+    """Return the open run of this process's script under ``greenlove run``; None elsewhere."""
+    run = open_run()
+    return run if run is not None and run.launch is not None else None
 
 
 def outer_run_dir() -> Path | None:

@@ -30,16 +30,11 @@ class _ShutdownGuard:
     def __init__(self) -> None:
         self.current: Session | None = None  # the open run
         self._receiver: Callable[[int], bool] | None = None
-        self._is_registered = self._is_terminating = False
+        self._is_terminating = False
 
     def watch(self, run: Session) -> None:
         """Close this run if nobody else does."""
         self.current = run
-        if not self._is_registered:
-            atexit.register(self._at_exit)
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=self._forget)
-            self._is_registered = True
         self._handle_signal()
 
     def receive(self, receiver: Callable[[int], bool]) -> bool:
@@ -97,7 +92,7 @@ class _ShutdownGuard:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _at_exit(self) -> None:
+    def at_exit(self) -> None:
         run = self.current
         if run is None or run.pid != os.getpid() or run.is_finished:
             return
@@ -110,7 +105,7 @@ class _ShutdownGuard:
             with contextlib.suppress(KeyboardInterrupt):
                 exec("raise KeyboardInterrupt")  # noqa: S102
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
         self.current, self._receiver, self._is_terminating = None, None, False
         self._give_signal_back()
@@ -155,3 +150,7 @@ def status_of(error: type[BaseException] | None, value: BaseException | None) ->
 
 guard = _ShutdownGuard()
 """The one of this process."""
+
+atexit.register(guard.at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=guard.forget)

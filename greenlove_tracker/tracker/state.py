@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from greenlove_tracker import console
 from greenlove_tracker.config import Settings, TimeLimit, time_limit
-from greenlove_tracker.errors import LogDirError, UsageError, pass_on_from_handler, whole_number
+from greenlove_tracker.errors import UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks
@@ -178,14 +178,9 @@ class RunState:
         return self.clock.perf_s() - self.started_s
 
     @property
-    def node_factor(self) -> float:
-        """The energy of the node, in that of its metered components; 1 where nothing is assumed."""
-        return 1.0 if self.settings.node_overhead is None else self.factors.node_factor(self.row_totals.node.metered)
-
-    @property
     def energy_factor(self) -> float:
         """The energy that is counted, in that of the metered components: with the rest of the node, and PUE."""
-        return self.node_factor * self.factors.pue
+        return self.factors.node_factor(self.row_totals.node.metered) * self.factors.pue
 
     @property
     def rates(self) -> Rates:
@@ -278,19 +273,18 @@ class Plan:
         Raises:
             UsageError: where they are not in this plan, or say nothing of it.
         """
-        done_epochs = 0 if first_epoch is None else whole_number("first_epoch", first_epoch, 0)
-        done_steps = 0 if first_step is None else whole_number("first_step", first_step, 0)
-        epochs, steps = self.epochs, self.total_steps
+        done_epochs = whole_number("first_epoch", first_epoch or 0, 0)
+        done_steps = whole_number("first_step", first_step or 0, 0)
         if not done_epochs and not done_steps:
             return self
-        own = first_epoch if self.is_in_epochs else first_step
-        if own is None and self.length is not None and (self.phases or not (epochs and steps)):
+        epochs, steps = self.epochs, self.total_steps
+        is_either = bool(epochs and steps and not self.phases)
+        if self.length is not None and not is_either and not (done_epochs if self.is_in_epochs else done_steps):
             wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
             raise UsageError(f"what is done is told in the unit of the plan: say {wanted}")
-        if epochs and steps and first_epoch is None:
-            done_epochs = done_steps * epochs // steps
-        elif epochs and steps and first_step is None:
-            done_steps = round(done_epochs * steps / epochs)
+        if epochs and steps:
+            done_epochs = done_epochs or done_steps * epochs // steps
+            done_steps = done_steps or round(done_epochs * steps / epochs)
         if done_epochs > (epochs or done_epochs) or done_steps > (steps or done_steps):
             raise UsageError(
                 f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "
@@ -336,15 +330,9 @@ def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
     Raises:
         LogDirError: where the log directory cannot be written.
     """
-    try:
-        base = Path(settings.log_dir).absolute()
-    except OSError as error:  # the working directory is gone
-        raise LogDirError(f"cannot write logs to {settings.log_dir}: {error.strerror}") from error
-    is_private = settings.private_logs
-    if not ranks.launch_key:
-        return writer.create_run_dir(base, writer.new_run_id(utc_s), is_private=is_private)
-    run_id = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
-    return writer.create_run_dir(base, run_id, is_private=is_private, is_shared=True)
+    base, is_shared = Path(settings.log_dir).absolute(), bool(ranks.launch_key)
+    claimed = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s) if is_shared else writer.new_run_id(utc_s)
+    return writer.create_run_dir(base, claimed, is_private=settings.private_logs, is_shared=is_shared)
 
 
 class WarnOnce:

@@ -97,10 +97,9 @@ class StatusPrinter(RunPart):
         """Return what is worth another line where it is another; None: nothing is to be told yet."""
         state, n_epochs = self._state, self._recorder.epochs_done
         plan, forecast, elapsed_s = state.plan, state.forecast, state.elapsed_s
-        if forecast is None:  # it is waited for a while
-            has_length = plan is not None and bool(plan.length)
-            if not n_epochs or (has_length and elapsed_s < self._interval_s):
-                return None
+        is_awaited = plan is not None and bool(plan.length) and elapsed_s < self._interval_s
+        if forecast is None and (is_awaited or not n_epochs):
+            return None
         is_by_epoch = n_epochs and plan is not None and plan.is_in_epochs
         prospect = forecast is not None if is_by_epoch else forecast
         return n_epochs, prospect, self._is_overdue(elapsed_s)

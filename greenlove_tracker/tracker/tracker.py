@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
@@ -374,19 +374,22 @@ _entered: ContextVar[tuple[_Entry, ...]] = ContextVar("greenlove_tracker_spans",
 _warn_once = WarnOnce()
 
 
-class NamedSpan:
+class NamedSpan(ContextDecorator):
     """A part of a script that is measured wherever it is entered, as a ``with`` block or a decorated function.
 
     Args:
-        name: of it; empty: that of the function that is decorated.
+        name: of it.
+
+    Raises:
+        UsageError: where that is empty.
     """
 
     def __init__(self, name: str) -> None:
         self._name = span_name(name)
+        if not self._name:
+            raise UsageError('track wants a name: with track("preprocessing"):')
 
     def __enter__(self) -> NamedSpan:
-        if not self._name:
-            raise UsageError('track() of a block wants a name: with track("preprocessing"):')
         entries, session, span = _entered.get(), open_run(), None
         if session is not None:
             within = next((entry.span for entry in reversed(entries) if entry.span is not None), None)
@@ -414,29 +417,16 @@ class NamedSpan:
         """Decorate a function; each call is a span.
 
         Raises:
-            UsageError: where it is none, or one that yields or awaits: its body runs between the calls of others.
+            UsageError: where it yields or awaits: its body runs between the calls of others.
         """
-        if not callable(function):
-            raise UsageError(f"track: {function!r} is no function")
-        qualified = getattr(function, "__qualname__", type(function).__name__)
         is_cut = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
         if any(is_of_kind(function) for is_of_kind in is_cut):
-            raise UsageError(f'track: {qualified} yields or awaits: measure parts of its body, with track("a name"):')
-        span = NamedSpan(self._name or qualified.rpartition("<locals>.")[2])
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with span:
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
+            name = f"track({self._name!r})"
+            raise UsageError(f"{name}: a function that yields or awaits: measure parts of its body, with {name}:")
+        return super().__call__(function)
 
 
-@overload
-def track(function: Function, /) -> Function: ...
-@overload
-def track(name: str = "", /) -> NamedSpan: ...
-def track(target: Any = "", /) -> Any:
+def track(target: Any, /) -> Any:
     """Measure a function, or a part of a script, under a name.
 
     ::
@@ -453,13 +443,13 @@ def track(target: Any = "", /) -> Any:
     name is a part of that. The GPU is not waited for at either end: work that a span has only queued is the next one's.
 
     Args:
-        target: the name; of a function that is decorated its own is the default.
+        target: the name, or a function, which is decorated under its own: ``@track("a name")`` gives it another.
 
     Raises:
         UsageError: for what is neither a name nor a function, and for a function that yields or awaits.
     """
     if isinstance(target, str):
         return NamedSpan(target)
-    if callable(target):
-        return NamedSpan("")(target)
-    raise UsageError(f'track wants a name or a function, not {target!r}: with track("preprocessing"):')
+    if not callable(target):
+        raise UsageError(f'track wants a name or a function, not {target!r}: with track("preprocessing"):')
+    return NamedSpan(getattr(target, "__qualname__", type(target).__name__).rpartition("<locals>.")[2])(target)

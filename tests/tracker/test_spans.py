@@ -176,7 +176,7 @@ def test_a_long_span_is_written_as_it_goes_on_and_is_unfinished_where_the_run_en
         clock.pass_s(1.0)
         tick()
     (span_so_far,) = only_run(tmp_path).spans
-    assert (span_so_far.calls, span_so_far.duration_s) == (0, close(120.0))
+    assert span_so_far.calls == 0 and 125.0 < span_so_far.duration_s <= 130.0
     tracker.stop()
     clock.pass_s(9.0)
     span.__exit__(None, None, None)
@@ -356,12 +356,14 @@ tracker = Tracker(log_dir={str(tmp_path)!r}, verbose=0, sim_cpu_tdp_w=50)
 with track("long"):
     time.sleep(1.2)
 with track("open"):
+    time.sleep(2.5)
     os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", script], check=False)
     assert done.returncode == -9
-    (span,) = only_run(tmp_path).spans
-    assert (span.name, span.calls) == ("long", 1) and span.energy.cpu_kwh > 0
+    spans = spans_of(tmp_path)
+    assert spans["long"].calls == 1 and spans["long"].energy.cpu_kwh > 0
+    assert spans["open"].calls == 0 and spans["open"].duration_s > 1.0
 
 
 def test_each_rank_writes_its_own_spans_and_metrics_and_the_first_stands_for_the_run(tmp_path):

@@ -409,7 +409,7 @@ def test_only_local_rank_0_carries_a_meter_and_nodes_are_summed(clock, monkeypat
     for name, value in launch.items():
         monkeypatch.setenv(name, value)
     for rank in (1, 0, 3, 2):
-        guard._forget()  # as if each were a process of its own
+        guard.forget()  # as if each were a process of its own
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("LOCAL_RANK", str(rank % 2))
         settings = {"sim_gpu_w": 360.0, "sim_gpu_count": 2}
