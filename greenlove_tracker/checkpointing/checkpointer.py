@@ -46,7 +46,7 @@ from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.shutdown import TerminatedExit
-from greenlove_tracker.tracker.state import WarnOnce
+from greenlove_tracker.warn_once import WarnOnce
 
 _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data

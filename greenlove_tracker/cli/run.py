@@ -136,7 +136,7 @@ def run(
     other setting is a variable GREENLOVE_<NAME> or a line in greenlove.toml.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner
-    from greenlove_tracker.tracker.state import WarnOnce
+    from greenlove_tracker.warn_once import WarnOnce
 
     is_command = ctx.meta["is_command"]
     if epochs is not None:

@@ -17,12 +17,12 @@ from greenlove_tracker.format import plural
 from greenlove_tracker.logs.metrics import metric_name
 from greenlove_tracker.logs.tables import FORECASTS, IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import timestamp
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Energy, Field, Flag, Row, RowKind
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import LOADING_SHARE, StepMark
-from greenlove_tracker.tracker.state import Plan
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
 _MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this,

@@ -22,8 +22,8 @@ from greenlove_tracker.logs.intensity_sources import MOCK, TABLE, IntensitySourc
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Factor
-from greenlove_tracker.tracker.state import WarnOnce
 from greenlove_tracker.units import h_from_s
+from greenlove_tracker.warn_once import WarnOnce
 
 if TYPE_CHECKING:  # they are loaded only where they are asked for
     from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks

@@ -15,9 +15,8 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.job import Ranks, job_fields
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.phases import phases_text
+from greenlove_tracker.phases import Plan, phases_text
 from greenlove_tracker.records import Factor, Field
-from greenlove_tracker.tracker.state import Plan
 from greenlove_tracker.workloads import GIVEN
 
 

@@ -24,6 +24,7 @@ from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.codecarbon import choose_meter
 from greenlove_tracker.meter.watched import WatchedMeter
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import (
     Clock,
     Counts,
@@ -46,16 +47,10 @@ from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
 from greenlove_tracker.tracker.span_recorder import SpanRecorder
-from greenlove_tracker.tracker.state import (
-    Plan,
-    RunMode,
-    RunState,
-    WarnOnce,
-    make_run_dir,
-    run_factors,
-)
+from greenlove_tracker.tracker.state import RunMode, RunState, make_run_dir, run_factors
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.waits import wait_before
+from greenlove_tracker.warn_once import WarnOnce
 from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:

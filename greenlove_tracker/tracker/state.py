@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from greenlove_tracker import console
 from greenlove_tracker.config import Settings, TimeLimit, time_limit
-from greenlove_tracker.errors import UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import MeanRates, RowTotals, RunFactors
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Phase, length_by_phases, phases_after
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Row, RunStatus
-from greenlove_tracker.secret_masking import mask_secrets
+from greenlove_tracker.warn_once import WarnOnce
 
 if TYPE_CHECKING:  # they stand above
     from greenlove_tracker.tracker.budgets import BudgetActions
     from greenlove_tracker.tracker.exporters import Exporter
     from greenlove_tracker.tracker.live_intensity import RatesInForce
-
-_log = logging.getLogger("greenlove_tracker")
-_Made = TypeVar("_Made")
 
 
 class RunMode(Enum):
@@ -207,101 +201,6 @@ class RunState:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The planned work of a run, as far as it is known; with phases it follows from them.
-
-    Attributes:
-        epochs: that the run does; what was done before it is not in them.
-        total_steps: optimizer steps that it does, likewise.
-        phases: of these.
-        first_epoch: epochs that were done before, by a run that this one resumes.
-        first_step: optimizer steps that were done before.
-        steps_of_epoch: of a whole epoch, where who drives the training knows them, and no ``total_steps`` are planned.
-        is_in_epochs: progress and forecasts count epochs; else they count steps, where so many are planned.
-
-    Raises:
-        UsageError: where a number cannot be one, or is not the length of the phases.
-    """
-
-    epochs: int | None = None
-    total_steps: int | None = None
-    phases: tuple[Phase, ...] = ()
-    first_epoch: int = 0
-    first_step: int = 0
-    steps_of_epoch: int | None = None
-    is_in_epochs: bool = field(init=False, repr=False, compare=False)  # asked at each row
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "total_steps"):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, whole_number(name, value))
-        if self.phases:
-            length = length_by_phases(self.phases, self.epochs, self.total_steps)
-            object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
-        is_in_epochs = self.phases[0].unit == "epochs" if self.phases else bool(self.epochs)
-        object.__setattr__(self, "is_in_epochs", is_in_epochs)
-
-    @property
-    def length(self) -> int | None:
-        """The epochs or steps that the run does; None where neither is known."""
-        return self.epochs if self.is_in_epochs else self.total_steps
-
-    @property
-    def is_resumed(self) -> bool:
-        """True where a part of the training was done before."""
-        return self.first_epoch > 0 or self.first_step > 0
-
-    @property
-    def steps_per_epoch(self) -> float | None:
-        """The steps of a whole epoch; None where that is not known, or phases may change it."""
-        if not self.epochs or any(phase.work for phase in self.phases):
-            return None
-        if not self.total_steps:
-            return self.steps_of_epoch
-        return (self.first_step + self.total_steps) / (self.first_epoch + self.epochs)
-
-    def rest_from(self, first_epoch: int | None, first_step: int | None) -> Plan:
-        """Return what is left of this plan for a run that resumes; with nothing left its length is not known.
-
-        Where the plan has both epochs and steps, the one follows from the other, all epochs having as many steps.
-
-        Args:
-            first_epoch: epochs that are done, as in ``range(first_epoch, epochs)``; None where it was not given.
-            first_step: optimizer steps that are done; None where it was not given.
-
-        Raises:
-            UsageError: where they are not in this plan, or say nothing of it.
-        """
-        done_epochs = whole_number("first_epoch", first_epoch or 0, 0)
-        done_steps = whole_number("first_step", first_step or 0, 0)
-        if not done_epochs and not done_steps:
-            return self
-        epochs, steps = self.epochs, self.total_steps
-        is_either = bool(epochs and steps and not self.phases)
-        if self.length is not None and not is_either and not (done_epochs if self.is_in_epochs else done_steps):
-            wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
-            raise UsageError(f"what is done is told in the unit of the plan: say {wanted}")
-        if epochs and steps:
-            done_epochs = done_epochs or done_steps * epochs // steps
-            done_steps = done_steps or round(done_epochs * steps / epochs)
-        if done_epochs > (epochs or done_epochs) or done_steps > (steps or done_steps):
-            raise UsageError(
-                f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "
-                "the number of all, those that are done included"
-            )
-        done, whole = (done_epochs, epochs) if self.is_in_epochs else (done_steps, steps)
-        if done == whole:  # the loop of the script has nothing to do either
-            return Plan(first_epoch=done_epochs, first_step=done_steps)
-        return Plan(
-            None if epochs is None else epochs - done_epochs or None,
-            None if steps is None else steps - done_steps or None,
-            phases_after(self.phases, done),
-            done_epochs,
-            done_steps,
-        )
-
-
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:
     """Return the names and factors of a run.
 
@@ -333,51 +232,3 @@ def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
     base, is_shared = Path(settings.log_dir).absolute(), bool(ranks.launch_key)
     claimed = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s) if is_shared else writer.new_run_id(utc_s)
     return writer.create_run_dir(base, claimed, is_private=settings.private_logs, is_shared=is_shared)
-
-
-class WarnOnce:
-    """Logs one warning of each kind."""
-
-    def __init__(self) -> None:
-        self._kinds: set[str] = set()
-
-    def warn(self, kind: str, message: str, error: Exception | None = None) -> None:
-        """Log a warning, where none of its kind was logged before.
-
-        Args:
-            kind: of warning.
-            message: to be logged.
-            error: that it is of. One that a signal handler of the training's raised is none of ours, and goes on.
-        """
-        if error is not None:
-            pass_on_from_handler(error)
-        if kind not in self._kinds:
-            self._kinds.add(kind)
-            try:
-                _log.warning("greenlove: %s", mask_secrets(message))
-            except Exception as error:  # of a handler of the user's, who did not call it
-                console.say(f"greenlove: {mask_secrets(message)} (a logging handler failed: {error!r})")
-
-    def internal_error(self, kind: str, error: Exception) -> None:
-        """Warn of an error that should not have been."""
-        self.warn(kind, f"an error of greenlove_tracker's own, training goes on: {error!r}", error)
-        _log.debug("greenlove_tracker", exc_info=error)
-
-    def misuse(self, kind: str, message: str) -> None:
-        """Warn of a call out of order: an error would end a training for the sake of its log."""
-        self.warn(f"misuse {kind}", f"{message}. Training goes on")
-
-    def of_setting(self, settings: Settings, name: str, instead: str, make: Callable[[], _Made]) -> _Made | None:
-        """Return what a setting names; None, with a warning, where that cannot be.
-
-        Raises:
-            UsageError: then, where an argument of the script says it.
-        """
-        try:
-            return make()
-        except UsageError as error:
-            named = error if error.is_of_value else UsageError(f"{{argument}}: {error}", argument=name)
-            if settings.stop_for(named):
-                raise named from error
-            self.warn(name, f"{instead}: {named}")
-            return None

@@ -19,7 +19,7 @@ from greenlove_tracker.errors import UsageError, pass_on_from_handler, whole_num
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import ranks_of_process
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Phase, phases_from
+from greenlove_tracker.phases import Phase, Plan, phases_from
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
@@ -28,7 +28,8 @@ from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
-from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
+from greenlove_tracker.tracker.state import RunMode
+from greenlove_tracker.warn_once import WarnOnce
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks

@@ -13,9 +13,10 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.forecasts import scored_forecasts
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.tracker.state import Plan, RunMode
+from greenlove_tracker.tracker.state import RunMode
 
 
 def forecast(**estimates) -> Forecast:
@@ -33,25 +34,6 @@ def forecast(**estimates) -> Forecast:
         degrees_of_freedom=1,
         plan=None,
     )
-
-
-@pytest.mark.parametrize(
-    "limit, probability", [(100.0, 0.5), (110.0, 0.025), (90.0, 0.975), (93.5, 0.9), (1000.0, 0.0), (0.0, 1.0)]
-)
-def test_the_probability_is_read_off_the_interval(limit, probability):
-    estimate = Estimate(100.0, 90.0, 110.0, 0.95, "s")
-    assert estimate.probability_above(limit) == pytest.approx(probability, abs=2e-3)
-
-
-def test_a_deadline_is_a_time_of_day_from_which_a_limit_follows():
-    def limit_s(**settings) -> float:
-        limit = time_limit(Settings(**settings), 1_795_327_000.0)
-        return limit.limit_s
-
-    assert limit_s(deadline_utc="2026-11-22T06:00") == limit_s(deadline_utc="2026-11-22T07:00+01:00") == 200.0
-    assert time_limit(Settings(), 1_795_327_000.0, {}) is None
-    with pytest.raises(UsageError, match="deadline_utc"):
-        Settings(deadline_utc="tomorrow")
 
 
 @pytest.mark.parametrize(
