@@ -29,10 +29,9 @@ from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.phases import Plan
-from greenlove_tracker.records import Field, RunStatus
+from greenlove_tracker.records import Field, RunStatus, status_of
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.session import RUN_DIR_VARIABLE, Session, open_run, outer_run_dir
-from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.state import RunMode
 from greenlove_tracker.warn_once import WarnOnce
 

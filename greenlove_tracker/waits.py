@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +30,7 @@ def wait_before(env: Mapping[str, str], started_utc_s: float) -> list[Field]:
     """Return the lines that were handed over to a run that begins now; none where nothing waited before it."""
     handed = _handed_over(env)
     try:
-        is_long_ago = abs(started_utc_s - handed.get("ended_utc_s", -math.inf)) > _LONGEST_AFTER_WAIT_S
+        is_long_ago = abs(started_utc_s - handed.get("ended_utc_s", 0.0)) > _LONGEST_AFTER_WAIT_S
         return [] if is_long_ago else [Field(*line) for line in handed["lines"]]
     except (KeyError, TypeError):  # of another version: that the run is tracked is worth more than why it began
         return []

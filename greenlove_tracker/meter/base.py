@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from greenlove_tracker.errors import MeterError
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Field, Method
+from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy, Field, Method, sum_energies
 from greenlove_tracker.units import kwh_from_w_s
 
 
@@ -145,3 +145,13 @@ def checked_reading(energy: Energy) -> Energy:
         if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
             raise MeterError(f"the meter gave {energy_kwh} kWh")
     return energy
+
+
+def sum_of_readings(a: Energy, b: Energy) -> Energy:
+    """Return the sum; a component that one of them lacks is unknown, and so is a sum with what is."""
+    whole = sum_energies((a, b))
+    for component in COMPONENTS:
+        if a.component_kwh(component) is None or b.component_kwh(component) is None:
+            lacking: dict[str, None] = {f"{component}_kwh": None, f"{component}_method": None}
+            whole = replace(whole, **lacking)
+    return whole

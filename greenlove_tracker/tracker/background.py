@@ -7,7 +7,7 @@ from greenlove_tracker.logs import metrics
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
 from greenlove_tracker.logs.tables import METRICS, MetricRecord
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.records import Field, MetricSummary
+from greenlove_tracker.records import Field
 from greenlove_tracker.tracker.part import RunPart, RunParts
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
@@ -66,7 +66,7 @@ class MetricLog(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        self._totals = metrics.MetricTotals()
+        self.totals = metrics.MetricTotals()
 
     def log(self, name: object, value: object, number: float | None, higher_is_better: bool | None) -> None:
         """Log a value; one that is no number, and one too many, is warned of and left out; the lock is held."""
@@ -84,14 +84,9 @@ class MetricLog(RunPart):
             number,
             None if higher_is_better is None else bool(higher_is_better),  # NumPy's is none that the log knows
         )
-        if self._totals.add(record):
+        if self.totals.add(record):
             self._writer.write(METRICS, record)
             self._run.tell(RunPart.metric_logged, record)
         else:
             message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
             misuse("metric names", message)
-
-    @property
-    def summaries(self) -> tuple[MetricSummary, ...]:
-        """The last and best value of each metric so far."""
-        return self._totals.summaries

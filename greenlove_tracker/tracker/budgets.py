@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import TimeLimitSource
 from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
+from greenlove_tracker.forecasting import Estimate, WarningCode
 from greenlove_tracker.records import Row
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunState
@@ -152,9 +152,11 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
     """Give each budget of a run of which anything is known, by what is used and by the latest forecast."""
     if not state.limits:
         return
-    forecast, lost_s = _forecast(state), _lost_s(state)
-    used = dict(state.consumption(metered_kwh))
-    elapsed_s = state.elapsed_s
+    used, forecast, elapsed_s = dict(state.consumption(metered_kwh)), state.forecast, state.elapsed_s
+    if forecast is not None and any(warning.name == WarningCode.FEW for warning in forecast.warnings):
+        forecast = None  # from so little that it may be a cold start
+    # Passed by the calendar, and not the run's: a deadline, which is a time of day, is nearer behind a suspension.
+    lost_s = state.clock.utc_s() - state.started_utc_s - elapsed_s
     used["duration_s"] = elapsed_s + lost_s
     source = TimeLimitSource.DEADLINE if state.time_limit is None else state.time_limit.source
     for quantity, limit in state.limits.items():
@@ -168,19 +170,3 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
             yield Overrun(quantity, limit, used_now, expected, 1.0, source)
         elif expected is not None:
             yield Overrun(quantity, limit, used_now, expected, expected.probability_above(limit), source)
-
-
-def _forecast(state: RunState) -> Forecast | None:
-    """Return the latest forecast; None from so little that it may be a cold start."""
-    forecast = state.forecast
-    if forecast is None or any(warning.name == WarningCode.FEW for warning in forecast.warnings):
-        return None
-    return forecast
-
-
-def _lost_s(state: RunState) -> float:
-    """Return what has passed by the calendar and is not the run's: a deadline is a time of day.
-
-    A suspended machine, or another run of this process, brings it nearer.
-    """
-    return state.clock.utc_s() - state.started_utc_s - state.elapsed_s

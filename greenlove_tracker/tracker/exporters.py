@@ -228,10 +228,9 @@ def checked_exporters(exporters: Sequence[Exporter]) -> Sequence[Exporter]:
     Raises:
         UsageError: where one is none.
     """
-    are_exporters = isinstance(exporters, list | tuple) and all(
+    if not isinstance(exporters, list | tuple) or not all(
         isinstance(exporter, Exporter) and not isinstance(exporter, type) for exporter in exporters
-    )
-    if not are_exporters:
+    ):
         raise UsageError(
             "exporters= takes a list of objects with the methods start(), export() and end(), such as "
             f'MLflowExporter(), not {exporters!r}; by name: export="mlflow"'
@@ -245,8 +244,6 @@ def named_exporters(names: str) -> Sequence[Exporter]:
     Raises:
         UsageError: for an unknown name, and one whose package is not installed.
     """
-    if not names.strip():
-        return ()
     make: Callable[[str], Exporter] = import_module(_BY_NAME).exporter_from
     try:
         return tuple(make(name.strip()) for name in names.split(",") if name.strip())
@@ -327,7 +324,8 @@ class RunExporters(RunPart):
         self.tick()
         if self._state.exporters and not self._is_done.wait(limit_s):
             self._is_done.set()
-            self._warn(f"exporters did not finish within {limit_s:g} s of the run's end; the log has all")
+            message = f"exporters did not finish within {limit_s:g} s of the run's end; the log has all"
+            self._state.warn_once.warn("exporters", message)
 
     def _put(self, event: ExportEvent) -> None:
         self._events.append(event)
@@ -371,10 +369,8 @@ class RunExporters(RunPart):
             except Exception as error:  # of somebody else's service, which is no reason to end a training
                 self._exporters = [other for other in self._exporters or () if other is not exporter]
                 name = type(exporter).__name__.removesuffix("Exporter")
-                self._warn(f"{name} failed, and is left out from now on; the log has all: {error!r}")
-
-    def _warn(self, message: str) -> None:
-        self._state.warn_once.warn(message, message)
+                message = f"{name} failed, and is left out from now on; the log has all: {error!r}"
+                self._state.warn_once.warn(message, message)
 
     def _alone(self, rows: Sequence[Row]) -> RowTotals:
         """Return what rows come to without the gaps before them."""
@@ -416,5 +412,4 @@ class RunExporters(RunPart):
 
 
 def _is_in_steps(state: RunState) -> bool:
-    plan = state.plan
-    return plan is not None and not plan.is_in_epochs and plan.length is not None
+    return state.plan is not None and not state.plan.is_in_epochs and state.plan.length is not None

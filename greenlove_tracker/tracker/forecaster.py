@@ -68,10 +68,6 @@ class RunForecaster(RunPart):
         """Add it to what forecasts are made from."""
         self._progress.add_row(row)
 
-    @property
-    def _is_in_epochs(self) -> bool:
-        return self._state.plan is not None and self._state.plan.is_in_epochs
-
     def metric_logged(self, record: MetricRecord) -> None:
         """Note the value of the rule's metric; of several in an epoch the last one counts."""
         if self._rule is not None and record.epoch is not None and record.name == metric_name(self._rule.metric):
@@ -167,8 +163,8 @@ class RunForecaster(RunPart):
 
     def _add_marks(self) -> None:
         """Add the steps since the last call."""
-        is_wanted = self._recorder.epoch is not None and self._progress.is_in_first_epoch
-        if is_wanted or not self._is_in_epochs:
+        plan, is_in_first_epoch = self._state.plan, self._progress.is_in_first_epoch
+        if plan is None or not plan.is_in_epochs or (is_in_first_epoch and self._recorder.epoch is not None):
             self._progress.add_steps(self._recorder.step_marks or ())
 
     def _progress_of(self, plan: Plan, total: int) -> Progress | None:

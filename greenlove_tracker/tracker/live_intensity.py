@@ -58,12 +58,15 @@ class LiveIntensity:
         table: the factor that counts where none answers.
         clock: of the run.
         on_fallback: told once why the first choice did not answer, with what counts instead.
+
+    Attributes:
+        order: the services in the order in which they are asked: ``neso, table``.
     """
 
     def __init__(
         self, source: IntensityFallbacks, table: Factor, clock: Clock, on_fallback: Callable[[str], None]
     ) -> None:
-        self._source = source
+        self._source, self.order = source, source.order
         self._clock, self._on_fallback = clock, on_fallback
         self._table = table
         self._figure = self._of_table("no answer yet")
@@ -106,11 +109,6 @@ class LiveIntensity:
         return _Figure(self._table.value, IntensitySource(TABLE, coverage=self._table.coverage, reason=reason))
 
     @property
-    def order(self) -> str:
-        """The services in the order in which they are asked: ``neso, table``."""
-        return self._source.order
-
-    @property
     def in_force(self) -> tuple[float, str]:
         """The value in force now, and its source as a cell of the log has it."""
         figure = self._figure
@@ -120,19 +118,14 @@ class LiveIntensity:
 def _figure_of(answer: IntensityAnswer, now_s: float) -> _Figure:
     point = answer.point
     start_s, end_s = point.start_utc.timestamp(), point.end_utc.timestamp()
-    return _Figure(point.gco2e_per_kwh, _source_of(answer, now_s), end_s if start_s <= now_s else now_s)
-
-
-def _source_of(answer: IntensityAnswer, now_s: float) -> IntensitySource:
-    point = answer.point
-    reason = ", ".join(answer.failures)
     coverage = str(point.scope) if point.scope in ("direct", "lifecycle") else ""
     kind = "" if point.kind in ("table", "mock") else str(point.kind)
     age_s = point.age_s(datetime.fromtimestamp(now_s, UTC)) or 0.0
     # A file of the user's own is known by its name, which is the first word of its source.
     name = point.source.partition(",")[0] if kind == "given" else point.provider
     provider = MOCK if point.kind == "mock" else "_".join(name.replace(";", ",").split())  # one word of a cell
-    return IntensitySource(provider, kind, coverage, round(age_s / 60), reason)
+    source = IntensitySource(provider, kind, coverage, round(age_s / 60), ", ".join(answer.failures))
+    return _Figure(point.gco2e_per_kwh, source, end_s if start_s <= now_s else now_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +249,6 @@ def open_rates(
         UsageError: where an argument names a source or a tariff that cannot be.
     """
     table, live, tariff = factors.carbon_intensity, None, None
-    if source is not None and settings.carbon_intensity_gco2e_per_kwh is not None:
-        both = ("carbon_intensity_gco2e_per_kwh", "intensity")
-        raise UsageError("give {argument} or {argument}, not both", argument=both)
     opened = partial(warn_once.of_setting, settings)
     if settings.intensity and source is None:
         instead = "the offline table counts, the run is tracked without live intensity"
@@ -266,17 +256,13 @@ def open_rates(
     if source is not None:
         live = LiveIntensity(source, table, clock, partial(warn_once.warn, "intensity"))
     if settings.electricity_tariff:
+        from greenlove_tracker.grid.tariff import parse_tariff
+
         instead = "the price of electricity is the same at all hours"
-        tariff = opened("electricity_tariff", instead, lambda: _open_tariff(settings))
+        tariff = opened("electricity_tariff", instead, lambda: parse_tariff(settings.electricity_tariff))
     if tariff is not None:
         factors = replace(factors, electricity_price=_mean_price(tariff, clock, factors.electricity_price))
     return factors, RatesInForce(table, factors.pue, live, tariff)
-
-
-def _open_tariff(settings: Settings) -> Tariff:
-    from greenlove_tracker.grid.tariff import parse_tariff
-
-    return parse_tariff(settings.electricity_tariff)
 
 
 def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | None:
@@ -285,11 +271,11 @@ def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | 
     It counts where a tariff says nothing of an hour, and stands for the run before it has any rows.
     """
     since = datetime.fromtimestamp(clock.utc_s(), UTC)
-    price, basis = tariff.mean_usd_per_kwh(since, since + timedelta(days=7)), "by time; here its mean over a week"
-    if price is None:
-        price, basis = tariff.usd_per_kwh(since), "by time; here that at the start"
+    mean, basis = tariff.mean_usd_per_kwh(since, since + timedelta(days=7)), "by time; here its mean over a week"
+    price = tariff.usd_per_kwh(since) if mean is None else mean
     if price is None:
         return table
+    basis = "by time; here that at the start" if mean is None else basis
     return Factor("electricity_price", price, "USD/kWh", f"tariff {tariff.source}", basis=basis)
 
 

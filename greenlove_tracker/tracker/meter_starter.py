@@ -22,7 +22,7 @@ class MeterStarter(RunPart):
         super().__init__(run)
         self._meter = run.state.meter
         self._is_settled = threading.Event()  # it is up, or never will be
-        self._is_up = self._is_released = self._has_failed = False
+        self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def started(self) -> None:
@@ -47,12 +47,11 @@ class MeterStarter(RunPart):
             self._state.warn_once.warn("meter", message)
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
         with self._state.lock:
-            self._is_up = True
             if self._is_released:
                 self._stop()
             else:
                 self._attach(info)
-        self._is_settled.set()
+            self._is_settled.set()
 
     def _attach(self, info: MeterInfo) -> None:
         ready_s = self._state.elapsed_s
@@ -78,7 +77,7 @@ class MeterStarter(RunPart):
     def ended(self, ending: RunEnded) -> None:
         """Stop the meter, now or as soon as it has come up."""
         self._is_released = True
-        if self._is_up:
+        if self._is_settled.is_set():
             self._stop()
 
     def _stop(self) -> None:

@@ -6,14 +6,13 @@ It knows nothing of threads, files or signals: the session holds the lock and ta
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenlove_tracker.errors import MeterError, TrackerStateError, pass_on_from_handler
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.meter.base import Meter, checked_reading
+from greenlove_tracker.meter.base import Meter, checked_reading, sum_of_readings
 from greenlove_tracker.records import (
-    COMPONENTS,
     UNKNOWN_ENERGY,
     Clock,
     Counts,
@@ -21,7 +20,6 @@ from greenlove_tracker.records import (
     Flag,
     Row,
     RowKind,
-    sum_energies,
 )
 from greenlove_tracker.units import gco2e_from_kwh
 
@@ -374,7 +372,7 @@ class Recorder:
         span, before = self._close_span(), self._gap
         if before.duration_s > 0:
             flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
-            energy, duration_s = _sum_of_both(before.energy, span.energy), before.duration_s + span.duration_s
+            energy, duration_s = sum_of_readings(before.energy, span.energy), before.duration_s + span.duration_s
             span = _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
         self._gap = span
 
@@ -414,7 +412,7 @@ class Recorder:
         energy = UNKNOWN_ENERGY
         if self._meter is not None:
             energy = self._metered(self._meter, interval_s)
-            self._energy = energy if self._energy is None else _sum_of_both(self._energy, energy)
+            self._energy = energy if self._energy is None else sum_of_readings(self._energy, energy)
         if self._on_reading is not None:
             self._on_reading(interval_s, energy)
 
@@ -449,13 +447,3 @@ def _whole(count: Any) -> int:
     if number != value or not 0 <= number < _TOO_MANY:
         raise ValueError(value)
     return number
-
-
-def _sum_of_both(a: Energy, b: Energy) -> Energy:
-    """Return the sum; a component that one of them lacks is unknown, and so is a sum with what is."""
-    whole = sum_energies((a, b))
-    for component in COMPONENTS:
-        if a.component_kwh(component) is None or b.component_kwh(component) is None:
-            lacking: dict[str, None] = {f"{component}_kwh": None, f"{component}_method": None}
-            whole = replace(whole, **lacking)
-    return whole

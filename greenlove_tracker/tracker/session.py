@@ -45,7 +45,7 @@ from greenlove_tracker.tracker.metadata import run_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.shutdown import guard, is_interactive
+from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.state import RunMode, RunState, make_run_dir, run_factors
 from greenlove_tracker.tracker.status import StatusPrinter
@@ -140,7 +140,6 @@ class Session:
     """
 
     _n_explorations: ClassVar[int] = 0  # that are open in this process
-    recorder: Recorder
 
     def __init__(
         self,
@@ -163,7 +162,6 @@ class Session:
         self.pid = os.getpid()
         self.summary: RunSummary | None = None
         self.shows_final_screen = False
-        self.state: RunState
         in_background = clock is None
         clock = clock or SystemClock()
         warn_once = WarnOnce()
@@ -205,13 +203,12 @@ class Session:
             warn_once=warn_once,
             rates_in_force=rates,
         )
-        self.launch: Launch | None = None
-        if mode is RunMode.RUNNER:
-            self.launch = launch or Launch(settings, run_dir)
+        self.launch = (launch or Launch(settings, run_dir)) if mode is RunMode.RUNNER else None
+        if self.launch is not None:
             os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
-        self._extra_fields = [*extra_fields, *([Field("role", schema.JOINED_ROLE)] if join_dir else [])]
-        if launch is not None:
-            self._extra_fields.append(Field("part_of", launch.run_dir.name))
+        joined = [Field("role", schema.JOINED_ROLE)] if join_dir else []
+        grouped = [Field("part_of", launch.run_dir.name)] if launch is not None else []
+        self._extra_fields = [*extra_fields, *joined, *grouped]
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(
             run_dir,
@@ -223,7 +220,7 @@ class Session:
             has_rates=rates.is_by_time,
         )
         self._n_rows = 0
-        self.recorder = Recorder(
+        self.recorder: Recorder = Recorder(
             clock,
             self._emit,
             before_reading=self._synchronise,
@@ -365,8 +362,15 @@ class Session:
         if self.is_finished:
             return  # the user's own function stopped it
         with self.tracked_call as recorder:
-            if recorder.epoch is not None:
-                self._close_open_epoch(recorder)
+            if recorder.epoch is not None and console.is_interactive():
+                recorder.abandon_epoch()  # a cell was interrupted, and is run again
+            elif recorder.epoch is not None:
+                self.state.warn_once.misuse(
+                    "epoch_start",
+                    f"epoch_start() while epoch {recorder.epoch} is open: that one is closed here, counted and "
+                    "flagged; call epoch_end() once for every start, before a `continue` too",
+                )
+                recorder.end_epoch(Flag.NOT_ENDED)
             recorder.start_epoch()
 
     end_epoch = _of_recorder(Recorder.end_epoch)
@@ -414,18 +418,6 @@ class Session:
     def is_exploring(self) -> bool:
         """True while this process explores."""
         return self._n_explorations > 0
-
-    def _close_open_epoch(self, recorder: Recorder) -> None:
-        """Close an epoch that was not ended: by a ``continue`` in the loop, or in a cell that was interrupted."""
-        if is_interactive():
-            recorder.abandon_epoch()  # the cell is run again
-            return
-        self.state.warn_once.misuse(
-            "epoch_start",
-            f"epoch_start() while epoch {recorder.epoch} is open: that one is closed here, counted and flagged; call "
-            "epoch_end() once for every start, before a `continue` too",
-        )
-        recorder.end_epoch(Flag.NOT_ENDED)
 
     def step(self, done: Counts) -> None:
         """Count a step; where only steps are planned, the first one opens the one epoch, from where it began.
@@ -475,8 +467,8 @@ class Session:
         with self.tracked_call as recorder:
             after = recorder.epoch or recorder.last_epoch or 0
             self.state.stopped_early_after = after
-            best = best_epoch if best_epoch is not None and best_epoch <= after else None  # it counted other things
-            known = {"stopped_early_after": after, "best_epoch": best}
+            is_known = best_epoch is not None and best_epoch <= after  # else it counted other things
+            known = {"stopped_early_after": after, "best_epoch": best_epoch if is_known else None}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
 
     def note_kind(self, precision: Seen, workload: Seen) -> None:
@@ -678,7 +670,9 @@ class Session:
         if found.n_rows != self._n_rows:
             found = totals.RowTotals.of(self.writer.rows(), totals.MeanRates(state.factors.rates))
         own = totals.summarise(state.factors, {state.ranks.rank: found}, ending, gpu_count=state.gpu_count)
-        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(background.MetricLog).summaries)
+        own = replace(
+            own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(background.MetricLog).totals.summaries
+        )
         is_of_many = state.mode in (RunMode.RUNNER, RunMode.COMMAND) or self._world_size > 1
         if state.is_leading and is_of_many and not self.writer.unwritten:
             return self._of_all_processes(ending) or own

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.errors import BudgetExceeded
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.console import is_interactive
+from greenlove_tracker.records import RunStatus, status_of
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.session import Session
@@ -61,12 +61,17 @@ class _ShutdownGuard:
 
     def _handle_signal(self) -> bool:
         """Handle SIGTERM where nobody does; return whether we do. Python lets only the main thread set handlers."""
-        if _is_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
         return self._is_ours()
 
     def _give_signal_back(self) -> None:
-        if self.current is None and self._receiver is None and self._is_ours() and _is_main_thread():
+        if (
+            self.current is None
+            and self._receiver is None
+            and self._is_ours()
+            and threading.current_thread() is threading.main_thread()
+        ):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _is_ours(self) -> bool:
@@ -111,41 +116,12 @@ class _ShutdownGuard:
         self._give_signal_back()
 
 
-def _is_main_thread() -> bool:
-    return threading.get_ident() == threading.main_thread().ident
-
-
 def exit_status() -> RunStatus:
     """Return the status of a process that is ending, as far as Python tells."""
     error = None if is_interactive() else getattr(sys, "last_type", None)
     if error is None:
         return RunStatus.EXITED
     return status_of(error, getattr(sys, "last_value", None))[0]
-
-
-def is_interactive() -> bool:
-    """Return True where cells or lines are typed in by hand and may be interrupted and run again."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(sys, "ps1") or shell is not None
-
-
-class TerminatedExit(SystemExit):
-    """An exit because the job or the machine is about to end: the run was terminated, and has not failed."""
-
-
-def status_of(error: type[BaseException] | None, value: BaseException | None) -> tuple[RunStatus, int | None]:
-    """Return status and exit code of a run whose block or script ended with this exception."""
-    if error is None or issubclass(error, GeneratorExit):  # a generator that its caller left with break
-        return RunStatus.FINISHED, 0
-    if issubclass(error, SystemExit):
-        code = getattr(value, "code", None)
-        number = 0 if code is None else code if isinstance(code, int) else 1
-        if issubclass(error, TerminatedExit):
-            return RunStatus.TERMINATED, number
-        return (RunStatus.FAILED if number else RunStatus.FINISHED), number
-    if issubclass(error, KeyboardInterrupt) or error.__name__ == "CancelledError":  # asyncio's Ctrl-C
-        return RunStatus.INTERRUPTED, None
-    return (RunStatus.STOPPED if issubclass(error, BudgetExceeded) else RunStatus.FAILED), 1
 
 
 guard = _ShutdownGuard()

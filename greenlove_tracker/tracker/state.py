@@ -152,11 +152,6 @@ class RunState:
             self.factors = replace(self.factors, electricity_price=None)
 
     @property
-    def length_option(self) -> str:
-        """What takes the number of epochs."""
-        return "Tracker(epochs=…)" if self.has_tracker else "greenlove run --epochs N"
-
-    @property
     def is_first_rank(self) -> bool:
         """True where this process forecasts, asks and watches the budgets: the first rank does so for all."""
         return self.ranks.rank == 0

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self,
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import is_strict, load_settings, refuse_unknown
+from greenlove_tracker.console import is_interactive
 from greenlove_tracker.errors import UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import ranks_of_process
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, Plan, phases_from
-from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
+from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary, status_of
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
-from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
 from greenlove_tracker.tracker.state import RunMode
 from greenlove_tracker.warn_once import WarnOnce
@@ -312,7 +312,7 @@ class Tracker:
         self._finish(*status_of(error, value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _inert_tracker, ()
+        return object.__new__, (Tracker,)  # which does nothing
 
     def _own_session(self) -> Session | None:
         """Return the session, in the process that made it, while it is open; None in a copy, or behind the end."""
@@ -353,11 +353,6 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
         reason = f"{error}" if is_known else f"an error of greenlove_tracker's own: {error!r}"
     WarnOnce().warn("untracked", f"this training is not tracked: {reason}")
     return None
-
-
-def _inert_tracker() -> Tracker:
-    """Return a tracker that does nothing: what a pickled one becomes."""
-    return Tracker.__new__(Tracker)
 
 
 # -- parts of a script ------------------------------------------------------------------------------------------------
