@@ -155,16 +155,14 @@ def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Over
     used, forecast, elapsed_s = dict(state.consumption(metered_kwh)), state.forecast, state.elapsed_s
     if forecast is not None and any(warning.name == WarningCode.FEW for warning in forecast.warnings):
         forecast = None  # from so little that it may be a cold start
-    # Passed by the calendar, and not the run's: a deadline, which is a time of day, is nearer behind a suspension.
-    lost_s = state.clock.utc_s() - state.started_utc_s - elapsed_s
-    used["duration_s"] = elapsed_s + lost_s
+    used["duration_s"] = elapsed_s + state.lost_s
     source = TimeLimitSource.DEADLINE if state.time_limit is None else state.time_limit.source
     for quantity, limit in state.limits.items():
         expected: Estimate | None = getattr(forecast, quantity, None)
         if expected is not None and quantity == "duration_s":
             if elapsed_s <= expected.upper:  # beyond, the run is overdue, and nothing better is known
                 expected = expected.given_more_than(elapsed_s)
-            expected = expected.plus(lost_s)
+            expected = expected.plus(state.lost_s)
         used_now = used[quantity]
         if used_now is not None and used_now > limit:
             yield Overrun(quantity, limit, used_now, expected, 1.0, source)

@@ -167,6 +167,11 @@ class RunState:
         return self.clock.perf_s() - self.started_s
 
     @property
+    def lost_s(self) -> float:
+        """What has passed by the calendar, and is not the run's: a suspended machine brings a deadline nearer."""
+        return self.clock.utc_s() - self.started_utc_s - self.elapsed_s
+
+    @property
     def energy_factor(self) -> float:
         """The energy that is counted, in that of the metered components: with the rest of the node, and PUE."""
         return self.factors.node_factor(self.row_totals.node.metered) * self.factors.pue

@@ -46,7 +46,7 @@ class StatusPrinter(RunPart):
 
     def text(self) -> str:
         """Return the line; a narrow terminal shows no cost, and then no CO2e."""
-        state, recorder = self._state, self._recorder
+        state, recorder, limit_s = self._state, self._recorder, self._state.limits.get("duration_s")
         line = status_line(
             state.plan,
             state.forecast,
@@ -55,6 +55,7 @@ class StatusPrinter(RunPart):
             epochs_done=recorder.epochs_done,
             steps_done=recorder.steps_done,
             utc_s=state.clock.utc_s(),
+            limit_s=None if limit_s is None else limit_s - state.lost_s,
             is_measured=bool(state.row_totals.node.measured_kwh),
         )
         is_cut = is_terminal(sys.stderr)

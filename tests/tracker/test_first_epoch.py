@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from fakes import make_tracker, session, tick
 
@@ -111,6 +113,14 @@ def test_a_pause_within_the_first_epoch_is_expected_to_come_again(clock, tmp_pat
             tracker.resume()
         forecast = tracker.forecast.duration_s
     assert forecast.lower < 300.0 + 30 * 5.0 < forecast.upper
+
+
+def test_a_budget_is_judged_by_it(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, **PLAN, max_hours=250 / 3600) as tracker:
+        tracker.epoch_start()
+        steps(tracker, clock, 400)
+        assert "fits with under 1%" in session().status_text()
+    assert "with a probability of over 99%" in caplog.text
 
 
 # -- the switch to whole epochs --------------------------------------------------------------------------------------

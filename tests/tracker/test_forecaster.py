@@ -117,12 +117,6 @@ def test_whole_fits_are_no_prior_of_epochs(clock, tmp_path):
         assert tracker.forecast == prior
 
 
-def test_a_machines_price_is_the_cost(clock, tmp_path):
-    with make_tracker(clock, tmp_path, price_usd_per_gpu_hour=3.6) as tracker:
-        train(tracker, clock, 3)
-        assert tracker.forecast.cost_usd.point == pytest.approx(0.2, rel=0.02)
-
-
 def test_an_error_of_ours_costs_a_warning_and_no_training(clock, tmp_path, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")

@@ -27,7 +27,6 @@ from greenlove_tracker.logs.schema import EPOCHS
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import RowKind, RunStatus
-from greenlove_tracker.tracker.exporters import RowWritten
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import RunMode
 
@@ -230,29 +229,6 @@ def test_live_totals_and_budgets_count_by_time(clock, tmp_path):
         assert used["emissions_kgco2e"] == pytest.approx((100 + 300) * KWH / 1000)
         forecast = tracker.forecast
         assert forecast.emissions_kgco2e.point == pytest.approx(forecast.energy_kwh.point * 200 / 1000)
-
-
-def test_exporters_are_told_the_same(clock, tmp_path):
-    write_file(clock, 100, 300)
-    told = []
-
-    class Exporter:
-        def start(self, run):
-            told.append(run)
-
-        def export(self, events):
-            told.extend(event for event in events if isinstance(event, RowWritten) and event.kind is RowKind.EPOCH)
-
-        def end(self, ending):
-            pass
-
-    with make_tracker(clock, tmp_path / "logs", intensity="own.csv", exporters=[Exporter()]) as tracker:
-        train(tracker, clock, 2)
-    run, first, second = told
-    assert run.facts["intensity_order"] == "csv" and "carbon_intensity" not in run.facts
-    assert [event.row.emissions_gco2e for event in (first, second)] == pytest.approx([KWH * 100, KWH * 300])
-    assert [event.of_epoch.emissions_gco2e for event in (first, second)] == pytest.approx([KWH * 100, KWH * 300])
-    assert second.of_run.emissions_gco2e == pytest.approx(KWH * 400)
 
 
 def test_a_tariff_makes_the_cost_by_the_hour(clock, tmp_path):

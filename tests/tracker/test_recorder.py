@@ -49,13 +49,6 @@ def test_ten_seconds_at_360_w_are_one_wh_exactly():
     assert bench.rows[0].emissions_gco2e == 0.5
 
 
-def test_four_gpus_at_300_w_for_an_hour_are_summed_not_averaged():
-    clock = FakeClock()
-    bench = Bench(SimulatedMeter(clock, gpu_w=300.0, gpu_count=4), clock)
-    bench.epoch(3600.0)
-    assert bench.rows[0].energy.gpu_kwh == pytest.approx(1.2, rel=1e-15)
-
-
 def test_what_lies_between_epochs_is_the_next_rows_gap_and_never_an_epochs():
     clock = FakeClock()
     bench = Bench(SimulatedMeter(clock, cpu_tdp_w=100.0, cpu_util=1.0), clock)

@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, session, tick
 
 from greenlove_tracker import Tracker, read_logs, track
 from greenlove_tracker.errors import MeterError, UsageError
@@ -126,15 +126,6 @@ def test_epochs_are_what_they_are_without_spans(clock, tmp_path):
         for x, y in ((a.energy, b.energy), (a.gap_before, b.gap_before)):
             assert (x.gpu_kwh, x.gpu_method) == (y.gpu_kwh if y.gpu_kwh is None else close(y.gpu_kwh), y.gpu_method)
     assert with_spans.summary.energy_kwh == close(without.summary.energy_kwh)
-
-
-def test_a_span_over_the_boundaries_of_epochs_has_all_of_its_time(clock, tmp_path):
-    with make_tracker(clock, tmp_path) as tracker, track("all"):
-        train(tracker, clock, 3, gap_s=1.0)
-    span = spans_of(tmp_path)["all"]
-    assert (span.duration_s, span.calls) == (close(33.0), 1)
-    assert span.energy.gpu_kwh == close(33 * KWH_PER_S)
-    assert [epoch.energy.gpu_kwh for epoch in only_run(tmp_path).epochs] == [close(10 * KWH_PER_S)] * 3
 
 
 def test_a_reading_at_the_ends_of_a_span_tells_it_from_what_lies_around_it(clock, tmp_path):

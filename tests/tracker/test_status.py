@@ -31,6 +31,7 @@ def lines(capsys, unit: str = "epoch") -> list[str]:
 @pytest.mark.parametrize(("is_terminal", "epochs"), [(True, [1, 2, 3, 4]), (False, [1, 4])])
 def test_a_line_tells_when_the_run_ends(clock, tmp_path, monkeypatch, is_terminal, epochs):
     """After each epoch on a terminal, which a script that prints shares; once a minute in a job's log."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setenv("COLUMNS", "120")
     time.tzset()
@@ -67,6 +68,13 @@ def test_a_bar_of_tqdm_goes_on_below_the_line(monkeypatch):
         say_above_bars("epoch 1/2")
         drawn = screen.getvalue()
     assert re.search(r"\r *\repoch 1/2\n\r *50%\|", drawn), drawn
+
+
+def test_in_a_slurm_job_the_line_names_the_time_to_ask_for(clock, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with make_tracker(clock, tmp_path, verbose=1) as tracker:
+        train(tracker, clock, 10)
+        assert "--time=00:0" in lines(capsys)[-1]
 
 
 def test_a_long_jobs_log_has_fewer_lines_the_longer_it_gets(clock, tmp_path, capsys):
