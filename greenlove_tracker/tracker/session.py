@@ -604,18 +604,19 @@ class Session:
         if self.pid != os.getpid():
             return
         with self.state.lock:
-            if self._calls:
+            if self._calls or self.is_finished:
                 self._deferred = status, exit_code
                 return
-            self._calls = 1  # a signal that comes in the midst of it changes nothing
-            self._finish_now(status, exit_code)
+            self._calls += 1  # a signal that comes in the midst of it changes nothing
+            try:
+                self._finish_now(status, exit_code)
+            finally:
+                self._calls -= 1
         self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
         guard.end_if_terminated()
 
     def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
-        if self.is_finished:
-            return
         status = self.state.training_status or status
         try:
             self._close(status, exit_code)
