@@ -22,7 +22,7 @@ from greenlove_tracker.extrapolation.live import outlook
 from greenlove_tracker.forecasting import LEVEL, Block, Progress
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
-from greenlove_tracker.tracker.progress_log import ProgressLog
+from greenlove_tracker.tracker.forecaster import ProgressLog
 
 RUNS = Path(__file__).parents[1] / "tests" / "recorded" / "cpu-trainings.zip"
 EPOCHS = 100

@@ -135,7 +135,8 @@ from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.tracker.state import Plan, RunMode
+from greenlove_tracker.phases import Plan
+from greenlove_tracker.tracker.state import RunMode
 
 torch.set_num_threads(1)
 session = Session(load_settings({"log_dir": sys.argv[1], "verbose": 0}), Plan(), Ranks(), mode=RunMode.RUNNER)

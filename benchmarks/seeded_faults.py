@@ -154,8 +154,8 @@ FAULTS = (
     Fault(
         "tracker",
         "tracker/recorder.py",
-        "self._gap = _MeteredSpan(gap.started_utc_s, gap.ended_utc_s)",
-        "self._gap = gap",
+        "self._gap = self._no_span()\n        counts",
+        "counts",
         "the gap before an epoch counts once for each of its segments",
         golden("run-in-segments"),
     ),
@@ -169,7 +169,7 @@ FAULTS = (
     ),
     Fault(
         "tracker",
-        "tracker/overruns.py",
+        "tracker/budgets.py",
         "if used_now is not None and used_now > limit:",
         "if used_now is not None and used_now > 1e3 * limit:",
         "a budget that is used up stops nothing",
@@ -177,7 +177,7 @@ FAULTS = (
     ),
     Fault(
         "tracker",
-        "tracker/progress_log.py",
+        "tracker/forecaster.py",
         "self._between_s += row.gap_before_s",
         "pass",
         "forecasts leave out what lies between epochs",

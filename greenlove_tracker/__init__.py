@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.techniques.lr_schedule import lr_schedule
     from greenlove_tracker.techniques.technique import Technique
     from greenlove_tracker.tracker import Tracker
-    from greenlove_tracker.tracker.track import track
+    from greenlove_tracker.tracker.tracker import track
 
 __version__ = "0.1.0"
 
@@ -75,7 +75,7 @@ _HOMES = {
     "speedup": "greenlove_tracker.projection.speedup",
     "spot_advice": "greenlove_tracker.projection.spot",
     "wait_for_low_carbon": "greenlove_tracker.scheduling.wait_loop",
-    "track": "greenlove_tracker.tracker.track",
+    "track": "greenlove_tracker.tracker.tracker",
     "write_html": "greenlove_tracker.report.build",
     "write_pdf": "greenlove_tracker.report.build",
 }

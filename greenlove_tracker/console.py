@@ -170,6 +170,12 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 
+def is_interactive() -> bool:
+    """Return True where cells or lines are typed in by hand and may be interrupted and run again."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(sys, "ps1") or shell is not None
+
+
 def print_any_sign() -> None:
     """Have stdout and stderr print ``?`` for what their encoding lacks, as Windows' cp1252 does, instead of failing."""
     for stream in (sys.stdout, sys.stderr):

@@ -23,11 +23,11 @@ from greenlove_tracker.devices import (
 )
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.wording import beyond_gpus
 from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.tracker.state import Plan
 
 UDEV_RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
 _METER_TIMEOUT_S = 60.0

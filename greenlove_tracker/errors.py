@@ -153,3 +153,7 @@ def pass_on_from_handler(error: BaseException) -> None:
     """Raise it again where it is from a signal handler of the training's, which is waited for there."""
     if is_from_handler(error):
         raise error
+
+
+class TerminatedExit(SystemExit):
+    """An exit because the job or the machine is about to end: the run was terminated, and has not failed."""

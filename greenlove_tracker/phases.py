@@ -1,11 +1,11 @@
-"""``Phase``: a stretch of a training whose steps do the same work, and the plan that several of them make."""
+"""``Plan``: the planned work of a run; ``Phase``: a stretch of it whose steps do the same work."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from greenlove_tracker.errors import UsageError, whole_number
@@ -332,3 +332,98 @@ def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
                 left = _until(replace(left, eval_from=first + missed * phase.eval_every - done), end - done)
             found.append(left)
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The planned work of a run, as far as it is known; with phases it follows from them.
+
+    Attributes:
+        epochs: that the run does; what was done before it is not in them.
+        total_steps: optimizer steps that it does, likewise.
+        phases: of these.
+        first_epoch: epochs that were done before, by a run that this one resumes.
+        first_step: optimizer steps that were done before.
+        steps_of_epoch: of a whole epoch, where who drives the training knows them, and no ``total_steps`` are planned.
+        is_in_epochs: progress and forecasts count epochs; else they count steps, where so many are planned.
+
+    Raises:
+        UsageError: where a number cannot be one, or is not the length of the phases.
+    """
+
+    epochs: int | None = None
+    total_steps: int | None = None
+    phases: tuple[Phase, ...] = ()
+    first_epoch: int = 0
+    first_step: int = 0
+    steps_of_epoch: int | None = None
+    is_in_epochs: bool = field(init=False, repr=False, compare=False)  # asked at each row
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "total_steps"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole_number(name, value))
+        if self.phases:
+            length = length_by_phases(self.phases, self.epochs, self.total_steps)
+            object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
+        is_in_epochs = self.phases[0].unit == "epochs" if self.phases else bool(self.epochs)
+        object.__setattr__(self, "is_in_epochs", is_in_epochs)
+
+    @property
+    def length(self) -> int | None:
+        """The epochs or steps that the run does; None where neither is known."""
+        return self.epochs if self.is_in_epochs else self.total_steps
+
+    @property
+    def is_resumed(self) -> bool:
+        """True where a part of the training was done before."""
+        return self.first_epoch > 0 or self.first_step > 0
+
+    @property
+    def steps_per_epoch(self) -> float | None:
+        """The steps of a whole epoch; None where that is not known, or phases may change it."""
+        if not self.epochs or any(phase.work for phase in self.phases):
+            return None
+        if not self.total_steps:
+            return self.steps_of_epoch
+        return (self.first_step + self.total_steps) / (self.first_epoch + self.epochs)
+
+    def rest_from(self, first_epoch: int | None, first_step: int | None) -> Plan:
+        """Return what is left of this plan for a run that resumes; with nothing left its length is not known.
+
+        Where the plan has both epochs and steps, the one follows from the other, all epochs having as many steps.
+
+        Args:
+            first_epoch: epochs that are done, as in ``range(first_epoch, epochs)``; None where it was not given.
+            first_step: optimizer steps that are done; None where it was not given.
+
+        Raises:
+            UsageError: where they are not in this plan, or say nothing of it.
+        """
+        done_epochs = whole_number("first_epoch", first_epoch or 0, 0)
+        done_steps = whole_number("first_step", first_step or 0, 0)
+        if not done_epochs and not done_steps:
+            return self
+        epochs, steps = self.epochs, self.total_steps
+        is_either = bool(epochs and steps and not self.phases)
+        if self.length is not None and not is_either and not (done_epochs if self.is_in_epochs else done_steps):
+            wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
+            raise UsageError(f"what is done is told in the unit of the plan: say {wanted}")
+        if epochs and steps:
+            done_epochs = done_epochs or done_steps * epochs // steps
+            done_steps = done_steps or round(done_epochs * steps / epochs)
+        if done_epochs > (epochs or done_epochs) or done_steps > (steps or done_steps):
+            raise UsageError(
+                f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "
+                "the number of all, those that are done included"
+            )
+        done, whole = (done_epochs, epochs) if self.is_in_epochs else (done_steps, steps)
+        if done == whole:  # the loop of the script has nothing to do either
+            return Plan(first_epoch=done_epochs, first_step=done_steps)
+        return Plan(
+            None if epochs is None else epochs - done_epochs or None,
+            None if steps is None else steps - done_steps or None,
+            phases_after(self.phases, done),
+            done_epochs,
+            done_steps,
+        )

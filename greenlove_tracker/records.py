@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Protocol, Self
 
+from greenlove_tracker.errors import BudgetExceeded, TerminatedExit
+
 COMPONENTS = ("cpu", "gpu", "ram")
 
 
@@ -284,6 +286,21 @@ class RunStatus(DescribedStr):
     STOPPED = "stopped", "by a budget of its own before that was exceeded, or by the answer to its question"
     SUPERSEDED = "superseded", "another run was begun in the same process"
     RUNNING = "running", "not over yet (never written, found by the parser)"
+
+
+def status_of(error: type[BaseException] | None, value: BaseException | None) -> tuple[RunStatus, int | None]:
+    """Return status and exit code of a run whose block or script ended with this exception."""
+    if error is None or issubclass(error, GeneratorExit):  # a generator that its caller left with break
+        return RunStatus.FINISHED, 0
+    if issubclass(error, SystemExit):
+        code = getattr(value, "code", None)
+        number = 0 if code is None else code if isinstance(code, int) else 1
+        if issubclass(error, TerminatedExit):
+            return RunStatus.TERMINATED, number
+        return (RunStatus.FAILED if number else RunStatus.FINISHED), number
+    if issubclass(error, KeyboardInterrupt) or error.__name__ == "CancelledError":  # asyncio's Ctrl-C
+        return RunStatus.INTERRUPTED, None
+    return (RunStatus.STOPPED if issubclass(error, BudgetExceeded) else RunStatus.FAILED), 1
 
 
 @dataclass(frozen=True, slots=True)

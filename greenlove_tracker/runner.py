@@ -24,15 +24,16 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import BudgetExceeded, NoSuchScriptError, UsageError
 from greenlove_tracker.integrations.automatic import AutomaticCallbacks
+from greenlove_tracker.integrations.loop_length import LoopLength, loop_length
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
-from greenlove_tracker.records import Field, RunStatus
+from greenlove_tracker.phases import Plan
+from greenlove_tracker.records import Field, RunStatus, status_of
 from greenlove_tracker.signals import wait_and_forward
-from greenlove_tracker.tracker.loop_length import LoopLength, loop_length
 from greenlove_tracker.tracker.session import RUN_DIR_VARIABLE, Session, open_run, outer_run_dir
-from greenlove_tracker.tracker.shutdown import status_of
-from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
+from greenlove_tracker.tracker.state import RunMode
+from greenlove_tracker.warn_once import WarnOnce
 
 _LAUNCHER = re.compile(r"(?:.*[/\\])?(?:python[\d.]*|torchrun|accelerate|deepspeed)$|.*\.py$")
 

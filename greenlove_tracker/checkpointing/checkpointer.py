@@ -39,14 +39,13 @@ from greenlove_tracker.checkpoints import (
     NotIdentical,
     TrainingPosition,
 )
-from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
+from greenlove_tracker.errors import BudgetExceeded, TerminatedExit, UsageError, whole_number
 from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
 from greenlove_tracker.logs.metrics import direction_of, number_of
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.shutdown import TerminatedExit
-from greenlove_tracker.tracker.state import WarnOnce
+from greenlove_tracker.warn_once import WarnOnce
 
 _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data

@@ -20,8 +20,8 @@ from greenlove_tracker.cli import base
 from greenlove_tracker.config import DEFAULT_LOG_DIR, is_strict, load_settings
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.records import RunStatus
-from greenlove_tracker.tracker.metadata import deadline_after_wait
 from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.waits import deadline_after_wait
 
 if TYPE_CHECKING:
     from greenlove_tracker.runner import ScriptOutcome
@@ -136,7 +136,7 @@ def run(
     other setting is a variable GREENLOVE_<NAME> or a line in greenlove.toml.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner
-    from greenlove_tracker.tracker.state import WarnOnce
+    from greenlove_tracker.warn_once import WarnOnce
 
     is_command = ctx.meta["is_command"]
     if epochs is not None:

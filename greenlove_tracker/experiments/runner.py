@@ -34,9 +34,9 @@ from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import checked_span_s, wait_for_low_carbon
 from greenlove_tracker.signals import wait_and_forward
-from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 from greenlove_tracker.tracker.session import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.waits import WAIT_VARIABLE
 
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LIVE = "live"  # who is asked for the intensity where no setting says it: a start that goes by it needs a network

@@ -168,7 +168,11 @@ class ExplorationRun(TrialSession):
         """
         state = self._session.state
         return forecast_exploration(
-            self.record, self.plan, state.factors, gpu_count=state.gpu_count, node_factor=state.node_factor
+            self.record,
+            self.plan,
+            state.factors,
+            gpu_count=state.gpu_count,
+            node_factor=state.factors.node_factor(state.row_totals.node.metered),
         )
 
     def conclude(self, forecast: Forecast, advice: str | None = None) -> Estimation:

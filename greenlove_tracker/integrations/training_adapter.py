@@ -18,7 +18,7 @@ from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import Session, open_run
-from greenlove_tracker.tracker.state import WarnOnce
+from greenlove_tracker.warn_once import WarnOnce
 
 _log = logging.getLogger("greenlove_tracker")
 

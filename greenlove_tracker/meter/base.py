@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, Field, Method
+from greenlove_tracker.errors import MeterError
+from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy, Field, Method, sum_energies
 from greenlove_tracker.units import kwh_from_w_s
 
 
@@ -135,3 +137,21 @@ class SimulatedMeter:
 
     def stop(self) -> None:
         """Do nothing: there is no hardware."""
+
+
+def checked_reading(energy: Energy) -> Energy:
+    """Return the reading; raise MeterError where it cannot be one."""
+    for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
+        if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
+            raise MeterError(f"the meter gave {energy_kwh} kWh")
+    return energy
+
+
+def sum_of_readings(a: Energy, b: Energy) -> Energy:
+    """Return the sum; a component that one of them lacks is unknown, and so is a sum with what is."""
+    whole = sum_energies((a, b))
+    for component in COMPONENTS:
+        if a.component_kwh(component) is None or b.component_kwh(component) is None:
+            lacking: dict[str, None] = {f"{component}_kwh": None, f"{component}_method": None}
+            whole = replace(whole, **lacking)
+    return whole

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import os
 import re
 import time
 import warnings
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
 
+from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import (
     Gpu,
     GpuSelection,
@@ -31,9 +33,10 @@ from greenlove_tracker.devices import (
 )
 from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.forks import forks_wait
+from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import CODECARBON_PREFIX
-from greenlove_tracker.meter.base import MeterInfo
-from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Energy, Field, Method
+from greenlove_tracker.meter.base import Meter, MeterInfo, NullMeter, SimulatedMeter
+from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Clock, Energy, Field, Method
 
 # Only our reads may measure: CodeCarbon takes deltas without a lock against its own periodic thread.
 _MEASURE_BY_ITSELF_S = 86400.0
@@ -262,6 +265,38 @@ class CodeCarbonMeter:
         if len(memories_gb) == 1 and (memory_gb := memories_gb.pop()) is not None:  # else it is not that of any one
             fields.append(Field("gpu_memory_gb", f"{memory_gb:.4g}", "GiB"))
         return MeterInfo(tuple(fields), gpu_count)
+
+
+def choose_meter(
+    settings: Settings,
+    ranks: Ranks,
+    clock: Clock,
+    carbon_intensity_gco2e_per_kwh: float,
+    country_iso3: str,
+    options: Mapping[str, Any] | None,
+) -> Meter:
+    """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon."""
+    if not ranks.carries_meter:
+        return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
+    if settings.is_simulated:
+        return SimulatedMeter(
+            clock,
+            cpu_tdp_w=settings.sim_cpu_tdp_w,
+            cpu_util=settings.sim_cpu_util,
+            gpu_w=settings.sim_gpu_w,
+            gpu_util=settings.sim_gpu_util,
+            gpu_count=settings.sim_gpu_count,
+            ram_w=settings.ram_w,
+        )
+    return CodeCarbonMeter(
+        os.environ,
+        local_world_size=ranks.local_world_size,
+        cpu_tdp_w=settings.cpu_tdp_w,
+        ram_w=settings.ram_w,
+        carbon_intensity_gco2e_per_kwh=carbon_intensity_gco2e_per_kwh,
+        country_iso3=country_iso3,
+        options=options,
+    )
 
 
 def _sum(deltas: Iterable[float]) -> float | None:

@@ -26,7 +26,7 @@ from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvi
 from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.records import Field
 from greenlove_tracker.scheduling.times import parse_span_s
-from greenlove_tracker.tracker.metadata import hand_over_wait
+from greenlove_tracker.waits import hand_over_wait
 
 LONGEST_SLEEP_S = 30.0  # a suspended machine that wakes, and a clock that is set, are seen this soon
 ANSWER_TIMEOUT_S = 60.0  # a question that takes longer counts as not answered

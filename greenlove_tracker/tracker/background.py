@@ -1,12 +1,13 @@
-"""The tracker's own thread beside the training, and what is kept up to date on it: rows on the disk, the intensity."""
+"""What is written beside rows: the commit, who told the carbon intensity, metrics; and rows are brought to the disk."""
 
 from __future__ import annotations
 
-from greenlove_tracker.forks import start_thread
 from greenlove_tracker.job import git_commit
+from greenlove_tracker.logs import metrics
 from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
+from greenlove_tracker.logs.tables import METRICS, MetricRecord
+from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Field
-from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
@@ -19,7 +20,7 @@ class LogKeeper(RunPart):
     def started(self) -> None:
         """Ask git, on a thread: it may take its time to tell."""
         if self._state.in_background:
-            start_thread("greenlove-git", self._write_commit)
+            self._run.beside("greenlove-git", self._write_commit)
 
     def _write_commit(self) -> None:
         commit = git_commit()
@@ -38,7 +39,26 @@ class LogKeeper(RunPart):
 
 
 class IntensityWatch(RunPart):
-    """The services of one run are asked from its start to its end.
+    """The services of one run are asked from its start to its end."""
+
+    def started(self) -> None:
+        """Ask now, and from time to time."""
+        self.tick()
+
+    def tick(self) -> None:
+        """Ask where it is time to."""
+        if (live := self._state.rates_in_force.intensity) is not None:
+            live.tick(self._run.beside)
+
+    def ending(self) -> None:
+        """Write who answered."""
+        if self._state.rates_in_force.intensity is not None:
+            sources = sources_text(sources_of(self._state.row_totals.sources))
+            self._writer.write_fields([Field("intensity_sources", sources)])
+
+
+class MetricLog(RunPart):
+    """The metrics of one run.
 
     Args:
         run: that it is a part of.
@@ -46,26 +66,27 @@ class IntensityWatch(RunPart):
 
     def __init__(self, run: RunParts) -> None:
         super().__init__(run)
-        rates = run.state.rates_in_force
-        self._live = None if rates is None else rates.intensity
+        self.totals = metrics.MetricTotals()
 
-    def started(self) -> None:
-        """Ask now, and from time to time."""
-        if self._live is not None:
-            self._live.start(in_background=self._state.in_background)
-
-    def tick(self) -> None:
-        """Ask where it is time to, and no thread does."""
-        if self._live is not None and not self._state.in_background:
-            self._live.tick()
-
-    def ending(self) -> None:
-        """Write who answered."""
-        if self._live is not None:
-            sources = sources_text(sources_of(self._state.row_totals.sources))
-            self._writer.write_fields([Field("intensity_sources", sources)])
-
-    def ended(self, ending: RunEnded) -> None:
-        """Ask no more."""
-        if self._live is not None:
-            self._live.close()
+    def log(self, name: object, value: object, number: float | None, higher_is_better: bool | None) -> None:
+        """Log a value; one that is no number, and one too many, is warned of and left out; the lock is held."""
+        misuse, recorder = self._state.warn_once.misuse, self._recorder
+        known_as = metrics.metric_name(name) if isinstance(name, str) else ""
+        if not known_as or number is None:
+            message = f"log_metric({str(name)[:60]!r}) wants a name and one number, not a {type(value).__name__}"
+            misuse("log_metric", f"{message}; it is left out")
+            return
+        record = MetricRecord(
+            timestamp(self._state.clock.utc_s()),
+            recorder.epoch or recorder.last_epoch,
+            recorder.steps_done,
+            known_as,
+            number,
+            None if higher_is_better is None else bool(higher_is_better),  # NumPy's is none that the log knows
+        )
+        if self.totals.add(record):
+            self._writer.write(METRICS, record)
+            self._run.tell(RunPart.metric_logged, record)
+        else:
+            message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
+            misuse("metric names", message)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.extrapolation.time_fit import time_fit
-from greenlove_tracker.forecasting import Forecast, TimeFit
-from greenlove_tracker.logs.tables import IssuedForecast
+from greenlove_tracker.config import TimeLimitSource
+from greenlove_tracker.errors import BudgetExceeded, UsageError
+from greenlove_tracker.forecasting import Estimate, WarningCode
 from greenlove_tracker.records import Row
-from greenlove_tracker.tracker.overruns import BudgetVerdict, Overrun, find_overruns, is_of_cold_start
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunState
 
@@ -44,10 +43,6 @@ class BudgetMonitor(RunPart):
         if row.epoch is not None:
             self._check()
 
-    def forecast_issued(self, issued: IssuedForecast) -> None:
-        """Check at once."""
-        self._check()
-
     def between_epochs(self) -> None:
         """Call the user's code for every overrun that was found.
 
@@ -60,69 +55,116 @@ class BudgetMonitor(RunPart):
 
     def ending(self) -> None:
         """Warn of the budgets that the run exceeded, where forecasts count no more, and of those that are unknown."""
-        state, recorder = self._state, self._recorder
+        state = self._state
         if not state.is_first_rank:
             return
         self._check(is_over=True)
-        used = state.consumption(recorder.metered_kwh)
+        used = state.consumption(self._recorder.metered_kwh)
         for quantity in (q for q in state.limits if used[q] is None):
             name, text = fmt.QUANTITIES[quantity]
-            lacking = "no price is known, or nothing" if quantity == "cost_usd" else "nothing"
-            message = f"the limit of {text(state.limits[quantity])} could not be checked: {lacking} was metered"
-            state.warn_once.warn(f"unchecked {quantity}", f"{name} is unknown, so {message}")
+            message = f"{name} is unknown, so the limit of {text(state.limits[quantity])} could not be checked"
+            state.warn_once.warn(f"unchecked {quantity}", message)
 
     def _check(self, *, is_over: bool = False) -> None:
         state = self._state
-        limits = {q: limit for q, limit in state.limits.items() if q not in self._found}
-        if not (limits and state.is_first_rank):
+        if not state.is_first_rank:
             return
-        for overrun in find_overruns(
-            limits, *_prospect(state, self._recorder.metered_kwh), state.settings.overrun_probability
-        ):
-            if is_over and not overrun.is_certain:
-                continue
-            self._found.add(overrun.quantity)
-            if overrun.quantity == "duration_s" and state.time_limit is not None:
-                overrun = replace(overrun, source=state.time_limit.source)
-            self._to_act_on.append(overrun)
-            state.warn_once.warn(f"budget {overrun.quantity}", f"{overrun}")
+        for outlook in budget_outlooks(state, self._recorder.metered_kwh):
+            is_likely = outlook.probability >= state.settings.overrun_probability and not is_over
+            if outlook.quantity not in self._found and (outlook.is_certain or is_likely):
+                self._found.add(outlook.quantity)
+                self._to_act_on.append(outlook)
+                state.warn_once.warn(f"budget {outlook.quantity}", f"{outlook}")
 
 
-def budget_verdicts(state: RunState, metered_kwh: float | None) -> Mapping[str, BudgetVerdict]:
-    """Return what the latest forecast says of each budget of which anything is known, by quantity."""
-    threshold = state.settings.overrun_probability
-    found = find_overruns(state.limits, *_prospect(state, metered_kwh), 0.0) if state.limits else ()
-    return {overrun.quantity: overrun.verdict(threshold) for overrun in found}
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A budget, and how likely the run exceeds it.
 
-
-def time_fit_of(state: RunState) -> TimeFit | None:
-    """Return how the run fits its time limit, on the latest forecast; None without one that still tells."""
-    forecast, limit_s, elapsed_s = _forecast(state), state.limits.get("duration_s"), state.elapsed_s
-    if forecast is None or limit_s is None or elapsed_s > forecast.duration_s.upper:
-        return None
-    return time_fit(forecast, limit_s - _lost_s(state), passed_s=elapsed_s)
-
-
-def _forecast(state: RunState) -> Forecast | None:
-    """Return the latest forecast that says more than a cold start."""
-    forecast = state.forecast
-    return None if forecast is None or is_of_cold_start(forecast) else forecast
-
-
-def _lost_s(state: RunState) -> float:
-    """Return what has passed by the calendar and is not the run's: a deadline is a time of day.
-
-    A suspended machine, or another run of this process, brings it nearer.
+    Attributes:
+        quantity: ``duration_s``, ``energy_kwh``, ``emissions_kgco2e`` or ``cost_usd``.
+        limit: what was allowed.
+        used: so far; None where it is not known.
+        expected: the forecast; None where there is none.
+        probability: that the run comes to more than the limit.
+        source: of a limit of the time.
     """
-    return state.clock.utc_s() - state.started_utc_s - state.elapsed_s
+
+    quantity: str
+    limit: float
+    used: float | None
+    expected: Estimate | None
+    probability: float
+    source: TimeLimitSource = TimeLimitSource.DEADLINE
+
+    @property
+    def is_certain(self) -> bool:
+        """True where it is exceeded already, by what is measured."""
+        return self.used is not None and self.used > self.limit
+
+    def __str__(self) -> str:
+        name, text = fmt.QUANTITIES[self.quantity]
+        is_time = self.quantity == "duration_s"
+        if is_time and self.limit <= 0:
+            return f"the {self.source} had passed before the run began"
+        limit = f"over the {f'{self.source} after' if is_time else 'limit of'} {text(self.limit)}"
+        if self.used is not None and self.is_certain:
+            return f"{name} is at {text(self.used)}, {limit}"
+        total = "" if self.expected is None else f"will reach {fmt.interval(self.expected, text)}"
+        return f"{name} {total}, {limit} with a probability of {fmt.chance(self.probability)}"
 
 
-def _prospect(state: RunState, metered_kwh: float | None) -> tuple[Forecast | None, Mapping[str, float | None]]:
-    """Return the forecast and the consumption that budgets are compared with."""
-    forecast, elapsed_s, lost_s = _forecast(state), state.elapsed_s, _lost_s(state)
-    if forecast is not None:
-        duration = forecast.duration_s
-        if elapsed_s <= duration.upper:  # beyond, the run is overdue, and nothing better is known
-            duration = duration.given_more_than(elapsed_s)
-        forecast = replace(forecast, duration_s=duration.plus(lost_s))
-    return forecast, {**state.consumption(metered_kwh), "duration_s": elapsed_s + lost_s}
+@dataclass(frozen=True, slots=True)
+class BudgetActions:
+    """The user's own code when a budget is likely to be exceeded: called in the training's thread, between two epochs.
+
+    Attributes:
+        on_overrun: takes the overrun, and what it raises ends the training; None: the settings decide.
+        save_checkpoint: called before ``BudgetExceeded`` is raised.
+    """
+
+    on_overrun: Callable[[Overrun], None] | None = None
+    save_checkpoint: Callable[[], object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.save_checkpoint is not None and not callable(self.save_checkpoint):
+            raise UsageError(f"save_checkpoint must be a function, not {self.save_checkpoint!r}")
+
+    def act(self, overrun: Overrun, *, stops: bool) -> None:
+        """Call the function, or stop the training; a warning was given when the overrun was found.
+
+        Args:
+            overrun: that is likely.
+            stops: the settings say so.
+
+        Raises:
+            BudgetExceeded: where the training is to stop.
+        """
+        if self.on_overrun is not None:
+            self.on_overrun(overrun)
+        elif stops:
+            if self.save_checkpoint is not None:
+                self.save_checkpoint()
+            raise BudgetExceeded(str(overrun))
+
+
+def budget_outlooks(state: RunState, metered_kwh: float | None) -> Iterator[Overrun]:
+    """Give each budget of a run of which anything is known, by what is used and by the latest forecast."""
+    if not state.limits:
+        return
+    used, forecast, elapsed_s = dict(state.consumption(metered_kwh)), state.forecast, state.elapsed_s
+    if forecast is not None and any(warning.name == WarningCode.FEW for warning in forecast.warnings):
+        forecast = None  # from so little that it may be a cold start
+    used["duration_s"] = elapsed_s + state.lost_s
+    source = TimeLimitSource.DEADLINE if state.time_limit is None else state.time_limit.source
+    for quantity, limit in state.limits.items():
+        expected: Estimate | None = getattr(forecast, quantity, None)
+        if expected is not None and quantity == "duration_s":
+            if elapsed_s <= expected.upper:  # beyond, the run is overdue, and nothing better is known
+                expected = expected.given_more_than(elapsed_s)
+            expected = expected.plus(state.lost_s)
+        used_now = used[quantity]
+        if used_now is not None and used_now > limit:
+            yield Overrun(quantity, limit, used_now, expected, 1.0, source)
+        elif expected is not None:
+            yield Overrun(quantity, limit, used_now, expected, expected.probability_above(limit), source)

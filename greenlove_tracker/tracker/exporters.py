@@ -1,4 +1,7 @@
-"""Events of a run for services beside its log, such as MLflow, and the interface ``Exporter`` that takes them.
+"""Events of a run for services beside its log, such as MLflow; the interface ``Exporter``; the part that tells them.
+
+Exporters are called on one thread of theirs, so that the training waits for none. Rows that they are too slow for are
+left out, the oldest first; what the run consumed so far stands in each of those that follow.
 
 Energies by component are as metered, before PUE; ``energy_kwh`` is what is counted, with PUE and the assumed rest of
 the node, as in the log. What is not known is None.
@@ -6,16 +9,57 @@ the node, as in the log. What is not known is None.
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from greenlove_tracker.errors import MissingExtraError, UsageError
-from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.records import Counts, Energy, RowKind, RunSummary
+from greenlove_tracker.forks import forks_wait, start_thread
+from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
+from greenlove_tracker.logs.totals import MeanRates, RowTotals
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, RunSummary
+from greenlove_tracker.tracker.part import RunPart, RunParts
+from greenlove_tracker.tracker.state import RunMode, RunState
+from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
+_DELIVER_S = 1.0
+_MOST_PENDING = 10_000  # events that wait for the exporters
+# Lines of run.csv that are shown to a service: nothing of the user, the command, the host or the job.
+_FACTS = (
+    "greenlove_version",
+    "tags",
+    "epochs_planned",
+    "total_steps_planned",
+    "first_epoch",
+    "first_step",
+    "phases",
+    "stopping_rule",
+    "continues",
+    "world_size",
+    "country",
+    "pue",
+    "node_overhead",
+    "precision",
+    "workload",
+    "carbon_intensity",
+    "carbon_intensity.source",
+    "carbon_intensity.year",
+    "intensity_order",
+    "electricity_price",
+    "electricity_price.source",
+    "electricity_tariff",
+    "price_usd_per_gpu_hour",
+    "meter",
+    "cpu_model",
+    "cpu_threads",
+    "gpu_models",
+    "gpu_count",
+    "gpu_power_limit_w",
+)
 _BY_NAME = "greenlove_tracker.integrations.exporters"  # it stands above the tracker, and is loaded for a name
 
 
@@ -184,10 +228,9 @@ def checked_exporters(exporters: Sequence[Exporter]) -> Sequence[Exporter]:
     Raises:
         UsageError: where one is none.
     """
-    are_exporters = isinstance(exporters, list | tuple) and all(
+    if not isinstance(exporters, list | tuple) or not all(
         isinstance(exporter, Exporter) and not isinstance(exporter, type) for exporter in exporters
-    )
-    if not are_exporters:
+    ):
         raise UsageError(
             "exporters= takes a list of objects with the methods start(), export() and end(), such as "
             f'MLflowExporter(), not {exporters!r}; by name: export="mlflow"'
@@ -201,10 +244,172 @@ def named_exporters(names: str) -> Sequence[Exporter]:
     Raises:
         UsageError: for an unknown name, and one whose package is not installed.
     """
-    if not names.strip():
-        return ()
     make: Callable[[str], Exporter] = import_module(_BY_NAME).exporter_from
     try:
         return tuple(make(name.strip()) for name in names.split(",") if name.strip())
     except MissingExtraError as error:
         raise UsageError(f"{{argument}} {names}: {error}", argument="export") from error
+
+
+class RunExporters(RunPart):
+    """The exporters of one run.
+
+    Args:
+        run: that it is a part of.
+    """
+
+    def __init__(self, run: RunParts) -> None:
+        super().__init__(run)
+        # Nothing is told before an epoch is under way: by then the script has begun its own run of the service, where
+        # it has one, and the run of a script that makes a tracker is that tracker's. A command has no epochs.
+        self._is_underway = run.state.mode is RunMode.COMMAND
+        self._events: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
+        self._rows_of_epoch: list[Row] = []
+        self._position = 0  # of the last row
+        self._ending: RunEnded | None = None
+        self._exporters: list[Exporter] | None = None  # once they are started; those that failed are left out
+        self._has_thread = False
+        self._is_due, self._is_done = threading.Event(), threading.Event()
+
+    def row(self, row: Row) -> None:
+        """Tell of a row."""
+        if not self._state.exporters:
+            return
+        of_epoch, of_run = None, self._state.row_totals
+        self._is_underway = self._is_underway or row.epoch is not None
+        if row.epoch is not None:
+            if self._rows_of_epoch and self._rows_of_epoch[0].epoch != row.epoch:
+                self._rows_of_epoch.clear()
+            self._rows_of_epoch.append(row)
+            self._position, of_epoch = row.epoch, self._consumption(self._alone(self._rows_of_epoch))
+        if _is_in_steps(self._state):
+            self._position = of_run.counts.steps or 0
+        self._put(
+            RowWritten(
+                row.kind,
+                row.epoch,
+                self._position,
+                self._state.clock.utc_s(),
+                self._consumption(self._alone([row])),
+                of_epoch,
+                self._consumption(of_run, is_whole=False),
+                of_run.epochs_done,
+            )
+        )
+
+    def forecast_issued(self, issued: IssuedForecast) -> None:
+        """Tell of a forecast."""
+        position = issued.steps_done if _is_in_steps(self._state) else self._position
+        self._put(ForecastIssued(issued, position, self._state.clock.utc_s()))
+
+    def metric_logged(self, record: MetricRecord) -> None:
+        """Tell of a metric that the user logged."""
+        utc_s = self._state.clock.utc_s()
+        self._put(MetricLogged(record.name, record.value, record.epoch, record.steps_done, utc_s))
+
+    def tick(self) -> None:
+        """Hand over what there is where that is not done in the background."""
+        if not self._state.in_background:
+            self._deliver()
+
+    def ended(self, ending: RunEnded) -> None:
+        """Tell of the end, without waiting."""
+        if self._ending is None:  # else with the training, and its script went on
+            self._ending = ending
+            self._begin()
+            self._is_due.set()
+
+    def wait(self, limit_s: float) -> None:
+        """Wait until everything has been handed over; only once."""
+        self.tick()
+        if self._state.exporters and not self._is_done.wait(limit_s):
+            self._is_done.set()
+            message = f"exporters did not finish within {limit_s:g} s of the run's end; the log has all"
+            self._state.warn_once.warn("exporters", message)
+
+    def _put(self, event: ExportEvent) -> None:
+        self._events.append(event)
+        if self._is_underway:
+            self._begin()  # what the script has made active may be gone soon
+
+    def _begin(self) -> None:
+        """Start the thread, once; without a background ``tick()`` hands over."""
+        if self._state.in_background and self._state.exporters and not self._has_thread:
+            self._has_thread = True
+            start_thread("greenlove-exporters", self._work)
+
+    def _work(self) -> None:
+        while not self._is_done.is_set():
+            self._deliver()
+            self._is_due.wait(_DELIVER_S)
+
+    def _deliver(self) -> None:
+        """Hand over what there is by now; nothing too, since exporters count on being called."""
+        with self._state.lock:
+            ending = self._ending
+            if self._is_done.is_set() or not (self._is_underway or ending):
+                return
+            events = list(self._events)
+            self._events.clear()
+            run = self._describe()
+        if self._exporters is None:
+            self._exporters = list(self._state.exporters)
+            with forks_wait:
+                self._call_each(lambda exporter: exporter.start(run))
+        self._call_each(lambda exporter: exporter.export(events))
+        if ending is not None:
+            self._call_each(lambda exporter: exporter.end(ending))
+            self._is_done.set()
+
+    def _call_each(self, call: Callable[[Exporter], None]) -> None:
+        for exporter in list(self._exporters or ()):
+            try:
+                if not self._is_done.is_set():
+                    call(exporter)
+            except Exception as error:  # of somebody else's service, which is no reason to end a training
+                self._exporters = [other for other in self._exporters or () if other is not exporter]
+                name = type(exporter).__name__.removesuffix("Exporter")
+                message = f"{name} failed, and is left out from now on; the log has all: {error!r}"
+                self._state.warn_once.warn(message, message)
+
+    def _alone(self, rows: Sequence[Row]) -> RowTotals:
+        """Return what rows come to without the gaps before them."""
+        alone = (replace(row, gap_before_s=0.0, gap_before=UNKNOWN_ENERGY) for row in rows)
+        return RowTotals.of(alone, MeanRates(self._state.factors.rates))
+
+    def _consumption(self, totals: RowTotals, *, is_whole: bool = True) -> ExportedConsumption:
+        """Return what rows come to; where that is asked for, without an energy that is a part of the whole."""
+        state, duration_s, energy = self._state, totals.sum("total_s"), totals.node.metered
+        if is_whole and totals.sum("known_s") < duration_s:
+            energy = UNKNOWN_ENERGY
+        rates, metered_kwh = state.rates_of(totals.mean), energy.total_kwh
+        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
+        emissions_kgco2e = rates.emissions(energy_kwh)
+        return ExportedConsumption(
+            duration_s,
+            energy,
+            totals.counts,
+            energy_kwh,
+            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
+            rates.cost(duration_s, energy_kwh, state.gpu_count)[0],
+            None if metered_kwh is None else w_from_kwh_s(metered_kwh, duration_s),
+        )
+
+    def _describe(self) -> ExportedRun:
+        state, fields = self._state, self._writer.fields
+        facts = {n.replace(".", "_"): fields[n].value for n in _FACTS if n in fields and fields[n].value}
+        if "intensity_order" in facts:  # what stands in run.csv then counts only where no service answers
+            facts = {name: value for name, value in facts.items() if not name.startswith("carbon_intensity")}
+        return ExportedRun(
+            state.factors.run_id,
+            state.factors.project,
+            state.run_dir.parent,
+            state.run_dir,
+            state.started_utc_s,
+            _is_in_steps(state),
+            facts,
+        )
+
+
+def _is_in_steps(state: RunState) -> bool:
+    return state.plan is not None and not state.plan.is_in_epochs and state.plan.length is not None

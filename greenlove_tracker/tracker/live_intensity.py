@@ -1,7 +1,7 @@
 """The carbon intensity and the price of electricity in force while a run is tracked.
 
-The services are asked on a thread of their own, at the start and then every five minutes, or where the stretch of time
-of the last figure ends. Nothing waits for them: until the first answer, and where there is none, the factor of the
+The services are asked beside the training, at the start and then every five minutes, or where the stretch of time of
+the last figure ends. Nothing waits for them: until the first answer, and where there is none, the factor of the
 offline table is in force, and the rows say so. One process of a node asks, the one that carries the meter: the rows of
 the others have no energy to multiply.
 """
@@ -9,32 +9,28 @@ the others have no energy to multiply.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.intensity_sources import MOCK, TABLE, IntensitySource
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Factor
 from greenlove_tracker.units import h_from_s
+from greenlove_tracker.warn_once import WarnOnce
 
 if TYPE_CHECKING:  # they are loaded only where they are asked for
     from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
     from greenlove_tracker.grid.tariff import Tariff
 
-_Opened = TypeVar("_Opened")
-
 ASK_EVERY_S = 300.0
 _LEAST_WAIT_S = 1.0  # between two questions, where figures are of shorter stretches of time
-_LONGEST_SLEEP_S = 30.0  # a machine may be suspended meanwhile, which no steady clock notices
 # In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
 # 1 - exp(-(both lengths) / 5 h): over nine hourly series of grids, 2022 (EIA-930) and 2023 (Electricity Maps), by
 # benchmarks/intensity_persistence.py, 2026-11-22.
@@ -62,35 +58,32 @@ class LiveIntensity:
         table: the factor that counts where none answers.
         clock: of the run.
         on_fallback: told once why the first choice did not answer, with what counts instead.
+
+    Attributes:
+        order: the services in the order in which they are asked: ``neso, table``.
     """
 
     def __init__(
         self, source: IntensityFallbacks, table: Factor, clock: Clock, on_fallback: Callable[[str], None]
     ) -> None:
-        self._source = source
+        self._source, self.order = source, source.order
         self._clock, self._on_fallback = clock, on_fallback
         self._table = table
         self._figure = self._of_table("no answer yet")
         self._asked_utc_s = self._due_utc_s = -math.inf
-        self._is_closed = threading.Event()
 
-    def start(self, *, in_background: bool) -> None:
-        """Ask now and from time to time; without a background, now, and then whenever ``tick()`` is called."""
-        if not in_background:
-            self.tick()
-        elif (error := start_thread("greenlove-intensity", self._work)) is not None:
-            self._take(self._of_table(f"there is no thread to be had: {error}"), self._clock.utc_s())
+    def tick(self, beside: Callable[[str, Callable[[], None]], None]) -> None:
+        """Ask where it is time to.
 
-    def close(self) -> None:
-        """Ask no more; an answer that is being waited for is left to itself, and nothing waits for it."""
-        self._is_closed.set()
-
-    def tick(self) -> None:
-        """Ask where it is time to."""
+        Args:
+            beside: does something beside the training, by a name.
+        """
         now_s = self._clock.utc_s()
-        if self._asked_utc_s <= now_s < self._due_utc_s:  # before: the clock was set back
-            return
-        self._asked_utc_s, self._due_utc_s = now_s, now_s + ASK_EVERY_S
+        if not self._asked_utc_s <= now_s < self._due_utc_s:  # before: the clock was set back
+            self._asked_utc_s, self._due_utc_s = now_s, now_s + ASK_EVERY_S
+            beside("greenlove-intensity", self._ask)
+
+    def _ask(self) -> None:
         try:
             figure = _figure_of(self._source.now(), self._clock.utc_s())
         except Exception as error:  # of a network, of a provider of the user's own: the training goes on
@@ -100,11 +93,6 @@ class LiveIntensity:
         end_s = self._figure.end_utc_s
         if now_s < end_s:
             self._due_utc_s = min(self._due_utc_s, max(end_s, now_s + _LEAST_WAIT_S))
-
-    def _work(self) -> None:
-        while not self._is_closed.is_set():
-            self.tick()
-            self._is_closed.wait(min(_LONGEST_SLEEP_S, max(_LEAST_WAIT_S, self._due_utc_s - self._clock.utc_s())))
 
     def _take(self, figure: _Figure, now_s: float) -> None:
         """Take a figure; one that was not asked for only once the stretch of time of the last one is over."""
@@ -121,11 +109,6 @@ class LiveIntensity:
         return _Figure(self._table.value, IntensitySource(TABLE, coverage=self._table.coverage, reason=reason))
 
     @property
-    def order(self) -> str:
-        """The services in the order in which they are asked: ``neso, table``."""
-        return self._source.order
-
-    @property
     def in_force(self) -> tuple[float, str]:
         """The value in force now, and its source as a cell of the log has it."""
         figure = self._figure
@@ -135,19 +118,14 @@ class LiveIntensity:
 def _figure_of(answer: IntensityAnswer, now_s: float) -> _Figure:
     point = answer.point
     start_s, end_s = point.start_utc.timestamp(), point.end_utc.timestamp()
-    return _Figure(point.gco2e_per_kwh, _source_of(answer, now_s), end_s if start_s <= now_s else now_s)
-
-
-def _source_of(answer: IntensityAnswer, now_s: float) -> IntensitySource:
-    point = answer.point
-    reason = ", ".join(answer.failures)
     coverage = str(point.scope) if point.scope in ("direct", "lifecycle") else ""
     kind = "" if point.kind in ("table", "mock") else str(point.kind)
     age_s = point.age_s(datetime.fromtimestamp(now_s, UTC)) or 0.0
     # A file of the user's own is known by its name, which is the first word of its source.
     name = point.source.partition(",")[0] if kind == "given" else point.provider
     provider = MOCK if point.kind == "mock" else "_".join(name.replace(";", ",").split())  # one word of a cell
-    return IntensitySource(provider, kind, coverage, round(age_s / 60), reason)
+    source = IntensitySource(provider, kind, coverage, round(age_s / 60), ", ".join(answer.failures))
+    return _Figure(point.gco2e_per_kwh, source, end_s if start_s <= now_s else now_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +153,11 @@ class RatesInForce:
     pue: float
     intensity: LiveIntensity | None = None
     tariff: Tariff | None = None
+
+    @property
+    def is_by_time(self) -> bool:
+        """True where one of the two is not the same at all times."""
+        return self.intensity is not None or self.tariff is not None
 
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates of a stretch of time."""
@@ -249,62 +232,37 @@ def open_rates(
     settings: Settings,
     factors: RunFactors,
     clock: Clock,
-    warn: Callable[[str, str], None],
+    warn_once: WarnOnce,
     *,
     source: IntensityFallbacks | None = None,
-) -> tuple[RunFactors, RatesInForce | None]:
-    """Return the factors of a run, and its rates by time, whose carbon intensity is to be started.
-
-    The factors then hold the mean price of a tariff. A run that asks for no rates by time has none.
+) -> tuple[RunFactors, RatesInForce]:
+    """Return the factors of a run, and its rates by time; the factors then hold the mean price of a tariff.
 
     Args:
         settings: of the run.
         factors: of the run; its carbon intensity counts where no service answers.
         clock: of the run.
-        warn: once for each kind. A setting of a file or a variable that cannot be is warned of, and counts for nothing.
+        warn_once: a setting of a file or a variable that cannot be is warned of, and counts for nothing.
         source: of the user's own, instead of a name in the settings.
 
     Raises:
         UsageError: where an argument names a source or a tariff that cannot be.
     """
     table, live, tariff = factors.carbon_intensity, None, None
-    if source is not None and settings.carbon_intensity_gco2e_per_kwh is not None:
-        both = ("carbon_intensity_gco2e_per_kwh", "intensity")
-        raise UsageError("give {argument} or {argument}, not both", argument=both)
-    opened = partial(_opened, settings, warn)
+    opened = partial(warn_once.of_setting, settings)
     if settings.intensity and source is None:
         instead = "the offline table counts, the run is tracked without live intensity"
         source = opened("intensity", instead, lambda: _open_source(settings, clock))
     if source is not None:
-        live = LiveIntensity(source, table, clock, partial(warn, "intensity"))
+        live = LiveIntensity(source, table, clock, partial(warn_once.warn, "intensity"))
     if settings.electricity_tariff:
+        from greenlove_tracker.grid.tariff import parse_tariff
+
         instead = "the price of electricity is the same at all hours"
-        tariff = opened("electricity_tariff", instead, lambda: _open_tariff(settings))
+        tariff = opened("electricity_tariff", instead, lambda: parse_tariff(settings.electricity_tariff))
     if tariff is not None:
         factors = replace(factors, electricity_price=_mean_price(tariff, clock, factors.electricity_price))
-    if live is None and tariff is None:
-        return factors, None
     return factors, RatesInForce(table, factors.pue, live, tariff)
-
-
-def _opened(
-    settings: Settings, warn: Callable[[str, str], None], name: str, instead: str, open_it: Callable[[], _Opened]
-) -> _Opened | None:
-    """Return what a setting names; None with a warning where that cannot be, unless an argument says it."""
-    try:
-        return open_it()
-    except UsageError as error:
-        named = error if error.is_of_value else UsageError(f"{{argument}}: {error}", argument=name)
-        if settings.stop_for(named):
-            raise named from error
-        warn(name, f"{instead}: {named}")
-        return None
-
-
-def _open_tariff(settings: Settings) -> Tariff:
-    from greenlove_tracker.grid.tariff import parse_tariff
-
-    return parse_tariff(settings.electricity_tariff)
 
 
 def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | None:
@@ -313,11 +271,11 @@ def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | 
     It counts where a tariff says nothing of an hour, and stands for the run before it has any rows.
     """
     since = datetime.fromtimestamp(clock.utc_s(), UTC)
-    price, basis = tariff.mean_usd_per_kwh(since, since + timedelta(days=7)), "by time; here its mean over a week"
-    if price is None:
-        price, basis = tariff.usd_per_kwh(since), "by time; here that at the start"
+    mean, basis = tariff.mean_usd_per_kwh(since, since + timedelta(days=7)), "by time; here its mean over a week"
+    price = tariff.usd_per_kwh(since) if mean is None else mean
     if price is None:
         return table
+    basis = "by time; here that at the start" if mean is None else basis
     return Factor("electricity_price", price, "USD/kWh", f"tariff {tariff.source}", basis=basis)
 
 

@@ -1,20 +1,12 @@
-"""Chooses the energy meter of a run, starts it beside a training that already runs, and releases it."""
+"""Starts the energy meter of a run beside a training that already runs, and releases it."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Mapping
-from typing import Any
 
-from greenlove_tracker.config import Settings
-from greenlove_tracker.forks import start_thread
-from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.job import Ranks
-from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
-from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-from greenlove_tracker.records import Clock, Factor, Field, Flag
+from greenlove_tracker.meter import MeterInfo, NullMeter
+from greenlove_tracker.records import Field, Flag
 from greenlove_tracker.tracker.exporters import RunEnded
 from greenlove_tracker.tracker.part import RunPart, RunParts
 
@@ -30,16 +22,15 @@ class MeterStarter(RunPart):
         super().__init__(run)
         self._meter = run.state.meter
         self._is_settled = threading.Event()  # it is up, or never will be
-        self._is_up = self._is_released = self._has_failed = False
+        self._is_released = self._has_failed = False
         self._visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def started(self) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
-        if self._meter.starts_at_once or not self._state.in_background:
+        if self._meter.starts_at_once:
             self._start()
-        elif (error := start_thread("greenlove-meter", self._start_beside)) is not None:
-            self._fail(error)
-            self._is_settled.set()
+        else:
+            self._run.beside("greenlove-meter", self._start_beside)
 
     def _start_beside(self) -> None:
         with self._run.loading():
@@ -50,21 +41,17 @@ class MeterStarter(RunPart):
         try:
             info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
-            self._fail(error)
+            self._has_failed = True
+            self._recorder.detach_meter(Flag.METER_FAILED)
+            message = f"the energy meter could not start: {error}. Time is tracked, energy is unknown"
+            self._state.warn_once.warn("meter", message)
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
         with self._state.lock:
-            self._is_up = True
             if self._is_released:
                 self._stop()
             else:
                 self._attach(info)
-        self._is_settled.set()
-
-    def _fail(self, error: Exception) -> None:
-        self._has_failed = True
-        self._recorder.detach_meter(Flag.METER_FAILED)
-        message = f"the energy meter could not start: {error}. Time is tracked, energy is unknown"
-        self._state.warn_once.warn("meter", message)
+            self._is_settled.set()
 
     def _attach(self, info: MeterInfo) -> None:
         ready_s = self._state.elapsed_s
@@ -73,9 +60,6 @@ class MeterStarter(RunPart):
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
-            if not self._meter.starts_at_once:  # what it counted while it waited for the lock belongs to no row
-                with contextlib.suppress(Exception):  # the rows' own readings will fail, and are warned of
-                    self._meter.read()
             self._recorder.attach_meter(self._meter)
         # behind the attaching: what passes between the meter's start and its first row would be energy without time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
@@ -93,7 +77,7 @@ class MeterStarter(RunPart):
     def ended(self, ending: RunEnded) -> None:
         """Stop the meter, now or as soon as it has come up."""
         self._is_released = True
-        if self._is_up:
+        if self._is_settled.is_set():
             self._stop()
 
     def _stop(self) -> None:
@@ -101,30 +85,3 @@ class MeterStarter(RunPart):
             self._meter.stop()
         except Exception as error:
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}", error)
-
-
-def choose_meter(
-    settings: Settings, ranks: Ranks, clock: Clock, carbon_intensity: Factor, options: Mapping[str, Any] | None
-) -> Meter:
-    """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon."""
-    if not ranks.carries_meter:
-        return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
-    if settings.is_simulated:
-        return SimulatedMeter(
-            clock,
-            cpu_tdp_w=settings.sim_cpu_tdp_w,
-            cpu_util=settings.sim_cpu_util,
-            gpu_w=settings.sim_gpu_w,
-            gpu_util=settings.sim_gpu_util,
-            gpu_count=settings.sim_gpu_count,
-            ram_w=settings.ram_w,
-        )
-    return CodeCarbonMeter(
-        os.environ,
-        local_world_size=ranks.local_world_size,
-        cpu_tdp_w=settings.cpu_tdp_w,
-        ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=carbon_intensity.value,
-        country_iso3=place.iso3 if (place := resolve_place(settings.country)) else "",
-        options=options,
-    )

@@ -1,6 +1,6 @@
 """What a run does beside timing rows is done by parts: each hears what happens in the run, and knows no other one.
 
-Their list stands in ``run_parts.py``.
+Their list stands in ``session.py``.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from greenlove_tracker.forks import start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Row
-from greenlove_tracker.tracker.exporters import RunEnded
-from greenlove_tracker.tracker.recorder import Recorder, StepMark
+from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
+
+if TYPE_CHECKING:
+    from greenlove_tracker.tracker.exporters import RunEnded
 
 _P = ParamSpec("_P")
 _Kind = TypeVar("_Kind", bound="RunPart")
@@ -73,9 +76,7 @@ class RunParts:
         writer: of the run.
 
     Attributes:
-        rows: that nobody was told of yet, each with the marks of that time: the training's thread adds them, and waits
-            for nobody.
-        marks: the first and the last step by the end of the row that is told of; None where none was counted.
+        rows: that nobody was told of yet: the training's thread adds them, and waits for nobody.
     """
 
     def __init__(
@@ -84,14 +85,13 @@ class RunParts:
         self.state, self.recorder, self.writer = state, recorder, writer
         self._parts = [kind(self) for kind in kinds]
         self._dropped: set[RunPart] = set()
-        self.marks: tuple[StepMark, StepMark] | None = None
-        self.rows: deque[tuple[Row, tuple[StepMark, StepMark] | None]] = deque()
+        self.rows: deque[Row] = deque()
 
     def tell_rows(self) -> None:
         """Tell of the rows so far: at each tick, and wherever somebody asks what is known of the run."""
         with self.state.lock:
             while self.rows:
-                row, self.marks = self.rows.popleft()
+                row = self.rows.popleft()
                 self.state.row_totals.add(row)
                 self.tell(RunPart.row, row)
 
@@ -103,6 +103,11 @@ class RunParts:
         """Let parts stop the training: what they raise goes through to it."""
         for part in self._parts:
             part.between_epochs()
+
+    def beside(self, name: str, work: Callable[[], None]) -> None:
+        """Do what takes its time on a thread of its own; at once without a background, or where there is no thread."""
+        if not self.state.in_background or start_thread(name, work) is not None:
+            work()
 
     @contextmanager
     def loading(self) -> Iterator[None]:

@@ -5,17 +5,14 @@ It knows nothing of threads, files or signals: the session holds the lock and ta
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenlove_tracker.errors import MeterError, TrackerStateError, pass_on_from_handler
 from greenlove_tracker.logs.writer import timestamp
-from greenlove_tracker.meter import Meter
+from greenlove_tracker.meter.base import Meter, checked_reading, sum_of_readings
 from greenlove_tracker.records import (
-    COMPONENTS,
     UNKNOWN_ENERGY,
     Clock,
     Counts,
@@ -23,10 +20,11 @@ from greenlove_tracker.records import (
     Flag,
     Row,
     RowKind,
-    sum_energies,
 )
-from greenlove_tracker.tracker.live_intensity import RatesInForce, RowRates
 from greenlove_tracker.units import gco2e_from_kwh
+
+if TYPE_CHECKING:
+    from greenlove_tracker.tracker.live_intensity import RatesInForce
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
 LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
@@ -61,9 +59,8 @@ class _MeteredSpan:
         return timestamp(self.started_utc_s)
 
 
-@dataclass(frozen=True, slots=True)
-class StepMark:
-    """The work of a loop at the end of one of its steps.
+class StepMark(NamedTuple):
+    """The work of a loop at the end of one of its steps: a tuple, since each step makes one.
 
     Attributes:
         steps: all that are done.
@@ -90,22 +87,19 @@ class Recorder:
         clock: read at every boundary.
         emit: takes each finished row.
         before_reading: brings the device to rest before the clock is read at a boundary of an epoch.
-        grams_per_kwh: carbon intensity times PUE, for the rows' emissions.
+        rates: by which rows are counted.
         on_meter_failure: called with the error when the meter fails.
         on_bad_count: called with the reason where something that the loop counted is left out.
         started: when the run began, by both clocks; None: now.
         epochs_before: epochs that a run before this one did; the number of the first one here follows theirs.
-        rates: of the rows' time, where the run asked for such; else ``grams_per_kwh`` holds at all times.
 
     Attributes:
         epoch: the number of the open epoch, from 1; None between two.
         is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
-        first_step: the mark behind the first call that counts steps; None before it.
-        stepped_at_s: the time of the last step, by the steady clock.
+        step_marks: the marks behind the first call that counted steps, and the last one; None before any.
         paused_s: pauses that are over.
-        paused_before_step_s: those until the last step.
         is_opened_by_step: nobody said where the open epoch began: its first step did.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
         read_at_s: when the meter was last read, by the steady clock.
@@ -117,37 +111,37 @@ class Recorder:
         emit: Callable[[Row], None],
         *,
         before_reading: Callable[[], None],
-        grams_per_kwh: float,
+        rates: RatesInForce,
         on_meter_failure: Callable[[MeterError], None],
         on_bad_count: Callable[[str], None],
         started: tuple[float, float] | None = None,
         epochs_before: int = 0,
-        rates: RatesInForce | None = None,
     ) -> None:
         self._clock, self._emit, self._wait_for_device = clock, emit, before_reading
-        self._grams_per_kwh, self._rates = grams_per_kwh, rates
+        self._rates = rates
         self._on_meter_failure = on_meter_failure
         self._epochs_before = epochs_before
         self._meter: Meter | None = None
         self._no_energy_flag = Flag.METER_STARTING
         self._is_failing = False  # the last reading could not be taken
-        self._n_loading = 0  # threads of ours that load something
-        self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
+        self._loading_from_s: float | None = None  # since when a thread of ours loads something,
+        self._loaded_s = 0.0  # and for how long threads have before
         self._boundary = _Boundary(*started) if started else self._now()
         self._started_s = self.read_at_s = self._boundary.perf_s
         self._on_reading: Callable[[float, Energy], None] | None = None
         self._energy: Energy | None = None  # that was read since the boundary; unknown where a reading failed
         self._has_failed = False  # one of those readings
-        self._gap = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
-        self._before_mark: _MeteredSpan | None = None
-        self._counter = WorkCounter(on_bad_count)
+        self._gap = self._no_span()  # up to the boundary, what lies between two epochs and is in no row yet
+        self._is_marked = False
+        self._on_bad_count = on_bad_count
+        self._counts: dict[str, int] = {}  # since the last row: Python's integers, which neither overflow nor change
+        self._steps_in_rows = 0
         self._gpu_was_read = self._is_finished = False
         self.epoch: int | None = None
         self.is_paused = self.is_opened_by_step = False
         self.epochs_begun = self.epochs_done = 0
-        self.first_step: StepMark | None = None
-        self.stepped_at_s: float | None = None
-        self.paused_s = self.paused_before_step_s = 0.0
+        self.step_marks: tuple[StepMark, StepMark] | None = None
+        self.paused_s = 0.0
         self.metered_kwh: float | None = None
 
     def attach_meter(self, meter: Meter) -> None:
@@ -161,33 +155,20 @@ class Recorder:
         self._meter = None
         self._no_energy_flag = flag
 
-    def grams_per_kwh(self, from_utc_s: float, to_utc_s: float) -> float:
-        """Return the emissions of metered energy in that time, PUE included."""
-        return self._rates_of(from_utc_s, to_utc_s).grams_per_kwh
-
     def tell_readings(self, on_reading: Callable[[float, Energy], None]) -> None:
         """Call this at each reading, with how long the one before it is ago, and its energy."""
         self._on_reading = on_reading
 
     def begin_loading(self) -> None:
         """Note that a thread of ours loads something from now on, which may slow the training down."""
-        if not self._n_loading:
-            self._loading_from_s = self._clock.perf_s()
-        self._n_loading += 1
+        self._loading_from_s = self._clock.perf_s()
 
     def end_loading(self) -> None:
         """Note that it has loaded it."""
-        self._n_loading -= 1
-        if not self._n_loading:
-            self._loaded_s += self._clock.perf_s() - self._loading_from_s
-
-    @property
-    def loading_s(self) -> float:
-        """The time for which threads of ours have been loading."""
-        return self._loading_until(self._clock.perf_s())
+        self._loaded_s, self._loading_from_s = self._loading_until(self._clock.perf_s()), None
 
     def _loading_until(self, perf_s: float) -> float:
-        return self._loaded_s + (perf_s - self._loading_from_s if self._n_loading else 0.0)
+        return self._loaded_s + (0.0 if self._loading_from_s is None else perf_s - self._loading_from_s)
 
     # -- epochs
 
@@ -198,7 +179,8 @@ class Recorder:
         """
         if self.epoch is None and not self._is_finished:
             self._wait_for_device()
-            self._before_mark = self._close_gap()
+            self._close_gap()
+            self._is_marked = True
 
     def start_epoch(self, *, at_mark: bool = False) -> None:
         """Close the gap and open the next epoch; none is open.
@@ -207,11 +189,9 @@ class Recorder:
             at_mark: it has begun where ``mark()`` was called last; without such a call, now.
         """
         try:
-            if at_mark and self._before_mark is not None:
-                self._gap, self._before_mark = self._before_mark, None
-            else:
+            if not (at_mark and self._is_marked):
                 self._wait_for_device()
-                self._gap = self._close_gap()
+                self._close_gap()
         finally:  # an error of ours costs a row, and not the numbers of all epochs that follow
             self._open_epoch(is_opened_by_step=False)
 
@@ -222,13 +202,13 @@ class Recorder:
     def _open_epoch(self, *, is_opened_by_step: bool) -> None:
         self.epochs_begun += 1
         self.epoch = self._epochs_before + self.epochs_begun
-        self.is_opened_by_step = is_opened_by_step
+        self.is_opened_by_step, self._is_marked = is_opened_by_step, False
 
     def end_epoch(self, *more_flags: Flag) -> None:
         """Close the open epoch; its row is emitted, with these flags too."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
-        self._resume()
+        self.resume_epoch()
         self._wait_for_device()
         row = self._epoch_row(RowKind.EPOCH, frozenset(more_flags))
         self.epoch, self.epochs_done = None, self.epochs_done + 1
@@ -245,21 +225,17 @@ class Recorder:
             self._emit(row)
 
     def resume_epoch(self) -> None:
-        """Go on with the open epoch."""
-        if self.epoch is None:
-            raise TrackerStateError("resume() outside an epoch: call epoch_start() where one begins")
-        self._resume()
-
-    def _resume(self) -> None:
+        """Go on with the open epoch, where it is paused."""
         if self.is_paused:
             self._wait_for_device()
-            self._gap, self.is_paused = self._close_span(), False
+            self._close_gap()
+            self.is_paused = False
             self.paused_s += self._gap.duration_s
 
     def abandon_epoch(self) -> None:
         """Close the open epoch, if any, as unfinished; the next epoch gets the next number."""
         if self.epoch is not None:
-            self._resume()
+            self.resume_epoch()
             row = self._epoch_row(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
             self.epoch = None
             self._emit(row)
@@ -276,31 +252,36 @@ class Recorder:
         """Add steps, batches, samples and tokens to the open epoch."""
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
-        self._resume()
-        self._counter.add(done)
-        self.stepped_at_s, self.paused_before_step_s = self._clock.perf_s(), self.paused_s
-        if self.first_step is None:
-            loading_s = self._loading_until(self.stepped_at_s)
-            since_start_s = self.stepped_at_s - self._started_s
-            self.first_step = StepMark(self.steps_done, since_start_s, 0.0, loading_s)
+        self.resume_epoch()
+        count: Any
+        for name in _QUANTITIES:
+            count = getattr(done, name)
+            if count is None:
+                continue
+            try:
+                whole = count if type(count) is int and 0 <= count < _TOO_MANY else _whole(count)
+                self._counts[name] = self._counts.get(name, 0) + whole
+            except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
+                pass_on_from_handler(error)
+                self._on_bad_count(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
+        now_s = self._clock.perf_s()
+        last = StepMark(self.steps_done, now_s - self._started_s, self.paused_s, self._loading_until(now_s))
+        self.step_marks = (last if self.step_marks is None else self.step_marks[0], last)
 
     def write_segment(self) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
         if self.epoch is not None and not self.is_paused:
             self._emit(self._epoch_row(RowKind.SEGMENT))
         elif not self._is_finished:  # a meter that comes up behind the tail has nothing to measure
-            is_marked = self._before_mark is not None
             self._emit_gap(RowKind.GAP)
-            if is_marked:
-                self._before_mark = _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
 
     def write_wait(self) -> None:
         """Write what has passed since the last row as a wait, between two epochs."""
         self._emit_gap(RowKind.GAP, frozenset({Flag.WAITING}))
 
-    def change_terms(self, epochs_before: int, grams_per_kwh: float) -> None:
+    def change_terms(self, epochs_before: int, rates: RatesInForce) -> None:
         """Count epochs and emissions otherwise from now on; no epoch has begun."""
-        self._epochs_before, self._grams_per_kwh = epochs_before, grams_per_kwh
+        self._epochs_before, self._rates = epochs_before, rates
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -312,16 +293,7 @@ class Recorder:
     @property
     def steps_done(self) -> int:
         """Optimizer steps, those of the open row too."""
-        return self._counter.steps
-
-    @property
-    def step_marks(self) -> tuple[StepMark, StepMark] | None:
-        """The marks behind the first call that counted steps, and the last one; None before any."""
-        first, stepped_at_s = self.first_step, self.stepped_at_s
-        if first is None or stepped_at_s is None:
-            return None
-        since_start_s = stepped_at_s - self._started_s
-        return first, StepMark(self.steps_done, since_start_s, self.paused_before_step_s, self.loading_s)
+        return self._steps_in_rows + self._counts.get("steps", 0)
 
     @property
     def resolution_s(self) -> float:
@@ -356,64 +328,53 @@ class Recorder:
 
     def _epoch_row(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> Row:
         span, gap = self._close_span(), self._gap
-        self._gap = _MeteredSpan(gap.started_utc_s, gap.ended_utc_s)
-        metered_kwh = span.energy.total_kwh
-        rates = self._rates_of((gap if gap.duration_s > 0 else span).started_utc_s, span.ended_utc_s)
+        self._gap = self._no_span()
+        counts, self._counts = Counts(**self._counts), {}
+        self._steps_in_rows += counts.steps or 0
+        return self._row(kind, self.epoch, gap, span, counts, span.flags | more_flags)
+
+    def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
+        self._close_gap()
+        gap, self._gap = self._gap, self._no_span()
+        self.paused_s += gap.duration_s if self.is_paused else 0.0
+        self._emit(self._row(kind, None, gap, self._no_span(), Counts(), more_flags))
+
+    def _row(
+        self, kind: RowKind, epoch: int | None, gap: _MeteredSpan, span: _MeteredSpan, counts: Counts, flags: Set[str]
+    ) -> Row:
+        first, metered_kwh = (gap if gap.duration_s > 0 else span), span.energy.total_kwh
+        rates = self._rates.between(first.started_utc_s, span.ended_utc_s)
         return Row(
             kind,
-            self.epoch,
-            span.started_at,
+            epoch,
+            (gap if epoch is None else span).started_at,
             gap.duration_s,
             gap.energy,
             span.duration_s,
-            self._counter.take(),
+            counts,
             span.energy,
             None if metered_kwh is None else gco2e_from_kwh(metered_kwh, rates.grams_per_kwh),
-            span.flags | (gap.flags - _OF_EPOCHS_ALONE) | more_flags,
+            frozenset(flags | (gap.flags - _OF_EPOCHS_ALONE)),
             rates.carbon_intensity_gco2e_per_kwh,
             rates.carbon_intensity_source,
             rates.electricity_price_usd_per_kwh,
         )
-
-    def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
-        gap = self._close_gap()
-        self.paused_s += gap.duration_s if self.is_paused else 0.0
-        rates = self._rates_of(gap.started_utc_s, gap.ended_utc_s)
-        row = Row(
-            kind,
-            None,
-            gap.started_at,
-            gap.duration_s,
-            gap.energy,
-            0.0,
-            Counts(),
-            UNKNOWN_ENERGY,
-            None,
-            (gap.flags - _OF_EPOCHS_ALONE) | more_flags,
-            rates.carbon_intensity_gco2e_per_kwh,
-            rates.carbon_intensity_source,
-            rates.electricity_price_usd_per_kwh,
-        )
-        self._emit(row)
-
-    def _rates_of(self, from_utc_s: float, to_utc_s: float) -> RowRates:
-        if self._rates is None:
-            return RowRates(None, "", None, self._grams_per_kwh)
-        return self._rates.between(from_utc_s, to_utc_s)
 
     def _now(self) -> _Boundary:
         perf_s = self._clock.perf_s()
         return _Boundary(perf_s, self._clock.utc_s(), self._loading_until(perf_s))
 
-    def _close_gap(self) -> _MeteredSpan:
-        """Close the gap; what lay before a mark from which no epoch began is part of it."""
-        span, before = self._close_span(), self._before_mark
-        self._before_mark = None
-        if before is None or before.duration_s == 0:
-            return span
-        flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
-        energy, duration_s = _sum_of_both(before.energy, span.energy), before.duration_s + span.duration_s
-        return _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
+    def _no_span(self) -> _MeteredSpan:
+        return _MeteredSpan(self._boundary.utc_s, self._boundary.utc_s)
+
+    def _close_gap(self) -> None:
+        """Add what has passed to the gap; what lay before a mark from which no epoch began is in it."""
+        span, before = self._close_span(), self._gap
+        if before.duration_s > 0:
+            flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
+            energy, duration_s = sum_of_readings(before.energy, span.energy), before.duration_s + span.duration_s
+            span = _MeteredSpan(before.started_utc_s, span.ended_utc_s, duration_s, energy, flags)
+        self._gap = span
 
     def _close_span(self) -> _MeteredSpan:
         """Return the span from the last boundary until now, from where the next one begins."""
@@ -451,7 +412,7 @@ class Recorder:
         energy = UNKNOWN_ENERGY
         if self._meter is not None:
             energy = self._metered(self._meter, interval_s)
-            self._energy = energy if self._energy is None else _sum_of_both(self._energy, energy)
+            self._energy = energy if self._energy is None else sum_of_readings(self._energy, energy)
         if self._on_reading is not None:
             self._on_reading(interval_s, energy)
 
@@ -460,7 +421,7 @@ class Recorder:
         was_failing = self._is_failing
         self._is_failing = self._has_failed = True
         try:
-            energy = _checked(meter.read())
+            energy = checked_reading(meter.read())
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             pass_on_from_handler(error)
             self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
@@ -475,44 +436,6 @@ class Recorder:
         return energy
 
 
-class WorkCounter:
-    """Adds up counts until a row takes them: Python's integers at once, which neither overflow nor change.
-
-    Args:
-        warn: called with the reason where a count is left out.
-    """
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
-        self._in_rows = Counts()
-        self._new: dict[str, int] = {}  # since the last row
-
-    def add(self, done: Counts) -> None:
-        """Add what a call of the loop tells of; what is no whole number from 0 up is left out."""
-        count: Any
-        for name in _QUANTITIES:
-            count = getattr(done, name)
-            if count is None:
-                continue
-            try:
-                whole = count if type(count) is int and 0 <= count < _TOO_MANY else _whole(count)
-                self._new[name] = self._new.get(name, 0) + whole
-            except Exception as error:  # of a foreign object's own conversion, too, and of the training's own kernels
-                pass_on_from_handler(error)
-                self._warn(f"step(n_{name}={str(count)[:40]}) is no whole number from 0 up: it is left out")
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps so far."""
-        return (self._in_rows.steps or 0) + self._new.get("steps", 0)
-
-    def take(self) -> Counts:
-        """Return what was added since the last time."""
-        counts, self._new = Counts(**self._new), {}
-        self._in_rows += counts
-        return counts
-
-
 def _whole(count: Any) -> int:
     """Return a count as a Python integer.
 
@@ -520,30 +443,7 @@ def _whole(count: Any) -> int:
         ValueError: where it is negative or a fraction, or has too many digits.
     """
     value = count.item() if hasattr(count, "item") else count
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = int(float(value))
-        if number != float(value):
-            raise ValueError(value) from None
-    if not 0 <= number < _TOO_MANY:
+    number = int(value)
+    if number != value or not 0 <= number < _TOO_MANY:
         raise ValueError(value)
     return number
-
-
-def _sum_of_both(a: Energy, b: Energy) -> Energy:
-    """Return the sum; a component that one of them lacks is unknown, and so is a sum with what is."""
-    whole = sum_energies((a, b))
-    for component in COMPONENTS:
-        if a.component_kwh(component) is None or b.component_kwh(component) is None:
-            lacking: dict[str, None] = {f"{component}_kwh": None, f"{component}_method": None}
-            whole = replace(whole, **lacking)
-    return whole
-
-
-def _checked(energy: Energy) -> Energy:
-    """Return the reading; raise MeterError where it cannot be one."""
-    for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
-        if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
-            raise MeterError(f"the meter gave {energy_kwh} kWh")
-    return energy

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenlove_tracker import console, devices
@@ -18,11 +17,14 @@ from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.forks import start_thread
+from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.meter import Meter
+from greenlove_tracker.meter.codecarbon import choose_meter
 from greenlove_tracker.meter.watched import WatchedMeter
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import (
     Clock,
     Counts,
@@ -35,33 +37,37 @@ from greenlove_tracker.records import (
 )
 from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker import background
-from greenlove_tracker.tracker.exporter_threads import RunExporters
-from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
+from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
+from greenlove_tracker.tracker.exporters import Exporter, RunEnded, RunExporters, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.live_intensity import RatesInForce, open_rates
-from greenlove_tracker.tracker.metadata import run_fields, wait_before
-from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
-from greenlove_tracker.tracker.metric_log import MetricLog
-from greenlove_tracker.tracker.overruns import BudgetActions
+from greenlove_tracker.tracker.metadata import run_fields
+from greenlove_tracker.tracker.meter_starter import MeterStarter
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.run_parts import PARTS
-from greenlove_tracker.tracker.shutdown import guard, is_interactive
-from greenlove_tracker.tracker.state import (
-    Plan,
-    RunMode,
-    RunState,
-    WarnOnce,
-    make_run_dir,
-    run_factors,
-)
+from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.tracker.span_recorder import SpanRecorder
+from greenlove_tracker.tracker.state import RunMode, RunState, make_run_dir, run_factors
 from greenlove_tracker.tracker.status import StatusPrinter
+from greenlove_tracker.waits import wait_before
+from greenlove_tracker.warn_once import WarnOnce
 from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
-_MAKE_ROWS = {"greenlove_tracker.tracker.recorder", "greenlove_tracker.logs.writer"}
+# The parts of a run, in the order in which they are told of things. A new one is a module, and a line here.
+PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
+    background.IntensityWatch,
+    MeterStarter,
+    background.LogKeeper,
+    SpanRecorder,
+    background.MetricLog,
+    RunForecaster,
+    BudgetMonitor,
+    StatusPrinter,
+    RunExporters,
+)
 _END_S = 20.0  # the end of a run waits so long for what its parts still do,
 _TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run` for processes that its script or command starts
@@ -134,8 +140,6 @@ class Session:
     """
 
     _n_explorations: ClassVar[int] = 0  # that are open in this process
-    _of_script: ClassVar[Session | None] = None  # the last run of a script under greenlove run that is not over
-    recorder: Recorder
 
     def __init__(
         self,
@@ -158,7 +162,6 @@ class Session:
         self.pid = os.getpid()
         self.summary: RunSummary | None = None
         self.shows_final_screen = False
-        self.state: RunState
         in_background = clock is None
         clock = clock or SystemClock()
         warn_once = WarnOnce()
@@ -166,12 +169,14 @@ class Session:
             warn_once.warn(note, note)
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
-        exporters = [*exporters, *_exporters_in(settings, warn_once)] if is_exported else []
+        exporters = [*exporters, *_named_exporters(settings, warn_once)] if is_exported else []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
-        rates: RatesInForce | None = None
+        rates = RatesInForce(factors.carbon_intensity, factors.pue)
         if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
-            factors, rates = open_rates(settings, factors, clock, warn_once.warn, source=intensity)
-        meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
+            factors, rates = open_rates(settings, factors, clock, warn_once, source=intensity)
+        place, intensity_now = resolve_place(settings.country), factors.carbon_intensity.value
+        iso3 = "" if place is None else place.iso3
+        meter = meter or choose_meter(settings, ranks, clock, intensity_now, iso3, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
         before = None if mode is RunMode.EXPLORATION else open_run()  # else it goes on beside this one
         if before is not None:
@@ -198,14 +203,12 @@ class Session:
             warn_once=warn_once,
             rates_in_force=rates,
         )
-        self.launch: Launch | None = None
-        if mode is RunMode.RUNNER:
-            self.launch = launch or Launch(settings, run_dir)
+        self.launch = (launch or Launch(settings, run_dir)) if mode is RunMode.RUNNER else None
+        if self.launch is not None:
             os.environ[RUN_DIR_VARIABLE] = str(run_dir)  # processes that the script starts are part of the run
-            Session._of_script = self
-        self._extra_fields = [*extra_fields, *([Field("role", schema.JOINED_ROLE)] if join_dir else [])]
-        if launch is not None:
-            self._extra_fields.append(Field("part_of", launch.run_dir.name))
+        joined = [Field("role", schema.JOINED_ROLE)] if join_dir else []
+        grouped = [Field("part_of", launch.run_dir.name)] if launch is not None else []
+        self._extra_fields = [*extra_fields, *joined, *grouped]
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(
             run_dir,
@@ -214,14 +217,13 @@ class Session:
             lambda error: warn_once.warn(
                 "log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again"
             ),
-            has_rates=rates is not None,
+            has_rates=rates.is_by_time,
         )
         self._n_rows = 0
-        self.recorder = Recorder(
+        self.recorder: Recorder = Recorder(
             clock,
             self._emit,
             before_reading=self._synchronise,
-            grams_per_kwh=state.grams_per_kwh,
             rates=rates,
             on_meter_failure=lambda error: warn_once.warn(
                 "meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails"
@@ -230,7 +232,8 @@ class Session:
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
         )
-        self._deferred: tuple[RunStatus, int | None] | None = None
+        self._calls = 0  # of the training's that are under way, one within the other
+        self._deferred: tuple[RunStatus, int | None] | None = None  # the end that is due behind them
         self.run_parts = RunParts(PARTS, state, self.recorder, self.writer)
         self._is_over = threading.Event()
         Session._n_explorations += mode is RunMode.EXPLORATION
@@ -246,16 +249,16 @@ class Session:
         fields = list(self._extra_fields)
         if (limit := state.time_limit) is not None:
             fields += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
-        if (rates := state.rates_in_force) is not None:
-            fields += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
-            fields += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
+        rates = state.rates_in_force
+        fields += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
+        fields += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
         fields += wait_before(os.environ, state.started_utc_s)
         return run_fields(state.settings, plan, state.ranks, state.factors, fields)
 
     def _emit(self, row: Row) -> None:
         self._n_rows += 1  # before a handler of the training's may raise in the midst: see _summarise
         self.writer.write_row(row)
-        self.run_parts.rows.append((row, self.recorder.step_marks))
+        self.run_parts.rows.append(row)
 
     def _synchronise(self) -> None:
         try:
@@ -273,17 +276,18 @@ class Session:
         raises in the midst goes through.
         """
         with self.state.lock:
+            self._calls += 1
             try:
                 yield self.recorder
             except Exception as error:
                 self._warn_of(error)
             finally:
+                self._calls -= 1  # here, where no handler of the training's can raise before it
                 self._finish_if_deferred()
 
     def _finish_if_deferred(self) -> None:
-        if self._deferred is not None and not _is_making_row():
-            self._finish_now(*self._deferred)
-            guard.end_if_terminated()
+        if self._deferred is not None and not self._calls:
+            self.finish(*self._deferred)
 
     def _warn_of(self, error: Exception) -> None:
         if isinstance(error, TrackerStateError):
@@ -301,10 +305,7 @@ class Session:
     @property
     def shown_dir(self) -> str:
         """The directory that the run is written to, as the user named it."""
-        state = self.state
-        if state.is_part_of_other:
-            return str(state.run_dir)
-        return os.path.join(state.settings.log_dir, state.run_dir.name)  # noqa: PTH118  # keeps a leading ./
+        return os.path.join(self.state.settings.log_dir, self.run_dir.name)  # noqa: PTH118  # keeps a leading ./
 
     @property
     def is_finished(self) -> bool:
@@ -361,10 +362,16 @@ class Session:
         if self.is_finished:
             return  # the user's own function stopped it
         with self.tracked_call as recorder:
-            if recorder.epoch is not None:
-                self._close_open_epoch(recorder)
+            if recorder.epoch is not None and console.is_interactive():
+                recorder.abandon_epoch()  # a cell was interrupted, and is run again
+            elif recorder.epoch is not None:
+                self.state.warn_once.misuse(
+                    "epoch_start",
+                    f"epoch_start() while epoch {recorder.epoch} is open: that one is closed here, counted and "
+                    "flagged; call epoch_end() once for every start, before a `continue` too",
+                )
+                recorder.end_epoch(Flag.NOT_ENDED)
             recorder.start_epoch()
-            self._warn_of_surplus()
 
     end_epoch = _of_recorder(Recorder.end_epoch)
     pause = _of_recorder(Recorder.pause_epoch)
@@ -377,7 +384,6 @@ class Session:
         """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
         with self.tracked_call as recorder:
             recorder.start_epoch(at_mark=True)
-            self._warn_of_surplus()
 
     def act_on_overruns(self) -> None:
         """Stop where the background thread found a budget overrun, and the training is to stop then.
@@ -396,12 +402,12 @@ class Session:
             plan: of it; None: another training has begun, whose length is not known.
             source: where the number is from, for the log.
         """
-        epochs, steps = (None, None) if plan is None else (plan.epochs, plan.total_steps)
-        known = {"epochs_planned": epochs, "total_steps_planned": steps, "plan_source": source}
+        known = plan or Plan()
+        values = {"epochs_planned": known.epochs, "total_steps_planned": known.total_steps, "plan_source": source}
         with self.tracked_call:
             self.state.take_plan(plan, source)
-            changed = {name: value for name, value in known.items() if value or name in self.writer.fields}
-            self.writer.write_fields([Field(name, schema.cell(value)) for name, value in changed.items()])
+            changed = [name for name, value in values.items() if value or name in self.writer.fields]
+            self.writer.write_fields([Field(name, schema.cell(values[name])) for name in changed])
 
     @property
     def is_elsewhere(self) -> bool:
@@ -413,27 +419,6 @@ class Session:
         """True while this process explores."""
         return self._n_explorations > 0
 
-    def _close_open_epoch(self, recorder: Recorder) -> None:
-        """Close an epoch that was not ended: by a ``continue`` in the loop, or in a cell that was interrupted."""
-        if is_interactive():
-            recorder.abandon_epoch()  # the cell is run again
-            return
-        self.state.warn_once.misuse(
-            "epoch_start",
-            f"epoch_start() while epoch {recorder.epoch} is open: that one is closed here, counted and flagged; call "
-            "epoch_end() once for every start, before a `continue` too",
-        )
-        recorder.end_epoch(Flag.NOT_ENDED)
-
-    def _warn_of_surplus(self) -> None:
-        plan, number = self.state.plan, self.recorder.epochs_done + 1
-        if plan is not None and plan.epochs is not None and number > plan.epochs:
-            self.state.warn_once.warn(
-                "plan",
-                f"epoch {plan.first_epoch + number} begins, and {plan.first_epoch + plan.epochs} were planned: it is "
-                f"tracked, but there is no forecast any more; give {self.state.length_option} the number of all",
-            )
-
     def step(self, done: Counts) -> None:
         """Count a step; where only steps are planned, the first one opens the one epoch, from where it began.
 
@@ -442,6 +427,7 @@ class Session:
         """
         recorder, plan = self.recorder, self.state.plan
         with self.state.lock:  # as in ``tracked_call``, without its 3 µs
+            self._calls += 1
             try:
                 if recorder.epoch is None and plan is not None and plan.total_steps is not None:
                     recorder.open_epoch_from_last_row()
@@ -449,6 +435,7 @@ class Session:
             except Exception as error:
                 self._warn_of(error)
             finally:
+                self._calls -= 1  # here, where no handler of the training's can raise before it
                 self._finish_if_deferred()
         if plan is not None and plan.total_steps and not plan.epochs:
             self.act_on_overruns()
@@ -457,7 +444,7 @@ class Session:
         """Log a value of a metric; one that is no number is warned of, and left out."""
         number = metrics.number_of(value)  # before the lock: a value on a GPU is waited for
         with self.tracked_call:
-            self.run_parts.get(MetricLog).log(name, value, number, higher_is_better)
+            self.run_parts.get(background.MetricLog).log(name, value, number, higher_is_better)
 
     def expect_stop(self, rule: StoppingRule) -> None:
         """Forecast from now on with a rule that may end the training early.
@@ -480,8 +467,8 @@ class Session:
         with self.tracked_call as recorder:
             after = recorder.epoch or recorder.last_epoch or 0
             self.state.stopped_early_after = after
-            best = best_epoch if best_epoch is not None and best_epoch <= after else None  # it counted other things
-            known = {"stopped_early_after": after, "best_epoch": best}
+            is_known = best_epoch is not None and best_epoch <= after  # else it counted other things
+            known = {"stopped_early_after": after, "best_epoch": best_epoch if is_known else None}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
 
     def note_kind(self, precision: Seen, workload: Seen) -> None:
@@ -517,9 +504,7 @@ class Session:
         Raises:
             UsageError: for a bad setting.
         """
-        launch = self.launch
-        if launch is None:
-            return load_settings(given)
+        launch = self.launch or Launch(self.state.settings, self.run_dir)
         options = {name: getattr(launch.settings, name) for name in launch.settings.given}
         if self._has_trained:  # the tracker begins another run, and only the first resumes one
             options.pop("continues", None)
@@ -540,7 +525,7 @@ class Session:
         Meter, directory and what rates are by time stay those that the run began with.
         """
         begun = self.launch.settings if self.launch is not None else settings
-        by_time = _RATES if settings.intensity or self.state.rates_in_force is not None else ("electricity_tariff",)
+        by_time = _RATES if settings.intensity or self.state.rates_in_force.is_by_time else ("electricity_tariff",)
         is_same = all(getattr(settings, name) == getattr(begun, name) for name in (*_HARDWARE, *by_time))
         is_here = self.state.is_part_of_other or Path(settings.log_dir).absolute() == self.run_dir.parent
         has_own_clock = clock is not None and clock is not self.state.clock
@@ -568,23 +553,21 @@ class Session:
             UsageError: where something cannot be as the tracker asks for; the run goes on as it was.
         """
         state = self.state
-        is_same = settings.export == state.settings.export
-        named = state.exporters if is_same else _exporters_in(settings, state.warn_once)
-        exporters = [*exporters, *named] if state.is_leading else []
+        exporters = [*exporters, *_named_exporters(settings, state.warn_once)] if state.is_leading else []
         factors = run_factors(settings, plan, self.run_dir.name, state.factors.started_at)
-        if state.rates_in_force is not None:
+        if state.rates_in_force.tariff is not None:
             factors = replace(factors, electricity_price=state.factors.electricity_price)
         with self.tracked_call as recorder:
             recorder.write_segment()
             self.run_parts.tell_rows()
             actions = budget_actions or BudgetActions()
             state.adopt(settings, plan, factors, actions, prior, exporters, self.writer.rows())
-            recorder.change_terms(plan.first_epoch, state.grams_per_kwh)
+            recorder.change_terms(plan.first_epoch, state.rates_in_force)
             self.writer.write_fields(self._known_fields(plan))
 
     def end_training(self, status: RunStatus, exit_code: int | None) -> None:
         """End the run, as far as its tracker knows: under ``greenlove run`` the rest of the script is part of it."""
-        if self.state.mode is not RunMode.RUNNER or _is_making_row():
+        if self.state.mode is not RunMode.RUNNER or self._calls:
             self.finish(status, exit_code)
             return
         with self.tracked_call as recorder:
@@ -609,8 +592,6 @@ class Session:
             state.warn_once.warn("superseded", f"run {run_id} was still open; a new one closes it as superseded")
             self.finish(RunStatus.SUPERSEDED)
             return
-        if not state.has_tracker and self.recorder.epochs_done:
-            self.write_fields([Field("loops_seen", "epochs")])
         self.write_fields([Field("part_of", self.launch.run_dir.name)])
         self.shows_final_screen = state.settings.verbose > 0 and self._has_trained
         self.finish(RunStatus.FINISHED)
@@ -618,22 +599,24 @@ class Session:
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Write the tail and the summary, and release everything; once, and only in the process that began it.
 
-        Where a row is being made, because the user's own meter asks or the handler of SIGTERM, as soon as it is.
+        In the midst of a call of the training's, as where the handler of SIGTERM asks, as soon as that is over.
         """
         if self.pid != os.getpid():
             return
         with self.state.lock:
-            if _is_making_row():
+            if self._calls or self.is_finished:
                 self._deferred = status, exit_code
-            else:
+                return
+            self._calls += 1  # a signal that comes in the midst of it changes nothing
+            try:
                 self._finish_now(status, exit_code)
-        if self.is_finished:
-            self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
+            finally:
+                self._calls -= 1
+        self.run_parts.tell(RunPart.wait, _TERMINATED_S if status is RunStatus.TERMINATED else _END_S)
+        guard.end_if_terminated()
 
     def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
-        if self.is_finished:
-            return
         status = self.state.training_status or status
         try:
             self._close(status, exit_code)
@@ -647,7 +630,6 @@ class Session:
             Session._n_explorations -= self.state.mode is RunMode.EXPLORATION
             if self.launch is not None and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
-            Session._of_script = None
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
             self.show_final_screen()
 
@@ -664,7 +646,9 @@ class Session:
             self.writer.write_fields([Field("torch_version", str(version))])
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
-            state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
+            reasons = "; ".join(f"{name}: {error}" for name, error in self.writer.unwritten.items())
+            message = f"the log in {state.run_dir} is not complete: not all could be written ({reasons})"
+            state.warn_once.warn("unwritten", message)
         is_one_of_several = self._world_size > 1 and not (self.writer.unwritten or state.is_part_of_other)
         if is_one_of_several and writer.have_all_ended(self.run_dir, self._world_size):
             writer.write_summary(self.run_dir, self._of_all_processes() or self.summary)
@@ -687,7 +671,9 @@ class Session:
         if found.n_rows != self._n_rows:
             found = totals.RowTotals.of(self.writer.rows(), totals.MeanRates(state.factors.rates))
         own = totals.summarise(state.factors, {state.ranks.rank: found}, ending, gpu_count=state.gpu_count)
-        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(MetricLog).summaries)
+        own = replace(
+            own, n_ranks=max(1, self._world_size), metrics=self.run_parts.get(background.MetricLog).totals.summaries
+        )
         is_of_many = state.mode in (RunMode.RUNNER, RunMode.COMMAND) or self._world_size > 1
         if state.is_leading and is_of_many and not self.writer.unwritten:
             return self._of_all_processes(ending) or own
@@ -736,27 +722,14 @@ class Session:
             self.state.warn_once.internal_error("screen", error)
 
 
-def _is_making_row() -> bool:
-    """Return True where this thread is in the middle of a row: a handler asks, or the user's own meter."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") not in _MAKE_ROWS:
-        frame = frame.f_back
-    return frame is not None
-
-
-def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
+def _named_exporters(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
     """Return the exporters that settings name; where a file or a variable names one that cannot be, a warning.
 
     Raises:
         UsageError: where an argument names such a one.
     """
-    try:
-        return named_exporters(settings.export)
-    except UsageError as error:
-        if settings.stop_for(error):
-            raise
-        warn_once.warn("export", f"nothing is exported, the run is tracked without: {error}")
-        return ()
+    instead = "nothing is exported, the run is tracked without"
+    return warn_once.of_setting(settings, "export", instead, lambda: named_exporters(settings.export)) or ()
 
 
 def open_run() -> Session | None:
@@ -766,9 +739,9 @@ def open_run() -> Session | None:
 
 
 def run_of_script() -> Session | None:
-    """Return the last run of this process's script under ``greenlove run``; None elsewhere."""
-    run = Session._of_script
-    return run if run is not None and run.pid == os.getpid() else None
+    """Return the open run of this process's script under ``greenlove run``; None elsewhere."""
+    run = open_run()
+    return run if run is not None and run.launch is not None else None
 
 
 def outer_run_dir() -> Path | None:

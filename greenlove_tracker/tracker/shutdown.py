@@ -17,8 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.errors import BudgetExceeded
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.console import is_interactive
+from greenlove_tracker.records import RunStatus, status_of
 
 if TYPE_CHECKING:
     from greenlove_tracker.tracker.session import Session
@@ -30,16 +30,11 @@ class _ShutdownGuard:
     def __init__(self) -> None:
         self.current: Session | None = None  # the open run
         self._receiver: Callable[[int], bool] | None = None
-        self._is_registered = self._is_terminating = False
+        self._is_terminating = False
 
     def watch(self, run: Session) -> None:
         """Close this run if nobody else does."""
         self.current = run
-        if not self._is_registered:
-            atexit.register(self._at_exit)
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=self._forget)
-            self._is_registered = True
         self._handle_signal()
 
     def receive(self, receiver: Callable[[int], bool]) -> bool:
@@ -66,12 +61,17 @@ class _ShutdownGuard:
 
     def _handle_signal(self) -> bool:
         """Handle SIGTERM where nobody does; return whether we do. Python lets only the main thread set handlers."""
-        if _is_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
         return self._is_ours()
 
     def _give_signal_back(self) -> None:
-        if self.current is None and self._receiver is None and self._is_ours() and _is_main_thread():
+        if (
+            self.current is None
+            and self._receiver is None
+            and self._is_ours()
+            and threading.current_thread() is threading.main_thread()
+        ):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _is_ours(self) -> bool:
@@ -97,7 +97,7 @@ class _ShutdownGuard:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _at_exit(self) -> None:
+    def at_exit(self) -> None:
         run = self.current
         if run is None or run.pid != os.getpid() or run.is_finished:
             return
@@ -110,14 +110,10 @@ class _ShutdownGuard:
             with contextlib.suppress(KeyboardInterrupt):
                 exec("raise KeyboardInterrupt")  # noqa: S102
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
         self.current, self._receiver, self._is_terminating = None, None, False
         self._give_signal_back()
-
-
-def _is_main_thread() -> bool:
-    return threading.get_ident() == threading.main_thread().ident
 
 
 def exit_status() -> RunStatus:
@@ -128,30 +124,9 @@ def exit_status() -> RunStatus:
     return status_of(error, getattr(sys, "last_value", None))[0]
 
 
-def is_interactive() -> bool:
-    """Return True where cells or lines are typed in by hand and may be interrupted and run again."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(sys, "ps1") or shell is not None
-
-
-class TerminatedExit(SystemExit):
-    """An exit because the job or the machine is about to end: the run was terminated, and has not failed."""
-
-
-def status_of(error: type[BaseException] | None, value: BaseException | None) -> tuple[RunStatus, int | None]:
-    """Return status and exit code of a run whose block or script ended with this exception."""
-    if error is None or issubclass(error, GeneratorExit):  # a generator that its caller left with break
-        return RunStatus.FINISHED, 0
-    if issubclass(error, SystemExit):
-        code = getattr(value, "code", None)
-        number = 0 if code is None else code if isinstance(code, int) else 1
-        if issubclass(error, TerminatedExit):
-            return RunStatus.TERMINATED, number
-        return (RunStatus.FAILED if number else RunStatus.FINISHED), number
-    if issubclass(error, KeyboardInterrupt) or error.__name__ == "CancelledError":  # asyncio's Ctrl-C
-        return RunStatus.INTERRUPTED, None
-    return (RunStatus.STOPPED if issubclass(error, BudgetExceeded) else RunStatus.FAILED), 1
-
-
 guard = _ShutdownGuard()
 """The one of this process."""
+
+atexit.register(guard.at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=guard.forget)

@@ -19,8 +19,7 @@ from greenlove_tracker.units import gco2e_from_kwh
 
 _LEAST_READ_S = 0.1  # CodeCarbon takes no sample sooner than 50 ms behind the last
 _READING_SHARE = 0.01  # of the time may be spent on readings that spans ask for
-# A row of a path is written once it holds so much time, or this share of the run's: kill -9 loses no more.
-_ENDED_ROW_S, _OPEN_ROW_S, _ROW_SHARE = 1.0, 60.0, 0.01
+_ROW_S, _ROW_SHARE = 1.0, 0.01  # rows are written so often, or each time this share of the run has passed
 _MOST_BY_TIME = 0.1
 _LONGEST_NAME = 200
 _MOSTLY = 0.9  # of a reading's time: what else is in it changes little
@@ -45,7 +44,6 @@ class OpenSpan:
 class _PathSums:
     """The sums of a path since its last row, up to the last reading of the meter."""
 
-    started_s: float
     started_utc_s: float
     calls: int = 0
     failed: int = 0
@@ -80,6 +78,7 @@ class SpanRecorder(RunPart):
         self._new_s: dict[tuple[str, ...], float] = {}  # own times since the last reading
         self._counted_to_s = self._clock.perf_s()
         self._wait_s = _LEAST_READ_S  # between two readings
+        self._write_at_s = 0.0
         self._is_over = False
 
     def begin(self, name: str, within: OpenSpan | None) -> OpenSpan | None:
@@ -125,8 +124,7 @@ class SpanRecorder(RunPart):
     def tick(self) -> None:
         """Write the rows that are due."""
         with self._state.lock:
-            now_s = self._clock.perf_s()
-            if not self._is_over and any(self._is_due(sums, now_s) for sums in self._sums.values()):
+            if self._sums and not self._is_over and self._clock.perf_s() >= self._write_at_s:
                 self._recorder.read_within_row()
 
     def ending(self) -> None:
@@ -139,7 +137,7 @@ class SpanRecorder(RunPart):
 
     def _sums_of(self, path: tuple[str, ...]) -> _PathSums:
         if path not in self._sums:
-            self._sums[path] = _PathSums(self._counted_to_s, self._clock.utc_s())
+            self._sums[path] = _PathSums(self._clock.utc_s())
         return self._sums[path]
 
     def _count(self) -> float:
@@ -164,13 +162,10 @@ class SpanRecorder(RunPart):
                 self._write(path, now_s - own_s)  # a row is wholly metered or not at all
             if own_s:
                 self._sums_of(path).add(own_s, energy, own_s / whole_s)
-        for path, sums in list(self._sums.items()):
-            if self._is_due(sums, now_s):
+        if now_s >= self._write_at_s:
+            self._write_at_s = now_s + max(_ROW_S, _ROW_SHARE * self._state.elapsed_s)
+            for path in list(self._sums):
                 self._write(path, now_s)
-
-    def _is_due(self, sums: _PathSums, now_s: float) -> bool:
-        least_s = _ENDED_ROW_S if sums.calls else _OPEN_ROW_S
-        return now_s - sums.started_s >= max(least_s, _ROW_SHARE * self._state.elapsed_s)
 
     def _write(self, path: tuple[str, ...], now_s: float, *, is_unfinished: bool = False) -> None:
         """Write what was added to a path, of spans that are open still too; nothing where that is nothing."""
@@ -179,7 +174,7 @@ class SpanRecorder(RunPart):
             if span.path == path:
                 sums.duration_s += max(0.0, now_s - span.counted_from_s)
                 span.counted_from_s = max(now_s, span.counted_from_s)
-                self._sums_of(path)  # which is due in its turn
+                self._sums_of(path)  # whose rest is written in its turn
         if not (sums.calls or sums.own_s or sums.duration_s):
             return
         energy_kwh, grams = sums.energy.total_kwh, None
@@ -189,7 +184,8 @@ class SpanRecorder(RunPart):
         elif energy_kwh and sums.by_time_kwh > _MOST_BY_TIME * energy_kwh:
             flags.add(SpanFlag.BY_TIME)
         if energy_kwh is not None:
-            grams = gco2e_from_kwh(energy_kwh, self._recorder.grams_per_kwh(sums.started_utc_s, self._clock.utc_s()))
+            rates = self._state.rates_in_force.between(sums.started_utc_s, self._clock.utc_s())
+            grams = gco2e_from_kwh(energy_kwh, rates.grams_per_kwh)
         self._writer.write(
             SPANS,
             SpanRow(

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from greenlove_tracker import console
 from greenlove_tracker.config import Settings, TimeLimit, time_limit
-from greenlove_tracker.errors import LogDirError, UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import MeanRates, RowTotals, RunFactors
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Phase, length_by_phases, phases_after
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock, Row, RunStatus
-from greenlove_tracker.secret_masking import mask_secrets
-from greenlove_tracker.tracker.exporters import Exporter
-from greenlove_tracker.tracker.live_intensity import RatesInForce
-from greenlove_tracker.tracker.overruns import BudgetActions, budget_limits
+from greenlove_tracker.warn_once import WarnOnce
 
-_log = logging.getLogger("greenlove_tracker")
+if TYPE_CHECKING:  # they stand above
+    from greenlove_tracker.tracker.budgets import BudgetActions
+    from greenlove_tracker.tracker.exporters import Exporter
+    from greenlove_tracker.tracker.live_intensity import RatesInForce
 
 
 class RunMode(Enum):
@@ -63,12 +61,12 @@ class RunState:
         lock: held while the run is changed or a row is made.
         warn_once: gives each kind of warning once.
         time_limit: the earliest of its deadline, its longest time and the end of its Slurm job.
-        limits: budgets by quantity.
+        limits: budgets by quantity; that of time is a duration from the start.
         forecast: the latest.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
         has_tracker: a tracker of the script's says what is in it; else an observer, or nobody.
         training_status: how its tracker ended the training, where the script goes on behind that.
-        rates_in_force: the intensity and the price of each row's time; None where the factors hold at all times.
+        rates_in_force: the intensity and the price of each row's time.
         row_totals: of the rows so far.
         stopped_early_after: the number of the epoch with which a rule ended the training; None where it has not.
         is_finished: nothing of it is touched any more.
@@ -92,13 +90,13 @@ class RunState:
     is_part_of_other: bool
     has_tracker: bool
     warn_once: WarnOnce
+    rates_in_force: RatesInForce
     lock: threading.RLock = field(default_factory=threading.RLock)
     time_limit: TimeLimit | None = field(init=False)
     limits: Mapping[str, float] = field(init=False)
     forecast: Forecast | None = field(init=False)
     gpu_count: int = 0
     training_status: RunStatus | None = None
-    rates_in_force: RatesInForce | None = None
     row_totals: RowTotals = field(init=False)
     stopped_early_after: int | None = None
     plan_source: str = ""
@@ -110,7 +108,13 @@ class RunState:
         self.row_totals = RowTotals(MeanRates(self.factors.rates))
         is_exploration = self.mode is RunMode.EXPLORATION  # its time limit is the training's, not its own
         self.time_limit = None if is_exploration else time_limit(self.settings, self.started_utc_s, os.environ)
-        self.limits = budget_limits(self.settings, self.time_limit)
+        limits = {
+            "energy_kwh": self.settings.max_energy_kwh,
+            "cost_usd": self.settings.max_cost_usd,
+            "emissions_kgco2e": self.settings.max_kgco2e,
+            "duration_s": None if self.time_limit is None else self.time_limit.limit_s,
+        }
+        self.limits = {quantity: limit for quantity, limit in limits.items() if limit is not None}
         self.forecast = self.prior
         if self.prior is not None and self.prior.position is not None:  # that of an earlier run
             self.forecast = replace(self.prior, position=None)
@@ -129,6 +133,7 @@ class RunState:
         self.settings, self.plan, self.factors, self.prior = settings, plan, factors, prior
         self.budget_actions = budget_actions
         self.has_tracker, self.exporters = True, exporters
+        self.rates_in_force = replace(self.rates_in_force, table=factors.carbon_intensity, pue=factors.pue)
         self.__post_init__()
         self.count_gpus(self.gpu_count, are_measured=self._are_gpus_measured)
         for row in rows:
@@ -147,11 +152,6 @@ class RunState:
             self.factors = replace(self.factors, electricity_price=None)
 
     @property
-    def length_option(self) -> str:
-        """What takes the number of epochs."""
-        return "Tracker(epochs=…)" if self.has_tracker else "greenlove run --epochs N"
-
-    @property
     def is_first_rank(self) -> bool:
         """True where this process forecasts, asks and watches the budgets: the first rank does so for all."""
         return self.ranks.rank == 0
@@ -167,19 +167,14 @@ class RunState:
         return self.clock.perf_s() - self.started_s
 
     @property
-    def node_factor(self) -> float:
-        """The energy of the node, in that of its metered components; 1 where nothing is assumed."""
-        return 1.0 if self.settings.node_overhead is None else self.factors.node_factor(self.row_totals.node.metered)
+    def lost_s(self) -> float:
+        """What has passed by the calendar, and is not the run's: a suspended machine brings a deadline nearer."""
+        return self.clock.utc_s() - self.started_utc_s - self.elapsed_s
 
     @property
     def energy_factor(self) -> float:
         """The energy that is counted, in that of the metered components: with the rest of the node, and PUE."""
-        return self.node_factor * self.factors.pue
-
-    @property
-    def grams_per_kwh(self) -> float:
-        """Emissions of metered energy: carbon intensity times PUE."""
-        return self.factors.carbon_intensity.value * self.factors.pue
+        return self.factors.node_factor(self.row_totals.node.metered) * self.factors.pue
 
     @property
     def rates(self) -> Rates:
@@ -189,7 +184,7 @@ class RunState:
     def rates_of(self, mean: MeanRates) -> Rates:
         """Return the rates of some rows; before the first, those that are in force."""
         rates = self.factors.rates
-        if self.rates_in_force is None:
+        if not self.rates_in_force.is_by_time:
             return rates
         by_time = mean.rates if mean.own else self.rates_in_force.now(rates, self.clock.utc_s())
         return by_time if rates.electricity_price is not None else replace(by_time, electricity_price=None)
@@ -204,102 +199,6 @@ class RunState:
             "emissions_kgco2e": rates.emissions(energy_kwh),
             "cost_usd": rates.cost(elapsed_s, energy_kwh, self.gpu_count)[0],
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The planned work of a run, as far as it is known; with phases it follows from them.
-
-    Attributes:
-        epochs: that the run does; what was done before it is not in them.
-        total_steps: optimizer steps that it does, likewise.
-        phases: of these.
-        first_epoch: epochs that were done before, by a run that this one resumes.
-        first_step: optimizer steps that were done before.
-        steps_of_epoch: of a whole epoch, where who drives the training knows them, and no ``total_steps`` are planned.
-        is_in_epochs: progress and forecasts count epochs; else they count steps, where so many are planned.
-
-    Raises:
-        UsageError: where a number cannot be one, or is not the length of the phases.
-    """
-
-    epochs: int | None = None
-    total_steps: int | None = None
-    phases: tuple[Phase, ...] = ()
-    first_epoch: int = 0
-    first_step: int = 0
-    steps_of_epoch: int | None = None
-    is_in_epochs: bool = field(init=False, repr=False, compare=False)  # asked at each row
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "total_steps"):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, whole_number(name, value))
-        if self.phases:
-            length = length_by_phases(self.phases, self.epochs, self.total_steps)
-            object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
-        is_in_epochs = self.phases[0].unit == "epochs" if self.phases else bool(self.epochs)
-        object.__setattr__(self, "is_in_epochs", is_in_epochs)
-
-    @property
-    def length(self) -> int | None:
-        """The epochs or steps that the run does; None where neither is known."""
-        return self.epochs if self.is_in_epochs else self.total_steps
-
-    @property
-    def is_resumed(self) -> bool:
-        """True where a part of the training was done before."""
-        return self.first_epoch > 0 or self.first_step > 0
-
-    @property
-    def steps_per_epoch(self) -> float | None:
-        """The steps of a whole epoch; None where that is not known, or phases may change it."""
-        if not self.epochs or any(phase.work for phase in self.phases):
-            return None
-        if not self.total_steps:
-            return self.steps_of_epoch
-        return (self.first_step + self.total_steps) / (self.first_epoch + self.epochs)
-
-    def rest_from(self, first_epoch: int | None, first_step: int | None) -> Plan:
-        """Return what is left of this plan for a run that resumes; with nothing left its length is not known.
-
-        Where the plan has both epochs and steps, the one follows from the other, all epochs having as many steps.
-
-        Args:
-            first_epoch: epochs that are done, as in ``range(first_epoch, epochs)``; None where it was not given.
-            first_step: optimizer steps that are done; None where it was not given.
-
-        Raises:
-            UsageError: where they are not in this plan, or say nothing of it.
-        """
-        done_epochs = 0 if first_epoch is None else whole_number("first_epoch", first_epoch, 0)
-        done_steps = 0 if first_step is None else whole_number("first_step", first_step, 0)
-        epochs, steps = self.epochs, self.total_steps
-        if not done_epochs and not done_steps:
-            return self
-        own = first_epoch if self.is_in_epochs else first_step
-        if own is None and self.length is not None and (self.phases or not (epochs and steps)):
-            wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
-            raise UsageError(f"what is done is told in the unit of the plan: say {wanted}")
-        if epochs and steps and first_epoch is None:
-            done_epochs = done_steps * epochs // steps
-        elif epochs and steps and first_step is None:
-            done_steps = round(done_epochs * steps / epochs)
-        if done_epochs > (epochs or done_epochs) or done_steps > (steps or done_steps):
-            raise UsageError(
-                f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "
-                "the number of all, those that are done included"
-            )
-        done, whole = (done_epochs, epochs) if self.is_in_epochs else (done_steps, steps)
-        if done == whole:  # the loop of the script has nothing to do either
-            return Plan(first_epoch=done_epochs, first_step=done_steps)
-        return Plan(
-            None if epochs is None else epochs - done_epochs or None,
-            None if steps is None else steps - done_steps or None,
-            phases_after(self.phases, done),
-            done_epochs,
-            done_steps,
-        )
 
 
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:
@@ -330,51 +229,6 @@ def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
     Raises:
         LogDirError: where the log directory cannot be written.
     """
-    try:
-        base = Path(settings.log_dir).absolute()
-    except OSError as error:  # the working directory is gone
-        raise LogDirError(f"cannot write logs to {settings.log_dir}: {error.strerror}") from error
-    is_private = settings.private_logs
-    if not ranks.launch_key:
-        return writer.create_run_dir(base, writer.new_run_id(utc_s), is_private=is_private)
-    run_id = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
-    return writer.create_run_dir(base, run_id, is_private=is_private, is_shared=True)
-
-
-class WarnOnce:
-    """Logs one warning of each kind."""
-
-    def __init__(self) -> None:
-        self._kinds: set[str] = set()
-
-    def warn(self, kind: str, message: str, error: Exception | None = None) -> None:
-        """Log a warning, where none of its kind was logged before.
-
-        Args:
-            kind: of warning.
-            message: to be logged.
-            error: that it is of. One that a signal handler of the training's raised is none of ours, and goes on.
-        """
-        if error is not None:
-            pass_on_from_handler(error)
-        if kind not in self._kinds:
-            self._kinds.add(kind)
-            try:
-                _log.warning("greenlove: %s", mask_secrets(message))
-            except Exception as error:  # of a handler of the user's, who did not call it
-                console.say(f"greenlove: {mask_secrets(message)} (a logging handler failed: {error!r})")
-
-    def internal_error(self, kind: str, error: Exception) -> None:
-        """Warn of an error that should not have been."""
-        self.warn(kind, f"an error of greenlove_tracker's own, training goes on: {error!r}", error)
-        _log.debug("greenlove_tracker", exc_info=error)
-
-    def misuse(self, kind: str, message: str) -> None:
-        """Warn of a call out of order: an error would end a training for the sake of its log."""
-        self.warn(f"misuse {kind}", f"{message}. Training goes on")
-
-    def log_incomplete(self, run_dir: Path, unwritten: Mapping[str, OSError]) -> None:
-        """Warn at the end of the run that the disk still does not take all of it."""
-        reasons = dict.fromkeys(error.strerror or str(error) for error in unwritten.values())
-        lost = f"{', '.join(sorted(unwritten))} could not be written ({'; '.join(reasons)})"
-        self.warn("unwritten", f"the log in {run_dir} is not complete: {lost}")
+    base, is_shared = Path(settings.log_dir).absolute(), bool(ranks.launch_key)
+    claimed = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s) if is_shared else writer.new_run_id(utc_s)
+    return writer.create_run_dir(base, claimed, is_private=settings.private_logs, is_shared=is_shared)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Mapping
 
-from greenlove_tracker import format as fmt
 from greenlove_tracker.console import fitting, is_terminal, say_above_bars
-from greenlove_tracker.forecasting import Estimate, Forecast, stop_estimate
-from greenlove_tracker.phases import phase_at
-from greenlove_tracker.tracker.budgets import budget_verdicts, time_fit_of
-from greenlove_tracker.tracker.overruns import BudgetVerdict, is_of_cold_start
+from greenlove_tracker.report.status_line import about_length, status_line
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode
 
@@ -44,108 +38,36 @@ class StatusPrinter(RunPart):
             news, text = self._news(), self.text()
         if state.is_finished or news is None or news == self._told or state.elapsed_s < self._next_s:
             return
-        say_above_bars(f"{_NAME}{text}{self._about_length() if self._told is None else ''}")
+        option = "Tracker(epochs=…)" if state.has_tracker else "greenlove run --epochs N"
+        more = about_length(state.plan, state.plan_source, option) if self._told is None else ""
+        say_above_bars(f"{_NAME}{text}{more}")
         elapsed_s = state.elapsed_s
         self._told, self._next_s = news, elapsed_s + max(self._interval_s, elapsed_s / _SHARE)
 
     def text(self) -> str:
-        """Return the line: epochs, and time, energy, CO2e and cost, forecast where that is known, else so far."""
-        state, forecast = self._state, self._state.forecast
-        used = state.consumption(self._recorder.metered_kwh)
-        elapsed_s = used["duration_s"] or 0.0
-        parts = [fmt.brief_duration(elapsed_s)]
-        if self._is_overdue(elapsed_s):
-            parts, forecast = [*parts, "overdue"], None  # what it said is over, and nothing is known instead
-        elif forecast is not None:
-            left_s = forecast.duration_s.given_more_than(elapsed_s).plus(-elapsed_s)
-            parts.append(f"ends {fmt.end_time(left_s, state.clock.utc_s())}")
-        fit, verdicts = time_fit_of(state), dict(self._verdicts())
-        if fit is not None and not fit.is_over:
-            verdicts.pop("duration_s", None)
-            parts.append(fmt.time_fit(fit))
-        parts += [] if forecast is None else self._limits(forecast, elapsed_s)
-        parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
-        line = self._head() + " · ".join([*parts, *self._quantities(forecast, used)])
-        if is_terminal(sys.stderr):  # a narrow one shows no cost, and then no CO2e
-            line = fitting(line, shutil.get_terminal_size().columns - len(_NAME))
-        return line
-
-    def _quantities(self, forecast: Forecast | None, used: Mapping[str, float | None]) -> list[str]:
-        """Return energy, CO2e and cost as they are forecast, or what is used so far; the dispensable last.
-
-        A tilde stands before what no hardware measured, as on the final screen.
-        """
-        found, tilde = list[str](), "" if self._state.row_totals.node.measured_kwh else "~"
-        is_so_far = False
-        for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
-            text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
-            expected: Estimate | None = getattr(forecast, quantity, None)
-            value = used[quantity] if expected is None else expected.total(used[quantity])
-            if value is not None:
-                before = "so far " if expected is None and not is_so_far else ""
-                is_so_far = expected is None  # said once for those that follow
-                found.append(f"{before}{'' if quantity == 'cost_usd' else tilde}{text(value)}{suffix}")
-        return found
-
-    def _is_overdue(self, elapsed_s: float) -> bool:
-        forecast = self._state.forecast
-        return forecast is not None and elapsed_s > forecast.duration_s.upper
-
-    def _limits(self, forecast: Forecast, elapsed_s: float) -> list[str]:
-        """Return where early stopping may end it, and the time to ask Slurm for."""
-        parts = []
-        p99_s = forecast.duration_p99_s if forecast.is_reliable and not is_of_cold_start(forecast) else None
-        plan, stop = self._state.plan, forecast.expected_stop
-        if stop is not None and plan is not None and plan.epochs:
-            expected = stop_estimate(stop, forecast.duration_s.level, before=plan.first_epoch)
-            parts.append(fmt.expected_stop(expected, plan.first_epoch + plan.epochs))
-        if "SLURM_JOB_ID" in os.environ and p99_s is not None:
-            parts.append(f"--time={fmt.slurm_time(max(p99_s, elapsed_s))}")
-        return parts
-
-    def _head(self) -> str:
-        plan, recorder = self._state.plan, self._recorder
-        progress = f"{self._phase()}·"
-        if plan is not None and plan.is_in_epochs and plan.epochs:
-            whole = plan.first_epoch + plan.epochs
-            planned = whole if recorder.epochs_done <= plan.epochs else f"{whole} planned"
-            return f"epoch {plan.first_epoch + recorder.epochs_done}/{planned} {progress} "
-        if plan is not None and plan.total_steps:
-            done, whole = plan.first_step + recorder.steps_done, plan.first_step + plan.total_steps
-            return f"step {done:,}/{whole:,} {progress} "
-        done = recorder.epochs_done + (plan.first_epoch if plan is not None else 0)
-        return f"epoch {done} · " if recorder.epochs_begun else ""
-
-    def _phase(self) -> str:
-        """Return in which phase of the plan the run is: ``phase 2/3 (262,144 tokens) ``; empty where it has one."""
-        plan = self._state.plan
-        if plan is None or len(plan.phases) < 2:
-            return ""
-        done = self._recorder.epochs_done if plan.is_in_epochs else self._recorder.steps_done
-        number = phase_at(plan.phases, done)
-        name = fmt.phase_name(plan.phases[number])
-        return f"phase {number + 1}/{len(plan.phases)}{f' ({name})' if name else ''} "
+        """Return the line; a narrow terminal shows no cost, and then no CO2e."""
+        state, recorder, limit_s = self._state, self._recorder, self._state.limits.get("duration_s")
+        line = status_line(
+            state.plan,
+            state.forecast,
+            state.consumption(recorder.metered_kwh),
+            epochs_begun=recorder.epochs_begun,
+            epochs_done=recorder.epochs_done,
+            steps_done=recorder.steps_done,
+            utc_s=state.clock.utc_s(),
+            limit_s=None if limit_s is None else limit_s - state.lost_s,
+            is_measured=bool(state.row_totals.node.measured_kwh),
+        )
+        is_cut = is_terminal(sys.stderr)
+        return fitting(line, shutil.get_terminal_size().columns - len(_NAME)) if is_cut else line
 
     def _news(self) -> object:
         """Return what is worth another line where it is another; None: nothing is to be told yet."""
         state, n_epochs = self._state, self._recorder.epochs_done
         plan, forecast, elapsed_s = state.plan, state.forecast, state.elapsed_s
-        if forecast is None:  # it is waited for a while
-            has_length = plan is not None and bool(plan.length)
-            if not n_epochs or (has_length and elapsed_s < self._interval_s):
-                return None
+        is_awaited = plan is not None and bool(plan.length) and elapsed_s < self._interval_s
+        if forecast is None and (is_awaited or not n_epochs):
+            return None
         is_by_epoch = n_epochs and plan is not None and plan.is_in_epochs
         prospect = forecast is not None if is_by_epoch else forecast
-        return n_epochs, prospect, self._is_overdue(elapsed_s), self._verdicts()
-
-    def _verdicts(self) -> Mapping[str, BudgetVerdict]:
-        return budget_verdicts(self._state, self._recorder.metered_kwh)
-
-    def _about_length(self) -> str:
-        """Return where the number of epochs is from that the user did not give, or how to give it."""
-        state = self._state
-        if state.plan_source:
-            return f" · length from {state.plan_source}"
-        if state.plan is not None and state.plan.length:
-            return ""
-        return f" · without the number of epochs no forecast of the end: {state.length_option}"
+        return n_epochs, prospect, forecast is not None and elapsed_s > forecast.duration_s.upper

@@ -1,40 +1,43 @@
-"""``Tracker``: what a training loop calls."""
+"""``Tracker`` and ``track``: what a training loop calls."""
 
 from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ContextDecorator
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import is_strict, load_settings, refuse_unknown
+from greenlove_tracker.console import is_interactive
 from greenlove_tracker.errors import UsageError, pass_on_from_handler, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import ranks_of_process
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.phases import Phase, phases_from
-from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
+from greenlove_tracker.phases import Phase, Plan, phases_from
+from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary, status_of
 from greenlove_tracker.stopping import StoppingRule
+from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
-from greenlove_tracker.tracker.loop_length import loop_length
-from greenlove_tracker.tracker.overruns import BudgetActions, Overrun
-from greenlove_tracker.tracker.session import Session, run_dir_to_join, run_of_script
-from greenlove_tracker.tracker.shutdown import is_interactive, status_of
-from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
+from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
+from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
+from greenlove_tracker.tracker.state import RunMode
+from greenlove_tracker.warn_once import WarnOnce
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
-__all__ = ["Tracker"]
+__all__ = ["Tracker", "track"]
 
 _P = ParamSpec("_P")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Tracker:
@@ -54,8 +57,7 @@ class Tracker:
     nothing either. Under torchrun, Slurm and MPI every rank makes one, and only the first of a node carries a meter.
 
     Args:
-        epochs: number of epochs; without it that of the loop around ``epoch_start()``, where the script shows it, as in
-            ``for epoch in range(args.epochs)``.
+        epochs: number of epochs; without it, and without ``total_steps``, there is no forecast of the whole.
         total_steps: number of optimizer steps, for a training that counts in steps; then ``step()`` alone is
             enough, and the whole training is one epoch, written in segments of at most a minute.
         country: ISO 3166 code or English name, ``US-CA``, or a cloud's region (``us-east-1``); without it the world's
@@ -178,9 +180,6 @@ class Tracker:
         Raises:
             BudgetExceeded: where a budget is likely to be exceeded, and ``on_overrun="stop"``.
         """
-        session = self._own_session()
-        if session is not None and not session.recorder.epochs_begun:
-            _plan_by_loop(session, sys._getframe(1))
         self._call(Session.start_epoch)
 
     def epoch_end(self) -> None:
@@ -313,7 +312,7 @@ class Tracker:
         self._finish(*status_of(error, value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _inert_tracker, ()
+        return object.__new__, (Tracker,)  # which does nothing
 
     def _own_session(self) -> Session | None:
         """Return the session, in the process that made it, while it is open; None in a copy, or behind the end."""
@@ -336,19 +335,6 @@ class Tracker:
             session.end_training(status, exit_code)
 
 
-def _plan_by_loop(session: Session, frame: FrameType) -> None:
-    """Take the number of epochs from the loop of the script that calls, where nobody gave it."""
-    plan = session.state.plan
-    if plan is None or plan.length is not None:
-        return
-    try:
-        found = loop_length(frame)
-        if found is not None:
-            session.plan_job(replace(plan, epochs=found.epochs), found.source)
-    except Exception as error:  # epochs are tracked without it
-        session.state.warn_once.internal_error("plan", error)
-
-
 def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callable[[], bool]) -> Session | None:
     """Return the run; None, with a warning, where it cannot begin for a reason that is not in the script.
 
@@ -369,6 +355,97 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
     return None
 
 
-def _inert_tracker() -> Tracker:
-    """Return a tracker that does nothing: what a pickled one becomes."""
-    return Tracker.__new__(Tracker)
+# -- parts of a script ------------------------------------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    """An entry into a span; without a run it has no session, and within a span of its name it is none."""
+
+    owner: NamedSpan
+    session: Session | None
+    span: OpenSpan | None
+
+
+_entered: ContextVar[tuple[_Entry, ...]] = ContextVar("greenlove_tracker_spans", default=())
+_warn_once = WarnOnce()
+
+
+class NamedSpan(ContextDecorator):
+    """A part of a script that is measured wherever it is entered, as a ``with`` block or a decorated function.
+
+    Args:
+        name: of it.
+
+    Raises:
+        UsageError: where that is empty.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = span_name(name)
+        if not self._name:
+            raise UsageError('track wants a name: with track("preprocessing"):')
+
+    def __enter__(self) -> NamedSpan:
+        entries, session, span = _entered.get(), open_run(), None
+        if session is not None:
+            within = next((entry.span for entry in reversed(entries) if entry.span is not None), None)
+            with session.tracked_call:
+                span = session.run_parts.get(SpanRecorder).begin(self._name, within)
+        elif not devices.in_dataloader_worker():
+            _warn_once.misuse("track", "track() measures nothing without an open Tracker: put `with Tracker():` around")
+        _entered.set((*entries, _Entry(self, session, span)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        entries = _entered.get()
+        at = max((i for i, entry in enumerate(entries) if entry.owner is self), default=None)
+        if at is None:
+            return
+        _entered.set(entries[:at])
+        session, span = entries[at].session, entries[at].span
+        if session is not None and session.pid == os.getpid() and span is not None:
+            with session.tracked_call:
+                session.run_parts.get(SpanRecorder).end(span, has_failed=kind is not None)
+
+    def __call__(self, function: Function) -> Function:
+        """Decorate a function; each call is a span.
+
+        Raises:
+            UsageError: where it yields or awaits: its body runs between the calls of others.
+        """
+        is_cut = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
+        if any(is_of_kind(function) for is_of_kind in is_cut):
+            name = f"track({self._name!r})"
+            raise UsageError(f"{name}: a function that yields or awaits: measure parts of its body, with {name}:")
+        return super().__call__(function)
+
+
+def track(target: Any, /) -> Any:
+    """Measure a function, or a part of a script, under a name.
+
+    ::
+
+        @track
+        def preprocess(): ...
+
+        with track("evaluation"):
+            evaluate()
+
+    Its time and energy are written to ``spans-<rank>.csv`` of the run of the ``Tracker`` that is open in the process,
+    and the report shows them; epochs and totals stay as they are. Where none is open, nothing is measured, and a
+    warning says so. Spans may be nested, and a span on another thread is one of its own; one within another of its
+    name is a part of that. The GPU is not waited for at either end: work that a span has only queued is the next one's.
+
+    Args:
+        target: the name, or a function, which is decorated under its own: ``@track("a name")`` gives it another.
+
+    Raises:
+        UsageError: for what is neither a name nor a function, and for a function that yields or awaits.
+    """
+    if isinstance(target, str):
+        return NamedSpan(target)
+    if not callable(target):
+        raise UsageError(f'track wants a name or a function, not {target!r}: with track("preprocessing"):')
+    return NamedSpan(getattr(target, "__qualname__", type(target).__name__).rpartition("<locals>.")[2])(target)

@@ -32,8 +32,7 @@ from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, Che
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import RunStatus
-from greenlove_tracker.tracker.shutdown import status_of
+from greenlove_tracker.records import RunStatus, status_of
 
 N_BATCHES, EPOCHS = 6, 3
 

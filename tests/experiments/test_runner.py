@@ -26,7 +26,7 @@ from greenlove_tracker.experiments.runner import (
     run_experiment,
 )
 from greenlove_tracker.records import Field
-from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, hand_over_wait
+from greenlove_tracker.waits import WAIT_VARIABLE, hand_over_wait
 
 pytestmark = pytest.mark.usefixtures("no_settings", "package_path")
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Clock, Counts, Flag, Row, RowKind
+from greenlove_tracker.records import Clock, Counts, Factor, Flag, Row, RowKind
+from greenlove_tracker.tracker.live_intensity import RatesInForce
 from greenlove_tracker.tracker.recorder import Recorder
 
 
@@ -34,7 +35,7 @@ class RecorderLog:
             clock,
             self.rows.append,
             before_reading=lambda: None,
-            grams_per_kwh=0.0,
+            rates=RatesInForce(Factor("carbon_intensity", 0.0, "gCO2e/kWh", "none"), 1.0),
             on_meter_failure=self._raise,
             on_bad_count=self._refuse,
         )

@@ -17,7 +17,7 @@ from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.wait_loop import LONGEST_SLEEP_S
-from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, wait_before
+from greenlove_tracker.waits import WAIT_VARIABLE, wait_before
 
 
 @pytest.fixture

@@ -136,15 +136,6 @@ def test_an_exploration_with_a_rule_is_a_prior_of_the_speed(clock, tmp_path):
         assert forecast.expected_stop is not None and forecast.duration_s.point < 180
 
 
-def test_a_run_that_goes_on_tells_where_it_is_expected_to_stop(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=50) as tracker:
-        tracker.expect_stop(RULE)
-        train_until_stop(tracker, clock, end=8)
-        run = read_logs(tmp_path).runs[0]
-        text = wording.expected_stop(run, run.forecasts[-1])
-        assert text.startswith("stops after") and text.endswith("of 50 epochs (95%: 9 to " + text.rpartition(" ")[2])
-
-
 def test_phases_of_a_curriculum_are_cut_at_the_stop(clock, tmp_path):
     phases = [Phase(epochs=4, data_share=0.5), Phase(epochs=46, data_share=1.0)]
     with make_tracker(clock, tmp_path, epochs=None, phases=phases) as tracker:

@@ -9,8 +9,6 @@ from fakes import make_tracker, session, tick
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.forecasts import scored_forecasts
-from greenlove_tracker.meter import NullMeter
-from greenlove_tracker.records import Counts, RunStatus
 
 STEP_S, STEPS = 0.1, 1000
 EPOCH_S = STEP_S * STEPS
@@ -125,16 +123,6 @@ def test_a_budget_is_judged_by_it(clock, tmp_path, caplog):
     assert "with a probability of over 99%" in caplog.text
 
 
-@pytest.mark.slow
-def test_the_power_is_known_early_and_without_a_meter_the_epoch_is_not_cut(clock, tmp_path):
-    for meter, n_segments in ((None, 1), (NullMeter("none"), 0)):
-        with make_tracker(clock, tmp_path, **PLAN, meter=meter) as tracker:
-            tracker.epoch_start()
-            steps(tracker, clock, 300)
-            assert sum(row.epoch is not None for row in session().writer.rows()) == n_segments
-            assert (tracker.forecast.energy_kwh is not None) == bool(n_segments)
-
-
 # -- the switch to whole epochs --------------------------------------------------------------------------------------
 
 
@@ -153,17 +141,6 @@ def test_an_epoch_that_was_cut_off_is_no_measure(clock, tmp_path):
         assert tracker.forecast.duration_s.point == pytest.approx(330.0, rel=0.1)
 
 
-@pytest.mark.slow
-def test_an_epoch_that_ends_with_the_run_is_not_done(clock, tmp_path):
-    with make_tracker(clock, tmp_path, **PLAN) as tracker:
-        epochs(tracker, clock, 1)
-        tracker.epoch_start()
-        steps(tracker, clock, 100)
-    run = last_run(tmp_path)
-    assert tracker.summary.epochs_done == 1 and not run.epochs[1].is_complete
-    assert run.summary.status == RunStatus.FINISHED
-
-
 # -- a run that resumes ----------------------------------------------------------------------------------------------
 
 
@@ -177,13 +154,3 @@ def test_a_run_that_resumes_within_an_epoch_is_forecast_from_there(clock, tmp_pa
         assert forecast.position.done_units == pytest.approx(0.8)
         assert last_run(tmp_path).forecasts[-1].planned == 4
     assert forecast.duration_s.point == pytest.approx(30.0 + 3.4 * EPOCH_S, rel=0.02)
-
-
-def test_a_count_that_is_no_number_costs_no_training(clock, tmp_path, caplog):
-    with make_tracker(clock, tmp_path, **PLAN) as tracker:
-        tracker.epoch_start()
-        for _ in range(300):
-            clock.pass_s(STEP_S)
-            session().step(Counts(1, "one", None, None))
-        assert tracker.forecast is not None
-    assert tracker.summary.status == "finished"

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+from fakes import make_tracker, session, tick, train
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
@@ -21,14 +21,6 @@ from greenlove_tracker.tracker import background, forecaster
 
 def issued(tmp_path):
     return read_logs(tmp_path).runs[0].forecasts
-
-
-def test_nothing_is_known_before_the_first_epoch(clock, tmp_path):
-    with make_tracker(clock, tmp_path) as tracker:
-        assert tracker.forecast is None
-        tracker.epoch_start()
-        clock.pass_s(5.0)
-        assert tracker.forecast is None
 
 
 def test_the_whole_run_is_forecast_from_its_first_epochs(clock, tmp_path):
@@ -64,16 +56,6 @@ def test_forecasts_are_rare_where_epochs_are_many(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=5000) as tracker:
         train(tracker, clock, 300, epoch_s=0.1)
     assert 3 <= len(issued(tmp_path)) <= 60
-
-
-def test_without_a_plan_there_is_none(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=None) as tracker:
-        while tracker.forecast is None and clock.now_s < 30.0:
-            tracker.epoch_start()
-            clock.pass_s(10.0)
-            tracker.epoch_end()
-        assert tracker.forecast is None
-    assert issued(tmp_path) == ()
 
 
 def test_none_is_made_where_none_is_wanted(clock, tmp_path):
@@ -135,12 +117,6 @@ def test_whole_fits_are_no_prior_of_epochs(clock, tmp_path):
         assert tracker.forecast == prior
 
 
-def test_a_machines_price_is_the_cost(clock, tmp_path):
-    with make_tracker(clock, tmp_path, price_usd_per_gpu_hour=3.6) as tracker:
-        train(tracker, clock, 3)
-        assert tracker.forecast.cost_usd.point == pytest.approx(0.2, rel=0.02)
-
-
 def test_an_error_of_ours_costs_a_warning_and_no_training(clock, tmp_path, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
@@ -170,19 +146,6 @@ def test_scipy_and_statsmodels_are_not_loaded_by_a_run_without_a_plan(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_loading_before_the_first_step_is_start_up_and_not_a_step(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=None, total_steps=4000) as tracker:
-        clock.pass_s(30.0)
-        for n in range(400):
-            clock.pass_s(0.25)
-            tracker.step()
-            if n % 4 == 3:
-                tick()
-    for forecast in issued(tmp_path)[1:]:  # the first is from one block
-        assert forecast.estimates["duration_s"].point == pytest.approx(1030.0, rel=0.02)
-    assert issued(tmp_path)[-1].duration_p99_s < 1400
-
-
 def test_the_power_of_a_training_in_steps_is_known_early(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=None, total_steps=50) as tracker:
         for _ in range(20):
@@ -207,25 +170,6 @@ def test_a_cold_first_epoch_many_times_as_long_is_seen_through_soon(clock, tmp_p
         train(tracker, clock, 4)
         forecast = tracker.forecast.duration_s
     assert forecast.point == pytest.approx(610, rel=0.02) and forecast.upper < 1000
-
-
-def test_an_epoch_that_is_done_again_is_lost_time(clock, tmp_path):
-    with make_tracker(clock, tmp_path) as tracker:
-        train(tracker, clock, 1)
-        tracker.epoch_start()
-        clock.pass_s(9.0)
-        with session().tracked_call as recorder:
-            recorder.abandon_epoch()
-        train(tracker, clock, 4)
-        assert tracker.forecast.duration_s.point == pytest.approx(209.0, rel=0.01)
-
-
-def test_a_reading_that_cannot_be_costs_its_row_and_not_the_forecasts(clock, tmp_path, caplog):
-    readings = [gpu_energy(0.001)] * 3 + [gpu_energy(float("nan"))] * 2 + [gpu_energy(0.001)] * 40
-    with make_tracker(clock, tmp_path, meter=ScriptedMeter(readings)) as tracker:
-        train(tracker, clock, 6)
-        assert tracker.forecast.duration_s.point == pytest.approx(200.0, rel=0.02)
-    assert "gave nan kWh" in caplog.text
 
 
 def test_beyond_the_plan_there_is_no_forecast_and_no_stale_one(clock, tmp_path):
@@ -275,19 +219,6 @@ def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, 
         (1, 10.0, True),
         (2, 20.0, False),
     ]
-
-
-def test_no_bound_lies_below_what_has_passed(clock, tmp_path):
-    with make_tracker(clock, tmp_path) as tracker:
-        for n in range(3):
-            tracker.epoch_start()
-            clock.pass_s(10.0 + 5.0 * n)
-            tracker.epoch_end()
-            tracker.epoch_start()
-            clock.pass_s(9.0)
-            assert tracker.forecast.duration_s.lower >= clock.now_s
-            with session().tracked_call as recorder:
-                recorder.end_epoch()
 
 
 class SlowMeter(SimulatedMeter):
@@ -356,15 +287,6 @@ def test_what_forecasts_need_is_loaded_before_the_first_is_due_and_flagged(tmp_p
     run = read_logs(tmp_path / "greenlove_logs").runs[0]
     cold = [n for n, epoch in enumerate(run.epochs, 1) if Flag.LOADING in epoch.flags]
     assert cold and run.forecasts[0].epochs_done + 1 >= cold[-1]  # the last of them was open when it was over
-
-
-def test_a_cold_first_epoch_does_not_put_off_the_next_forecast_where_epochs_are_many(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=80_000) as tracker:
-        train(tracker, clock, 1, epoch_s=30.0)  # 28 days for all, at this rate
-        train(tracker, clock, 60, epoch_s=1.0)
-    log = issued(tmp_path)
-    assert len(log) > 10 and log[-1].elapsed_s > 80
-    assert log[-1].estimates["duration_s"].point == pytest.approx(80_029, rel=0.02)
 
 
 @pytest.mark.slow

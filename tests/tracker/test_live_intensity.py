@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import math
 import os
 import shutil
@@ -26,10 +25,10 @@ from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import EPOCHS
 from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import RowKind, RunStatus
-from greenlove_tracker.tracker.exporters import RowWritten
 from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.tracker.state import Plan, RunMode
+from greenlove_tracker.tracker.state import RunMode
 
 KWH = 0.001  # of an epoch: 360 W for 10 s
 FILE = "utc,gco2e_per_kwh\n"
@@ -232,29 +231,6 @@ def test_live_totals_and_budgets_count_by_time(clock, tmp_path):
         assert forecast.emissions_kgco2e.point == pytest.approx(forecast.energy_kwh.point * 200 / 1000)
 
 
-def test_exporters_are_told_the_same(clock, tmp_path):
-    write_file(clock, 100, 300)
-    told = []
-
-    class Exporter:
-        def start(self, run):
-            told.append(run)
-
-        def export(self, events):
-            told.extend(event for event in events if isinstance(event, RowWritten) and event.kind is RowKind.EPOCH)
-
-        def end(self, ending):
-            pass
-
-    with make_tracker(clock, tmp_path / "logs", intensity="own.csv", exporters=[Exporter()]) as tracker:
-        train(tracker, clock, 2)
-    run, first, second = told
-    assert run.facts["intensity_order"] == "csv" and "carbon_intensity" not in run.facts
-    assert [event.row.emissions_gco2e for event in (first, second)] == pytest.approx([KWH * 100, KWH * 300])
-    assert [event.of_epoch.emissions_gco2e for event in (first, second)] == pytest.approx([KWH * 100, KWH * 300])
-    assert second.of_run.emissions_gco2e == pytest.approx(KWH * 400)
-
-
 def test_a_tariff_makes_the_cost_by_the_hour(clock, tmp_path):
     clock.wall_offset_s = datetime(2026, 11, 23, 16, 59, 50, tzinfo=UTC).timestamp()
     tariff = "base 0.20; peak 0.50 17-21; zone UTC"
@@ -317,9 +293,8 @@ def test_a_tracker_goes_on_with_the_intensity_of_the_runners_run_until_the_end_o
     with Tracker(20, clock=clock, log_dir=tmp_path / "logs", verbose=0, project="own") as tracker:
         assert session() is job
         train(tracker, clock, 1)
-    assert job.state.rates_in_force.intensity is asked and not asked._is_closed.is_set()
+    assert job.state.rates_in_force.intensity is asked
     job.finish(RunStatus.FINISHED)
-    assert asked._is_closed.is_set()
     assert the_run().text("intensity_order") == "csv" and the_run().text("project") == "own"
 
 
@@ -424,34 +399,6 @@ def test_two_nodes_are_added_up_by_their_own_intensities(clock, tmp_path, monkey
     run = the_run()
     assert run.summary.n_nodes == 2
     assert run.summary.emissions_kgco2e == pytest.approx((KWH * 100 + 2 * KWH * 400) / 1000)
-
-
-def test_over_http(clock, tmp_path, caplog):
-    clock.wall_offset_s = datetime(2026, 11, 22, 12, 10, tzinfo=UTC).timestamp()
-
-    def neso(figure):
-        return {
-            "data": [
-                {"from": "2026-11-22T12:00Z", "to": "2026-11-22T12:30Z", "intensity": {"forecast": 1, "actual": figure}}
-            ]
-        }
-
-    with serving() as server, caplog.at_level(logging.WARNING):
-        server.always(Reply(neso(150)), Reply(status=404))
-        urls = f"neso={server.url}"
-        with make_tracker(clock, tmp_path / "logs", intensity="live", country="GB", intensity_urls=urls) as tracker:
-            train(tracker, clock, 3, epoch_s=600)
-        n_asked = len(server.asked)
-    run = the_run()
-    rows = [row for row in run.rows[0] if row.kind is RowKind.EPOCH]
-    assert rows[0].carbon_intensity_gco2e_per_kwh == 150
-    assert rows[0].carbon_intensity_source == "neso measured direct"
-    assert rows[2].carbon_intensity_source.startswith("table lifecycle (fallback: neso: ")
-    assert n_asked >= 2
-    assert run.text("intensity_order") == "neso, table"
-    assert run.summary.emissions_kgco2e == pytest.approx(
-        sum(60 * KWH * row.carbon_intensity_gco2e_per_kwh for row in rows) / 1000
-    )
 
 
 def test_the_interval_of_a_forecast_has_what_the_intensity_of_the_rest_may_be(clock, tmp_path):

@@ -7,7 +7,6 @@ from fakes import make_tracker, session, tick
 
 from greenlove_tracker import Phase, read_logs
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.forecasts import scored_forecasts
 
 PHASES = [Phase(300, tokens_per_step=100), Phase(300, tokens_per_step=200), Phase(300, tokens_per_step=300)]
 TOTAL_S = 300 * (0.1 + 0.18 + 0.26)
@@ -72,22 +71,6 @@ def test_phases_of_a_file_that_are_of_another_training_cost_a_warning(clock, tmp
     assert any("phases add up to 600 steps, and the training has 800" in r.message for r in caplog.records)
 
 
-@pytest.mark.slow
-def test_phases_in_steps_beside_epochs_are_forecast_in_steps(clock, tmp_path):
-    with make_tracker(clock, tmp_path, epochs=3, phases=PHASES) as tracker:
-        tracker.epoch_start()
-        take_steps(tracker, clock, 90)
-        assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
-        assert session().status_text().startswith("step 90/900 phase 1/3")
-        for until in (300, 600, 900):
-            take_steps(tracker, clock, until)
-            tracker.epoch_end()
-            if until < 900:
-                tracker.epoch_start()
-    (run,) = read_logs(tmp_path).runs
-    assert len(scored_forecasts(run)) == len(run.forecasts) > 5
-
-
 def test_evaluations_in_pauses_between_steps_are_told_apart(clock, tmp_path):
     """The tracker's own thread ticks in the middle of each evaluation."""
     with make_tracker(clock, tmp_path, epochs=None, phases=[Phase(1000, eval_every=100)]) as tracker:
@@ -102,21 +85,3 @@ def test_evaluations_in_pauses_between_steps_are_told_apart(clock, tmp_path):
                 tick()
                 clock.pass_s(3.0)
         assert tracker.forecast.duration_s.point == pytest.approx(100 + 50, rel=0.01)
-
-
-def test_work_in_a_tensor_is_not_waited_for(clock, tmp_path):
-    class Tensor:
-        def __add__(self, other):
-            return self
-
-        __radd__ = __add__
-
-        def __int__(self):
-            return 7
-
-    with make_tracker(clock, tmp_path, epochs=None, total_steps=100) as tracker:
-        for _ in range(20):
-            clock.pass_s(0.1)
-            tracker.step(n_tokens=Tensor())
-            tick()
-        assert tracker.forecast.duration_s.point == pytest.approx(10.0, rel=0.01)

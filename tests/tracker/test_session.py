@@ -13,14 +13,6 @@ from greenlove_tracker.records import Energy, Field
 from greenlove_tracker.tracker.session import open_run
 
 
-def test_a_run_that_was_stopped_by_hand_warns_of_further_epochs(clock, tmp_path, caplog):
-    tracker = make_tracker(clock, tmp_path, epochs=5)
-    train(tracker, clock, 1)
-    tracker.stop()
-    train(tracker, clock, 2)
-    assert caplog.text.count("after stop") == 1 and tracker.summary.epochs_done == 1
-
-
 def test_what_is_not_the_trainings_time_is_in_no_score(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs_before_pred=2, country="DE") as tracker:
         for number in range(20):

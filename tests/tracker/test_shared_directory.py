@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,41 +10,7 @@ from pathlib import Path
 import pytest
 
 import greenlove_tracker
-from greenlove_tracker import aggregate, read_logs
-
-N_USERS = 50
-
-USERS = r"""
-import os, sys
-import greenlove_tracker.tracker.session
-from greenlove_tracker import Tracker
-
-log_dir, n_users = sys.argv[1], int(sys.argv[2])
-with Tracker(epochs=1, log_dir=f"{log_dir}-warm", verbose=0, sim_gpu_w=1.0):
-    pass  # what is imported late is imported as the one who may read it
-pids = []
-for n in range(n_users):
-    pid = os.fork()
-    if pid:
-        pids.append(pid)
-        continue
-    code = 1
-    try:
-        os.umask(0o077 if n % 2 else 0o022)
-        os.setgid(3000 + n % 3)
-        os.setuid(2000 + n)
-        os.environ["LOGNAME"] = os.environ["USER"] = f"user{n}"
-        settings = {"project": f"p{n % 3}", "log_user": True, "private_logs": n % 4 == 0, "sim_gpu_w": 300.0}
-        with Tracker(epochs=3, log_dir=log_dir, verbose=0, **settings) as tracker:
-            for _ in range(3):
-                tracker.epoch_start()
-                tracker.epoch_end()
-        code = 0 if tracker.summary is not None and tracker.summary.epochs_done == 3 else 2
-    finally:
-        os._exit(code)
-codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-sys.exit(max(codes))
-"""
+from greenlove_tracker import read_logs
 
 
 def may_be_read_by_all(*paths: Path) -> bool:
@@ -106,21 +71,6 @@ def run_script(script: str, logs: Path, *arguments: str) -> None:
     command = [sys.executable, "-c", script, str(logs), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-@needs_root
-def test_fifty_users_write_to_one_directory_and_none_is_harmed(tmp_path):
-    logs = shared_directory(tmp_path)
-    run_script(USERS, logs, str(N_USERS))
-    found = read_logs(logs)
-    assert len(found.runs) == N_USERS and not found.problems
-    assert {run.text("user") for run in found.runs} == {f"user{n}" for n in range(N_USERS)}
-    modes = {run.text("user"): stat.S_IMODE(run.path.stat().st_mode) for run in found.runs}
-    assert all(modes[f"user{n}"] == 0o700 for n in range(N_USERS) if n % 4 == 0 or n % 2)
-    assert all(modes[f"user{n}"] == 0o755 for n in range(N_USERS) if n % 4 and not n % 2)
-    by_user = aggregate(logs).by("user")
-    assert len(by_user) == N_USERS and all(sums.energy_kwh > 0 for sums in by_user.values())
 
 
 @needs_root

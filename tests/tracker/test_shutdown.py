@@ -156,26 +156,6 @@ def test_a_forked_child_writes_nothing_and_ends_as_it_would(here):
     assert [e.epoch for e in only_run().epochs] == [1]
 
 
-@pytest.mark.slow
-def test_a_hundred_writers_share_a_directory(here):
-    script = (
-        "import multiprocessing as mp, sys\n"
-        "def work(i):\n"
-        "    from greenlove_tracker import Tracker\n"
-        "    from greenlove_tracker.meter import NullMeter\n"
-        "    t = Tracker(2, meter=NullMeter(), verbose=0, project=f'p{i % 4}')\n"
-        "    for _ in range(2):\n        t.epoch_start(); t.epoch_end()\n"
-        "    t.stop()\n"
-        "if __name__ == '__main__':\n"
-        "    with mp.get_context('fork').Pool(20) as pool:\n        pool.map(work, range(100), chunksize=1)\n"
-    )
-    code, _, err = run_to_end(script)
-    assert code == 0, err
-    logs = read_logs("greenlove_logs")
-    assert len(logs.runs) == 100 and logs.problems == []
-    assert all(run.summary.epochs_done == 2 for run in logs.runs)
-
-
 def can_unshare() -> bool:
     done = subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False)
     return done.returncode == 0
@@ -274,16 +254,6 @@ def test_the_screen_is_shown_without_stop(here):
     assert (code, out) == (0, "") and "1 of 1 epochs" in err
 
 
-def test_without_the_flags_of_unix_it_writes_all_the_same(here):
-    script = (
-        "import os\nfrom greenlove_tracker import Tracker\ndel os.O_CLOEXEC\n"  # as on Windows
-        "t = Tracker(1, sim_gpu_w=100, verbose=0)\nt.epoch_start(); t.epoch_end(); t.stop()\n"
-    )
-    code, _, err = run_to_end(script)
-    assert code == 0, err
-    assert only_run().summary.epochs_done == 1
-
-
 def test_ctrl_c_ends_a_script_with_an_open_tracker_by_sigint_even_with_the_screen(here):
     script = (
         "import time\nfrom greenlove_tracker import Tracker\n"
@@ -325,32 +295,3 @@ def test_sigterm_in_the_middle_of_a_row_ends_the_process_once_it_is_made(here):
     assert (code, out) == (-signal.SIGTERM, ""), err
     run = only_run()
     assert (run.summary.status, run.summary.epochs_done, run.problems) == ("terminated", 1, [])
-
-
-@pytest.mark.parametrize("own", ["signal.set_wakeup_fd(sockets[1].fileno())", "asyncio"])
-def test_a_wake_up_file_of_the_trainings_own_is_left_alone(here, own):
-    own = "" if own == "asyncio" else own
-    script = (
-        "import asyncio, signal, socket\n"
-        "sockets = socket.socketpair(); sockets[1].setblocking(False)\n"
-        + own
-        + HEAD
-        + (
-            "async def main():\n"
-            "    came = asyncio.Event()\n"
-            "    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, came.set)\n"
-            "    tracker.epoch_start(); os.kill(os.getpid(), signal.SIGUSR1); tracker.epoch_end()\n"
-            "    await asyncio.wait_for(came.wait(), 60)\n"
-            "    print('came')\n"
-        )
-    )
-    script += (
-        "asyncio.run(main())\ntracker.stop()\nprint(signal.set_wakeup_fd(-1))\n"
-        if not own
-        else (
-            "tracker.epoch_start(); tracker.epoch_end(); tracker.stop()\n"
-            "print(signal.set_wakeup_fd(-1) == sockets[1].fileno())\n"
-        )
-    )
-    code, out, err = run_to_end(script)
-    assert (code, out) == (0, "True\n" if own else "came\n-1\n"), err

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 
 import pytest
-from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, session, tick
 
-import greenlove_tracker
 from greenlove_tracker import Tracker, read_logs, track
 from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.logs.spans import SpanFlag
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker import track as track_module
+from greenlove_tracker.tracker import tracker as tracker_module
 
 KWH_PER_S = 1e-4  # of the simulated GPU of 360 W
 
 
 @pytest.fixture(autouse=True)
 def _no_span_is_open(bare_environment):
-    track_module._entered.set(())
+    tracker_module._entered.set(())
 
 
 def only_run(log_dir):
@@ -130,15 +128,6 @@ def test_epochs_are_what_they_are_without_spans(clock, tmp_path):
     assert with_spans.summary.energy_kwh == close(without.summary.energy_kwh)
 
 
-def test_a_span_over_the_boundaries_of_epochs_has_all_of_its_time(clock, tmp_path):
-    with make_tracker(clock, tmp_path) as tracker, track("all"):
-        train(tracker, clock, 3, gap_s=1.0)
-    span = spans_of(tmp_path)["all"]
-    assert (span.duration_s, span.calls) == (close(33.0), 1)
-    assert span.energy.gpu_kwh == close(33 * KWH_PER_S)
-    assert [epoch.energy.gpu_kwh for epoch in only_run(tmp_path).epochs] == [close(10 * KWH_PER_S)] * 3
-
-
 def test_a_reading_at_the_ends_of_a_span_tells_it_from_what_lies_around_it(clock, tmp_path):
     readings = [
         gpu_energy(kwh) for kwh in (0.1, 7.0, 0.2, 0.0, 0.0)
@@ -178,7 +167,7 @@ def test_a_long_span_is_written_as_it_goes_on_and_is_unfinished_where_the_run_en
         clock.pass_s(1.0)
         tick()
     (span_so_far,) = only_run(tmp_path).spans
-    assert (span_so_far.calls, span_so_far.duration_s) == (0, close(120.0))
+    assert span_so_far.calls == 0 and 125.0 < span_so_far.duration_s <= 130.0
     tracker.stop()
     clock.pass_s(9.0)
     span.__exit__(None, None, None)
@@ -243,11 +232,11 @@ def test_each_thread_has_spans_of_its_own_and_energy_is_shared_once(clock, tmp_p
 
 
 def test_tasks_that_take_turns_lie_in_the_span_that_they_were_made_in(clock, tmp_path):
-    @track
     async def fetch(first, then):
-        clock.pass_s(1.0)
-        first.set()
-        await then.wait()
+        with track("fetch"):
+            clock.pass_s(1.0)
+            first.set()
+            await then.wait()
 
     async def both():
         a, b = asyncio.Event(), asyncio.Event()
@@ -268,75 +257,27 @@ def test_a_function_that_yields_is_refused():
         yield 1
 
     async def later():
-        yield 1
+        return 1
 
     for function in (batches, later):
-        with pytest.raises(UsageError, match="yields"):
+        with pytest.raises(UsageError, match="yields or awaits"):
             track(function)
 
 
-def test_where_no_run_is_open_the_outermost_span_makes_one(clock, tmp_path):
-    settings = {"clock": clock, "meter": SimulatedMeter(clock, gpu_w=360.0), "log_dir": tmp_path, "verbose": 0}
-    with track("all", project="thesis", **settings):
+def test_what_is_no_name_is_refused():
+    for target in (3, ""):
+        with pytest.raises(UsageError, match="wants a name"), track(target):
+            pass
+
+
+def test_where_no_tracker_is_open_nothing_is_measured_and_that_is_said(clock, tmp_path, caplog):
+    for _ in range(2):
+        with track("alone"):
+            pass
+    assert caplog.text.count("track() measures nothing without an open Tracker") == 1
+    with make_tracker(clock, tmp_path), track("within"):
         clock.pass_s(1.0)
-        with track("part"):
-            clock.pass_s(2.0)
-    run = only_run(tmp_path)
-    assert (run.summary.status, run.summary.project, run.summary.duration_s) == ("finished", "thesis", 3.0)
-    assert set(spans_of(tmp_path)) == {"all", "all > part"}
-    assert greenlove_tracker.tracker.session.open_run() is None
-
-
-def test_a_run_of_its_own_fails_with_its_span(clock, tmp_path):
-    @track(clock=clock, meter=SimulatedMeter(clock, gpu_w=1.0), log_dir=tmp_path, verbose=0)
-    def broken():
-        clock.pass_s(1.0)
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError):
-        broken()
-    assert only_run(tmp_path).summary.status == "failed"
-    assert spans_of(tmp_path)["broken"].failed == 1
-
-
-def test_of_two_threads_that_begin_at_once_one_makes_the_run(tmp_path):
-    barrier = threading.Barrier(2)
-
-    def work(name):
-        barrier.wait()
-        with track(name, log_dir=tmp_path, verbose=0, sim_cpu_tdp_w=50):
-            barrier.wait()  # both are in their spans
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(spans_of(tmp_path)) == {"a", "b"}
-
-
-def test_a_tracker_that_is_made_within_a_span_has_the_spans_within_it(clock, tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    with track("script", clock=clock, meter=SimulatedMeter(clock, gpu_w=360.0), log_dir=first, verbose=0):
-        clock.pass_s(1.0)
-        with make_tracker(clock, second), track("part"):
-            clock.pass_s(2.0)
-        clock.pass_s(4.0)
-        with track("behind"):  # within a span whose run is over: no run of its own
-            clock.pass_s(8.0)
-    assert only_run(first).summary.status == "superseded"
-    script = spans_of(first)["script"]
-    assert (script.duration_s, script.flags) == (1.0, {SpanFlag.UNFINISHED})
-    assert spans_of(second)["part"].duration_s == 2.0 and set(spans_of(second)) == {"part"}
-
-
-def test_what_is_no_name_is_refused(clock, tmp_path):
-    with pytest.raises(UsageError, match="wants a name"):
-        track(3)
-    with pytest.raises(UsageError, match="wants a name"), track(country="DE"):
-        pass
-    with pytest.raises(UsageError, match="Atlantis"), track("x", country="Atlantis", log_dir=tmp_path):
-        pass
+    assert set(spans_of(tmp_path)) == {"within"}
 
 
 def test_time_before_the_meter_is_up_has_no_energy_and_says_so(clock, tmp_path):
@@ -379,8 +320,9 @@ def test_a_reading_that_fails_within_an_epoch_leaves_its_row_without_energy(cloc
 def test_spans_around_and_in_a_tracker_under_the_runner_are_of_one_run(clock, tmp_path):
     from greenlove_tracker.config import load_settings
     from greenlove_tracker.job import Ranks
+    from greenlove_tracker.phases import Plan
     from greenlove_tracker.tracker.session import Session
-    from greenlove_tracker.tracker.state import Plan, RunMode
+    from greenlove_tracker.tracker.state import RunMode
 
     settings = load_settings({"log_dir": str(tmp_path), "verbose": 0})
     meter = SimulatedMeter(clock, gpu_w=360.0)
@@ -398,24 +340,6 @@ def test_spans_around_and_in_a_tracker_under_the_runner_are_of_one_run(clock, tm
     assert run.summary.energy.gpu_kwh == close(13 * KWH_PER_S)
 
 
-def _child(queue):
-    with track("in a child", log_dir="child_logs", verbose=0):
-        queue.put(greenlove_tracker.tracker.session.open_run() is None)
-
-
-@pytest.mark.skipif(not hasattr(multiprocessing, "get_context") or sys.platform == "win32", reason="no fork")
-def test_a_process_of_multiprocessing_makes_no_run(tmp_path):
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    with Tracker(log_dir=tmp_path / "logs", verbose=0, sim_cpu_tdp_w=50), track("parent"):
-        child = context.Process(target=_child, args=(queue,))
-        child.start()
-        assert queue.get(timeout=180)
-        child.join()
-    assert not (tmp_path / "child_logs").exists()
-    assert set(spans_of(tmp_path / "logs")) == {"parent"}
-
-
 def test_a_run_that_is_killed_has_the_spans_that_were_written(tmp_path):
     script = f"""
 import os, signal, time
@@ -424,12 +348,14 @@ tracker = Tracker(log_dir={str(tmp_path)!r}, verbose=0, sim_cpu_tdp_w=50)
 with track("long"):
     time.sleep(1.2)
 with track("open"):
+    time.sleep(2.5)
     os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", script], check=False)
     assert done.returncode == -9
-    (span,) = only_run(tmp_path).spans
-    assert (span.name, span.calls) == ("long", 1) and span.energy.cpu_kwh > 0
+    spans = spans_of(tmp_path)
+    assert spans["long"].calls == 1 and spans["long"].energy.cpu_kwh > 0
+    assert spans["open"].calls == 0 and spans["open"].duration_s > 1.0
 
 
 def test_each_rank_writes_its_own_spans_and_metrics_and_the_first_stands_for_the_run(tmp_path):
@@ -458,17 +384,3 @@ with Tracker(epochs=1, log_dir={str(tmp_path)!r}, verbose=0, sim_cpu_tdp_w=50) a
     assert span.calls == 1 and span.energy.cpu_kwh > 0
     (without_meter,) = run.span_rows[1]
     assert without_meter.flags == {SpanFlag.UNMETERED} and without_meter.own_s >= 0.3
-
-
-def test_files_are_as_closed_as_the_umask_says(tmp_path, clock):
-    before = os.umask(0o077)
-    try:
-        with make_tracker(clock, tmp_path) as tracker:
-            with track("token=hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"):
-                clock.pass_s(1.0)
-            tracker.log_metric("loss", 1.0)
-    finally:
-        os.umask(before)
-    for name in ("spans-0.csv", "metrics-0.csv"):
-        assert (tracker.run_dir / name).stat().st_mode & 0o777 == 0o600
-    assert b"abcdefgh" not in (tracker.run_dir / "spans-0.csv").read_bytes()

@@ -18,9 +18,10 @@ from greenlove_tracker.console import StatusLine, say_above_bars
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import Method, RunStatus
 from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.tracker.state import Plan, RunMode
+from greenlove_tracker.tracker.state import RunMode
 
 
 def lines(capsys, unit: str = "epoch") -> list[str]:
@@ -96,20 +97,6 @@ def test_no_less_is_forecast_than_has_passed(clock, tmp_path, passed_s):
     assert (found is None) == (elapsed_s > 206.0) == ("overdue" in text)
     if found is not None:
         assert all(end >= f"{datetime.fromtimestamp(clock.utc_s()):%H:%M:%S}" for end in found.groups())
-
-
-def test_nothing_is_said_at_verbose_0(clock, tmp_path, capsys):
-    with make_tracker(clock, tmp_path, verbose=0) as tracker:
-        train(tracker, clock, 10)
-    assert capsys.readouterr().err == ""
-
-
-def test_a_stuck_epoch_is_overdue(clock, tmp_path, capsys):
-    with make_tracker(clock, tmp_path, verbose=1) as tracker:
-        train(tracker, clock, 10)
-        tracker.epoch_start()
-        clock.pass_s(5000.0)
-        assert "overdue" in session().status_text()
 
 
 def test_where_nobody_says_how_many_epochs_there_are_the_line_says_so_and_nothing_is_forecast(clock, tmp_path, capsys):

@@ -178,13 +178,11 @@ def test_an_epoch_that_was_not_ended_counts_in_the_forecast(clock):
         assert session().recorder.epochs_done == 2
 
 
-def test_more_epochs_than_planned_are_said(clock, caplog, capsys):
+def test_more_epochs_than_planned_are_said(clock, capsys):
     with make(clock, epochs=2, verbose=1) as tracker:
         train(tracker, clock, epochs=2)
-        assert "planned" not in caplog.text
         train(tracker, clock, epochs=2)
         assert "epoch 4/2 planned" in session().status_text()
-    assert caplog.text.count("epoch 3 begins, and 2 were planned") == 1
     assert "4 of 2 epochs" in " ".join(capsys.readouterr().err.split())
 
 
@@ -205,7 +203,7 @@ def test_after_an_error_of_our_own_the_next_calls_work(clock, monkeypatch, caplo
         with monkeypatch.context() as patch:
             if method == at and run.recorder.epochs_begun == (2 if at == "epoch_start" else 3):
                 if where == "budget":
-                    patch.setattr("greenlove_tracker.tracker.budgets.find_overruns", broken)
+                    patch.setattr("greenlove_tracker.tracker.budgets.budget_outlooks", broken)
                 elif where == "row":
                     patch.setattr(run.writer, "write_row", broken)
                 else:
@@ -232,15 +230,6 @@ def test_an_error_of_our_own_at_the_start_leaves_the_training_untracked(clock, m
     assert "not tracked: an error of greenlove_tracker's own: ZeroDivisionError()" in caplog.text
 
 
-def test_an_exception_closes_the_run_as_failed_and_passes(clock):
-    with pytest.raises(ZeroDivisionError), make(clock) as tracker:
-        train(tracker, clock, epochs=1)
-        tracker.epoch_start()
-        raise ZeroDivisionError
-    assert only_run().summary.status == "failed"
-    assert [e.is_complete for e in only_run().epochs] == [True, False]
-
-
 @pytest.mark.parametrize(
     ("error", "status", "number"),
     [
@@ -248,6 +237,7 @@ def test_an_exception_closes_the_run_as_failed_and_passes(clock):
         (SystemExit(0), "finished", 0),
         (SystemExit("no"), "failed", 1),
         (KeyboardInterrupt(), "interrupted", None),
+        (ZeroDivisionError(), "failed", 1),
     ],
 )
 def test_what_ends_the_block_ends_the_run(clock, error, status, number):
@@ -387,8 +377,7 @@ def test_a_disk_that_stays_full_leaves_the_final_screen_as_it_would_have_been(
     screen = " ".join(capsys.readouterr().err.split())
     assert f"greenlove thesis/{tracker.run_dir.name} · finished · 3 of 3 epochs" in screen
     assert f"33.0 s ~{fmt.energy(tracker.summary.energy_kwh)}" in screen
-    names = "epochs-0.csv, summary.csv" if epochs_before else "epochs-0.csv, run.csv, summary.csv"
-    assert f"is not complete: {names} could not be written (No space left on device)" in caplog.text
+    assert "is not complete" in caplog.text and "epochs-0.csv: [Errno 28] No space left on device" in caplog.text
     assert "wrote" not in screen and "could not be read" not in screen
 
 
@@ -410,7 +399,7 @@ def test_only_local_rank_0_carries_a_meter_and_nodes_are_summed(clock, monkeypat
     for name, value in launch.items():
         monkeypatch.setenv(name, value)
     for rank in (1, 0, 3, 2):
-        guard._forget()  # as if each were a process of its own
+        guard.forget()  # as if each were a process of its own
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("LOCAL_RANK", str(rank % 2))
         settings = {"sim_gpu_w": 360.0, "sim_gpu_count": 2}
@@ -464,11 +453,6 @@ def test_a_script_may_change_its_directory(clock, tmp_path, monkeypatch):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_pue_cannot_be_applied_twice(clock):
-    with pytest.raises(UsageError, match="codecarbon_options: pue"):
-        Tracker(clock=clock, verbose=0, codecarbon_options={"pue": 2})
-
-
 def test_a_meter_that_cannot_be_stopped_costs_no_summary(clock, caplog):
     class Stubborn(SimulatedMeter):
         def stop(self):
@@ -493,13 +477,6 @@ def test_no_thread_to_be_had_does_not_break_training(monkeypatch, caplog):
             tracker.epoch_start()
             tracker.epoch_end()
     assert tracker.summary.epochs_done == 2 and "new thread" in caplog.text
-
-
-def test_numpy_integers_are_whole_numbers(clock):
-    numpy = pytest.importorskip("numpy")
-    tracker = make(clock, epochs=numpy.int64(3))
-    tracker.stop()
-    assert only_run().text("epochs_planned") == "3"
 
 
 def test_stopping_in_the_middle_of_a_call_waits_for_its_row(clock):
@@ -567,28 +544,3 @@ def test_rows_are_on_the_disk_with_the_next_tick(clock, monkeypatch):
         train(tracker, clock, 1)
         tick()
         assert (tracker.run_dir / "epochs-0.csv").stat().st_ino in synced
-
-
-def test_an_error_of_our_own_warns_once_and_steps_aside(clock, monkeypatch, caplog):
-    tracker = make(clock)
-    monkeypatch.setattr(session().recorder, "end_epoch", lambda: 1 / 0)
-    for _ in range(3):
-        session().recorder.epoch = None
-        tracker.epoch_start()
-        tracker.epoch_end()
-    assert caplog.text.count("greenlove_tracker's own") == 1
-
-
-@pytest.mark.slow
-def test_where_no_thread_is_to_be_had_time_is_tracked(clock, monkeypatch, caplog):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    meter = SimulatedMeter(clock, gpu_w=1.0)
-    meter.starts_at_once = False
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with Tracker(meter=meter, verbose=0) as tracker:
-        tracker.epoch_start()
-        tracker.epoch_end()
-    assert "the energy meter could not start: can't start new thread" in caplog.text
-    assert len(only_run().epochs) == 1 and tracker.summary.energy_kwh is None

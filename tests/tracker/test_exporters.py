@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
 import subprocess
@@ -21,7 +20,6 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import RowKind, SystemClock
 from greenlove_tracker.runner import run_script
-from greenlove_tracker.tracker import exporters as events
 from greenlove_tracker.tracker import session as session_module
 from greenlove_tracker.tracker.exporters import (
     ExportedRun,
@@ -304,16 +302,6 @@ def test_a_package_that_is_not_there_is_said_with_its_installation(clock, logs, 
     with pytest.raises(MissingExtraError):
         registry.exporter_from(name)
     assert not logs.exists()  # it is said before a run is begun
-
-
-def test_totals_are_of_the_same_rows_as_the_log(clock, logs):
-    exporter = Recording()
-    with make_tracker(clock, logs, exporters=[exporter], node_overhead=1.25) as tracker:
-        train(tracker, clock, 5, gap_s=3.0)
-    last = [e for e in exporter.events if isinstance(e, RowWritten)][-1]
-    assert last.kind is RowKind.TAIL and math.isclose(last.of_run.energy_kwh, tracker.summary.energy_kwh)
-    assert last.of_run.duration_s == tracker.summary.duration_s == 65.0
-    assert isinstance(exporter, events.Exporter)
 
 
 @pytest.mark.slow

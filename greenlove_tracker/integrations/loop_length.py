@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import linecache
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _NOT_OF_SCRIPT = (str(Path(__file__).parents[1]), *_LIBRARIES, "<frozen")
@@ -21,38 +20,35 @@ _LOOPS = ast.For | ast.While
 _AROUND = _LOOPS | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
-class LoopLength:
+class LoopLength(NamedTuple):
     """The epochs of a loop, and where that is read."""
 
     epochs: int
     source: str
 
 
-def loop_length(frame: FrameType | None, loader: object = None) -> LoopLength | None:
-    """Return the length of the only loop that a call is in; None where there are several, or its length does not show.
+def loop_length(frame: FrameType | None, loader: object) -> LoopLength | None:
+    """Return the epochs of the loop around that over a loader, and where that is read; None where it does not show.
 
     Args:
-        frame: that called. Nothing is looked for outside of the script, whose callers' loops count too.
-        loader: whose batches the call is for; the loop over it, and those within, are not meant. Libraries that the
-            script calls for a step may lie between.
+        frame: that called, within the loop over the loader. Nothing is looked for outside of the script, whose callers'
+            loops count too; libraries that the script calls for a step may lie between.
+        loader: whose batches the call is for; the loop over it, and those within, are not meant.
     """
-    while loader is not None and frame is not None and not _is_of_script(frame):
+    while frame is not None and not _is_of_script(frame):
         frame = frame.f_back
     loops: list[tuple[Any, FrameType]] = []
     while frame is not None and _is_of_script(frame):
         loops += [(loop, frame) for loop in _loops_around(frame)]
         frame = frame.f_back
-    if loader is not None:
-        inner = next((i for i, found in enumerate(loops) if _iterates(*found, loader)), len(loops))
-        loops = loops[inner + 1 :]
-    if len(loops) != 1 or isinstance(loops[0][0], ast.While):
+    inner = next((i for i, found in enumerate(loops) if _iterates(*found, loader)), len(loops))
+    around = loops[inner + 1 :]
+    if len(around) != 1 or isinstance(around[0][0], ast.While):
         return None
-    loop, frame = loops[0]
+    loop, frame = around[0]
     n_epochs = _length(loop.iter, frame)
-    if not n_epochs:
-        return None
-    return LoopLength(n_epochs, f"{ast.unparse(loop.iter)}, {Path(frame.f_code.co_filename).name}:{loop.lineno}")
+    source = f"{ast.unparse(loop.iter)}, {Path(frame.f_code.co_filename).name}:{loop.lineno}"
+    return LoopLength(n_epochs, source) if n_epochs else None
 
 
 def _is_of_script(frame: FrameType) -> bool:
