@@ -207,14 +207,10 @@ def _beside(forecast: ExperimentForecast) -> list[str]:
     """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
     start, n_left = forecast.experiment.start, len(forecast.progress.left)
     found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
-    if start.start == "now":
-        return found
-    what = {
-        "best": f"the start that is expected to emit least before {start.deadline}",
-        "below": f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh",
-    }
-    most = f", at most {start.max_wait} for each of the {n_left}" if start.max_wait else ""
-    return [*found, f"before a training it waits for {what.get(start.start, start.start)}{most}"]
+    if start.below_gco2e_per_kwh is not None:
+        grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
+        found.append(f"before a training it waits for {grid}, at most {start.max_wait} for each of the {n_left}")
+    return found
 
 
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:

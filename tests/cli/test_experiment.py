@@ -124,7 +124,7 @@ def forecast_of(tmp_path):
         tmp_path,
         arms=("baseline", "optimised", "half"),
         seeds=(0, 1, 2),
-        start=StartPolicy(start="below", below_gco2e_per_kwh=200.0, max_wait="6h"),
+        start=StartPolicy(below_gco2e_per_kwh=200.0),
         budget=ExperimentBudget(hours=10, cost_usd=5),
     )
     states = [PlannedRunState.FINISHED, *[PlannedRunState.NOT_BEGUN] * 8]

@@ -292,7 +292,7 @@ def waits(monkeypatch):
     """Have each wait take no time; return those that there were, with the training that they were for."""
     found = []
 
-    def wait(experiment, progress, planned, *, quiet):
+    def wait(experiment, planned, *, quiet):
         found.append(planned.key)
         lines = [Field("wait_s", str(len(found))), Field("intensity_at_start_gco2e_per_kwh", "200")]
         hand_over_wait(lines, time.time())
