@@ -204,13 +204,12 @@ _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 
 
 def _beside(forecast: ExperimentForecast) -> list[str]:
-    """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
+    """Return what comes to the time of the trainings: waiting before them."""
     start, n_left = forecast.experiment.start, len(forecast.progress.left)
-    found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
-    if start.below_gco2e_per_kwh is not None:
-        grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
-        found.append(f"before a training it waits for {grid}, at most {start.max_wait} for each of the {n_left}")
-    return found
+    if start.below_gco2e_per_kwh is None:
+        return []
+    grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
+    return [f"before a training it waits for {grid}, at most {start.max_wait} for each of the {n_left}"]
 
 
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +42,6 @@ class GroupForecast:
         cost_usd: likewise, and where no price is known.
         stop: where early stopping is expected to end it, in words; empty without a rule that may.
         warnings: of the forecast, in sentences.
-        start_up_s: that its process took beside the trials: Python, torch and the data; in none of the above.
     """
 
     group: str
@@ -57,7 +55,6 @@ class GroupForecast:
     cost_usd: Estimate | None = None
     stop: str = ""
     warnings: tuple[str, ...] = ()
-    start_up_s: float | None = None
 
     def left(self, quantity: str) -> Estimate | None:
         """Return what all trainings that are left of it take: the error of the speed is the same for all seeds."""
@@ -83,11 +80,6 @@ class ExperimentForecast:
     groups: tuple[GroupForecast, ...]
     totals: Mapping[str, Estimate | None]
     over: Mapping[str, float]
-
-    @property
-    def start_up_s(self) -> float:
-        """The time that the processes of all that is left take before and after they train."""
-        return math.fsum(group.n_left * (group.start_up_s or 0.0) for group in self.groups)
 
 
 def forecast_experiment(
@@ -162,15 +154,13 @@ def _explored(
     with tempfile.TemporaryDirectory(prefix="greenlove-dry-run-") as directory:
         answer, timeout_s = Path(directory, "answer.json"), budget_s + _LOADING_S
         words = [*command, str(experiment.path), planned.key, str(answer), "--explore", str(budget_s)]
-        began_s = time.perf_counter()
         try:
             quiet = subprocess.DEVNULL
             done = subprocess.run(words, stdin=quiet, stdout=quiet, stderr=quiet, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
             return replace(group, reason=f"the exploration did not end within {timeout_s:.0f} s")
-        found, took_s = one_run.read_answer(answer, done.returncode)[0], time.perf_counter() - began_s
+        found = one_run.read_answer(answer, done.returncode)[0]
     if found.pop("outcome", "finished") != "finished":
         return replace(group, reason=found["reason"])
     estimates = {q: None if found[q] is None else Estimate(**found[q]) for q in fmt.QUANTITIES}
-    start_up_s = max(0.0, took_s - found.pop("spent_s"))
-    return replace(group, **{**found, **estimates, "warnings": tuple(found["warnings"])}, start_up_s=start_up_s)
+    return replace(group, **{**found, **estimates, "warnings": tuple(found["warnings"])})
