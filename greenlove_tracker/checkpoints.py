@@ -32,7 +32,6 @@ class NotIdentical(StrEnum):
         "no-step: a batch of this epoch was not followed by a step of each optimizer: fetched ahead, accumulated or "
         "skipped"
     )
-    UNUSED_SHARDS = "unused-shards: the optimizer has no state yet of some sharded parameters"
     OTHER_LOADER = "other-loader: the loader or its data is another than it was"
     RANDOM_STATES = "random-states: some random states could not be put back"
     OTHER_RANKS = "other-ranks: another number of ranks goes on"

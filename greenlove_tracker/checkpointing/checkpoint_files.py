@@ -25,6 +25,7 @@ from greenlove_tracker.logs.storage import read_bytes
 
 MARK = ".training"
 _FORMAT = 1  # of the manifest
+_UNFINISHED = f"it has no {MANIFEST}, so it was never finished"  # it is being written, or its process has died
 _NAME = re.compile(rf"step-(\d{{10,}})(?:-(?:{'|'.join(CheckpointKind)}))?(?:-(\d+))?")
 
 
@@ -53,11 +54,6 @@ class Checkpoint:
     def size_bytes(self) -> int:
         """The length of all its files."""
         return sum(file.size_bytes for file in self.manifest.files)
-
-    @property
-    def is_finished(self) -> bool:
-        """True where it has a manifest, whole or not: else it is being written, or its process has died."""
-        return (self.path / MANIFEST).exists()
 
     def problem(self, *, by_size: bool = False) -> str:
         """Return what is damaged, in words; empty where every file is as it was written.
@@ -214,7 +210,7 @@ class CheckpointStore:
         for found in self.listing():
             if not (problem := found.problem()):
                 return found, tuple(damaged)
-            if found.is_finished:
+            if found.damage != _UNFINISHED:
                 damaged.append(f"{found.name} is damaged: {problem}.")
         return None, tuple(damaged)
 
@@ -231,7 +227,7 @@ class CheckpointStore:
         for found in self.listing():
             kind = found.manifest.kind
             is_beside = kind in (CheckpointKind.BEST, CheckpointKind.FINAL) and kind not in kept_kinds
-            if not found.is_finished or (not is_beside and kept_last >= self._keep_last):
+            if found.damage == _UNFINISHED or (not is_beside and kept_last >= self._keep_last):
                 (found.path / MANIFEST).unlink(missing_ok=True)  # first: half of one would look damaged
                 shutil.rmtree(found.path, ignore_errors=True)
             elif found.problem(by_size=True):
@@ -265,7 +261,7 @@ def _read_checkpoint(path: Path) -> Checkpoint:
         manifest = TypeAdapter(Manifest).validate_python(content)  # without what a later version adds
         return Checkpoint(path.name, manifest, path)
     except FileNotFoundError:
-        damage = f"it has no {MANIFEST}, so it was never finished"
+        damage = _UNFINISHED
     except (OSError, ValueError, TypeError, LookupError) as error:
         damage = f"{MANIFEST} does not hold what was written: {error}"
     unknown = Manifest(CheckpointKind.REGULAR, TrainingPosition(steps=int(path.name.split("-")[1])), "")

@@ -406,7 +406,7 @@ class Checkpointer:
         self.position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
         self._has_missed_step = self._has_missed_step or not self._state.has_all_stepped
-        if self._state.has_stepped or not self._state.has_optimizers:
+        if self._state.has_stepped:
             n_batches, self._batches_of_step = self._batches_of_step, 0
             self._optimizer_steps += 1
             if self._counts_steps and self.tracker is not None:
@@ -428,10 +428,10 @@ class Checkpointer:
         return _REGULAR if not is_last and self._is_due(is_epoch_end=is_epoch_end) else _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
-        position, saved = self.position, self._saved_at
         by_time = self._every_s is not None and self._clock.perf_s() - self._saved_s >= self._every_s
-        by_steps = self._every_steps is not None and position.steps - saved.steps >= self._every_steps
-        by_epochs = self._every_epochs is not None and position.epoch - saved.epoch >= self._every_epochs
+        n_steps, n_epochs = self.position.steps - self._saved_at.steps, self.position.epoch - self._saved_at.epoch
+        by_steps = self._every_steps is not None and n_steps >= self._every_steps
+        by_epochs = self._every_epochs is not None and n_epochs >= self._every_epochs
         return self._is_asked or by_time or by_steps or (is_epoch_end and by_epochs)
 
     def _act(self, code: int) -> None:

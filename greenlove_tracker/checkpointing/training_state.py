@@ -51,7 +51,6 @@ class TrainingState:
 
     Attributes:
         is_sharded: all ranks write and read models and optimizers together.
-        has_optimizers: steps are seen.
 
     Raises:
         UsageError: where something cannot be saved.
@@ -73,7 +72,6 @@ class TrainingState:
         self._parameters = [parameter for model in self._inner.values() for parameter in model.parameters()]
         whole = {} if self.is_sharded else optimizers
         self._pairs = {name: _pair(name, thing) for name, thing in {**whole, **beside}.items()}
-        self.has_optimizers = bool(optimizers)
         self._stepped = set(optimizers)  # in the newest batch
         for name, optimizer in optimizers.items():
             optimizer.register_step_post_hook(partial(self._on_step, name))
@@ -87,18 +85,18 @@ class TrainingState:
 
     @property
     def has_stepped(self) -> bool:
-        """True where an optimizer took a step in the newest batch."""
-        return bool(self._stepped)
+        """True where an optimizer took a step in the newest batch, or nobody can see that."""
+        return bool(self._stepped) or not self._optimizers
 
     @property
     def has_all_stepped(self) -> bool:
         """True where every optimizer took a step in the newest batch, which no gradients wait after."""
-        return self.has_stepped and self._stepped == {*self._optimizers}
+        return bool(self._stepped) and self._stepped == {*self._optimizers}
 
     @property
     def has_growing_gradients(self) -> bool:
         """True where gradients wait for the first step of an optimizer."""
-        return not self._stepped and any(p.grad is not None for p in self._parameters)
+        return not self.has_stepped and any(p.grad is not None for p in self._parameters)
 
     def capture(self) -> dict[str, Any]:
         """Return the state in plain values, with the training's own tensors in it."""
@@ -139,7 +137,7 @@ class TrainingState:
                     "changed? Give another directory to begin anew"
                 ) from error
 
-    # -- what is a rank's own: buffers, and which parameters have a gradient --
+    # -- what is a rank's own: buffers, and which parameters have a gradient, and a state of an optimizer --
 
     def capture_of_rank(self) -> dict[str, Any]:
         """Return what each rank saves of its own: buffers, also those that ``state_dict`` leaves out.
@@ -149,12 +147,22 @@ class TrainingState:
         """
         whole = [] if self.is_sharded else self._parameters
         with_gradient = [number for number, parameter in enumerate(whole) if parameter.grad is not None]
-        return {"gradients": with_gradient, "buffers": dict(self._buffers())}
+        has_state = {id(p) for optimizer in self._optimizers.values() for p in optimizer.state}
+        return {
+            "gradients": with_gradient,
+            "begun": [number for number, parameter in enumerate(self._parameters) if id(parameter) in has_state],
+            "n_parameters": len(self._parameters),
+            "buffers": dict(self._buffers()),
+        }
 
     def load_of_rank(self, saved: Mapping[str, Any], *, with_buffers: bool) -> None:
         """Put back what ``capture_of_rank`` returned."""
+        is_alike = saved["n_parameters"] == len(self._parameters)  # FSDP, the first, may have flat ones
         for number, parameter in enumerate(self._parameters):
             parameter.grad = torch.zeros_like(parameter) if number in saved["gradients"] else None
+            if is_alike and number not in saved["begun"]:  # torch.distributed.checkpoint may have made a state
+                for optimizer in self._optimizers.values():
+                    optimizer.state.pop(parameter, None)
         for name, buffer in self._buffers() if with_buffers else ():
             if name in saved["buffers"]:
                 buffer.copy_(saved["buffers"][name])
@@ -162,9 +170,6 @@ class TrainingState:
     def why_not_identical(self, world_size: int) -> tuple[str, ...]:
         """Return why a resume from now, with as many ranks, may not be bit-identical; empty where it is."""
         reasons = list[str]()
-        n_parameters = sum(len(group["params"]) for one in self._optimizers.values() for group in one.param_groups)
-        if self.is_sharded and 0 < sum(len(one.state) for one in self._optimizers.values()) < n_parameters:
-            reasons.append(NotIdentical.UNUSED_SHARDS)
         # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
         # order of ranks (a sum of two is the same in any): torch/csrc/distributed/c10d/reducer.cpp, rebuild_buckets.
         parallel = [model for model in self._models.values() if _is_data_parallel(model)]

@@ -42,7 +42,6 @@ _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 _GradScaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
 _TRAINS = (nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, _GradScaler)
-_WRAPPERS = ("torch.distributed", "torch.nn.parallel.distributed")  # they set themselves up where nobody sees it
 
 
 class RestoreError(GreenloveError, RuntimeError):
@@ -182,7 +181,7 @@ class Snapshot:
         elif isinstance(thing, tuple):
             return thing
         elif isinstance(thing, _TRAINS):
-            return thing.children() if type(thing).__module__.startswith(_WRAPPERS) else (vars(thing),)
+            return (vars(thing),)
         return ()
 
     def _add_named(self, name: str, thing: Any) -> None:
