@@ -271,8 +271,11 @@ def find_lr_schedulers(optimizers: Any, known: Sequence[Any]) -> tuple[Any, ...]
         known: that the user named already.
     """
     wanted = {id(optimizer) for optimizer in each_of(optimizers)}
-    found = _objects_of(LRScheduler, ReduceLROnPlateau)
-    return tuple(s for s in found if id(getattr(s, "optimizer", None)) in wanted and all(s is not k for k in known))
+    return tuple(
+        scheduler
+        for scheduler in _objects_of(LRScheduler, ReduceLROnPlateau)
+        if id(getattr(scheduler, "optimizer", None)) in wanted and all(scheduler is not one for one in known)
+    )
 
 
 def find_scalers_and_averages() -> list[Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -276,22 +274,6 @@ def test_loop_that_was_left_is_not_gone_through_again(tmp_path: Path) -> None:
     assert finished.epochs == [0, 1]
 
 
-@pytest.mark.slow
-def test_nothing_keeps_a_model_that_was_trained_or_a_state_that_was_loaded(tmp_path: Path) -> None:
-    left(tmp_path, 2)
-    training = Training(tmp_path, every_steps=1)
-    gc.collect()
-    loaded = [weakref.ref(value) for value in training.checkpointer._left.state["models"]["model"]["own"].values()]  # type: ignore[union-attr]
-    assert len(loaded) == len(training.model.state_dict())
-    for _ in training.checkpointer.epochs(EPOCHS, tracker=False):
-        for _ in training.checkpointer.batches(training.loader):
-            assert not any(reference() is not None for reference in loaded)
-    model = weakref.ref(training.model)
-    del training
-    gc.collect()
-    assert model() is None
-
-
 _ENDS = """
 import sys, torch
 from greenlove_tracker import Checkpointer
@@ -492,30 +474,3 @@ def test_bad_arguments_are_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="tracker must be"):
         checkpointer.epochs(3, tracker="yes")  # type: ignore[arg-type]
     assert names(tmp_path) == []
-
-
-_SCRIPT = """
-import os, signal, sys, time, threading
-import torch
-from greenlove_tracker import Checkpointer
-
-model = torch.nn.Linear(2, 1)
-checkpointer = Checkpointer(sys.argv[1], model=model, every_s=None)
-for epoch in checkpointer.epochs(1, tracker=False):
-    for n, _ in enumerate(checkpointer.batches(range(3))):
-        if n == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-            if sys.argv[2] == "long-step":  # the handler runs only after it
-                import ctypes
-                ctypes.PyDLL(None).usleep(6_000_000)
-print("finished", flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_notice_is_no_hang(tmp_path: Path) -> None:
-    script = [sys.executable, "-c", _SCRIPT, str(tmp_path / "c"), "long-step"]
-    done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 143, done.stderr
-    assert "finished" not in done.stdout
-    assert names(tmp_path / "c")[0] == "step-0000000002-emergency"

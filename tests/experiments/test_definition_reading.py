@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.experiments.definition import (
     SECTIONS,
@@ -19,7 +18,6 @@ from greenlove_tracker.experiments.definition import (
     TechniqueChoice,
     read_experiment,
 )
-from greenlove_tracker.report.build import checked_suffix
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -281,11 +279,6 @@ def test_reading_loads_no_torch(write):
     assert done.stdout == "16 set()\n"
 
 
-def test_every_format_of_a_report_can_be_written(write):
-    experiment = read_experiment(write(f"{NEEDED}outputs: {{reports: [html, pdf, md, md]}}\n"))
-    assert [checked_suffix(f"a.{name}") for name in experiment.reports] == [".html", ".pdf", ".md"]
-
-
 KEYS = sorted(
     {key for model in SECTIONS.values() for key in model.model_fields} | {"--lr", "-l", "<<", "early-stopping"}
 )
@@ -317,13 +310,6 @@ def read_or_refuse(path: Path) -> None:
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
 def test_of_any_values_only_usage_errors_come_out(write, values):
     read_or_refuse(write(json.dumps({"name": "digits", "task": "digits_task.py:task", **values})))
-
-
-@FUZZ
-@given(st.data())
-def test_of_any_setting_only_usage_errors_come_out(write, data):
-    values = data.draw(st.dictionaries(st.sampled_from(setting_names()), VALUES, max_size=3))
-    read_or_refuse(write(f"{NEEDED}settings: {json.dumps(values)}\n"))
 
 
 @FUZZ
