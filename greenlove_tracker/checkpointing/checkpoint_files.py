@@ -251,15 +251,18 @@ def _content_sha256(content: object) -> str:
 
 
 def _read_checkpoint(path: Path) -> Checkpoint:
-    from pydantic import TypeAdapter  # some 0.1 s, of which writing needs nothing
-
     try:
         record = json.loads(read_bytes(path / MANIFEST))
         content = record["checkpoint"]
         if record["format"] != _FORMAT or _content_sha256(content) != record["sha256"]:
             raise ValueError(f"it is of another format than {_FORMAT}, or its SHA-256 differs")
-        manifest = TypeAdapter(Manifest).validate_python(content)  # without what a later version adds
-        return Checkpoint(path.name, manifest, path)
+        parts = {
+            "kind": CheckpointKind(content["kind"]),
+            "position": TrainingPosition(**content["position"]),
+            "files": tuple(CheckpointFile(**file) for file in content["files"]),
+            "not_identical": tuple(content["not_identical"]),
+        }
+        return Checkpoint(path.name, Manifest(**content | parts), path)
     except FileNotFoundError:
         damage = _UNFINISHED
     except (OSError, ValueError, TypeError, LookupError) as error:

@@ -21,7 +21,6 @@ from typing import Any
 import psutil
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel
 
@@ -163,8 +162,6 @@ class Snapshot:
         if generator is not None:
             self._states.append(generator)
         elif isinstance(thing, torch.Tensor):
-            if is_lazy(thing):
-                raise UsageError("the model has parameters without a shape: call it on one batch before you explore")
             flatten = getattr(thing, "__tensor_flatten__", None)  # of quantized weights, which are made of others
             for part in [thing] if flatten is None else [getattr(thing, name) for name in flatten()[0]]:
                 with suppress(NotImplementedError, RuntimeError):  # sparse ones have no memory of their own

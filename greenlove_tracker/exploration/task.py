@@ -94,6 +94,8 @@ def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]
         if unknown := [str(name) for name in found if name not in takes]:
             known = "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
             raise UsageError(f"{target} gives {', '.join(unknown)}: {known}")
+        if hasattr(found.get("loss"), "forward"):
+            raise UsageError(f"{target} gives a loss that is a module: name it criterion; loss is of (model, batch)")
         given = {"criterion": None, **found} if "loss" in found else dict(found)
         if missing := [piece for piece in _PIECES if piece not in given]:
             raise UsageError(f"{target} gives no {', '.join(missing)}")

@@ -270,11 +270,6 @@ def test_wrapped_models_are_looked_into():
         assert model.training and inner[0].training and same(inner.state_dict(), before)
 
 
-def test_a_model_without_shapes_is_refused():
-    with pytest.raises(UsageError, match="without a shape: call it on one batch"):
-        Snapshot(nn.Sequential(nn.LazyLinear(3)))
-
-
 def test_random_states_and_switches_are_put_back():
     def draws() -> list[float]:
         return [random.random(), float(np.random.rand()), torch.rand(1).item()]
