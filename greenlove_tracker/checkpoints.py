@@ -27,7 +27,7 @@ class NotIdentical(StrEnum):
     )
     GENERATOR = "generator: the data have a random generator of their own, which the loop may seed or draw from, too"
     LOOP_DRAWS = "loop-draws: the loop draws random numbers outside of its batches, which may order or change the data"
-    ANOTHER_ITERATOR = "another-iterator: another loader, zip or iterator is open beside these batches, and begins anew"
+    ANOTHER_ITERATOR = "another-iterator: another loader or iterator is open beside these batches, and begins anew"
     NO_STEP = (
         "no-step: a batch of this epoch was not followed by a step of each optimizer: fetched ahead, accumulated or "
         "skipped"

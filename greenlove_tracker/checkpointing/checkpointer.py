@@ -540,7 +540,9 @@ class Checkpointer:
 
     def _is_another_open(self, current: PositionedBatches) -> bool:
         n_open = sum(inspect.getgeneratorstate(one) != inspect.GEN_CLOSED for one in self._passes)
-        return n_open > 1 or current.is_another_open()
+        # A zip holds what it goes through in a tuple.
+        is_zipped = any(type(one) is tuple and len(one) > 1 for one in gc.get_referrers(*self._passes))
+        return n_open > 1 or is_zipped or current.is_another_open()
 
     def _note_draws(self) -> None:
         """Note whether the loop has drawn behind its batches; not from torch's state: evaluations begin loaders."""

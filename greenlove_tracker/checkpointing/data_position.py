@@ -117,9 +117,9 @@ class PositionedBatches:
         return batch
 
     def is_another_open(self) -> bool:
-        """Return whether a loader, an endless iterator or a ``zip`` is open in this process beside this pass."""
+        """Return whether a loader or an endless iterator is open in this process beside this pass."""
         ours = [id(self._iterator), id(getattr(self._iterator, "_worker_queue_idx_cycle", None))]
-        kinds = (_BaseDataLoaderIter, itertools.cycle, zip)
+        kinds = (_BaseDataLoaderIter, itertools.cycle)
         return any(issubclass(type(thing), kinds) and id(thing) not in ours for thing in gc.get_objects())
 
     def _generator_states(self) -> list[Any]:
