@@ -10,7 +10,7 @@ import os
 import platform
 import signal
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -417,7 +417,9 @@ class Checkpointer:
         if not is_epoch_end and self._state.has_growing_gradients:
             return _NOTHING
         if (notice := self._notices.notice) is not None:
-            event = CheckpointEvent(CheckpointAction.NOTICED, self._now(), position=self.position, note=notice.name)
+            event = CheckpointEvent(
+                CheckpointAction.NOTICED, timestamp(self._clock.utc_s()), position=self.position, note=notice.name
+            )
             self._log(event)
             return _STOP + notice
         if self._ranks.rank != 0:
@@ -463,7 +465,7 @@ class Checkpointer:
         manifest = Manifest(
             kind,
             self.position,
-            self._now(),
+            timestamp(self._clock.utc_s()),
             self._ranks.world_size,
             run_id="" if self.tracker is None or self.tracker.run_dir is None else self.tracker.run_dir.name,
             epochs=self._n_epochs,
@@ -474,7 +476,10 @@ class Checkpointer:
             self._best.is_pending = False
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
         written: Checkpoint | None = None
-        writers = (self._write_files, partial(self._state.write_shards, ranks=self._ranks))
+        writers: list[Callable[[Draft], list[CheckpointFile]]] = [
+            lambda draft: [draft.write(file, partial(torch.save, content)) for file, content in self._files().items()],
+            partial(self._state.write_shards, ranks=self._ranks),
+        ]
         with self._gap(is_one=self._is_in_epoch):
             try:
                 written = write_together(self._ranks, partial(self._store.draft, name), writers, manifest)
@@ -502,9 +507,6 @@ class Checkpointer:
             )
         self._note_saved()
         return "" if problem else name
-
-    def _write_files(self, draft: Draft) -> list[CheckpointFile]:
-        return [draft.write(file, partial(torch.save, content)) for file, content in self._files().items()]
 
     def _files(self) -> dict[str, Any]:
         """Return what this rank writes, by the name of the file."""
@@ -555,9 +557,6 @@ class Checkpointer:
     def _log(self, event: CheckpointEvent) -> None:
         if self.tracker is not None:
             self.tracker.log_checkpoint(event)
-
-    def _now(self) -> str:
-        return timestamp(self._clock.utc_s())
 
     # -- resuming ------------------------------------------------------------------------------------------------
 
@@ -624,7 +623,7 @@ class Checkpointer:
         self._log(
             CheckpointEvent(
                 CheckpointAction.RESTORED,
-                self._now(),
+                timestamp(self._clock.utc_s()),
                 manifest.kind,
                 manifest.position,
                 left.checkpoint.name,

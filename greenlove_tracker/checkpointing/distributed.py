@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import distributed
@@ -99,8 +99,7 @@ def write_together(
             files += chain.from_iterable(_done_by_all(ranks, partial(write, draft)))
         reasons = dict.fromkeys(chain.from_iterable(ranks.gathered(manifest.not_identical)))
         whole = replace(manifest, files=tuple(files), not_identical=tuple(reasons))
-        committed: Checkpoint = _done_by_all(ranks, lambda: None if ranks.rank else draft.commit(whole))[0]
-        return committed
+        return cast(Checkpoint, _done_by_all(ranks, lambda: None if ranks.rank else draft.commit(whole))[0])
     finally:
         if ranks.rank == 0:
             draft.close()

@@ -14,6 +14,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -137,7 +138,7 @@ class TrainingState:
                     "changed? Give another directory to begin anew"
                 ) from error
 
-    # -- what is a rank's own: buffers, and which parameters have a gradient, and a state of an optimizer --
+    # -- what is a rank's own: buffers, and which parameters have a gradient --
 
     def capture_of_rank(self) -> dict[str, Any]:
         """Return what each rank saves of its own: buffers, also those that ``state_dict`` leaves out.
@@ -147,22 +148,15 @@ class TrainingState:
         """
         whole = [] if self.is_sharded else self._parameters
         with_gradient = [number for number, parameter in enumerate(whole) if parameter.grad is not None]
-        has_state = {id(p) for optimizer in self._optimizers.values() for p in optimizer.state}
         return {
             "gradients": with_gradient,
-            "begun": [number for number, parameter in enumerate(self._parameters) if id(parameter) in has_state],
-            "n_parameters": len(self._parameters),
             "buffers": dict(self._buffers()),
         }
 
     def load_of_rank(self, saved: Mapping[str, Any], *, with_buffers: bool) -> None:
         """Put back what ``capture_of_rank`` returned."""
-        is_alike = saved["n_parameters"] == len(self._parameters)  # FSDP, the first, may have flat ones
         for number, parameter in enumerate(self._parameters):
             parameter.grad = torch.zeros_like(parameter) if number in saved["gradients"] else None
-            if is_alike and number not in saved["begun"]:  # torch.distributed.checkpoint may have made a state
-                for optimizer in self._optimizers.values():
-                    optimizer.state.pop(parameter, None)
         for name, buffer in self._buffers() if with_buffers else ():
             if name in saved["buffers"]:
                 buffer.copy_(saved["buffers"][name])
@@ -195,14 +189,20 @@ class TrainingState:
         begun = [one for one in optimizers if one.state]
         with warnings.catch_warnings(action="ignore"):  # of torch's about itself: ShardedTensor, process groups
             models, held = states.get_state_dict(together, optimizers, options=options)
-        for optimizer in optimizers:
-            if optimizer not in begun:  # torch has taken a step to make a state, which would change the next steps
-                optimizer.state.clear()
-        state = {"models": models, "optimizers": held}
+            for optimizer in optimizers:
+                if optimizer not in begun:  # torch has taken a step to make a state, which would change the next steps
+                    optimizer.state.clear()
+            if len(begun) < len(optimizers):
+                held["state"] = states.get_state_dict(together, begun, options=options)[1].get("state", {})
         writer = dcp.FileSystemWriter(draft.directory, single_file_per_rank=True, sync_files=False)  # Draft.add syncs
         planner = dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)  # what all ranks hold is rank 0's
         try:
-            dcp.save(state, storage_writer=writer, planner=planner, process_group=ranks.group)
+            dcp.save(
+                {"models": models, "optimizers": held},
+                storage_writer=writer,
+                planner=planner,
+                process_group=ranks.group,
+            )
         except dcp.CheckpointException as error:  # no Exception, which would end the training
             raise OSError(_failures(error)) from error
         own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
@@ -232,6 +232,7 @@ class TrainingState:
             except dcp.CheckpointException as error:
                 raise UsageError(f"checkpoint {checkpoint.name} does not fit: {_failures(error)}") from error
             states.set_state_dict(together, optimizers, model_state_dict=models, optim_state_dict=states_of)
+        _forget_unsaved(optimizers, states_of["param_groups"], saved)
 
     def _buffers(self) -> list[tuple[str, torch.Tensor]]:
         return [
@@ -363,3 +364,13 @@ def _failures(error: BaseException) -> str:
     """Return what failed on which rank, of an error of torch.distributed.checkpoint."""
     failures: Mapping[int, tuple[BaseException, object]] = getattr(error, "failures", {})
     return "; ".join(f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(failures.items()))
+
+
+def _forget_unsaved(optimizers: list[torch.optim.Optimizer], groups: list[dict[str, Any]], saved: set[str]) -> None:
+    """Take away the states that torch has made of parameters that had none when they were saved: no step yet."""
+    names = [*chain(*(group["params"] for group in groups))]
+    parameters = [(one, p) for one in optimizers for group in one.param_groups for p in group["params"]]
+    is_flat = len(names) != len(parameters)  # FSDP, the first, may have flat ones, and saves a state of each
+    for name, (optimizer, parameter) in zip(names, parameters, strict=False):
+        if not any(key.startswith(f"optimizers.state.{'' if is_flat else name + '.'}") for key in saved):
+            optimizer.state.pop(parameter, None)
