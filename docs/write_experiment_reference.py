@@ -26,8 +26,7 @@ arms:                       # the first is the baseline, unless baseline: names 
 matrix:                     # every combination, with every arm and seed
   batch_size: [32, 64]
   --lr: [1e-3, 3e-3]        # an argument of the task's file
-schedule: {start: best, deadline: tomorrow 08:00}
-carbon: {intensity: live}
+schedule: {below_gco2e_per_kwh: 250, max_wait: 6h}
 budget: {hours: 2, energy_kwh: 1}
 country: NO
 settings: {price_usd_per_gpu_hour: 2.5, export: tensorboard}

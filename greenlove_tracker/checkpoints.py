@@ -25,12 +25,13 @@ class NotIdentical(StrEnum):
         "own-order: only a DataLoader with torch's own samplers, in order and without persistent workers, is known to "
         "give the same batches again"
     )
-    GENERATOR = "generator: nobody can know whether the loop seeds a random generator of the data in the next epoch"
-    SHARED_GENERATOR = "shared-generator: the training draws from a random generator of the data"
+    GENERATOR = "generator: the data have a random generator of their own, which the loop may seed or draw from, too"
     LOOP_DRAWS = "loop-draws: the loop draws random numbers outside of its batches, which may order or change the data"
     ANOTHER_ITERATOR = "another-iterator: another loader or iterator is open beside these batches, and begins anew"
-    NO_STEP = "no-step: a batch of this epoch was followed by no optimizer step: fetched ahead, accumulated or skipped"
-    GRADIENTS = "gradients: gradients wait for the step of an optimizer"
+    NO_STEP = (
+        "no-step: a batch of this epoch was not followed by a step of each optimizer: fetched ahead, accumulated or "
+        "skipped"
+    )
     OTHER_LOADER = "other-loader: the loader or its data is another than it was"
     RANDOM_STATES = "random-states: some random states could not be put back"
     OTHER_RANKS = "other-ranks: another number of ranks goes on"

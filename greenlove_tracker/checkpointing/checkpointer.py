@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import math
 import os
 import platform
 import signal
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -94,7 +94,7 @@ class Checkpointer:
     after ``init_process_group()`` and after the model was wrapped.
 
     Args:
-        directory: of the checkpoints of this training, and of no other; or an address such as ``s3://bucket/run``.
+        directory: of the checkpoints of this training, and of no other.
         model: one module, several, or a dict of them; averaged weights too.
         optimizer: likewise.
         scheduler: of learning rates, likewise.
@@ -107,8 +107,6 @@ class Checkpointer:
         best: the metric that the best checkpoint is kept by, as it is named in ``log_metric()``; None for none.
         higher_is_better: which of its values is the better one; without it the name tells, as in ``Tracker``.
         keep_last: how many checkpoints are kept, beside the best and the final one.
-        in_background: write regular and best ones beside the training, from a copy of its state in memory, one at a
-            time; of a single process that shards nothing, else the training waits.
         signals: that save and end the training, by name.
         clock: read for all times.
 
@@ -139,7 +137,6 @@ class Checkpointer:
         best: str | None = None,
         higher_is_better: bool | None = None,
         keep_last: int = 3,
-        in_background: bool = False,
         signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
         clock: Clock | None = None,
     ) -> None:
@@ -160,10 +157,6 @@ class Checkpointer:
         self._ranks = RankAgreement()
         self._store = CheckpointStore(directory, keep_last=keep_last)
         self.directory = self._store.path
-        is_alone = self._ranks.world_size == 1 and not self._state.is_sharded
-        self._writes_beside = in_background and is_alone
-        self._thread = ThreadPoolExecutor(1, "greenlove-checkpoint")  # begins with the first checkpoint
-        self._writing: Future[str] | None = None
         self._mark = LiveMark(self.directory if self._ranks.rank == 0 else None)
         self.values: dict[str, Any] = {}
         self.tracker: Tracker | None = None
@@ -174,10 +167,9 @@ class Checkpointer:
         self._is_timed = False  # the epoch is open for its tracker
         self._is_batch_open = False  # it is with the loop's body
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
-        self._batches: weakref.ref[Generator[Any]] | None = None  # what the loop takes of it
+        self._passes: weakref.WeakSet[Generator[Any]] = weakref.WeakSet()  # what the loop takes of it, and others
         self._reasons: dict[str, None] = {}  # why the training is not identical any more, whatever comes
         self._has_missed_step = False  # a batch of this epoch
-        self._n_steps_before = 0  # this batch
         self._at_epoch_start = self._after_pass = dict[str, Any]()  # random states
         self._optimizer_steps = self._batches_of_step = 0
         self._counts_steps = False  # a tracker of the user's own is told by their loop
@@ -225,8 +217,7 @@ class Checkpointer:
         if not self._is_in_epoch:
             raise UsageError("call batches() inside a loop over epochs(): for epoch in checkpointer.epochs(30): …")
         batches = self._pass_over(loader)
-        if not self._is_pass_begun:
-            self._batches = weakref.ref(batches)
+        self._passes.add(batches)
         return batches
 
     def log_metric(self, name: str, value: Any, *, higher_is_better: bool | None = None) -> None:
@@ -276,10 +267,10 @@ class Checkpointer:
                 self._put_back_random(self._left, "random")
                 self._left = None
             return
-        if who := self._ranks.gathered(self._mark.begin())[0]:
+        if not self._ranks.gathered(self._mark.begin())[0]:
             raise UsageError(
-                f"another training ({who}) writes its checkpoints to {self.directory}, and each would delete the "
-                "other's: give this one another directory, or end that one first"
+                f"another training writes its checkpoints to {self.directory}, and each would delete the other's: give "
+                "this one another directory, or end that one first"
             )
         self._is_looping, self._n_epochs = True, n
         with self._notices, self._tracking(n, tracker):
@@ -298,7 +289,6 @@ class Checkpointer:
                 raise
             finally:
                 self._is_in_epoch = False
-                self._wait_for_writing()
                 self._mark.end()
 
     @contextlib.contextmanager
@@ -364,7 +354,8 @@ class Checkpointer:
                     if self._ranks.world_size == 1 and self.position.batches:
                         self._act(self._code())
                     raise
-                self._is_batch_open, self._n_steps_before = True, self._state.n_steps
+                self._is_batch_open = True
+                self._state.batch_begins()
                 yield batch
                 self._batch_done()
                 self._act(self._ranks.decide(self._code(), self.position.steps))
@@ -378,7 +369,11 @@ class Checkpointer:
             self._reasons[NotIdentical.LOOP_DRAWS] = None
         resume = None if left is None else left.of_rank["data"]
         if left is not None and resume is not None and not left.is_of_this_rank:
-            resume = resume | {"random_states": {}, "generators": [], "own": None}  # else the ranks would draw alike
+            resume = resume | {
+                "random_states": {},
+                "generators": {"before": [], "now": []},
+                "own": None,
+            }  # else the ranks would draw alike
         positioned, is_replayed = PositionedBatches(loader), left is not None and self.position.batches > 0
         with self._gap(is_one=is_replayed):
             began_s = self._clock.perf_s()
@@ -388,7 +383,7 @@ class Checkpointer:
             if is_replayed:  # what the loop did before its batches, and the replay, have changed it
                 self._put_back(left)
                 self._put_back_random(left, "random")
-            self._reasons |= dict.fromkeys(positioned.why_not_identical(is_epoch_end=False))
+            self._reasons |= dict.fromkeys(positioned.why_not_identical())
             self._tell_restored(left, replay_s)
         self._pass = positioned
         return positioned
@@ -409,17 +404,21 @@ class Checkpointer:
         position = self.position
         self.position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
         self._batches_of_step += 1
-        self._has_missed_step = self._has_missed_step or self._state.n_steps == self._n_steps_before
-        if self._state.batch_done():
+        self._has_missed_step = self._has_missed_step or not self._state.has_all_stepped
+        if self._state.has_stepped:
             n_batches, self._batches_of_step = self._batches_of_step, 0
             self._optimizer_steps += 1
             if self._counts_steps and self.tracker is not None:
                 self.tracker.step(n_batches=n_batches)
 
     def _code(self, *, is_epoch_end: bool = False) -> int:
-        """Return what this rank asks for at a saving point."""
+        """Return what this rank asks for at a saving point; within an epoch nothing while gradients are growing."""
+        if not is_epoch_end and self._state.has_growing_gradients:
+            return _NOTHING
         if (notice := self._notices.notice) is not None:
-            event = CheckpointEvent(CheckpointAction.NOTICED, self._now(), position=self.position, note=notice.name)
+            event = CheckpointEvent(
+                CheckpointAction.NOTICED, timestamp(self._clock.utc_s()), position=self.position, note=notice.name
+            )
             self._log(event)
             return _STOP + notice
         if self._ranks.rank != 0:
@@ -430,10 +429,10 @@ class Checkpointer:
         return _REGULAR if not is_last and self._is_due(is_epoch_end=is_epoch_end) else _NOTHING
 
     def _is_due(self, *, is_epoch_end: bool) -> bool:
-        position, saved = self.position, self._saved_at
         by_time = self._every_s is not None and self._clock.perf_s() - self._saved_s >= self._every_s
-        by_steps = self._every_steps is not None and position.steps - saved.steps >= self._every_steps
-        by_epochs = self._every_epochs is not None and position.epoch - saved.epoch >= self._every_epochs
+        n_steps, n_epochs = self.position.steps - self._saved_at.steps, self.position.epoch - self._saved_at.epoch
+        by_steps = self._every_steps is not None and n_steps >= self._every_steps
+        by_epochs = self._every_epochs is not None and n_epochs >= self._every_epochs
         return self._is_asked or by_time or by_steps or (is_epoch_end and by_epochs)
 
     def _act(self, code: int) -> None:
@@ -461,12 +460,11 @@ class Checkpointer:
 
     def _save(self, kind: CheckpointKind) -> str:
         """Write a checkpoint of the training as it is now, and delete old ones; return its name, empty for none."""
-        begun_s = self._clock.perf_s()
-        self._wait_for_writing()
+        begun_s, name, problem = self._clock.perf_s(), checkpoint_name(self.position, kind), ""
         manifest = Manifest(
             kind,
             self.position,
-            self._now(),
+            timestamp(self._clock.utc_s()),
             self._ranks.world_size,
             run_id="" if self.tracker is None or self.tracker.run_dir is None else self.tracker.run_dir.name,
             epochs=self._n_epochs,
@@ -476,50 +474,23 @@ class Checkpointer:
         if kind is CheckpointKind.BEST and self._best is not None:
             self._best.is_pending = False
             manifest = replace(manifest, metric=self._best.metric, metric_value=self._best.value)
-        name, saved = checkpoint_name(self.position, kind), ""
+        written: Checkpoint | None = None
+        writers: list[Callable[[Draft], list[CheckpointFile]]] = [
+            lambda draft: [draft.write(file, partial(torch.save, content)) for file, content in self._files().items()],
+            partial(self._state.write_shards, ranks=self._ranks),
+        ]
         with self._gap(is_one=self._is_in_epoch):
-            files: dict[str, Any] | None = None
-            if self._writes_beside and kind not in (CheckpointKind.EMERGENCY, CheckpointKind.FINAL):
-                with contextlib.suppress(Exception):  # no memory, or the user's objects: said where it is tried again
-                    files = copied(self._files())
-            if files is None:
-                saved = self._write(name, manifest, self._files, begun_s)
-            else:
-                blocked_s, saved = self._clock.perf_s() - begun_s, name
-                self._writing = self._thread.submit(self._write, name, manifest, lambda: files, begun_s, blocked_s)
-        self._note_saved()
-        return saved
-
-    def _wait_for_writing(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
-
-    def _write(
-        self,
-        name: str,
-        manifest: Manifest,
-        take: Callable[[], dict[str, Any]],
-        begun_s: float,
-        blocked_s: float | None = None,
-    ) -> str:
-        """Write a checkpoint of what ``take`` gives, delete old ones, and log it; return its name, empty for none."""
-        problem, size_bytes = "", None
-
-        def write(draft: Draft) -> list[CheckpointFile]:
-            return [draft.write(file, partial(torch.save, content)) for file, content in take().items()]
-
-        writers = (write, partial(self._state.write_shards, ranks=self._ranks))
-        try:
-            written = write_together(self._ranks, partial(self._store.draft, name), writers, manifest)
-            if written is not None:  # on the first rank, with what the other ranks say
-                name, manifest, size_bytes = written.name, written.manifest, written.size_bytes
-                self._store.prune()
-        except Exception as error:  # a full disk, a store that does not answer: the one before stays
-            problem = str(error) if isinstance(error, OSError) else first_line(error)
-            text = f"checkpoint {name} could not be written: {problem}. The training goes on"
-            self._warn_once.warn(f"checkpoint {problem}", text)
+            try:
+                written = write_together(self._ranks, partial(self._store.draft, name), writers, manifest)
+                name, manifest = written.name, written.manifest  # with what the other ranks say
+                if self._ranks.rank == 0:
+                    self._store.prune()
+            except Exception as error:  # such as a full disk: the one before stays
+                problem = str(error) if isinstance(error, OSError) else first_line(error)
+                self._warn_once.warn(
+                    f"checkpoint {problem}", f"checkpoint {name} could not be written: {problem}. The training goes on"
+                )
         if self._ranks.rank == 0:
-            took_s = self._clock.perf_s() - begun_s
             self._log(
                 CheckpointEvent(
                     CheckpointAction.FAILED if problem else CheckpointAction.SAVED,
@@ -527,13 +498,13 @@ class Checkpointer:
                     manifest.kind,
                     manifest.position,
                     name,
-                    size_bytes=size_bytes,
-                    blocked_s=took_s if blocked_s is None else blocked_s,
-                    written_s=None if blocked_s is None else took_s - blocked_s,
+                    size_bytes=None if written is None else written.size_bytes,
+                    blocked_s=self._clock.perf_s() - begun_s,
                     is_bit_identical=manifest.is_bit_identical,
                     note=problem or "; ".join(manifest.not_identical),
                 )
             )
+        self._note_saved()
         return "" if problem else name
 
     def _files(self) -> dict[str, Any]:
@@ -555,18 +526,24 @@ class Checkpointer:
 
     def _not_identical(self) -> tuple[str, ...]:
         """Return why the training may not go on bit for bit from now; claimed is only what is known."""
-        current, own = self._pass, None if self._batches is None else self._batches()
-        if current is not None and current.is_another_open(own):
+        current = self._pass
+        if current is not None and self._is_another_open(current):
             gc.collect()  # what an error has left may hold some
-            if current.is_another_open(own):
+            if self._is_another_open(current):
                 self._reasons[NotIdentical.ANOTHER_ITERATOR] = None
         self._note_draws()
         reasons = [*self._reasons, *self._state.why_not_identical(self._ranks.world_size)]
         if current is not None:
-            reasons += current.why_not_identical(is_epoch_end=self.position.batches == 0)
+            reasons += current.why_not_identical()
         if self._has_missed_step:
             reasons.append(NotIdentical.NO_STEP)
         return tuple(dict.fromkeys(reasons))
+
+    def _is_another_open(self, current: PositionedBatches) -> bool:
+        n_open = sum(inspect.getgeneratorstate(one) != inspect.GEN_CLOSED for one in self._passes)
+        # A zip holds what it goes through in a tuple.
+        is_zipped = any(type(one) is tuple and len(one) > 1 for one in gc.get_referrers(*self._passes))
+        return n_open > 1 or is_zipped or current.is_another_open()
 
     def _note_draws(self) -> None:
         """Note whether the loop has drawn behind its batches; not from torch's state: evaluations begin loaders."""
@@ -580,9 +557,6 @@ class Checkpointer:
         if self.tracker is not None:
             self.tracker.log_checkpoint(event)
 
-    def _now(self) -> str:
-        return timestamp(self._clock.utc_s())
-
     # -- resuming ------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
@@ -594,7 +568,7 @@ class Checkpointer:
         name = self._ranks.gathered("" if found is None else found.name)[0]
         if not name:
             return
-        found = found or next((one for one in self._store.checkpoints() if one.name == name), None)
+        found = found or next((one for one in self._store.listing() if one.name == name), None)
         if found is None:
             raise OSError(f"rank {self._ranks.rank} does not see {name}: do all ranks share the directory?")
         manifest, here = found.manifest, _VERSIONS["torch"]
@@ -605,8 +579,8 @@ class Checkpointer:
         if manifest.versions.get("torch") != here:
             self._reasons[NotIdentical.OTHER_VERSION.with_detail(f"{here} goes on")] = None
         rank = self._ranks.rank if self._ranks.rank < manifest.world_size else 0
-        with found.local_directory() as directory:
-            state, of_rank = read_plain(directory / _MODEL_FILE), read_plain(directory / _RANK_FILE.format(rank))
+        state = read_plain(found.path / _MODEL_FILE)
+        of_rank = read_plain(found.path / _RANK_FILE.format(rank))
         self._left = left = _Resumed(found, state, of_rank, is_of_this_rank)
         if state.get("is_sharded"):
             self._state.load_shards(found, self._ranks)
@@ -648,7 +622,7 @@ class Checkpointer:
         self._log(
             CheckpointEvent(
                 CheckpointAction.RESTORED,
-                self._now(),
+                timestamp(self._clock.utc_s()),
                 manifest.kind,
                 manifest.position,
                 left.checkpoint.name,

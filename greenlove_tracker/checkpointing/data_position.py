@@ -3,7 +3,7 @@
 A loader's order follows from the random states just before ``iter(loader)``, and so do the seeds of its workers. They
 are kept, so that a resume begins the same pass, fetches as many batches as were done and drops them, and then puts back
 the random states of the checkpoint. That this is the same, bit for bit, is claimed only of what is known to be: a
-DataLoader with torch's own samplers, or torchdata's StatefulDataLoader without workers. The data must not change.
+DataLoader with torch's own samplers and no generator of its own. The data must not change.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import gc
 import itertools
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
-import torch
 from torch.utils import data
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -32,12 +31,8 @@ from greenlove_tracker.exploration.random_state import (
     saved_generator,
 )
 
-# Their order is drawn at the beginning of a pass, or from a generator of their own.
-_KNOWN_SAMPLERS = {
-    "torch.utils.data.sampler",
-    "torch.utils.data.distributed",
-    "torchdata.stateful_dataloader.sampler",
-}
+# Their order is drawn at the beginning of a pass.
+_KNOWN_SAMPLERS = {"torch.utils.data.sampler", "torch.utils.data.distributed"}
 
 
 class PositionedBatches:
@@ -55,19 +50,16 @@ class PositionedBatches:
         self._reasons: dict[str, None] = {} if _is_known(loader) else {NotIdentical.OWN_ORDER: None}
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         parts = vars(loader) if hasattr(loader, "__dict__") and not isinstance(loader, GeneratorType) else {}
-        self._sources = generators_within(part for name, part in parts.items() if name != "_iterator")
-        self._generators = [state for source in self._sources if (state := saved_generator("", source)) is not None]
+        sources = generators_within(part for name, part in parts.items() if name != "_iterator")
+        self._generators = [state for source in sources if (state := saved_generator("", source)) is not None]
+        if self._generators:
+            self._reasons[NotIdentical.GENERATOR] = None
         self._first: int | None = None  # digest of the first batch
-        self._after_fetch: list[Any] | None = None
         self.n_done = 0
 
-    def why_not_identical(self, *, is_epoch_end: bool) -> tuple[str, ...]:
-        """Return why a resume from now would not be bit-identical; empty where it would be.
-
-        Args:
-            is_epoch_end: of a resume at the beginning of the next epoch.
-        """
-        return (*self._reasons, *([NotIdentical.GENERATOR] if is_epoch_end and self._generators else []))
+    def why_not_identical(self) -> tuple[str, ...]:
+        """Return why a resume from now would not be bit-identical; empty where it would be."""
+        return tuple(self._reasons)
 
     def state(self, *, is_epoch_end: bool) -> dict[str, Any]:
         """Return the position between two batches, in plain values.
@@ -75,11 +67,10 @@ class PositionedBatches:
         Args:
             is_epoch_end: the epoch is over: the next pass is a new one.
         """
-        of_generators = zip(self._sources, self._before, self._generator_states(), strict=True)
         return {
             "batches": 0 if is_epoch_end else self.n_done,
             "random_states": self._random_before,
-            "generators": [{"before": b, "now": n, "seed": _seed(source)} for source, b, n in of_generators],
+            "generators": {"before": self._before, "now": self._generator_states()},
             "first": self._first,
             "loader": self._signature(),
             "own": self._loader.state_dict() if self._has_state and not is_epoch_end else None,
@@ -96,7 +87,9 @@ class PositionedBatches:
         n_before, own = 0, None
         if resume is not None:
             n_before, own = int(resume["batches"]), resume["own"] if self._has_state else None
-            self._prepare(resume, n_before)
+            if n_before and (left := put_back_random_state_values(resume["random_states"])):
+                self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
+            self._put_back_generators(resume["generators"]["before" if n_before else "now"])
         if own is not None:
             self._loader.load_state_dict(own)
         self._random_before, self._before = random_state_values(), self._generator_states()
@@ -106,60 +99,35 @@ class PositionedBatches:
         for _ in range(n_before - self.n_done):
             next(self, None)
         if resume is not None and n_before:
-            if self.n_done < n_before or self._first != resume["first"]:
-                self._reasons[NotIdentical.OTHER_LOADER.with_detail("its batches are others")] = None
-            self._put_back_generators(resume, "now")
-
-    def _prepare(self, resume: Mapping[str, Any], n_before: int) -> None:
-        """Put back the random states that the pass began with, or those of the generators between two epochs."""
-        if n_before == 0:
-            self._put_back_generators(resume, "now", between_epochs=True)
-            return
-        was, now = resume["loader"], self._signature()
-        if differs := [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]:
-            self._reasons[NotIdentical.OTHER_LOADER.with_detail(", ".join(differs))] = None
-        if left := put_back_random_state_values(resume["random_states"]):
-            self._reasons[NotIdentical.RANDOM_STATES.with_detail(", ".join(left))] = None
-        self._put_back_generators(resume, "before")
+            was, now = resume["loader"], self._signature()
+            differs = [f"{name} {now[name]} instead of {was.get(name)}" for name in now if now[name] != was.get(name)]
+            if differs or self.n_done < n_before or self._first != resume["first"]:
+                detail = ", ".join(differs) or "its batches are others"
+                self._reasons[NotIdentical.OTHER_LOADER.with_detail(detail)] = None
+            self._put_back_generators(resume["generators"]["now"])
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self._after_fetch is not None and not is_same_state(self._after_fetch, self._generator_states()):
-            self._reasons[NotIdentical.SHARED_GENERATOR] = None
         batch = next(self._iterator)
         self.n_done += 1
         if self.n_done == 1:
             self._first = zlib.crc32(re.sub("0x[0-9a-f]+", "", repr(batch)).encode())  # without addresses
-        self._after_fetch = self._generator_states() or None
         return batch
 
-    def is_another_open(self, own: object) -> bool:
-        """Return whether a loader or an endless iterator beside this one is open, or goes along with it in ``zip``.
-
-        Args:
-            own: what hands out the batches of this pass.
-        """
+    def is_another_open(self) -> bool:
+        """Return whether a loader or an endless iterator is open in this process beside this pass."""
         ours = [id(self._iterator), id(getattr(self._iterator, "_worker_queue_idx_cycle", None))]
-        for thing in gc.get_objects():
-            if issubclass(type(thing), _BaseDataLoaderIter | itertools.cycle) and id(thing) not in ours:
-                return True
-            if type(thing) is zip and own is not None:
-                parts = [part for held in gc.get_referents(thing) if isinstance(held, tuple) for part in held]
-                if any(part is own for part in parts):
-                    return True
-        return False
+        kinds = (_BaseDataLoaderIter, itertools.cycle)
+        return any(issubclass(type(thing), kinds) and id(thing) not in ours for thing in gc.get_objects())
 
     def _generator_states(self) -> list[Any]:
         return [plain_value(generator.save()) for generator in self._generators]
 
-    def _put_back_generators(self, resume: Mapping[str, Any], when: str, *, between_epochs: bool = False) -> None:
-        """Put back the generators; between two epochs but for those that the loop has seeded for this epoch."""
-        for source, generator, saved in zip(self._sources, self._generators, resume["generators"], strict=False):
-            if not between_epochs or _seed(source) == saved["seed"]:
-                generator.put_back(saved[when])
-        self._after_fetch = None
+    def _put_back_generators(self, states: Sequence[Any]) -> None:
+        for generator, state in zip(self._generators, states, strict=False):  # another number of them is told of
+            generator.put_back(state)
 
     def _signature(self) -> dict[str, Any]:
         """Return what has to be the same for a replay, in plain types."""
@@ -182,21 +150,14 @@ def drawn_since(before: Mapping[str, Any], *, with_torch: bool = True) -> bool:
 
 
 def _is_known(loader: Any) -> bool:
-    """Return whether the order of a loader's batches is known to follow from random states, or from its own state."""
+    """Return whether the order of a loader's batches is known to follow from random states."""
     if not isinstance(loader, data.DataLoader):
         return False
-    if type(loader).__module__.startswith("torchdata."):
-        is_ordered = loader.num_workers == 0  # the random states of its workers are not in its own
-    else:
-        is_default = type(loader).__iter__ is data.DataLoader.__iter__
-        is_kept = loader.persistent_workers or not getattr(loader, "in_order", True)
-        is_ordered = is_default and not (loader.num_workers and is_kept)
+    is_default = type(loader).__iter__ is data.DataLoader.__iter__
+    is_kept = loader.persistent_workers or not getattr(loader, "in_order", True)
+    is_ordered = is_default and not (loader.num_workers and is_kept)
     if isinstance(loader.dataset, data.IterableDataset):
         return bool(is_ordered and loader.num_workers)  # their states are their own
     samplers = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
     samplers += [inner for sampler in samplers if (inner := getattr(sampler, "sampler", None)) is not None]
     return is_ordered and all(type(sampler).__module__ in _KNOWN_SAMPLERS for sampler in samplers)
-
-
-def _seed(source: Any) -> int | None:
-    return source.initial_seed() if isinstance(source, torch.Generator) else None

@@ -5,19 +5,17 @@ Agreement is by groups of our own over gloo, so nothing of ours stands in the qu
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import distributed
 
 from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, Draft
 from greenlove_tracker.checkpoints import CheckpointFile, Manifest
-from greenlove_tracker.errors import UsageError
 
 
 class RankAgreement:
@@ -26,31 +24,20 @@ class RankAgreement:
     Every rank makes it at the same place, and calls its methods in the same order. Where a rank dies, the others get
     torch's error, as in their own collectives.
 
-    Args:
-        env: environment variables.
-
     Attributes:
         rank: of this process.
         world_size: how many ranks there are.
         group: for torch's own functions; None where the training has none.
         problem: in words, why the ranks agree on no saving point any more; empty while they do.
-
-    Raises:
-        UsageError: where torchrun started many ranks and the training has not joined them yet.
     """
 
-    def __init__(self, *, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(self) -> None:
         self.group: Any = None
         self.problem = ""
         self.rank, self.world_size = 0, 1
         if distributed.is_available() and distributed.is_initialized():
             self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
             self.group = distributed.new_group(backend="gloo")
-        elif "TORCHELASTIC_RUN_ID" in env and env.get("WORLD_SIZE", "1") != "1":
-            raise UsageError(
-                "torchrun started more than one process: call torch.distributed.init_process_group() before the "
-                "Checkpointer is used, so that the processes write one checkpoint together"
-            )
 
     def decide(self, code: int, steps: int = 0) -> int:
         """Return the greatest number of all ranks; waits for the ranks.
@@ -91,7 +78,7 @@ def write_together(
     make_draft: Callable[[], Draft],
     writers: Iterable[Callable[[Draft], Iterable[CheckpointFile]]],
     manifest: Manifest,
-) -> Checkpoint | None:
+) -> Checkpoint:
     """Write a checkpoint by all ranks: whole where every rank wrote its files, else not at all.
 
     Args:
@@ -102,26 +89,20 @@ def write_together(
         manifest: of this rank, without files. That of rank 0 is written, with the files of all ranks, and with what all
             of them say of why a resume is not identical.
 
-    Returns:
-        the checkpoint on rank 0; None on the others. It is whole on all of them.
-
     Raises:
         OSError: on every rank where one could not write, and says which; the checkpoints before stay.
     """
-    drafts, committed = list[Draft](), list[Checkpoint]()
+    draft = _done_by_all(ranks, make_draft)[ranks.rank]
     try:
-        _done_by_all(ranks, lambda: drafts.append(make_draft()))
         files = list[CheckpointFile]()
         for write in writers:
-            files += chain.from_iterable(_done_by_all(ranks, partial(write, drafts[0])))
+            files += chain.from_iterable(_done_by_all(ranks, partial(write, draft)))
         reasons = dict.fromkeys(chain.from_iterable(ranks.gathered(manifest.not_identical)))
         whole = replace(manifest, files=tuple(files), not_identical=tuple(reasons))
-        _done_by_all(ranks, lambda: None if ranks.rank else committed.append(drafts[0].commit(whole)))
-        return committed[0] if committed else None
+        return cast(Checkpoint, _done_by_all(ranks, lambda: None if ranks.rank else draft.commit(whole))[0])
     finally:
-        for draft in drafts:
-            if ranks.rank == 0 or not draft.is_shared:
-                draft.close()
+        if ranks.rank == 0:
+            draft.close()
 
 
 def _done_by_all(ranks: RankAgreement, work: Callable[[], Any]) -> list[Any]:

@@ -70,10 +70,6 @@ class TerminationNotices:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal whose handler is not the guard's."""
-        before = self._before[number]
-        is_taken = self.received(number)
-        if callable(before):
+        self.received(number)
+        if callable(before := self._before[number]):
             before(number, frame)
-        elif not is_taken:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)

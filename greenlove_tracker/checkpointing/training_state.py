@@ -28,7 +28,7 @@ from greenlove_tracker.checkpointing.distributed import RankAgreement, first_lin
 from greenlove_tracker.checkpoints import CheckpointFile, NotIdentical
 from greenlove_tracker.errors import UsageError
 
-_FORMAT = 5  # of the state of a training
+_FORMAT = 6  # of the state of a training
 # What arrays and numbers of NumPy's, which hold no objects, are made of.
 _MULTIARRAY = getattr(numpy, "_core", None) or numpy.core
 _OF_NUMPY = [
@@ -52,7 +52,6 @@ class TrainingState:
 
     Attributes:
         is_sharded: all ranks write and read models and optimizers together.
-        n_steps: that optimizers have taken here.
 
     Raises:
         UsageError: where something cannot be saved.
@@ -66,10 +65,6 @@ class TrainingState:
         *,
         has_others: bool = False,
     ) -> None:
-        for kind, things in ((nn.Module, models), (torch.optim.Optimizer, optimizers)):
-            for name, thing in things.items():
-                if not isinstance(thing, kind):
-                    raise UsageError(f"{name} must be a torch.{kind.__name__}, not {type(thing).__name__}")
         self.is_sharded = any(map(is_sharded, models.values()))
         if not has_others:
             _check_parameters(models, optimizers)
@@ -78,23 +73,31 @@ class TrainingState:
         self._parameters = [parameter for model in self._inner.values() for parameter in model.parameters()]
         whole = {} if self.is_sharded else optimizers
         self._pairs = {name: _pair(name, thing) for name, thing in {**whole, **beside}.items()}
-        self.n_steps = 0
-        self._now, self._stepped = set[str](), set(optimizers)  # in this batch, in the one before
+        self._stepped = set(optimizers)  # in the newest batch
         for name, optimizer in optimizers.items():
             optimizer.register_step_post_hook(partial(self._on_step, name))
 
     def _on_step(self, name: str, *_: object) -> None:
-        self._now.add(name)
-        self.n_steps += 1
+        self._stepped.add(name)
 
-    def batch_done(self) -> bool:
-        """Tell that a batch is done: gradients that no optimizer used in it go on growing.
+    def batch_begins(self) -> None:
+        """Tell that the steps of another batch follow."""
+        self._stepped.clear()
 
-        Returns:
-            True where an optimizer took a step in it, or nobody can see that.
-        """
-        self._stepped, self._now = self._now, set()
+    @property
+    def has_stepped(self) -> bool:
+        """True where an optimizer took a step in the newest batch, or nobody can see that."""
         return bool(self._stepped) or not self._optimizers
+
+    @property
+    def has_all_stepped(self) -> bool:
+        """True where every optimizer took a step in the newest batch, which no gradients wait after."""
+        return bool(self._stepped) and self._stepped == {*self._optimizers}
+
+    @property
+    def has_growing_gradients(self) -> bool:
+        """True where gradients wait for the first step of an optimizer."""
+        return not self.has_stepped and any(p.grad is not None for p in self._parameters)
 
     def capture(self) -> dict[str, Any]:
         """Return the state in plain values, with the training's own tensors in it."""
@@ -116,16 +119,10 @@ class TrainingState:
                 "the checkpoint was written by another version of greenlove_tracker, and this one cannot read it: use "
                 "that version, or give another directory to begin anew"
             )
-        has_shards = state["is_sharded"]
-        if self.is_sharded and not has_shards:
-            raise UsageError(
-                "the checkpoint is of models that were not sharded: load it without FSDP, or begin anew in another "
-                "directory"
-            )
         saved = {**state["models"], **state["pairs"]}
         restores: dict[str, Callable[[Any], object]] = {n: partial(_put_back, m) for n, m in self._inner.items()}
         restores |= {name: restore for name, (_, restore) in self._pairs.items()}
-        for name in (*self._models, *self._optimizers) if has_shards else ():
+        for name in (*self._models, *self._optimizers) if state["is_sharded"] else ():
             restores.pop(name, None)
         if set(saved) != set(restores):
             raise UsageError(
@@ -135,40 +132,31 @@ class TrainingState:
         for name, restore in restores.items():
             try:
                 restore(copied(saved[name]))  # it may be put back once more
-            except UsageError:
-                raise
             except Exception as error:  # of the user's objects
                 raise UsageError(
                     f"the state of {name} in the checkpoint does not fit this one ({first_line(error)}). Was the code "
                     "changed? Give another directory to begin anew"
                 ) from error
 
-    # -- what is a rank's own: gradients that no optimizer has used yet, and buffers --
+    # -- what is a rank's own: buffers, and which parameters have a gradient --
 
     def capture_of_rank(self) -> dict[str, Any]:
-        """Return what each rank saves of its own: gradients, and buffers, also those that ``state_dict`` leaves out.
+        """Return what each rank saves of its own: buffers, also those that ``state_dict`` leaves out.
 
-        Gradients that a step has used up are None: the training sets them to zero or None before they grow again. They
-        come back as zeros: an optimizer skips a parameter without a gradient, and does not skip one whose gradient is
-        zero.
+        Gradients are used up by the step before. They come back as zeros: an optimizer skips a parameter without a
+        gradient, and does not skip one whose gradient is zero.
         """
-        is_used = bool(self._optimizers) and self._stepped == {*self._optimizers}
-        gradients = {
-            number: None if is_used else parameter.grad
-            for number, parameter in enumerate(self._parameters)
-            if parameter.grad is not None and not self.is_sharded
+        whole = [] if self.is_sharded else self._parameters
+        with_gradient = [number for number, parameter in enumerate(whole) if parameter.grad is not None]
+        return {
+            "gradients": with_gradient,
+            "buffers": dict(self._buffers()),
         }
-        return {"gradients": gradients, "buffers": dict(self._buffers())}
 
     def load_of_rank(self, saved: Mapping[str, Any], *, with_buffers: bool) -> None:
         """Put back what ``capture_of_rank`` returned."""
-        gradients = saved["gradients"]
-        is_growing = any(gradient is not None for gradient in gradients.values())
-        self._stepped = set() if is_growing else set(self._optimizers)
         for number, parameter in enumerate(self._parameters):
-            grown = gradients.get(number)
-            zeros = torch.zeros_like(parameter) if number in gradients else None
-            parameter.grad = zeros if grown is None else grown.to(parameter.device, copy=True)
+            parameter.grad = torch.zeros_like(parameter) if number in saved["gradients"] else None
         for name, buffer in self._buffers() if with_buffers else ():
             if name in saved["buffers"]:
                 buffer.copy_(saved["buffers"][name])
@@ -176,8 +164,6 @@ class TrainingState:
     def why_not_identical(self, world_size: int) -> tuple[str, ...]:
         """Return why a resume from now, with as many ranks, may not be bit-identical; empty where it is."""
         reasons = list[str]()
-        if self._stepped != {*self._optimizers} and any(p.grad is not None for p in self._parameters):
-            reasons.append(NotIdentical.GRADIENTS)  # saved, and yet the loop may count its batches anew
         # DDP puts gradients into other buckets after its first step, and a ring sums each place of a bucket in another
         # order of ranks (a sum of two is the same in any): torch/csrc/distributed/c10d/reducer.cpp, rebuild_buckets.
         parallel = [model for model in self._models.values() if _is_data_parallel(model)]
@@ -199,19 +185,24 @@ class TrainingState:
         from torch.distributed.checkpoint import state_dict as states
 
         options, together = states.StateDictOptions(cpu_offload=True), nn.ModuleDict(self._models)
+        optimizers = [*self._optimizers.values()]
+        begun = [one for one in optimizers if one.state]
         with warnings.catch_warnings(action="ignore"):  # of torch's about itself: ShardedTensor, process groups
-            state = {"models": states.get_model_state_dict(together, options=options), "optimizers": {}}
-            for name, optimizer in self._optimizers.items():
-                has_state = bool(optimizer.state)
-                held = states.get_optimizer_state_dict(together, optimizer, options=options)
-                if not has_state:  # torch has taken a step to make one, which would change the next steps
+            models, held = states.get_state_dict(together, optimizers, options=options)
+            for optimizer in optimizers:
+                if optimizer not in begun:  # torch has taken a step to make a state, which would change the next steps
                     optimizer.state.clear()
-                    held["state"] = {}
-                state["optimizers"][name] = held
+            if len(begun) < len(optimizers):
+                held["state"] = states.get_state_dict(together, begun, options=options)[1].get("state", {})
         writer = dcp.FileSystemWriter(draft.directory, single_file_per_rank=True, sync_files=False)  # Draft.add syncs
         planner = dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)  # what all ranks hold is rank 0's
         try:
-            dcp.save(state, storage_writer=writer, planner=planner, process_group=ranks.group)
+            dcp.save(
+                {"models": models, "optimizers": held},
+                storage_writer=writer,
+                planner=planner,
+                process_group=ranks.group,
+            )
         except dcp.CheckpointException as error:  # no Exception, which would end the training
             raise OSError(_failures(error)) from error
         own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
@@ -227,25 +218,21 @@ class TrainingState:
         from torch.distributed import checkpoint as dcp
         from torch.distributed.checkpoint import state_dict as states
 
-        together = nn.ModuleDict(self._models)
-        with checkpoint.local_directory() as directory, warnings.catch_warnings(action="ignore"):
-            reader = dcp.FileSystemReader(directory)
+        together, optimizers = nn.ModuleDict(self._models), [*self._optimizers.values()]
+        with warnings.catch_warnings(action="ignore"):
+            reader = dcp.FileSystemReader(checkpoint.path)
             saved = set(reader.read_metadata().state_dict_metadata)
-            # A fresh optimizer gets a state by a step of torch's, which may change parameters: these are loaded later.
-            held = {name: states.get_optimizer_state_dict(together, one) for name, one in self._optimizers.items()}
-            weights = states.get_model_state_dict(together)
-            if missing := {f"models.{key}" for key in weights} - saved:
+            models, states_of = states.get_state_dict(together, optimizers)
+            if missing := {f"models.{key}" for key in models} - saved:
                 raise UsageError(f"checkpoint {checkpoint.name} is not of these models: it lacks {min(missing)}")
             planner = dcp.DefaultLoadPlanner(allow_partial_load=True)  # of a parameter that was never used
-            state = {"optimizers": held, "models": weights}
+            state = {"models": models, "optimizers": states_of}
             try:
                 dcp.load(state, storage_reader=reader, planner=planner, process_group=ranks.group)
             except dcp.CheckpointException as error:
                 raise UsageError(f"checkpoint {checkpoint.name} does not fit: {_failures(error)}") from error
-            for name, optimizer in self._optimizers.items():
-                states.set_optimizer_state_dict(together, optimizer, optim_state_dict=held[name])
-                _forget_unsaved(optimizer, held[name]["param_groups"], f"optimizers.{name}.state.", saved)
-            states.set_model_state_dict(together, weights)
+            states.set_state_dict(together, optimizers, model_state_dict=models, optim_state_dict=states_of)
+        _forget_unsaved(optimizers, states_of["param_groups"], saved)
 
     def _buffers(self) -> list[tuple[str, torch.Tensor]]:
         return [
@@ -379,15 +366,11 @@ def _failures(error: BaseException) -> str:
     return "; ".join(f"rank {rank}: {first_line(cause)}" for rank, (cause, _) in sorted(failures.items()))
 
 
-def _forget_unsaved(
-    optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]], prefix: str, saved: set[str]
-) -> None:
+def _forget_unsaved(optimizers: list[torch.optim.Optimizer], groups: list[dict[str, Any]], saved: set[str]) -> None:
     """Take away the states that torch has made of parameters that had none when they were saved: no step yet."""
-    if not any(key.startswith(prefix) for key in saved):
-        optimizer.state.clear()
     names = [*chain(*(group["params"] for group in groups))]
-    parameters = [*chain(*(group["params"] for group in optimizer.param_groups))]
-    if len(names) == len(parameters):  # FSDP, the first, may have flat ones, and saves a state of each
-        for name, parameter in zip(names, parameters, strict=True):
-            if not any(key.startswith(f"{prefix}{name}.") for key in saved):
-                optimizer.state.pop(parameter, None)
+    parameters = [(one, p) for one in optimizers for group in one.param_groups for p in group["params"]]
+    is_flat = len(names) != len(parameters)  # FSDP, the first, may have flat ones, and saves a state of each
+    for name, (optimizer, parameter) in zip(names, parameters, strict=False):
+        if not any(key.startswith(f"optimizers.state.{'' if is_flat else name + '.'}") for key in saved):
+            optimizer.state.pop(parameter, None)

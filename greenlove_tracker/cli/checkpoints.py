@@ -28,10 +28,10 @@ def checkpoints(ctx: click.Context, directory: str, as_json: bool, is_verbose: b
 
     \b
     greenlove checkpoints checkpoints/
-    greenlove checkpoints s3://bucket/run --json
+    greenlove checkpoints checkpoints/ --json
 
-    DIR is a Checkpointer's directory, local or in a store, from which every file is downloaded. Nothing is changed,
-    and torch is not needed. The exit code is 1 if no checkpoint is whole.
+    DIR is a Checkpointer's directory. Nothing is changed, and torch is not needed. The exit code is 1 if no checkpoint
+    is whole.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
 

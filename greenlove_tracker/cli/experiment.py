@@ -205,9 +205,12 @@ _IN_TABLE = ("duration_s", "energy_kwh", "emissions_kgco2e")
 
 def _beside(forecast: ExperimentForecast) -> list[str]:
     """Return what comes to the time of the trainings: starting their processes, and waiting before them."""
-    start = forecast.experiment.start.start
-    waits = "" if start == "now" else f", and each training waits for its start ({start}) before"
-    return [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}{waits}"]
+    start, n_left = forecast.experiment.start, len(forecast.progress.left)
+    found = [f"beside these times, starting the processes takes about {fmt.duration(forecast.start_up_s)}"]
+    if start.below_gco2e_per_kwh is not None:
+        grid = f"a grid at or below {start.below_gco2e_per_kwh:g} gCO2e/kWh"
+        found.append(f"before a training it waits for {grid}, at most {start.max_wait} for each of the {n_left}")
+    return found
 
 
 def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:

@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
@@ -27,7 +26,7 @@ from ruamel.yaml.resolver import VersionedResolver
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.grid.place import resolve_place
-from greenlove_tracker.scheduling.times import parse_span_s, parse_when
+from greenlove_tracker.scheduling.times import parse_span_s
 from greenlove_tracker.techniques.technique import TECHNIQUES, Technique, combined, nearest, technique_with
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
@@ -210,15 +209,6 @@ def _checked_by(check: Any) -> AfterValidator:
     return AfterValidator(kept)
 
 
-def _check_time(text: str) -> None:
-    parse_when(text, datetime.now(UTC))
-
-
-def _check_start(text: str) -> None:
-    if text not in ("now", "best", "below"):
-        _check_time(text)
-
-
 def _check_name(text: str) -> None:
     if not re.fullmatch(r"\w[\w.-]{0,79}", text):
         raise UsageError(f"becomes a directory: up to 80 letters, digits, dots, - and _, not {text!r}")
@@ -266,51 +256,12 @@ def _said(description: str, such_as: str, default: Any = None, **more: Any) -> A
 
 
 class StartPolicy(_FileSection):
-    """When each training begins; a time is waited for once."""
+    """When each training begins: at once, or when the grid is clean enough."""
 
-    start: Annotated[str, _checked_by(_check_start)] = _said(
-        "`now`; `best`, the start that is expected to emit least before the deadline; `below`, as soon as the carbon "
-        "intensity is under `below_gco2e_per_kwh`; or a time, after which the first one begins. Default: `below` where "
-        "that is given, else `now`",
-        "best",
+    below_gco2e_per_kwh: _Positive | None = _said(
+        "before each training, wait until the carbon intensity is at or below this", "250"
     )
-    deadline: Annotated[str, _checked_by(_check_time)] = _said(
-        "by which all is to be done: `08:00`, `tomorrow 08:00`, `monday 06:00`, `+6h` or `2026-11-23T08:00`; needed "
-        "with `best`. One without a date counts from each call anew: write the date where the same command is to go on "
-        "with the same deadline",
-        "tomorrow 08:00",
-        "",
-    )
-    max_wait: Annotated[str, _checked_by(parse_span_s)] = _said("begin after so long anyway", "6h", "")
-    below_gco2e_per_kwh: _Positive | None = _said("with `start: below`: the carbon intensity to wait for", "250")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_default(cls, given: Any) -> Any:
-        """Return what was given with the start that it implies."""
-        is_below = isinstance(given, dict) and "below_gco2e_per_kwh" in given
-        return {"start": "below" if is_below else "now", **given} if isinstance(given, dict) else given
-
-    @model_validator(mode="after")
-    def _check(self) -> StartPolicy:
-        """Check that the keys agree."""
-        if self.start == "best" and not self.deadline:
-            raise UsageError("start: best needs deadline: beside it, such as deadline: tomorrow 08:00")
-        if (self.start == "below") != (self.below_gco2e_per_kwh is not None):
-            raise UsageError("start: below and below_gco2e_per_kwh: need each other, such as below_gco2e_per_kwh: 250")
-        if self.start == "now" and self.max_wait:
-            raise UsageError("max_wait: nothing is waited for: say start: best, below or a time")
-        return self
-
-
-class CarbonSection(_FileSection):
-    """The carbon intensity in force."""
-
-    intensity: _Text | None = _said(
-        "where it comes from: `live`, a service such as `neso` or `eia`, a CSV file, `mock`; default: the setting, "
-        "else the offline table",
-        "live",
-    )
+    max_wait: Annotated[str, _checked_by(parse_span_s)] = _said("begin after so long anyway", "6h", "6h")
 
 
 class ExperimentBudget(_FileSection):
@@ -416,10 +367,7 @@ class ExperimentFile(_FileSection):
         "{batch_size: [32, 64]}",
         MatrixSection(),
     )
-    schedule: StartPolicy = _said(
-        "when the trainings begin", "{start: best, deadline: tomorrow 08:00}", StartPolicy.model_validate({})
-    )
-    carbon: CarbonSection = _said("the carbon intensity in force", "{intensity: live}", CarbonSection())
+    schedule: StartPolicy = _said("when the trainings begin", "{below_gco2e_per_kwh: 250}", StartPolicy())
     budget: ExperimentBudget = _said(
         "what all trainings together may take: at a limit no other begins, and the one that runs is stopped and saved",
         "{hours: 2}",
@@ -430,7 +378,7 @@ class ExperimentFile(_FileSection):
     )
     settings: dict[str, Any] = _said(
         "further settings, as in `greenlove.toml`; they count before the keys above",
-        "{price_usd_per_gpu_hour: 2.5, export: tensorboard}",
+        "{intensity: live, price_usd_per_gpu_hour: 2.5}",
         {},
     )
     outputs: OutputsSection = _said("what is written, and where", "{directory: results/digits}", OutputsSection())
@@ -440,7 +388,6 @@ SECTIONS: dict[str, type[_FileSection]] = {
     "": ExperimentFile,
     "matrix": MatrixSection,
     "schedule": StartPolicy,
-    "carbon": CarbonSection,
     "budget": ExperimentBudget,
     "outputs": OutputsSection,
 }
@@ -583,7 +530,7 @@ def _experiment(file: Path, content: ExperimentFile, names: Iterable[str], sha25
 
     values = {**dict(content.matrix), **(content.matrix.model_extra or {})}
     matrix: dict[str, list[Any]] = {name: values[name] for name in names}
-    own = {"project": content.name, "country": content.country, "intensity": content.carbon.intensity}
+    own = {"project": content.name, "country": content.country}
     own |= content.settings
     settings = {name: value for name, value in own.items() if value is not None}
     for name in ("intensity", "electricity_tariff"):

@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,6 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
         UsageError: where a technique cannot be used here, or the training cannot be explored.
     """
     from greenlove_tracker.exploration.estimator import Estimator
-    from greenlove_tracker.stopping import unknown_stop
     from greenlove_tracker.techniques.arm import arm_of, parts_of
     from greenlove_tracker.techniques.full_training import with_length
 
@@ -150,19 +149,17 @@ def _explored(planned: PlannedRun, budget_s: float, log_dir: Path) -> dict[str, 
     options = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
     own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
     own |= {"train_step": lambda model, batch, *_: arm.step(batch)}  # with what techniques make of it
+    if (stopping := arm.parts.get("early_stopping")) is not None and parts.get("total_epochs") is not None:
+        own["stopping"] = stopping.rule
     with arm.active():
         estimator = Estimator(**{**options, **own})
         estimation = estimator.estimate()
-        forecast, stop, epochs = estimation.forecast, "", estimator.plan.epochs
-        if (stopping := arm.parts.get("early_stopping")) is not None and epochs is not None:
-            expected = unknown_stop(stopping.rule, epochs)
-            forecast = estimation.forecast_for(replace(estimator.plan, stop=expected))
-            stop = fmt.expected_stop(stop_estimate(expected, LEVEL), expected.most_epochs)
+    forecast, stop = estimation.forecast, estimator.plan.stop
     estimates = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
     return {
         **{quantity: None if estimate is None else asdict(estimate) for quantity, estimate in estimates.items()},
         "plan": fmt.plan(estimator.plan),
-        "stop": stop,
+        "stop": "" if stop is None else fmt.expected_stop(stop_estimate(stop, LEVEL), stop.most_epochs),
         "spent_s": estimation.spent_s,
         # Without their advice, which names a budget for this group alone.
         "warnings": [f"{warning.name}: {warning.message}" for warning in forecast.warnings],

@@ -163,10 +163,10 @@ def outputs_lock(outputs: Path) -> Iterator[None]:
         outputs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LogDirError(f"{outputs} cannot be written: {error.strerror}") from error
-    if who := mark.begin():
+    if not mark.begin():
         raise UsageError(
-            f"another process runs this experiment in {outputs} ({who}): wait for it, or give the experiment another "
-            "outputs directory"
+            f"another process runs this experiment in {outputs}: wait for it, or give the experiment another outputs "
+            "directory"
         )
     try:
         yield

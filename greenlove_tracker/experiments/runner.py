@@ -12,8 +12,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,16 +29,14 @@ from greenlove_tracker.experiments.progress import (
 )
 from greenlove_tracker.grid.live.fallback import opened_intensity
 from greenlove_tracker.records import RunStatus
-from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
-from greenlove_tracker.scheduling.times import parse_when
-from greenlove_tracker.scheduling.wait_loop import checked_span_s, wait_for_low_carbon
+from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
 from greenlove_tracker.signals import wait_and_forward
 from greenlove_tracker.tracker.session import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
 from greenlove_tracker.waits import WAIT_VARIABLE
 
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-_LIVE = "live"  # who is asked for the intensity where no setting says it: a start that goes by it needs a network
+_LIVE = "live"  # who is asked for the intensity where no setting says it: a wait needs a network
 # The settings by which a training stops itself, by what is limited.
 _LIMITS = {
     "duration_s": "max_hours",
@@ -96,7 +93,6 @@ def run_experiment(
     """
     check_runnable(experiment)
     tell: Callable[[str], None] = (lambda text: None) if quiet else say
-    experiment = with_fixed_deadline(experiment, datetime.now(UTC))
     with outputs_lock(experiment.outputs):
         return _Call(experiment, command, tell, quiet=quiet).run()
 
@@ -118,7 +114,9 @@ def check_runnable(experiment: Experiment) -> None:
         for argument in run.arguments:
             expanded(argument)
         settings = load_settings(run.settings)
-        if settings.intensity or experiment.start.start in ("best", "below"):  # what cannot be asked is refused now
+        if (
+            settings.intensity or experiment.start.below_gco2e_per_kwh is not None
+        ):  # what cannot be asked is refused now
             opened_intensity(settings.intensity or _LIVE, settings.country or None)
 
 
@@ -160,7 +158,7 @@ class _Call:
             rest, self._limit = self._budget_rest(progress.use)
             if self._limit:
                 break
-            wait_to_start(self._experiment, progress, planned, quiet=self._is_quiet)
+            wait_to_start(self._experiment, planned, quiet=self._is_quiet)
             answer = self._train(planned, rest)
             progress = ExperimentProgress.of(self._experiment)
             self._note(number, progress, answer, is_limited=bool(rest))
@@ -237,76 +235,14 @@ def limit_variables(planned: PlannedRun, rest: Mapping[str, float]) -> dict[str,
     return variables
 
 
-# -- When a training begins --
-
-
-def hours_left(progress: ExperimentProgress, planned: PlannedRun) -> tuple[float, float] | None:
-    """Return how long a training takes, and all that are left, in h: as others of their group took, else as all did.
-
-    Returns:
-        None where none has finished.
-    """
-    took_s = {
-        run.planned.group: [one.duration_s for one in progress.finished(run.planned.group)] for run in progress.runs
-    }
-    known_s = {group: math.fsum(durations) / len(durations) for group, durations in took_s.items() if durations}
-    if not known_s:
-        return None
-    mean_s = math.fsum(known_s.values()) / len(known_s)
-    all_s = math.fsum(known_s.get(run.planned.group, mean_s) for run in progress.left)
-    return known_s.get(planned.group, mean_s) / SECONDS_PER_HOUR, all_s / SECONDS_PER_HOUR
-
-
-def with_fixed_deadline(experiment: Experiment, now: datetime) -> Experiment:
-    """Return an experiment whose deadline, such as ``+6h``, counts from now on and not from each training anew."""
-    policy = experiment.start
-    if not policy.deadline:
-        return experiment
-    deadline = parse_when(policy.deadline, now).isoformat()
-    return replace(experiment, start=policy.model_copy(update={"deadline": deadline}))
-
-
-def planned_start(
-    experiment: Experiment, progress: ExperimentProgress, planned: PlannedRun, now: datetime
-) -> BestStart | TimedStart | None:
-    """Return the start that is waited for: the best one, or a time; None where a training begins at once.
-
-    Args:
-        experiment: with its policy, whose deadline is fixed.
-        progress: of it: the best start is planned by the time that finished trainings took.
-        planned: the training that begins next.
-        now: the moment, from which the policy's times count.
-    """
+def wait_to_start(experiment: Experiment, planned: PlannedRun, *, quiet: bool) -> None:
+    """Wait until a training is to begin, and hand the wait over to its run."""
     policy, settings = experiment.start, load_settings(planned.settings)
-    max_wait_s = checked_span_s(policy.max_wait, "max_wait") if policy.max_wait else None
-    deadline = parse_when(policy.deadline, now) if policy.deadline else None
-    if policy.start not in ("now", "below", "best"):
-        start = parse_when(policy.start, now)
-        return TimedStart(start, policy.deadline, max_wait_s) if start > now else None
-    length_h = hours_left(progress, planned)
-    if policy.start != "best" or deadline is None or length_h is None:
-        return None
-    own_h, all_h = length_h
-    latest = deadline - timedelta(hours=all_h)
-    if max_wait_s is not None:
-        latest = min(latest, now + timedelta(seconds=max_wait_s))
-    about = f"{planned.name}: {fmt.duration(own_h * SECONDS_PER_HOUR)}, as others took"
-    intensity = settings.intensity or _LIVE
-    return BestStart(own_h, about, intensity, settings.country, latest, deadline, policy.deadline, max_wait_s)
-
-
-def wait_to_start(experiment: Experiment, progress: ExperimentProgress, planned: PlannedRun, *, quiet: bool) -> None:
-    """Wait until a training is to begin, as the policy says, and hand the wait over to its run."""
-    policy, settings = experiment.start, load_settings(planned.settings)
-    if policy.start == "below":
+    if policy.below_gco2e_per_kwh is not None:
         wait_for_low_carbon(
-            policy.below_gco2e_per_kwh or 0.0,
-            policy.max_wait or "6h",  # as of ``greenlove plan --threshold``
+            policy.below_gco2e_per_kwh,
+            policy.max_wait,
             intensity=settings.intensity or _LIVE,
             country=settings.country or None,
             quiet=quiet,
         )
-    elif (start := planned_start(experiment, progress, planned, datetime.now(UTC))) is not None:
-        start.wait(quiet=quiet)
-    elif policy.start == "best" and not quiet:
-        say("greenlove  no training has finished yet by whose time a best start could be planned: it begins now")

@@ -28,8 +28,6 @@ from greenlove_tracker.report.exploration_report import exploration_document, pr
 from greenlove_tracker.units import w_from_kwh_s
 from greenlove_tracker.workloads import Seen
 
-_ANSWERS = ("continue", "stop")
-
 
 @dataclass(frozen=True, slots=True)
 class EstimateOptions:
@@ -57,7 +55,7 @@ class EstimateOptions:
             raise UsageError(
                 f"{{argument}} must be positive seconds, such as 30, not {self.budget_s!r}", argument="budget_s"
             )
-        if self.on_no_terminal not in _ANSWERS:
+        if self.on_no_terminal not in ("continue", "stop"):
             raise UsageError(f'on_no_terminal must be "continue" or "stop", not {self.on_no_terminal!r}')
 
 

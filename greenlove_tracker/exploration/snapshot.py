@@ -21,7 +21,6 @@ from typing import Any
 import psutil
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel
 
@@ -42,7 +41,6 @@ _HOST_SHARE = 0.8  # of the host's free memory, that copies may take
 _CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 _GradScaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
 _TRAINS = (nn.Module, torch.optim.Optimizer, LRScheduler, ReduceLROnPlateau, _GradScaler)
-_WRAPPERS = ("torch.distributed", "torch.nn.parallel.distributed")  # they set themselves up where nobody sees it
 
 
 class RestoreError(GreenloveError, RuntimeError):
@@ -164,8 +162,6 @@ class Snapshot:
         if generator is not None:
             self._states.append(generator)
         elif isinstance(thing, torch.Tensor):
-            if is_lazy(thing):
-                raise UsageError("the model has parameters without a shape: call it on one batch before you explore")
             flatten = getattr(thing, "__tensor_flatten__", None)  # of quantized weights, which are made of others
             for part in [thing] if flatten is None else [getattr(thing, name) for name in flatten()[0]]:
                 with suppress(NotImplementedError, RuntimeError):  # sparse ones have no memory of their own
@@ -182,7 +178,7 @@ class Snapshot:
         elif isinstance(thing, tuple):
             return thing
         elif isinstance(thing, _TRAINS):
-            return thing.children() if type(thing).__module__.startswith(_WRAPPERS) else (vars(thing),)
+            return (vars(thing),)
         return ()
 
     def _add_named(self, name: str, thing: Any) -> None:
@@ -272,8 +268,11 @@ def find_lr_schedulers(optimizers: Any, known: Sequence[Any]) -> tuple[Any, ...]
         known: that the user named already.
     """
     wanted = {id(optimizer) for optimizer in each_of(optimizers)}
-    found = _objects_of(LRScheduler, ReduceLROnPlateau)
-    return tuple(s for s in found if id(getattr(s, "optimizer", None)) in wanted and all(s is not k for k in known))
+    return tuple(
+        scheduler
+        for scheduler in _objects_of(LRScheduler, ReduceLROnPlateau)
+        if id(getattr(scheduler, "optimizer", None)) in wanted and all(scheduler is not one for one in known)
+    )
 
 
 def find_scalers_and_averages() -> list[Any]:

@@ -57,7 +57,7 @@ class Command:
         kill_after_s: after the fork; None: never.
         signal: by whose number it is killed.
         between_ranks_s: until the other rank is killed too.
-        dies_at: ``os.fsync`` or ``rename``: kills itself in place of the call of that number; empty: never.
+        dies_at: ``os.fsync`` or ``replace``: kills itself in place of the call of that number; empty: never.
         call: that number.
     """
 
@@ -248,7 +248,7 @@ def digest(thing):
 
 def die_at(name, number):
     """Have this process killed in place of the call of that number."""
-    owner, attribute = (os, "fsync") if name == "os.fsync" else (Path, "rename")
+    owner, attribute = (os, "fsync") if name == "os.fsync" else (Path, "replace")
     real, calls = getattr(owner, attribute), 0
 
     def counted(*arguments):

@@ -11,6 +11,14 @@ PREEMPTED = "/computeMetadata/v1/instance/preempted"
 EVENTS = "/metadata/scheduledevents"
 
 
+# What a request must have, by the beginning of its path.
+HEADERS = {
+    "/latest/": ("X-aws-ec2-metadata-token", "token-1"),
+    "/computeMetadata/": ("Metadata-Flavor", "Google"),
+    "/metadata/": ("Metadata", "true"),
+}
+
+
 class Metadata(ThreadingHTTPServer):
     """A metadata server: what it answers by path, and what it was asked."""
 
@@ -19,8 +27,6 @@ class Metadata(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: dict[str, str] = {}
-        self.tokens = {"token-1"}
-        self.n_tokens = 0
         self.asked: list[str] = []
 
     @property
@@ -38,24 +44,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def do_PUT(self) -> None:
-        if self.path != "/latest/api/token" or "X-aws-ec2-metadata-token-ttl-seconds" not in self.headers:
-            return self._answer(400)
-        self.server.n_tokens += 1
-        self.server.tokens = {f"token-{self.server.n_tokens}"}
-        return self._answer(200, f"token-{self.server.n_tokens}")
+        is_known = self.path == "/latest/api/token" and "X-aws-ec2-metadata-token-ttl-seconds" in self.headers
+        self._answer(200 if is_known else 400, "token-1" if is_known else "")
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         self.server.asked.append(path)
-        if path.startswith("/latest/") and self.headers.get("X-aws-ec2-metadata-token") not in self.server.tokens:
-            return self._answer(401)
-        if path.startswith("/computeMetadata/") and self.headers.get("Metadata-Flavor") != "Google":
-            return self._answer(403)
-        if path.startswith("/metadata/") and self.headers.get("Metadata") != "true":
-            return self._answer(400)
-        if path not in self.server.answers:
-            return self._answer(404)
-        return self._answer(200, self.server.answers[path])
+        name, value = next(header for start, header in HEADERS.items() if path.startswith(start))
+        is_allowed = self.headers.get(name) == value
+        self._answer(200 if is_allowed and path in self.server.answers else 404, self.server.answers.get(path, ""))
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""

@@ -11,15 +11,12 @@ import pytest
 
 from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, checkpoint_name
 from greenlove_tracker.checkpoints import MANIFEST, CheckpointFile, CheckpointKind, Manifest, TrainingPosition
+from greenlove_tracker.errors import UsageError
 
 REGULAR, BEST, FINAL, EMERGENCY = (
     *(CheckpointKind.REGULAR, CheckpointKind.BEST),
     *(CheckpointKind.FINAL, CheckpointKind.EMERGENCY),
 )
-
-
-def unreadable(store):
-    return [found for found in store.listing() if found.damage]
 
 
 def save(store, steps, kind=REGULAR, content=None, *, epoch=0, prune=False):
@@ -41,24 +38,12 @@ def write_pieces(file):
 
 
 def names(store):
-    return [checkpoint.name for checkpoint in store.checkpoints()]
-
-
-@pytest.fixture(params=["disk", "store"])
-def store(request, tmp_path):
-    """A store on a disk, and one that fsspec knows."""
-    if request.param == "disk":
-        return CheckpointStore(tmp_path / "checkpoints")
-    return CheckpointStore(f"memory://{tmp_path.name}-{os.urandom(4).hex()}/checkpoints")
+    return [checkpoint.name for checkpoint in store.listing() if not checkpoint.damage]
 
 
 @pytest.fixture
-def disk(tmp_path):
+def store(tmp_path):
     return CheckpointStore(tmp_path / "checkpoints")
-
-
-def hidden(store):
-    return [name for name in listed(store.path) if name.startswith(".")]
 
 
 def listed(directory):
@@ -70,12 +55,11 @@ def listed(directory):
 
 def test_a_checkpoint_comes_back_as_it_was_written(store):
     written = save(store, 7, EMERGENCY)
-    (found,) = store.checkpoints()
+    (found,) = store.listing()
     assert found == written and found.name == "step-0000000007-emergency" and found.problem() == ""
     assert found.manifest.kind is EMERGENCY and found.manifest.not_identical == ("because",)
-    with found.local_directory() as directory:
-        assert (directory / "rank-0.pt").read_bytes() == b"some piece" * 100
-        assert (directory / "model.pt").read_bytes() == random.Random(7).randbytes(5000)
+    assert (found.path / "rank-0.pt").read_bytes() == b"some piece" * 100
+    assert (found.path / "model.pt").read_bytes() == random.Random(7).randbytes(5000)
     assert store.newest_whole() == (found, ()) and found.size_bytes == 6000
 
 
@@ -99,9 +83,7 @@ def test_files_that_others_wrote_by_name_are_taken_over(store):
         (draft.directory / "__0_0.distcp").write_bytes(b"shard")
         found = draft.commit(Manifest(REGULAR, position, "", files=(draft.add(draft.directory / "__0_0.distcp"),)))
     assert found.manifest.files[0].name == "__0_0.distcp" and found.problem() == ""
-    with found.local_directory() as directory:
-        assert (directory / "__0_0.distcp").read_bytes() == b"shard"
-    assert not draft.directory.exists()
+    assert (found.path / "__0_0.distcp").read_bytes() == b"shard"
 
 
 # -- Not whole is not there --
@@ -112,14 +94,14 @@ def test_without_a_commit_nothing_is_there(store):
     with closing(store.draft("step-0000000002")) as draft:
         draft.write("model.pt", lambda file: file.write(b"x"))
         assert store.newest_whole()[0] == before
-    assert names(store) == [before.name] and not unreadable(store) and not draft.directory.exists()
+    assert names(store) == [before.name] and not draft.directory.exists()
 
 
 def test_a_file_of_another_rank_that_is_not_here_keeps_it_from_being_committed(store):
     with closing(store.draft("step-0000000002")) as draft:
         file = draft.write("model.pt", lambda file: file.write(b"x"))
         manifest = Manifest(REGULAR, TrainingPosition(0, 2, 2), "", files=(file, CheckpointFile("rank-1.pt", 3, "ab")))
-        with pytest.raises(OSError, match=r"rank-1\.pt is missing: do all ranks write to the same directory\?"):
+        with pytest.raises(OSError, match=r"rank-1\.pt.*: do all ranks write to the same directory\?"):
             draft.commit(manifest)
     assert store.newest_whole()[0] is None
 
@@ -136,7 +118,7 @@ def damage_truncated(path):
 
 
 def damage_torn(path):
-    """Zeros in place of a block that never reached the disk."""
+    """Zeros in place of a block that never reached the store."""
     data = bytearray(path.read_bytes())
     data[len(data) // 4 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 4)
     path.write_bytes(data)
@@ -154,69 +136,23 @@ DAMAGES = [damage_missing, damage_truncated, damage_torn, damage_bit]
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", MANIFEST])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_seen_and_the_newest_whole_one_is_used(disk, name, damage):
-    save(disk, 1), save(disk, 2), save(disk, 3)
-    damage(disk.path / "step-0000000003" / name)
-    found, passed_over = disk.newest_whole()
-    assert found is not None and found.name == "step-0000000002"
-    assert (
-        len(passed_over) == 1 and passed_over[0].startswith("step-0000000003 is damaged: ") and name in passed_over[0]
-    )
-
-
-def test_all_damaged_ones_are_passed_over(disk):
-    for steps in range(1, 5):
-        save(disk, steps)
-    damage_truncated(disk.path / "step-0000000004" / "model.pt")
-    damage_missing(disk.path / "step-0000000003" / MANIFEST)
-    damage_bit(disk.path / "step-0000000002" / "rank-0.pt")
-    found, passed_over = disk.newest_whole()
-    assert found is not None and found.name == "step-0000000001"
-    assert passed_over == (
-        "step-0000000004 is damaged: model.pt holds 2,500 bytes instead of 5,000.",
-        "step-0000000003 is damaged: it has no manifest.json, so it was never finished.",
-        "step-0000000002 is damaged: rank-0.pt does not hold what was written (its SHA-256 differs).",
-    )
-    damage_bit(disk.path / "step-0000000001" / "model.pt")
-    assert disk.newest_whole()[0] is None and len(disk.newest_whole()[1]) == 4
-
-
-def test_a_store_sees_damage_too():
-    store = CheckpointStore(f"memory://{os.urandom(4).hex()}/checkpoints")
-    save(store, 1), save(store, 2)
-    path = store.path / "step-0000000002" / "model.pt"
-    assert not isinstance(path, Path)
-    path.fs.pipe_file(path.path, bytes(5000))
+def test_a_damaged_file_is_seen_and_the_newest_whole_one_is_used(store, name, damage):
+    save(store, 1), save(store, 2), save(store, 3)
+    damage(store.path / "step-0000000003" / name)
     found, passed_over = store.newest_whole()
-    assert found is not None and found.name == "step-0000000001"
-    assert passed_over[0].endswith("model.pt does not hold what was written (its SHA-256 differs).")
-    path.fs.rm_file((store.path / "step-0000000001" / MANIFEST).path)
-    assert store.newest_whole()[0] is None
+    assert found is not None and found.name == "step-0000000002"
+    if damage is damage_missing and name == MANIFEST:  # as where a process has died
+        assert passed_over == ()
+    else:
+        assert len(passed_over) == 1 and name in passed_over[0]
 
 
-def with_checksum(content):
-    from greenlove_tracker.checkpointing.checkpoint_files import _content_sha256
-
-    return json.dumps({"format": 1, "sha256": _content_sha256(content), "checkpoint": content})
-
-
-def test_a_manifest_of_somebody_elses_leads_nowhere_else(disk):
-    whole = save(disk, 1)
-    path = disk.path / whole.name / MANIFEST
-    content = json.loads(path.read_text())["checkpoint"]
-    for name in ("../../secret", "/etc/passwd", "", ".."):
-        path.write_text(with_checksum(content | {"files": [{"name": name, "size_bytes": 1, "sha256": ""}]}))
-        assert disk.checkpoints() == [] and "is no manifest of a checkpoint" in unreadable(disk)[0].damage
-
-
-def test_what_a_later_version_adds_is_left_out_and_another_format_is_refused(disk):
-    whole = save(disk, 1)
-    path = disk.path / whole.name / MANIFEST
-    record = json.loads(path.read_text())
-    path.write_text(with_checksum(record["checkpoint"] | {"new_field": 3}))
-    assert disk.checkpoints()[0].manifest == whole.manifest
-    path.write_text(json.dumps(record | {"format": 2}))
-    assert unreadable(disk)[0].damage == "manifest.json is of format 2, and 1 is known"
+def test_another_format_is_refused_and_what_is_no_directory(store):
+    path = save(store, 1).path / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+    assert "is of another format" in store.listing()[0].damage
+    with pytest.raises(UsageError, match="a store can be mounted as one"):
+        CheckpointStore("s3://bucket/run")
 
 
 # -- Which are kept --
@@ -226,8 +162,6 @@ def test_the_last_few_are_kept(store):
     for steps in range(1, 7):
         save(store, steps, prune=True)
     assert names(store) == [f"step-{steps:010}" for steps in (6, 5, 4)]
-    if isinstance(store.path, Path):
-        assert hidden(store) == []
 
 
 def test_the_newest_best_and_final_are_kept_beside_them(store):
@@ -240,24 +174,22 @@ def test_the_newest_best_and_final_are_kept_beside_them(store):
     assert names(store) == kept
 
 
-def test_a_damaged_best_does_not_take_the_place_of_a_whole_one(disk):
-    save(disk, 1, BEST), save(disk, 2, BEST)
-    damage_truncated(disk.path / "step-0000000002-best" / "model.pt")
+def test_a_damaged_best_does_not_take_the_place_of_a_whole_one(store):
+    save(store, 1, BEST), save(store, 2, BEST)
+    damage_truncated(store.path / "step-0000000002-best" / "model.pt")
     for steps in range(3, 6):
-        save(disk, steps, prune=True)
-    assert "step-0000000001-best" in names(disk)
+        save(store, steps, prune=True)
+    assert "step-0000000001-best" in names(store)
 
 
 # -- Processes that die --
 
 
-def test_what_dead_processes_left_is_cleared_and_is_no_part_of_a_checkpoint(disk):
-    for name in (".draft-step-0000000001", ".draft-step-0000000003", ".deleted-step-0000000001-ab"):
-        (disk.path / name).mkdir(parents=True)
-        (disk.path / name / "rank-7.pt").write_bytes(b"of before")
-    found = save(disk, 3)
-    assert listed(disk.path) == [found.name]
-    assert listed(disk.path / found.name) == [MANIFEST, "model.pt", "rank-0.pt"]
+def test_what_dead_processes_left_is_cleared(store):
+    (store.path / "step-0000000001").mkdir(parents=True)
+    (store.path / "step-0000000001" / "rank-7.pt").write_bytes(b"of before")
+    found = save(store, 3, prune=True)
+    assert listed(store.path) == [found.name]
 
 
 # -- A full disk --
@@ -270,28 +202,11 @@ def fail_with(code):
     return fails
 
 
-@pytest.mark.parametrize("call", ["os.fsync", "pathlib.Path.rename"])
-def test_a_disk_that_fails_at_any_call_keeps_the_last_whole_one(disk, monkeypatch, call):
-    before = save(disk, 1)
+@pytest.mark.parametrize("call", ["os.fsync", "pathlib.Path.replace"])
+def test_a_disk_that_fails_at_any_call_keeps_the_last_whole_one(store, monkeypatch, call):
+    before = save(store, 1)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr(call, fail_with(errno.ENOSPC))
-        save(disk, 2)
-    assert disk.newest_whole() == (before, ()) and hidden(disk) == []
-    assert save(disk, 2).problem() == ""
-
-
-def test_an_upload_that_ends_early_is_no_checkpoint(monkeypatch):
-    store = CheckpointStore(f"memory://{os.urandom(4).hex()}/checkpoints")
-    before = save(store, 1)
-    fs = type(store.path.fs)
-    put_file = fs.put_file
-
-    def cut_off(self, source, target, **arguments):
-        put_file(self, source, target, **arguments)
-        if target.endswith("model.pt"):
-            self.pipe_file(target, b"the first")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"model\.pt holds 9 bytes instead of 5,000"):
-        patch.setattr(fs, "put_file", cut_off)
         save(store, 2)
-    assert store.newest_whole() == (before, ()) and unreadable(store) == []
+    assert store.newest_whole() == (before, ()) and names(store) == [before.name]
+    assert save(store, 2).problem() == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -311,45 +310,5 @@ def trained_from_an_iterator_on_one_rank(rank: int, directory: str) -> None:
 @pytest.mark.slow
 def test_what_keeps_another_rank_from_going_on_bit_for_bit_stands_in_the_manifest(tmp_path: Path) -> None:
     run_ranks(trained_from_an_iterator_on_one_rank, 2, tmp_path / "place", str(tmp_path / "c"))
-    within = next(one for one in CheckpointStore(tmp_path / "c").checkpoints() if one.manifest.position.batches)
+    within = next(one for one in CheckpointStore(tmp_path / "c").listing() if one.manifest.position.batches)
     assert NotIdentical.OWN_ORDER in within.manifest.not_identical
-
-
-def accumulated(rank: int, kind: str, directory: str, steps: int) -> tuple[list[float], list[str]]:
-    """Save between the batches of one optimizer step, which ranks do not sum yet; return what came of the step."""
-    torch.manual_seed(1)
-    model = wrapped(kind, nn.Linear(2, 1))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    checkpointer = Checkpointer(directory, model=model, optimizer=optimizer, every_s=None)
-    data = [torch.full((1, 2), float(rank + n)) for n in range(4)]
-    for _ in checkpointer.epochs(1, tracker=False):
-        for x in checkpointer.batches(data):
-            number = checkpointer.position.steps
-            is_last = number == 3
-            with contextlib.nullcontext() if is_last or kind != "ddp" else model.no_sync():
-                model(x).sum().backward()
-            if is_last:
-                optimizer.step()
-            if number == 0:
-                checkpointer.save()
-            if number + 1 == steps:
-                break
-        if steps < 4:
-            break
-    reasons = [why for found in CheckpointStore(directory).checkpoints() for why in found.manifest.not_identical]
-    return [] if steps < 4 else full_values(model, optimizer)["weight"][0], reasons
-
-
-@pytest.mark.slow
-def test_gradients_that_each_rank_has_of_its_own_go_on_growing(tmp_path: Path) -> None:
-    unbroken = run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "a"), 4)
-    run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "b"), 3)
-    assert [path.name for path in (tmp_path / "b").iterdir()] == ["step-0000000001"]
-    resumed = run_ranks(accumulated, 2, tmp_path / "place", "ddp", str(tmp_path / "b"), 4)
-    assert [weights for weights, _ in resumed] == [weights for weights, _ in unbroken]
-
-
-@pytest.mark.slow
-def test_gradients_of_shards_are_named_as_not_saved(tmp_path: Path) -> None:
-    (_, reasons), _ = run_ranks(accumulated, 2, tmp_path / "place", "fsdp2", str(tmp_path / "c"), 3)
-    assert NotIdentical.GRADIENTS in reasons

@@ -112,7 +112,6 @@ UNCLAIMED = {
     "a sampler that counts": lambda: loader(sampler=CountingSampler(N_SAMPLES)),
     "batch_sampler, a list": lambda: data.DataLoader(Numbers(), batch_sampler=[[0, 3], [1], [2, 4, 5], [6]]),
     "a list": lambda: [torch.tensor([float(n)]) for n in range(6)],
-    "a tuple of dictionaries": lambda: tuple({"x": np.arange(3) + n, "name": f"n{n}"} for n in range(6)),
 }
 
 
@@ -146,7 +145,7 @@ def before_epoch(batches, epoch):
 
 
 def checkpointed(positioned, *, is_epoch_end=False):
-    reasons = positioned.why_not_identical(is_epoch_end=is_epoch_end)
+    reasons = positioned.why_not_identical()
     return *through_a_file([positioned.state(is_epoch_end=is_epoch_end), random_state_values()]), reasons
 
 
@@ -196,32 +195,12 @@ def test_a_resume_goes_on_as_an_unbroken_training(kind) -> None:
     n = len(steps[1])
     positions = [(0, 1), (1, 2), (1, n), (2, 0)]
     for epoch, done in positions[1:2] if "workers" in kind else positions:
-        is_known = kind in EXACT and not (done == 0 and "generator" in kind)
+        is_known = kind in EXACT and "generator" not in kind
         assert (saved[epoch, done][2] == ()) == is_known
         again, first = resumed(make, epoch, epochs, saved[epoch, done])
         if kind != "a sampler that counts":  # its count is its own, and is not saved
             assert again == [steps[epoch][done:], *steps[epoch + 1 :]], (epoch, done)
         assert first.n_done == len(steps[epoch])
-
-
-@pytest.mark.parametrize("epoch", [1, 2])
-def test_a_generator_that_the_training_seeds_in_each_epoch_is_left_alone_between_epochs(epoch) -> None:
-    def run(first, resume):
-        seed_all(1)
-        generator, positioned = torch.Generator(), None
-        batches, steps, states = loader(Numbers(is_augmented=False), shuffle=True, generator=generator), [], []
-        for now in range(first, 3):
-            generator.manual_seed(50 + now)
-            positioned = PositionedBatches(batches)
-            positioned.begin(resume if now == first else None)
-            steps.append([trained(batch)[0] for batch in positioned])
-            states.append(checkpointed(positioned, is_epoch_end=True))
-        return steps, states
-
-    steps, states = run(0, None)
-    state, _, reasons = states[epoch - 1]
-    assert reasons == (NotIdentical.GENERATOR,)  # nobody can know it
-    assert run(epoch, state)[0] == steps[epoch:]
 
 
 # -- what is not claimed --
@@ -255,15 +234,6 @@ def test_what_is_not_known_to_be_identical_is_named(make, reason) -> None:
     assert any(found.startswith(reason.rstrip(")")) for found in saved[1, 0][2])
 
 
-def test_a_generator_of_the_loader_that_the_training_draws_from_too() -> None:
-    generator = seeded(3)
-    positioned = PositionedBatches(loader(sampler=data.RandomSampler(range(N_SAMPLES), True, 90, generator=generator)))
-    positioned.begin()
-    for _ in positioned:
-        torch.rand(1, generator=generator)
-    assert positioned.why_not_identical(is_epoch_end=False) == (NotIdentical.SHARED_GENERATOR,)
-
-
 # -- another loader at the resume --
 
 
@@ -278,7 +248,7 @@ def test_another_loader_is_named() -> None:
         positioned = PositionedBatches(other)
         positioned.begin(saved[0, 2][0])
         assert positioned.n_done == 2  # as many batches are passed over
-        assert NotIdentical.OTHER_LOADER.with_detail(words) in positioned.why_not_identical(is_epoch_end=False)
+        assert NotIdentical.OTHER_LOADER.with_detail(words) in positioned.why_not_identical()
 
 
 def test_other_data_is_noticed() -> None:
@@ -286,7 +256,7 @@ def test_other_data_is_noticed() -> None:
     _, saved = unbroken(lambda: make(0), 1)
     positioned = PositionedBatches(make(1))
     positioned.begin(saved[0, 3][0])
-    (reason,) = positioned.why_not_identical(is_epoch_end=False)
+    (reason,) = positioned.why_not_identical()
     assert reason.startswith(NotIdentical.OTHER_LOADER) and positioned.n_done == 3
 
 
@@ -299,9 +269,7 @@ def test_fewer_batches_than_before_are_noticed() -> None:
     positioned = PositionedBatches(Short())
     positioned.begin(saved[0, 2][0] | {"batches": 5})
     assert list(positioned) == []
-    assert NotIdentical.OTHER_LOADER.with_detail("its batches are others") in positioned.why_not_identical(
-        is_epoch_end=False
-    )
+    assert NotIdentical.OTHER_LOADER.with_detail("its batches are others") in positioned.why_not_identical()
 
 
 # -- it does not disturb --

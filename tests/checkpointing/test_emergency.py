@@ -53,7 +53,7 @@ def test_a_signal_to_all_processes_of_the_job_ends_the_workers_and_the_training_
     until(lambda: all(not w.is_running() or w.status() == psutil.STATUS_ZOMBIE for w in workers))
     _, errors = training.communicate("x", timeout=180)
     assert training.returncode == 128 + signal.SIGTERM, errors
-    (checkpoint,) = CheckpointStore(tmp_path / "ck").checkpoints()
+    (checkpoint,) = CheckpointStore(tmp_path / "ck").listing()
     assert checkpoint.manifest.position.steps == 4
 
 
@@ -69,5 +69,5 @@ def test_a_batch_that_cannot_be_fetched_after_a_notice_is_a_saving_point(tmp_pat
         for _ in checkpointer.epochs(1, tracker=False):
             for _ in checkpointer.batches(Dying()):
                 pass
-    (checkpoint,) = CheckpointStore(tmp_path / "ck").checkpoints()
+    (checkpoint,) = CheckpointStore(tmp_path / "ck").listing()
     assert checkpoint.manifest.position.steps == 3

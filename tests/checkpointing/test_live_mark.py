@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +37,7 @@ def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path: Path, 
         assert live.stdout is not None and live.stdin is not None
         worker = int(live.stdout.readline())
         second = Checkpointer(tmp_path, every_s=None)  # to look at what there is is no harm
-        said = f"process {live.pid} on {socket.gethostname()}.* give this one another directory"
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match="give this one another directory"):
             list(second.epochs(2, tracker=False))
         if ends_by == "a kill":
             live.kill()

@@ -78,10 +78,6 @@ with TerminationNotices() as notices:
     began = time.monotonic()
     while time.monotonic() - began < 30:
         time.sleep(0.01)
-        if notices.notice is not None and does == "save":
-            print("saving", flush=True)
-            notices.is_answered = True
-            sys.exit(143)
         if notices.notice is not None:
             print("noticed", flush=True) if does == "print" else None
             if does == "break":
@@ -97,13 +93,6 @@ def _child(tmp_path, does):
     child = subprocess.Popen([sys.executable, "child.py", does], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "ready\n"
     return child
-
-
-def test_a_training_that_saves_in_time_goes_its_own_way(tmp_path):
-    child = _child(tmp_path, "save")
-    child.send_signal(signal.SIGTERM)
-    assert child.stdout.read() == "saving\n"
-    assert child.wait(20) == 143
 
 
 def test_a_sigterm_that_no_saving_point_follows_is_not_lost(tmp_path):

@@ -46,29 +46,14 @@ def bits(model: nn.Module) -> list[bytes]:
     return [value.numpy().tobytes() for value in model.state_dict().values()]
 
 
-def test_gradients_in_accumulation_are_saved_and_used_up_ones_are_not() -> None:
+def test_used_up_gradients_come_back_as_zeros() -> None:
+    """Without a gradient an optimizer skips a parameter."""
     model, optimizer = make()
     state = TrainingState({"model": model}, {"optimizer": optimizer}, {})
     train(model, optimizer, 1)
-    state.batch_done()
-    used = state.capture_of_rank()
-    assert set(used["gradients"].values()) == {None}
-
-    optimizer.zero_grad()
-    model(torch.ones(6, 4)).sum().backward()
-    state.batch_done()
-    growing = through_a_file(state.capture_of_rank())
-    expected = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
-    other, other_optimizer = make(1)
-    fresh = TrainingState({"model": other}, {"optimizer": other_optimizer}, {})
-    fresh.load_of_rank(growing, with_buffers=True)
-    found = [parameter.grad for parameter in other.parameters()]
-    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
-    again = fresh.capture_of_rank()["gradients"]
-    assert set(again) == set(growing["gradients"])
-    assert None not in again.values()  # saved again before the next step: still growing
-
-    fresh.load_of_rank(used, with_buffers=True)  # zeros: without a gradient an optimizer skips a parameter
+    saved = state.capture_of_rank()
+    other, _ = make(1)
+    TrainingState({"model": other}, {}, {}).load_of_rank(saved, with_buffers=True)
     assert all(p.grad is not None and not p.grad.any() for p in other.parameters())
 
 
@@ -129,8 +114,6 @@ def test_another_training_is_refused_in_words() -> None:
         TrainingState({"model": small}, {"optimizer": torch.optim.SGD(small.parameters())}, {}).load(saved)
     with pytest.raises(UsageError, match=r"other is a int: it must have state_dict\(\)"):
         TrainingState({}, {}, {"other": 3})
-    with pytest.raises(UsageError, match=r"must be a torch\.Module"):
-        TrainingState({"model": optimizer}, {}, {})  # type: ignore[dict-item]
 
 
 def test_parameters_that_nobody_would_save_are_refused() -> None:

@@ -51,12 +51,6 @@ def test_a_directory_without_any_is_said(tmp_path):
     assert "to a directory" in call(tmp_path / "file").stderr
 
 
-def test_a_store_is_listed_too(tmp_path):
-    address = f"memory://{tmp_path.name}-listing/run"
-    save(address, 5)
-    assert "go on from step-0000001005." in call(address).stdout
-
-
 def test_no_torch_is_needed(directory):
     code = f"""
 import sys

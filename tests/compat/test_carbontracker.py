@@ -1,6 +1,5 @@
 """carbontracker's names over our parts: its documented examples with the import changed, and its known defects."""
 
-import io
 import re
 import warnings
 from pathlib import Path
@@ -11,7 +10,7 @@ from conftest import epoch_row
 from fakes import FakeClock, ScriptedMeter, gpu_energy
 from foreign_samples import END, write_log
 
-from greenlove_tracker import Tracker, console, read_logs
+from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.compat.carbontracker import parser
 from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
 from greenlove_tracker.errors import UsageError
@@ -171,47 +170,9 @@ def test_the_components_come_to_the_total_where_nothing_lies_between_epochs(log_
     assert entry["actual"]["energy (kWh)"] == pytest.approx(1.5 * joules / 3.6e6)
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("answer, goes_on", [("y\n", True), ("what?\nY\n", True), ("n\n", False)])
-def test_it_asks_whether_to_go_on(log_dir, monkeypatch, answer, goes_on):
-    screen, clock = Terminal(), FakeClock()
-    monkeypatch.setattr(console.sys, "stdin", Terminal(answer))
-    monkeypatch.setattr(console.sys, "stderr", screen)
-    meter = SimulatedMeter(clock, gpu_w=300.0)
-    tracker = CarbonTracker(20, 2, stop_and_confirm=True, log_dir=log_dir, verbose=0, clock=clock, meter=meter)
-    train(tracker, 1, clock)
-    assert "Continue" not in screen.getvalue()
-    if goes_on:
-        train(tracker, 2, clock)
-        tracker.stop()
-    else:
-        with pytest.raises(SystemExit, match="0"):
-            train(tracker, 1, clock)
-    assert "epoch 2/20 · 20.0 s · ends " in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
-    summary = only_run(log_dir).summary
-    assert (summary.epochs_done, summary.status) == ((3, "finished") if goes_on else (2, "stopped"))
-
-
-def test_waiting_for_an_answer_is_not_extrapolated(log_dir, monkeypatch):
-    clock = FakeClock()
-    monkeypatch.setattr(console, "can_ask", lambda: True)
-    monkeypatch.setattr(console, "confirm", lambda question: clock.pass_s(600.0))
-    meter = SimulatedMeter(clock, gpu_w=300.0)
-    tracker = CarbonTracker(20, 2, stop_and_confirm=True, log_dir=log_dir, verbose=0, clock=clock, meter=meter)
-    train(tracker, 5, clock)
-    assert tracker.tracker.forecast.duration_s.point == pytest.approx(800.0, rel=0.01)
-    tracker.stop()
-
-
-def test_without_a_terminal_to_ask_on_training_goes_on(log_dir):
-    tracker = CarbonTracker(3, stop_and_confirm=True, log_dir=log_dir, verbose=0, **SIM_CPU)
-    with pytest.warns(UserWarning, match="no terminal"):
-        train(tracker, 3)
-    assert only_run(log_dir).summary.epochs_done == 3
+def test_the_question_is_not_asked(log_dir):
+    with pytest.warns(UserWarning, match="stop_and_confirm has no effect"):
+        CarbonTracker(3, stop_and_confirm=True, log_dir=log_dir, verbose=0, **SIM_CPU).stop()
 
 
 # -- its defects -------------------------------------------------------------------------------------------------------

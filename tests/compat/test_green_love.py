@@ -24,7 +24,6 @@ from greenlove_tracker import read_logs  # noqa: E402
 from greenlove_tracker.compat import green_love  # noqa: E402
 from greenlove_tracker.compat.green_love import GreenLoveEstimator  # noqa: E402
 from greenlove_tracker.compat.green_love import estimator as estimator_module  # noqa: E402
-from greenlove_tracker.compat.green_love.results import CANONICAL  # noqa: E402
 from greenlove_tracker.devices import Gpu  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.meter import SimulatedMeter  # noqa: E402
@@ -331,22 +330,6 @@ def test_the_training_on_crusoes_gpus_agrees_with_the_results_and_with_itself(tm
         assert e.label and e.unit and e.description and e.value > 0
     phone = next(e for e in results.co2_equivalences if e.unit == "charge")
     assert phone.value == pytest.approx(results.co2_savings_kg / 0.0124) and phone.icon == "📱"
-
-
-@pytest.mark.slow
-def test_the_page_shows_the_comparison_of_the_results(tmp_path):
-    estimator = make(tmp_path, gpu_name="H100 HGX 80GB", manual_tdp_watts=700, custom_speedup={"L40S 48GB": 0.5})
-    results = estimator.estimate()
-    (page,) = (tmp_path / "reports").glob("*.html")
-    text = page.read_text(encoding="utf-8")
-    assert "here  H100 SXM5 80GB" in text
-    for row in estimator.estimation.projections[1:]:
-        assert row.name.removeprefix("Instinct ") in text
-    rows = {row.name: row for row in estimator.estimation.projections if not row.is_local}
-    for e in results.crusoe_estimates:
-        row = rows[CANONICAL.get(e.name, e.name)]
-        assert (e.est_time_s, e.on_demand_cost) == (row.duration_s.point, row.cost_usd.point)
-    assert "given" in text and rows["L40S"].speedup.estimate.point == 0.5
 
 
 def asked(monkeypatch) -> list[dict]:

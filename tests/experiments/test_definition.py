@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.experiments.definition import (
     PlannedRun,
     TechniqueChoice,
-    argument_words,
     expanded,
     planned_runs,
     training_key,
@@ -28,15 +26,6 @@ ARMS = {
     "baseline": (),
     "optimised": (TechniqueChoice("amp-bf16", {}), TechniqueChoice("early-stopping", {"patience": 5, "delta": 1e-3})),
 }
-
-
-def test_the_key_is_a_hash_of_json_in_one_form():
-    text = (
-        '{"arguments":["--width","32"],"batch_size":null,"epochs":20,"form":1,"seed":3,"steps":null,'
-        '"task":"digits_task.py:task","techniques":[["amp-bf16",{}],["early-stopping",{"delta":0.001,"patience":5}]]}'
-    )
-    key = training_key(replace(COMMON, techniques=ARMS["optimised"], seed=3))
-    assert key == hashlib.sha256(text.encode()).hexdigest()[:12] == "ce637c71be3c"
 
 
 @pytest.mark.parametrize(
@@ -97,10 +86,6 @@ def test_names_are_those_of_the_arm_and_the_values():
     assert run.arguments == ("--width", "32", "--lr=1e-3", "-w", "2")
 
 
-def test_an_argument_may_begin_with_a_dash():
-    assert argument_words("--shift", "-1") == ("--shift=-1",) and argument_words("-l", "3") == ("-l", "3")
-
-
 def test_new_seeds_arms_and_values_leave_the_keys_of_the_others():
     matrix = {"batch_size": [32], "--lr": ["1e-3", "3e-3"]}
     before = {run.name: run.key for run in planned_runs(COMMON, ARMS, matrix, [0, 1])}
@@ -108,12 +93,6 @@ def test_new_seeds_arms_and_values_leave_the_keys_of_the_others():
     turned = {"--lr": ["3e-3", "1e-3", "1"], "batch_size": [16, 32]}
     after = {run.key: run for run in planned_runs(COMMON, more, turned, [5, 1, 0])}
     assert set(before.values()) <= set(after) and len(after) == 3 * 6 * 3
-
-
-def test_a_value_of_the_matrix_is_as_one_above_it():
-    (swept,) = planned_runs(COMMON, {"a": ()}, {"batch_size": [64]}, [0])
-    (fixed,) = planned_runs(replace(COMMON, batch_size=64), {"b": ()}, {}, [0])
-    assert swept.key == fixed.key
 
 
 @pytest.mark.parametrize(

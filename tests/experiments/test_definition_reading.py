@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.experiments.definition import (
     SECTIONS,
@@ -19,7 +18,6 @@ from greenlove_tracker.experiments.definition import (
     TechniqueChoice,
     read_experiment,
 )
-from greenlove_tracker.report.build import checked_suffix
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -41,11 +39,10 @@ arms:
 matrix:
   batch_size: [32, 64]
   --lr: [1e-3, 3e-3]
-schedule: {start: best, deadline: tomorrow 08:00, max_wait: 6h}
-carbon: {intensity: mock}
+schedule: {below_gco2e_per_kwh: 250, max_wait: 1h}
 budget: {hours: 2, energy_kwh: 1, cost_usd: 5, kgco2e: 0.5}
 country: NO
-settings: {export: tensorboard, price_usd_per_gpu_hour: 2.5, pue: 1.2}
+settings: {intensity: mock, export: tensorboard, price_usd_per_gpu_hour: 2.5, pue: 1.2}
 outputs: {directory: results/digits, reports: [html, pdf]}
 """
 
@@ -82,7 +79,7 @@ def test_a_whole_file(write, tmp_path):
     assert (experiment.name, experiment.path) == ("digits", path)
     assert experiment.sha256 == hashlib.sha256(WHOLE.encode()).hexdigest()
     assert experiment.baseline == "baseline, batch_size=32, --lr=1e-3" == experiment.runs[0].group
-    assert experiment.start == StartPolicy(start="best", deadline="tomorrow 08:00", max_wait="6h")
+    assert experiment.start == StartPolicy(below_gco2e_per_kwh=250.0, max_wait="1h")
     assert experiment.budget == ExperimentBudget(hours=2.0, energy_kwh=1.0, cost_usd=5.0, kgco2e=0.5)
     assert experiment.outputs == tmp_path / "results" / "digits" and experiment.reports == ("html", "pdf")
     assert len(experiment.runs) == 2 * 2 * 4 == len({run.key for run in experiment.runs})
@@ -148,16 +145,13 @@ def test_the_text_is_as_the_file_has_it(write, text):
 
 def test_what_is_rearranged_is_trained_no_second_time(write):
     before = read_experiment(write(WHOLE))
-    lines = (
-        WHOLE.replace("seeds: 2", "seeds: [4, 1, 0]").replace("[html, pdf]", "[md]").replace("best,", "monday 06:00,")
-    )
+    lines = WHOLE.replace("seeds: 2", "seeds: [4, 1, 0]").replace("[html, pdf]", "[md]").replace("1h}", "9h}")
     lines = lines.replace("  --lr: [1e-3, 3e-3]", "  --lr: [3e-3, 1e-3]").replace("hours: 2,", "hours: 9,")
     lines = lines.replace("min_delta: 0.001, ", "").replace(
         "patience: 5, min_delta: 0.001", "min_delta: 1e-3, patience: 5"
     )
     lines = lines.replace("  baseline:\n", "").replace("matrix:", "  plain: []\nmatrix:")
-    lines = lines.replace("tensorboard,", "wandb,")
-    after = read_experiment(write(lines))
+    after = read_experiment(write(lines.replace("tensorboard,", "wandb,")))
     assert {run.key for run in before.runs} < {run.key for run in after.runs}
     assert after.baseline.startswith("optimised")
 
@@ -167,23 +161,6 @@ def test_code_that_changed_is_known_by_its_own_hash(write, tmp_path):
     (tmp_path / "digits_task.py").write_text(f"{TASK}# more\n")
     (after,) = read_experiment(write(NEEDED)).runs
     assert before.key == after.key and before.task_sha256 != after.task_sha256
-
-
-@pytest.mark.parametrize(
-    ("schedule", "start"),
-    [
-        ("{below_gco2e_per_kwh: 250}", StartPolicy(below_gco2e_per_kwh=250.0)),
-        (
-            "{start: below, below_gco2e_per_kwh: 250, max_wait: 1h30m}",
-            StartPolicy(start="below", below_gco2e_per_kwh=250.0, max_wait="1h30m"),
-        ),
-        ("{start: 08:00}", StartPolicy(start="08:00")),
-        ("{deadline: +6h}", StartPolicy(deadline="+6h")),
-        ("{}", StartPolicy()),
-    ],
-)
-def test_when_it_begins(write, schedule, start):
-    assert read_experiment(write(f"{NEEDED}schedule: {schedule}\n")).start == start
 
 
 MISTAKES = [
@@ -211,13 +188,8 @@ MISTAKES = [
     (f"{NEEDED}matrix: {{--lr: []}}\n", ["matrix.--lr: List should have at least 1 item"]),
     (f'{NEEDED}matrix: {{--lr: ["a\\nb"]}}\n', ["matrix.--lr[0]: becomes part of a name"]),
     (f"{NEEDED}epochs: 4\nmatrix: {{steps: [1]}}\n", ["steps: epochs and steps exclude each other"]),
-    (f"{NEEDED}schedule: {{start: soon}}\n", ["schedule.start: 'soon' is no time"]),
-    (f"{NEEDED}schedule: {{start: best}}\n", ["schedule: start: best needs deadline: beside it"]),
-    (f"{NEEDED}schedule: {{start: below}}\n", ["schedule: start: below and below_gco2e_per_kwh: need each other"]),
-    (f"{NEEDED}schedule: {{start: now, below_gco2e_per_kwh: 2}}\n", ["below_gco2e_per_kwh: need each other"]),
-    (f"{NEEDED}schedule: {{max_wait: 6h}}\n", ["schedule: max_wait: nothing is waited for"]),
+    (f"{NEEDED}schedule: {{start: best}}\n", ["schedule.start: no such key"]),
     (f"{NEEDED}schedule: {{max_wait: 6}}\n", ["schedule.max_wait: '6' is no length of time"]),
-    (f"{NEEDED}schedule: {{deadline: 2026-11-22}}\n", ["'2026-11-22' names no hour"]),
     (f"{NEEDED}budget: {{hours: -1}}\n", ["budget.hours: should be greater than 0, not '-1'"]),
     (f"{NEEDED}budget: {{hours: inf}}\n", ["budget.hours: should be a finite number, not 'inf'"]),
     (f"{NEEDED}country: Norwai\n", ["country: country 'Norwai' is not an ISO 3166 code", "did you mean Norway?"]),
@@ -283,7 +255,7 @@ def test_a_broken_setting_of_the_machine_is_said_to_be_one(write, tmp_path, monk
 def test_files_of_intensity_and_tariff_lie_beside_the_experiment(write, tmp_path):
     (tmp_path / "grid.csv").write_text("utc,gco2e_per_kwh\n2026-11-22T00:00Z,100\n")
     (tmp_path / "price.csv").write_text("utc,usd_per_kwh\n2026-11-22T00:00Z,0.1\n2026-11-22T01:00Z,0.2\n")
-    text = f"{NEEDED}carbon: {{intensity: grid.csv}}\nsettings: {{electricity_tariff: price.csv}}\n"
+    text = f"{NEEDED}settings: {{intensity: grid.csv, electricity_tariff: price.csv}}\n"
     settings_of_runs = read_experiment(write(text)).runs[0].settings
     assert settings_of_runs["intensity"] == str(tmp_path / "grid.csv")
 
@@ -305,11 +277,6 @@ def test_reading_loads_no_torch(write):
     )
     done = subprocess.run([sys.executable, "-c", code, str(write(WHOLE))], capture_output=True, text=True, check=True)
     assert done.stdout == "16 set()\n"
-
-
-def test_every_format_of_a_report_can_be_written(write):
-    experiment = read_experiment(write(f"{NEEDED}outputs: {{reports: [html, pdf, md, md]}}\n"))
-    assert [checked_suffix(f"a.{name}") for name in experiment.reports] == [".html", ".pdf", ".md"]
 
 
 KEYS = sorted(
@@ -343,13 +310,6 @@ def read_or_refuse(path: Path) -> None:
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
 def test_of_any_values_only_usage_errors_come_out(write, values):
     read_or_refuse(write(json.dumps({"name": "digits", "task": "digits_task.py:task", **values})))
-
-
-@FUZZ
-@given(st.data())
-def test_of_any_setting_only_usage_errors_come_out(write, data):
-    values = data.draw(st.dictionaries(st.sampled_from(setting_names()), VALUES, max_size=3))
-    read_or_refuse(write(f"{NEEDED}settings: {json.dumps(values)}\n"))
 
 
 @FUZZ

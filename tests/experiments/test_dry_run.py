@@ -73,8 +73,7 @@ def test_all_is_the_sum_of_the_groups_with_errors_of_one_sign(tmp_path, forecast
     assert found.totals["cost_usd"] is None
     assert [request["budget_s"] for request in requests()] == [10.0, 10.0]
     assert [request["key"] for request in requests()] == ["baseline-0", "optimised-0"]
-    assert all((group.start_up_s or 0) > 0 for group in found.groups)
-    assert found.start_up_s == pytest.approx(3 * sum(group.start_up_s for group in found.groups))
+    assert found.start_up_s == pytest.approx(3 * sum(group.start_up_s for group in found.groups)) != 0
     assert not experiment.outputs.exists()
     assert not any(Path(request["answer"]).exists() for request in requests())
 
@@ -184,13 +183,8 @@ def test_a_training_is_explored_at_the_length_that_the_file_gives(explored, leng
 
 
 @pytest.mark.slow
-def test_early_stopping_is_in_the_forecast(explored, monkeypatch):
-    from greenlove_tracker.exploration.exploration_run import Estimation
-
-    forecast_for, plans = Estimation.forecast_for, []
-    monkeypatch.setattr(Estimation, "forecast_for", lambda self, plan: plans.append(plan) or forecast_for(self, plan))
+def test_early_stopping_is_in_the_forecast(explored):
     choice = TechniqueChoice("early-stopping", {"metric": "val_loss", "patience": 2})
     found = explored(choice, epochs=40)
-    (plan,) = plans
-    assert plan.stop.quantile(0.5) == 21  # the middle of what is possible
-    assert found["stop"].startswith("stops after about 21 of 40 epochs (")
+    assert found["stop"].startswith("stops after about 21 of 40 epochs (")  # the middle of what is possible
+    assert found["duration_s"]["lower"] < 0.5 * found["duration_s"]["upper"]

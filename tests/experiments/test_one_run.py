@@ -197,15 +197,3 @@ def test_what_cannot_be_trained_is_said(nursery, tmp_path, command, code, outcom
     ended, said = nursery.run(tmp_path, **command)
     assert (ended, said["outcome"]) == (code, outcome)
     assert reason in said["reason"]
-
-
-@pytest.mark.slow
-def test_the_module_is_a_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "greenlove_tracker.experiments.one_run", "experiment.yaml"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "the following arguments are required: key, answer" in done.stderr

@@ -278,7 +278,7 @@ def test_two_commands_at_once_are_one_too_many(tmp_path, started):
     experiment = make_experiment(tmp_path)
     first = started(experiment, how={"optimised-0": "until-told"})
     first.wait_for()
-    with pytest.raises(UsageError, match=rf"another process runs this experiment .*process {first.process.pid}\b"):
+    with pytest.raises(UsageError, match="another process runs this experiment"):
         run_experiment(experiment, command=TRAIN, quiet=True)
     (experiment.outputs / "go").write_text("")
     assert first.end()[0] == 0
@@ -292,7 +292,7 @@ def waits(monkeypatch):
     """Have each wait take no time; return those that there were, with the training that they were for."""
     found = []
 
-    def wait(experiment, progress, planned, *, quiet):
+    def wait(experiment, planned, *, quiet):
         found.append(planned.key)
         lines = [Field("wait_s", str(len(found))), Field("intensity_at_start_gco2e_per_kwh", "200")]
         hand_over_wait(lines, time.time())

@@ -70,21 +70,6 @@ def test_it_forecasts_and_writes_what_it_timed(tmp_path):
     assert "6,400 samples · batch 64 · 50 epochs" in page and "<svg" in page
 
 
-@pytest.mark.slow
-def test_training_on_is_bit_for_bit_as_if_it_had_never_explored(tmp_path):
-    runs = []
-    for explores in (False, True):
-        model, optimizer, criterion, data = pieces(640)
-        loader = DataLoader(data, 64, shuffle=True)
-        train(model, optimizer, criterion, loader, 1)
-        if explores:
-            explore(model, optimizer, criterion, loader, tmp_path, budget_s=4.0)
-        runs.append((train(model, optimizer, criterion, loader), [p.clone() for p in model.parameters()]))
-    (losses, weights), (explored_losses, explored_weights) = runs
-    assert losses == explored_losses
-    assert all(torch.equal(a, b) for a, b in zip(weights, explored_weights, strict=True))
-
-
 def test_a_failing_step_leaves_no_trace_and_stays_the_users_error(tmp_path):
     model, optimizer, criterion, data = pieces()
     before = [p.clone() for p in model.parameters()]
@@ -107,11 +92,6 @@ def test_a_loss_that_is_no_number_is_named(tmp_path):
 
     forecast = explore(*pieces(), tmp_path, train_step=step).forecast
     assert not forecast.is_reliable and "NAN" in {w.name for w in forecast.warnings}
-
-
-def test_a_short_training_is_better_run(tmp_path):
-    estimation = explore(*pieces(256), tmp_path, epochs=2)
-    assert "just run it" in estimation.advice
 
 
 @pytest.mark.parametrize(

@@ -202,22 +202,6 @@ def test_nothing_is_left_of_an_exploration_that_fails(failure):
     assert same(trained(training), reference)
 
 
-def test_an_untouched_optimizer_is_as_if_it_had_never_stepped():
-    training = Training(scheduler="one cycle", amp="scaler")
-    groups = [dict(group) for group in training.optimizer.param_groups]
-    weight, memory = training.model[0].weight, training.model[0].weight.data_ptr()
-    with training.preserved():
-        training.explore()
-        assert len(training.optimizer.state) == 6 and training.scaler._scale is not None
-    assert len(training.optimizer.state) == 0
-    assert training.optimizer.param_groups == groups
-    assert training.optimizer.param_groups[0]["params"][0] is training.model[0].weight is weight
-    assert weight.data_ptr() == memory
-    assert training.scaler._scale is None and training.scaler._growth_tracker is None
-    assert not training.scaler._per_optimizer_states
-    assert all(p.grad is None for p in training.model.parameters())
-
-
 @pytest.mark.filterwarnings("ignore:.*not writable")
 def test_weights_in_a_file_that_cannot_be_written_are_left_alone(tmp_path):
     np.save(tmp_path / "table.npy", np.ones((8, 4), dtype=np.float32))
@@ -284,11 +268,6 @@ def test_wrapped_models_are_looked_into():
             with torch.no_grad():
                 inner[0].weight.add_(1), inner[1].running_mean.add_(1)
         assert model.training and inner[0].training and same(inner.state_dict(), before)
-
-
-def test_a_model_without_shapes_is_refused():
-    with pytest.raises(UsageError, match="without a shape: call it on one batch"):
-        Snapshot(nn.Sequential(nn.LazyLinear(3)))
 
 
 def test_random_states_and_switches_are_put_back():

@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from greenlove_tracker import Tracker, console
+from greenlove_tracker import Tracker
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.records import Field, RunStatus
+from greenlove_tracker.records import Field
 from greenlove_tracker.tracker.session import open_run
 
 __all__ = ["CarbonTracker"]
@@ -18,6 +18,7 @@ _READY_S = 10.0  # a forecast waits this long for the meter, without which it wo
 _WITHOUT_EFFECT = {
     "update_interval": 1,
     "interpretable": True,
+    "stop_and_confirm": False,
     "ignore_errors": False,
     "components": "all",
     "devices_by_pid": False,
@@ -29,8 +30,9 @@ _WITHOUT_EFFECT = {
 class CarbonTracker:
     """carbontracker's tracker: its arguments that change what is measured, with our measurement, log and forecast.
 
-    Its others (``update_interval``, ``interpretable``, ``ignore_errors``, ``components``, ``devices_by_pid``,
-    ``decimal_precision``, ``api_keys``) have no effect, and are warned of: all components are measured.
+    Its others (``update_interval``, ``interpretable``, ``stop_and_confirm``, ``ignore_errors``, ``components``,
+    ``devices_by_pid``, ``decimal_precision``, ``api_keys``) have no effect, and are warned of: all components are
+    measured, and nothing is asked.
 
     Args:
         log_file_prefix: the project that the run is grouped by.
@@ -73,8 +75,8 @@ class CarbonTracker:
         sim_gpu_util: float = 0.5,
         **ours: Any,
     ) -> None:
-        given_values: tuple[Any, ...] = (update_interval, interpretable, ignore_errors, components, devices_by_pid)
-        given_values += (decimal_precision, api_keys or None)
+        given_values: tuple[Any, ...] = (update_interval, interpretable, stop_and_confirm, ignore_errors, components)
+        given_values += (devices_by_pid, decimal_precision, api_keys or None)
         pairs = zip(_WITHOUT_EFFECT.items(), given_values, strict=True)
         if others := [name for (name, usual), value in pairs if value != usual]:
             warnings.warn(f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} no effect", stacklevel=2)
@@ -96,11 +98,11 @@ class CarbonTracker:
         if sim_gpu:
             given |= {"sim_gpu_w": _power_w("sim_gpu", sim_gpu_watts, "sim_gpu_watts"), "sim_gpu_util": sim_gpu_util}
         self._is_open = self._is_over = False
-        self._n_done, self._asks_after = 0, epochs_before_pred if stop_and_confirm else 0
+        self._n_done = 0
         self.tracker = Tracker(epochs, **{**given, **ours})
-        self._run = open_run() if self.tracker.run_dir is not None else None
-        if self._run is not None:
-            self._run.write_fields([Field("monitor_epochs", str(self._monitored))])
+        run = open_run() if self.tracker.run_dir is not None else None
+        if run is not None:
+            run.write_fields([Field("monitor_epochs", str(self._monitored))])
 
     def epoch_start(self) -> None:
         """Begin an epoch; where one is still open, as after ``continue`` in the loop, that one ends first."""
@@ -111,46 +113,15 @@ class CarbonTracker:
             self._is_open = True
 
     def epoch_end(self) -> None:
-        """End the epoch; after the last one that is monitored, the run is closed.
-
-        Raises:
-            SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
-        """
+        """End the epoch; after the last one that is monitored, the run is closed."""
         if not self._is_open or self._is_over:
             return
         self._is_open, self._n_done = False, self._n_done + 1
         self.tracker.epoch_end()
-        if self._n_done == self._asks_after:
-            self._confirm()
         if self._n_done == self._monitored:
-            self._forecast()  # of the epochs that are not monitored nothing else is known
+            self.tracker.wait_ready(_READY_S)
+            _ = self.tracker.forecast  # of the epochs that are not monitored nothing else is known
             self.stop()
-
-    def _confirm(self) -> None:
-        """Ask whether to go on; the wait for the answer is not the training's, and is not extrapolated.
-
-        Raises:
-            SystemExit: where the answer is no.
-        """
-        if self._run is None or not self._run.state.is_first_rank:
-            return
-        if not console.can_ask():
-            warnings.warn("stop_and_confirm: there is no terminal to ask on; training continues", stacklevel=3)
-            return
-        self._forecast()
-        console.say(f"greenlove  {self._run.status_text()}")
-        answer = console.confirm("Continue training?")
-        with self._run.tracked_call as recorder:
-            recorder.write_wait()
-        if answer is False:
-            self._is_over = True
-            self.tracker.stop(status=RunStatus.STOPPED)
-            raise SystemExit(0)
-
-    def _forecast(self) -> None:
-        """Forecast from all that is done, with its energy."""
-        self.tracker.wait_ready(_READY_S)
-        _ = self.tracker.forecast
 
     def stop(self) -> None:
         """Close the run, early or not: what was measured is kept; it may be called again."""
