@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["KEYS", "Aggregate", "Totals", "aggregate", "flat_totals"]
-
-
-class Verified(NamedTuple):
-    """The number of runs that were added up again: what their rows come to is what their summary says, or not."""
-
-    n_agreeing: int
-    n_differing: int
 
 
 class Aggregate:
@@ -104,13 +97,6 @@ class Aggregate:
         return [*self._source.own_problems, *(problem for row in by_path for problem in row["problems"])]
 
     @property
-    def verified(self) -> Verified | None:
-        """The number of runs that agree with their epochs; None where that was not asked for."""
-        self.prepare()
-        agree = [row["agrees"] for row in self._every]
-        return Verified(agree.count(True), agree.count(False)) if self._query.is_verified else None
-
-    @property
     def n_left_out(self) -> int:
         """The number of simulated runs that were chosen and do not count."""
         self.prepare()
@@ -160,7 +146,6 @@ class Aggregate:
 def aggregate(
     log_dir: str | os.PathLike[str] | Logs,
     *,
-    verify: bool = False,
     processes: int = 1,
     scheduler: str | None = None,
     **chosen: Unpack[Chosen],
@@ -169,7 +154,6 @@ def aggregate(
 
     Args:
         log_dir: the directory, an address such as ``s3://bucket/logs``, or what ``read_logs`` gave for it.
-        verify: add the epochs of finished runs up again; a run whose summary differs is named in ``problems``.
         processes: that read; a script that asks for several needs ``if __name__ == "__main__":``.
         scheduler: the address of a running Dask scheduler, ``tcp://…``, whose workers read instead: the same answer.
         **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``,
@@ -182,7 +166,7 @@ def aggregate(
         UsageError: where there is no such directory, or a date is none.
         MissingExtraError: where what the address needs is not installed.
     """
-    query = Query(Selection.of(**chosen), is_verified=verify)
+    query = Query(Selection.of(**chosen))
     if scheduler and not isinstance(log_dir, Logs) and "://" not in str(log_dir):
         log_dir = os.path.abspath(log_dir)  # noqa: PTH100  # a worker is somewhere else
     logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)

@@ -25,7 +25,7 @@ from greenlove_tracker.logs.forecasts import headline_forecast
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Fields, Run
-from greenlove_tracker.logs.schema import before_pue_kwh, flat_values
+from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
 from greenlove_tracker.logs.sums import SUMS, RunRow
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, PLAN_NAMES
@@ -137,12 +137,10 @@ class Query:
 
     Attributes:
         selection: the runs that count, and the time of them.
-        is_verified: add finished runs up again from their epochs.
         needs: some of ``DAY`` and ``MONTH``, whose parts are wanted of runs that cross an end of them, and ``DETAILS``.
     """
 
     selection: Selection = field(default_factory=Selection)
-    is_verified: bool = False
     needs: frozenset[str] = frozenset()
 
 
@@ -287,79 +285,27 @@ def read_row(query: Query, run: Run) -> RunRow:
     """Return the row of a run; one that does not count, or cannot be read, says little more than that.
 
     Returns:
-        The row: ``counts`` says whether the rest is in it, ``problems`` what could not be read, ``agrees`` whether it
-        is what its epochs add up to (None: not asked, or nothing to compare), ``parts`` its parts by ``DAY`` and
-        ``MONTH``, where there are several.
+        The row: ``counts`` says whether the rest is in it, ``problems`` what could not be read, ``parts``
+        its parts by ``DAY`` and ``MONTH``, where there are several.
     """
-    row: RunRow = {"run": run.run_id, "path": run.place, "counts": False, "continues": "", "agrees": None}
+    row: RunRow = {"run": run.run_id, "path": run.place, "counts": False, "continues": ""}
     try:
         run.check_is_run()
         row["continues"] = run.text("continues")
         part = query.selection.part(run)
         if part is not None:
             row |= run_row(part, run, query.needs)
-            differences = verify(run) if query.is_verified else None
-            for difference in differences or ():
-                run.refuse(LogError(difference))
             for unit in query.needs - {DETAILS}:
                 if not _lies_in_one(run, unit) and (
                     parts := list(calendar_parts(run, unit, query.selection.period))
                 ) != [run]:
                     row["parts"][unit] = [run_row(one, run) for one in parts]
-            row |= {"counts": True, "agrees": None if differences is None else not differences}
+            row["counts"] = True
     except (LogError, OSError, ValueError, ArithmeticError) as error:
         run.refuse(error)
         row["counts"] = False
     row["problems"] = tuple(run.problems)
     return row
-
-
-_VERIFIED = (
-    "epochs_done",
-    "steps",
-    "batches",
-    "samples",
-    "tokens",
-    "duration_s",
-    "epochs_duration_s",
-    "cpu_kwh",
-    "gpu_kwh",
-    "ram_kwh",
-    "measured_kwh",
-    "unmetered_estimate_kwh",
-    "node_assumed_kwh",
-    "energy_kwh",
-    "emissions_kgco2e",
-    "cost_usd",
-    "gpu_hours",
-)
-_ROUNDING = 1e-9  # relative; both are sums of the same floats, maybe in another order
-
-
-def verify(run: Run) -> Sequence[str] | None:
-    """Add a run's epochs up again, and return where its summary differs from them, a sentence each.
-
-    None where the rows are all there is: nothing was stated, or by another tool, whose totals we take from them.
-    """
-    if not run.has_summary or isinstance(run, ForeignRun):
-        return None
-    stated, added_up = flat_values(run.metered_summary), flat_values(run.added_up())
-    if not added_up["duration_s"] and stated["duration_s"]:
-        return ["cannot be verified: its epochs are missing"]
-    found = [
-        f"{name} {_text(added_up[name])}, not {_text(stated[name])}"
-        for name in _VERIFIED
-        if not _are_equal(stated[name], added_up[name])
-    ]
-    return [f"its epochs add up to {'; '.join(found)}"] if found else []
-
-
-def _are_equal(a: float | None, b: float | None) -> bool:
-    return a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=_ROUNDING))
-
-
-def _text(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.10g}"
 
 
 # -- The runs of a directory --
