@@ -100,7 +100,7 @@ class RunFiles:
     @property
     def is_run(self) -> bool:
         """True where the directory holds a run at all."""
-        return schema.RUN_FILE in self._names or any(name.startswith("epochs-") for name in self._names)
+        return schema.holds_run(self._names)
 
     def check_is_run(self) -> None:
         """Raise LogError where the directory holds no run."""

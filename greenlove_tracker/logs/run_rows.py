@@ -5,7 +5,6 @@ Rows are read in this process, in several, or by the workers of a Dask scheduler
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

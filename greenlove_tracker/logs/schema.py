@@ -63,6 +63,11 @@ def epochs_file(rank: int | str) -> str:
     return f"epochs-{rank}.csv"
 
 
+def holds_run(names: Iterable[str]) -> bool:
+    """Return True where files of these names are a run's."""
+    return any(name == RUN_FILE or name.startswith("epochs-") for name in names)
+
+
 def run_file(rank: int | str) -> str:
     """Return the name of the file that holds what a further node found; rank 0 writes ``run.csv`` itself."""
     return RUN_FILE if rank in (0, COMMAND_STREAM) else f"run-{rank}.csv"

@@ -153,14 +153,14 @@ def test_what_is_not_a_run_is_told_by_name(make_run):
 def test_a_directory_that_may_not_be_read_is_told_and_the_rest_is_kept(make_run, monkeypatch):
     logs_dir = make_run("ours").parent
     make_run("theirs")
-    listdir = os.listdir
+    scandir = os.scandir
 
     def refuse(path):
         if str(path).endswith("theirs"):
             raise PermissionError(13, "Permission denied", str(path))
-        return listdir(path)
+        return scandir(path)
 
-    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
     logs = read_logs(logs_dir)
     assert [run.run_id for run in logs.readable()] == ["ours"]
     assert [str(p) for p in logs.problems] == [f"{logs_dir / 'theirs'}: cannot be read: Permission denied"]
