@@ -25,7 +25,7 @@ def comparison_field(names: Sequence[str]) -> Field:
     return Field(_FIELD, ", ".join(names))
 
 
-def has_comparison(fields: Mapping[str, Field]) -> bool:
+def has_comparison(fields: Mapping[str, object]) -> bool:
     """Return True where ``run.csv`` says that ways to train were compared."""
     return _FIELD in fields
 

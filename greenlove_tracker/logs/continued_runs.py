@@ -19,7 +19,7 @@ from greenlove_tracker.logs.run import Run, count_in
 from greenlove_tracker.logs.run_parts import Timeline
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.logs.totals import Ending, summarise
-from greenlove_tracker.records import Field, RunStatus
+from greenlove_tracker.records import RunStatus
 
 _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
 
@@ -136,19 +136,19 @@ def whole_training(runs: Sequence[Run]) -> Run:
     if len(parts) == 1:
         return parts[0]
     first, last = parts[0], parts[-1]
-    fields = {name: field for name, field in last.fields.items() if name not in (*_OF_FIRST, "intensity_sources")}
-    fields |= {name: first.fields[name] for name in _OF_FIRST if name in first.fields}
+    lines = {name: line for name, line in last.lines.items() if name not in (*_OF_FIRST, "intensity_sources")}
+    lines |= {name: first.lines[name] for name in _OF_FIRST if name in first.lines}
     for name, done in (
         ("epochs_planned", last.first_epoch - first.first_epoch),
         ("total_steps_planned", last.first_step - first.first_step),
     ):
-        if (rest := count_in(last.fields, name)) is not None:
-            fields[name] = Field(name, str(done + rest))
-        elif name in first.fields:  # nothing was left to do for the last one
-            fields[name] = first.fields[name]
+        if (rest := count_in(last.lines, name)) is not None:
+            lines[name] = str(done + rest), ""
+        elif name in first.lines:  # nothing was left to do for the last one
+            lines[name] = first.lines[name]
     peaks = [run.amount("peak_memory_gb") for run in parts]
     if known := [peak for peak in peaks if peak is not None]:
-        fields["peak_memory_gb"] = Field("peak_memory_gb", f"{max(known):g}", "GiB")
+        lines["peak_memory_gb"] = f"{max(known):g}", "GiB"
     ranks = sorted({rank for run in parts for rank in run.rows})
     rows = {rank: [row for run in parts for row in run.rows.get(rank, ())] for rank in ranks}
     ending = Ending(last.summary.status, last.summary.exit_code, last.summary.ended_at)
@@ -158,10 +158,23 @@ def whole_training(runs: Sequence[Run]) -> Run:
         summary,
         started_at=first.summary.started_at,
         epochs_done=last.first_epoch - first.first_epoch + last.summary.epochs_done,
-        epochs_planned=count_in(fields, "epochs_planned"),
+        epochs_planned=count_in(lines, "epochs_planned"),
         metrics=summarise_metrics(metrics),
     )
-    return Run.from_memory(last.path, fields, rows, summary, parts=tuple(parts), metric_values=metrics)
+    return Run(
+        last.path,
+        lines=lines,
+        own_lines=lines,
+        rows=rows,
+        command_rows=None,
+        metric_values=metrics,
+        metered_summary=summary,
+        has_summary=True,
+        stated=None,
+        trials=(),
+        forecasts=(),
+        parts=tuple(parts),
+    )
 
 
 def _lasting_metrics(parts: Sequence[Run]) -> dict[int, Sequence[MetricRecord]]:

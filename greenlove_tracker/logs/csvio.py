@@ -27,42 +27,36 @@ NOT_UTF_8 = f"is not UTF-8: what could not be read is shown as {UNKNOWN}"
 _LONGEST_LINE = 1024**2  # characters
 _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long for the csv module
 RUN_COLUMNS = ("field", "value", "unit")
-PLAIN = r'[^,"\n\r\0]*'  # a cell without quotes
-_find_fields = re.compile(rf'^({PLAIN}),((?:{PLAIN}|"[^"\n\r\0]*"),{PLAIN})$', re.MULTILINE).findall
-_RUN_HEAD = ("field", "value,unit")
+PLAIN = r'[^,"\n\r\0\ufffd]*'  # a cell without quotes, and without what could not be decoded
+_find_fields = re.compile(rf'^({PLAIN}),({PLAIN}|"[^"\n\r\0\ufffd]*"),({PLAIN})$', re.MULTILINE).findall
 
 
-FieldLine = str | tuple[str, str]  # value and unit, of a plain line as they stand there: ``value,unit``
-
-
-def read_fields(file: LogFile | bytes, on_problem: OnProblem) -> Mapping[str, FieldLine]:
-    """Return the lines of a ``run.csv`` or ``summary.csv`` by field; the last one of each."""
+def read_small(file: LogFile | bytes, on_problem: OnProblem) -> bytes:
+    """Return a ``run.csv`` or ``summary.csv``; one without lines, and a problem, where it cannot be read."""
     try:
-        data = file if isinstance(file, bytes) else read_bytes(file, MAX_SMALL_BYTES)
+        return file if isinstance(file, bytes) else read_bytes(file, MAX_SMALL_BYTES)
     except OSError as error:
         pass_on_from_handler(error)
         on_problem(f"cannot be read: {error.strerror or error}")
-        return {}
-    if lines := plain_fields(data):
-        return lines
+        return f"{','.join(RUN_COLUMNS)}\n".encode()
+
+
+Line = tuple[str, str]  # value and unit of a field
+
+
+def read_fields(data: bytes, on_problem: OnProblem) -> dict[str, Line]:
+    """Return the lines of a ``run.csv`` or ``summary.csv`` by field; the last one of each."""
+    text = data.decode("utf-8", "replace")
+    found = _find_fields(text) if len(data) <= _SMALL_BYTES else []
+    if found and found[0] == RUN_COLUMNS and len(found) == text.count("\n") and text[-1] == "\n":
+        return {name: (value.strip('"'), unit) for name, value, unit in found[1:]}  # as we write it, and nearly all are
     return {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, on_problem)}
 
 
-def plain_fields(data: bytes) -> Mapping[str, FieldLine]:
-    """Return the same of a file that is as we write it, as nearly all are, in a third of the time; else nothing."""
-    text = data.decode("utf-8", "replace")
-    found = _find_fields(text) if len(data) <= _SMALL_BYTES else []
-    if found and found[0] == _RUN_HEAD and len(found) == text.count("\n") and text[-1] == "\n" and UNKNOWN not in text:
-        return dict(found[1:])
-    return {}
-
-
-def value_and_unit(line: FieldLine) -> tuple[str, str]:
-    """Return the value and the unit of a line of ``read_fields``."""
-    if isinstance(line, tuple):
-        return line
-    value, _, unit = line.rpartition(",")
-    return value.removeprefix('"').removesuffix('"'), unit
+def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
+    """Return the value of a field."""
+    line = lines.get(name)
+    return default if line is None else line[0]
 
 
 def read_records(

@@ -15,7 +15,7 @@ from functools import cached_property
 from operator import itemgetter
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.logs.run import Cut, Fields, Run
+from greenlove_tracker.logs.run import Cut, Run
 from greenlove_tracker.logs.schema import summary_values
 from greenlove_tracker.logs.totals import (
     TIMESTAMP_S,
@@ -28,7 +28,7 @@ from greenlove_tracker.logs.totals import (
     utc,
 )
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import COMPONENTS, Field, Flag, Row, RunSummary
+from greenlove_tracker.records import COMPONENTS, Flag, Row, RunSummary
 from greenlove_tracker.units import kwh_from_w_s
 
 
@@ -120,10 +120,10 @@ class Timeline:
             for at_s in (from_s, to_s)
             for start_s, end_s, _ in self._within(at_s, at_s)
         )
-        fields = Fields.of({**run.fields, "started_at": Field("started_at", summary.started_at)})
+        lines = {**run.lines, "started_at": (summary.started_at, "")}
         cut = Cut(has_end, is_split)
         values = summary_values(summary)
-        return run.replace(cut=cut, summary=summary, values=values, fields=fields, calibration=run.calibration)
+        return run.replace(cut=cut, summary=summary, values=values, lines=lines, calibration=run.calibration)
 
     def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> RunSummary:
         """Return the totals of a stretch of time, in seconds since the Unix epoch."""

@@ -19,14 +19,14 @@ from typing import Any, TypeVar
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
 from greenlove_tracker.logs.calibration import Calibration, is_uncalibrated
-from greenlove_tracker.logs.csvio import FieldLine
+from greenlove_tracker.logs.csvio import Line
 from greenlove_tracker.logs.forecasts import headline_forecast
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
-from greenlove_tracker.logs.run import Fields, Run
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.sums import SUMS, RunRow
+from greenlove_tracker.logs.sums import RunRow
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, PLAN_NAMES
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.records import Factor, Flag, RunStatus
@@ -35,7 +35,6 @@ from greenlove_tracker.units import kgco2e_from_kwh
 _PART = 500  # runs that are read by one process at a time
 _N_AT_ONCE = 32  # of a store, where each file is waited for
 _CONNECT_S = 10.0
-_BEYOND_REASON = 1e100  # of any unit; all runs together can still be added up
 Shared = TypeVar("Shared")
 
 # -- Keys that runs can be grouped by --
@@ -179,17 +178,17 @@ _ASKED = (  # the lines that these hang on, of a run of one process, with one ca
 
 
 @lru_cache(maxsize=1024)
-def _facts_of_lines(lines: tuple[FieldLine | None, ...]) -> dict[str, Any] | None:
+def _facts_of_lines(lines: tuple[Line | None, ...]) -> dict[str, Any] | None:
     """Return the same of all runs with these lines, as most of a machine have them; None where one is damaged."""
-    fields = Fields({name: line for name, line in zip(_ASKED, lines, strict=True) if line is not None})
-    run = Run("", fields=fields, own_fields=fields, fields_by_stream={}, rows={})
+    known = {name: line for name, line in zip(_ASKED, lines, strict=True) if line is not None}
+    run = Run("", lines=known, own_lines=known, lines_by_stream={}, rows={})
     facts = _facts_of(run)
     return None if run.problems else facts
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    lines = run.fields.lines
-    if run.fields_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
+    lines = run.lines
+    if run.lines_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
         return _facts_of(run)
     return _facts_of_lines(tuple(map(lines.get, _ASKED))) or _facts_of(run)
 
@@ -206,7 +205,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         needs: as in ``Query``.
 
     Raises:
-        LogError: where the run cannot be read, or holds what no run can come to.
+        LogError: where the run cannot be read.
     """
     text, cut, facts, v = run.text, run.cut, _facts(run), run.values
     whole_v = v if whole is None else whole.values
@@ -256,8 +255,6 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         "n_cut": cut is not None,
         "n_split": cut is not None and cut.splits_a_row,
     }
-    if max(map(abs, filter(None, map(row.get, SUMS))), default=0.0) > _BEYOND_REASON:
-        raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
     row["deviations"] = {} if energy_kwh is None else run_deviations(run, v, emissions_kgco2e)
     if DETAILS in needs:
         forecast = _scored(whole or run) if has_end else None
@@ -343,10 +340,9 @@ def _read_part(query: Query, runs: Sequence[Run]) -> list[RunRow]:
 
 def _read_one(query: Query, run: Run, is_plain: Callable[[str], bool] = lambda directory: False) -> RunRow:
     directory, _, name = run.place.rpartition("/")
-    copied = copy(run)  # so that nothing of it is held
     if name == run.run_id and not directory.endswith(EXPLORATIONS_DIR) and is_plain(directory):
-        copied.read_at_once()
-    return read_row(query, copied)
+        return read_row(query, run.replace(calibration=None))  # a copy, so that nothing of it is held
+    return read_row(query, copy(run))
 
 
 @contextmanager

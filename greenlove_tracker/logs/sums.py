@@ -173,7 +173,6 @@ class Totals:
         return found if found is not None and found.lower != found.upper else None
 
 
-SUMS = [name for name, column in vars(Totals).items() if isinstance(column, _Sum)]
 FLAT = {
     name.removeprefix("n_"): name
     for name, column in vars(Totals).items()

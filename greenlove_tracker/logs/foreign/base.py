@@ -10,9 +10,10 @@ from pathlib import Path
 
 from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs import schema
+from greenlove_tracker.logs.csvio import Line
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import COMPONENTS, Field, RunSummary
+from greenlove_tracker.records import COMPONENTS, RunSummary
 
 
 class ForeignRun(Run):
@@ -25,6 +26,7 @@ class ForeignRun(Run):
 
     calibration = None  # other tools do not name the machine
     is_run = True
+    stated = None
     _names: list[str] = []  # noqa: RUF012  # no directory of its own: no trials, no forecasts, no further ranks
 
     def __init__(self, file: Path, run_id: str) -> None:
@@ -78,6 +80,6 @@ def iso(moment: datetime | None) -> str:
     return moment.isoformat(timespec="milliseconds") if moment else ""
 
 
-def fields_of(values: Mapping[str, str]) -> dict[str, Field]:
-    """Return fields by name; what is empty is not there."""
-    return {name: Field(name, value) for name, value in values.items() if value}
+def lines_of(values: Mapping[str, str]) -> dict[str, Line]:
+    """Return lines of ``run.csv`` by field; what is empty is not there."""
+    return {name: (value, "") for name, value in values.items() if value}

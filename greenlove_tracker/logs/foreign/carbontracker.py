@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.logs.csvio import ProblemLog, read_lines
-from greenlove_tracker.logs.foreign.base import ForeignRun, amount, fields_of, iso, moment, safe_text
+from greenlove_tracker.logs.csvio import Line, ProblemLog, read_lines
+from greenlove_tracker.logs.foreign.base import ForeignRun, amount, iso, lines_of, moment, safe_text
 from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import (
@@ -22,7 +22,6 @@ from greenlove_tracker.records import (
     Counts,
     Energy,
     Factor,
-    Field,
     Flag,
     Method,
     Row,
@@ -331,7 +330,7 @@ class CarbontrackerRun(ForeignRun):
         return {0: [_row(self.log, epoch, self._methods) for epoch in self.log.epochs]}
 
     @cached_property
-    def own_fields(self) -> Mapping[str, Field]:
+    def own_lines(self) -> Mapping[str, Line]:
         """What its lines say of the whole run."""
         log, methods = self.log, self._methods
         gpus, cpus = log.devices.get("gpu", ()), log.devices.get("cpu", ())
@@ -339,7 +338,7 @@ class CarbontrackerRun(ForeignRun):
         version, predicted = safe_text(log.said.get("version", "")), log.blocks.get("Predicted")
         has_memory = any(cpu.startswith("dram") for cpu in cpus)
         country = re.fullmatch(r".*, ([A-Z]{2})", log.location)
-        fields = fields_of(
+        fields = lines_of(
             {
                 "project": safe_text(self._process[1] or "") if self._process else "",
                 "started_at": iso(log.began_at),
@@ -363,7 +362,7 @@ class CarbontrackerRun(ForeignRun):
         )
         for name, unit, of in factors:
             if (value := log.number(name)) is not None:
-                fields |= {f.name: f for f in factor_fields(Factor(name, value, unit, of))}
+                fields |= {f.name: (f.value, f.unit) for f in factor_fields(Factor(name, value, unit, of))}
         return fields
 
 

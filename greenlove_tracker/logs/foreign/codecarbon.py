@@ -11,11 +11,11 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.logs.csvio import ProblemLog, read_lines, read_records, split_line
-from greenlove_tracker.logs.foreign.base import ForeignRun, amount, fields_of, iso, moment, safe_text
+from greenlove_tracker.logs.csvio import Line, ProblemLog, read_lines, read_records, split_line
+from greenlove_tracker.logs.foreign.base import ForeignRun, amount, iso, lines_of, moment, safe_text
 from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Method, Row, RowKind, RunStatus
 from greenlove_tracker.units import GRAMS_PER_KG
 
 _UNKNOWN_METHODS = "CodeCarbon's file does not say how the energy of CPU and GPU was obtained"
@@ -128,7 +128,7 @@ class CodeCarbonRun(ForeignRun):
         return {0: [row]}
 
     @cached_property
-    def own_fields(self) -> Mapping[str, Field]:
+    def own_lines(self) -> Mapping[str, Line]:
         """Its fields."""
         last = self._last
         texts = {column: safe_text(text) for column, text in last.cells.items()}
@@ -145,9 +145,11 @@ class CodeCarbonRun(ForeignRun):
         for name in ("cpu_threads", "gpu_count"):
             values[name] = values[name].removesuffix(".0")  # as pandas writes whole numbers
         values["gpu_models"] = values["gpu_models"].replace(" x ", " × ")
-        fields = fields_of(values)
+        fields = lines_of(values)
         if last.emissions_kgco2e is not None and last.total_kwh:
             value = last.emissions_kgco2e * GRAMS_PER_KG / last.total_kwh
             source = f"{meter}, the run's emissions ÷ energy"
-            fields |= {f.name: f for f in factor_fields(Factor("carbon_intensity", value, "gCO2e/kWh", source))}
+            fields |= {
+                f.name: (f.value, f.unit) for f in factor_fields(Factor("carbon_intensity", value, "gCO2e/kWh", source))
+            }
         return fields
