@@ -329,7 +329,11 @@ def export(log_dir: str | None, output: str | None) -> None:
 @cli.command(short_help="Calibrate a machine's energy with a wall meter.")
 @click.argument("run_dir", metavar="RUN")
 @click.option("--wall-kwh", type=float, required=True, help="energy at the wall from the run's start to its end, kWh")
-@click.option("--meter-error", type=float, help="error of the meter as a share, at 95%  [default: 0.01]")
+@click.option(
+    "--meter-error",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="error of the meter as a share, at 95%  [default: 0.01]",
+)
 @click.option("--note", help="name of the meter, kept beside the figure")
 def calibrate(run_dir: str, wall_kwh: float, meter_error: float | None, note: str | None) -> None:
     """Calibrate a machine: compare a finished run with a wall meter, and scale the machine's runs by the factor.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.csvio import Problem
 from greenlove_tracker.logs.foreign.discovery import runs_and_problems
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.storage import LogPath, entries, forget_listings, place
+from greenlove_tracker.logs.storage import LogPath, forget_listings, place
 from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus, RunSummary
 
@@ -109,7 +109,7 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
     return Logs(path)
 
 
-# -- A directory that is looked at again and again while its runs go on --
+# -- What goes on in a directory --
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,76 +120,37 @@ class Sighting:
         path: the directory.
         is_there: whether there is such a directory.
         running: runs that go on, the newest first.
-        ended: of the others the newest, the newest first; those without an end of their own are dead.
-        n_ended: of the others, all.
-        n_dead: of these, those that wrote no end.
+        ended: all others, the newest first; those without an end of their own are dead.
         problems: what cannot be read.
     """
 
     path: LogPath
-    is_there: bool = True
-    running: Sequence[Run] = ()
-    ended: Sequence[Run] = ()
-    n_ended: int = 0
-    n_dead: int = 0
-    problems: Sequence[Problem] = field(default=())
-
-    @property
-    def n_runs(self) -> int:
-        """Runs that can be read."""
-        return len(self.running) + self.n_ended
+    is_there: bool
+    running: Sequence[Run]
+    ended: Sequence[Run]
+    problems: Sequence[Problem]
 
 
-class FollowedDirectory:
-    """A log directory, or the directory of one run, that is looked at again and again.
+def look(path: LogPath, n_read: int) -> Sighting:
+    """Return what a log directory, or the directory of one run, holds now.
 
     Args:
         path: the directory; it may be there only later.
+        n_read: of runs that wrote their end so many are read, those begun last; the others are only counted.
     """
-
-    def __init__(self, path: LogPath) -> None:
-        self.path = path
-        self._ended = set[str]()  # those that wrote their end; a dead one may be alive on another machine
-
-    def look(self, n_ended: int) -> Sighting:
-        """Return what the directory holds now.
-
-        Args:
-            n_ended: of runs that have ended, so many are read, those begun last.
-        """
-        forget_listings(self.path)
-        if not self.path.is_dir():
-            return Sighting(self.path, is_there=False)
-        running: list[Run] = []
-        ended: list[Run] = []
-        problems: list[Problem] = []
-        n_closed = n_dead = 0
-        for name in self._names():
-            is_enough = len(ended) >= n_ended
-            if name in self._ended and is_enough:  # the usual one of thousands
-                n_closed += 1
-                continue
-            run = Run(self.path / name if name else self.path)
-            if not run.is_run:
-                continue
-            if not (run.has_summary and is_enough) and not is_readable(run):
-                problems += run.problems[-1:]
-            elif run.has_summary:
-                self._ended.add(name)
-                n_closed += 1
-                ended += [] if is_enough else [run]
-            elif run.summary.status == RunStatus.RUNNING:
-                running.append(run)
-            else:
-                n_dead += 1
-                ended += [] if is_enough else [run]
-        return Sighting(self.path, True, running, ended, n_closed + n_dead, n_dead, problems)
-
-    def _names(self) -> list[str]:
-        """Return the names of what may be runs, those begun last first; an empty one is the directory itself."""
-        if Run(self.path).is_run:
-            return [""]
-        try:
-            return [entry.name for entry in reversed(entries(self.path)) if entry.is_dir]
-        except OSError:
-            return []
+    forget_listings(path)
+    is_there, directory = path.is_dir(), Run(path)
+    found = [directory] if directory.is_run else [Run(path / name) for name in reversed(directory.file_names)]
+    running: list[Run] = []
+    ended: list[Run] = []
+    problems: list[Problem] = []
+    for run in found if is_there else ():
+        if not run.is_run:
+            continue
+        if run.has_summary and len(ended) >= n_read:
+            ended.append(run)
+        elif not is_readable(run):
+            problems += run.problems[-1:]
+        else:
+            (running if run.summary.status == RunStatus.RUNNING else ended).append(run)
+    return Sighting(path, is_there, running, ended, problems)

@@ -92,7 +92,7 @@ class RunFiles:
     @property
     def is_run(self) -> bool:
         """True where the directory holds a run at all."""
-        return schema.holds_run(self._names)
+        return schema.holds_run(self.file_names)
 
     def check_is_run(self) -> None:
         """Raise LogError where the directory holds no run."""
@@ -104,7 +104,7 @@ class RunFiles:
         self._add_problem("", str(error).removeprefix(f"{self.path}: "))
 
     @cached_property
-    def _names(self) -> list[str]:
+    def file_names(self) -> list[str]:
         """The names of the files; listing them once costs less than asking for each."""
         try:
             found = names(self._place)
@@ -126,13 +126,15 @@ class RunFiles:
 
     def _read(self, name: str, table: LogTable[R]) -> Iterator[R]:
         """Yield the records of a file; the unreadable become problems, and none where there is no such file."""
-        if name in self._names:
+        if name in self.file_names:
             yield from table.read(self._file(name), partial(self._add_problem, name))
 
     @property
     def written_s(self) -> float:
         """The time when any of the files was last written, in seconds since the Unix epoch."""
-        return max((modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")), default=0.0)
+        return max(
+            (modified_s(file_in(self.path, name)) for name in self.file_names if name.endswith(".csv")), default=0.0
+        )
 
     def _add_problem(self, name: str, message: str) -> None:
         self._problem_log.add(self.path / name if name else self.path, message)
@@ -236,7 +238,7 @@ class Run(RunFiles):
     @cached_property
     def lines_by_stream(self) -> Mapping[int, Mapping[str, Line]]:
         """The fields of each further rank, and of each process that joined, by its stream."""
-        found = filter(None, map(_NODE_FILE.fullmatch, self._names))
+        found = filter(None, map(_NODE_FILE.fullmatch, self.file_names))
         return {int(name[1]): self._read_fields(name[0]) for name in found}
 
     @cached_property
@@ -438,13 +440,13 @@ class Run(RunFiles):
     def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
         """The same to be gone through once, of which no more than a row is held."""
         _ = self.lines  # knows the version
-        found = sorted((int(name[1]), name[0]) for name in filter(None, map(_RANK_FILE.fullmatch, self._names)))
+        found = sorted((int(name[1]), name[0]) for name in filter(None, map(_RANK_FILE.fullmatch, self.file_names)))
         return ((rank, self._read(name, schema.EPOCHS)) for rank, name in found)
 
     @property
     def _is_long(self) -> bool:
         """True where its rows would take much memory."""
-        files = [self._file(name) for name in self._names if _RANK_FILE.fullmatch(name)]
+        files = [self._file(name) for name in self.file_names if _RANK_FILE.fullmatch(name)]
         return any(size_bytes(file) > _LONG_BYTES for file in files if not isinstance(file, bytes))
 
     @cached_property
@@ -455,7 +457,7 @@ class Run(RunFiles):
         they are of more time.
         """
         name = schema.epochs_file(schema.COMMAND_STREAM)
-        rows = list(self._read(name, schema.EPOCHS)) if name in self._names else None
+        rows = list(self._read(name, schema.EPOCHS)) if name in self.file_names else None
         if rows is None or self.has_summary:
             return rows
         of_processes_s = [totals.total_duration_s(self.rows[n]) for n in self.joined if n in self.rows]
@@ -493,7 +495,7 @@ class Run(RunFiles):
     @cached_property
     def has_summary(self) -> bool:
         """True where the run wrote its totals at its end."""
-        return schema.SUMMARY_FILE in self._names
+        return schema.SUMMARY_FILE in self.file_names
 
     @cached_property
     def calibration(self) -> Calibration | None:
@@ -547,7 +549,7 @@ class Run(RunFiles):
         if reason := schema.contradiction(self.stated):
             self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
             return False
-        n_streams = sum(name.startswith("epochs-") for name in self._names)
+        n_streams = sum(name.startswith("epochs-") for name in self.file_names)
         return n_streams == 0 or (self.stated["n_ranks"] == 1 and n_streams == 1)
 
     @cached_property
@@ -681,7 +683,7 @@ class Run(RunFiles):
         return next((events for _, events in sorted(found.items()) if events), ())
 
     def _by_rank(self, kind: str, table: LogTable[R]) -> Mapping[int, Sequence[R]]:
-        found = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self._names)
+        found = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self.file_names)
         return {int(n[1]): tuple(self._read(n[0], table)) for n in found if n}
 
     # -- An exploration: trials.csv, and what it left in run.csv --

@@ -48,7 +48,7 @@ ROWS = st.builds(
     st.none() | POSITIVE,
     FLAGS,
 )
-BOUNDED = st.floats(0, 1e90)
+BOUNDED = st.floats(0, 1e30)
 OPTIONAL = st.none() | BOUNDED
 SUMMARIES = st.builds(
     RunSummary,
@@ -64,7 +64,7 @@ SUMMARIES = st.builds(
     duration_s=BOUNDED,
     epochs_duration_s=BOUNDED,
     metered_s=BOUNDED,
-    energy=energies(1e90),
+    energy=energies(1e30),
     measured_kwh=OPTIONAL,
     unmetered_estimate_kwh=OPTIONAL,
     node_assumed_kwh=OPTIONAL,

@@ -27,7 +27,7 @@ class ForeignRun(Run):
     calibration = None  # other tools do not name the machine
     is_run = True
     stated = None
-    _names: list[str] = []  # noqa: RUF012  # no directory of its own: no trials, no forecasts, no further ranks
+    file_names: list[str] = []  # noqa: RUF012  # no directory of its own: no trials, no forecasts, no further ranks
 
     def __init__(self, file: Path, run_id: str) -> None:
         super().__init__(file, run_id=run_id)
