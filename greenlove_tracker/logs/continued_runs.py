@@ -79,13 +79,13 @@ def _interruption(run: Run, after: Run) -> Interruption | None:
             return None
         lost_from_s = saved_s
         if (restored_s := utc_s(restored.at)) is not None:
-            restart_s = Timeline(after).between(-math.inf, restored_s).duration_s
+            restart_s = Timeline(after).between(-math.inf, restored_s)["duration_s"]
     lost = Timeline(run).between(lost_from_s)
     return Interruption(
         run.run_id,
-        lost.duration_s,
-        lost.energy_kwh if lost.duration_s else 0.0,
-        (lost.emissions_kgco2e if run.knows_carbon_intensity else None) if lost.duration_s else 0.0,
+        lost["duration_s"],
+        lost["energy_kwh"] if lost["duration_s"] else 0.0,
+        (lost["emissions_kgco2e"] if run.knows_carbon_intensity else None) if lost["duration_s"] else 0.0,
         is_at_least=run.summary.status in _AFTER_ITS_END,
         restart_s=restart_s,
         restored=restored,

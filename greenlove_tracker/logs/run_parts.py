@@ -7,16 +7,14 @@ a share of the run's, and the shares of adjacent parts come to 1: so they add up
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from operator import itemgetter
+from typing import Any
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.run import Cut, Run
-from greenlove_tracker.logs.schema import summary_values
+from greenlove_tracker.logs.schema import summary_of, summary_values
 from greenlove_tracker.logs.totals import (
     TIMESTAMP_S,
     Ending,
@@ -28,7 +26,7 @@ from greenlove_tracker.logs.totals import (
     utc,
 )
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.records import COMPONENTS, Flag, Row, RunSummary
+from greenlove_tracker.records import COMPONENTS, Flag, Row
 from greenlove_tracker.units import kwh_from_w_s
 
 
@@ -82,22 +80,13 @@ class Timeline:
 
     @cached_property
     def _stretches(self) -> Sequence[_Stretch]:
-        """Those of ``_stretches_of``, in their order; without any, the run evenly."""
+        """Those of ``_stretches_of``; without any, the run evenly."""
         metered = [s for s in self._run.timed_streams if not all(Flag.NO_METER in row.flags for row in s)]
-        found = sorted(_stretches_of(metered, self._run.terms.rates), key=itemgetter(0))
+        found = list(_stretches_of(metered, self._run.terms.rates))
         if any(amounts[0] > 0 for *_, amounts in found):
             return found
         began_s, ended_s = self.times_s
         return [(began_s, max(ended_s, began_s + TIMESTAMP_S), (1.0, *(0.0 for _ in _SUMS[1:])))]
-
-    @cached_property
-    def _longest_s(self) -> float:
-        return max(end_s - start_s for start_s, end_s, _ in self._stretches)
-
-    def _within(self, from_utc_s: float, to_utc_s: float) -> Sequence[_Stretch]:
-        """Return the stretches that may lie in a time, in part at least: few of a long run."""
-        first = bisect_left(self._stretches, from_utc_s - self._longest_s, key=itemgetter(0))
-        return self._stretches[first : bisect_left(self._stretches, to_utc_s, key=itemgetter(0))]
 
     def part(self, from_utc_s: float, to_utc_s: float) -> Run | None:
         """Return what ``part_of`` returns."""
@@ -108,60 +97,37 @@ class Timeline:
         if has_begin and has_end:
             return run
         from_s, to_s = -math.inf if has_begin else from_utc_s, math.inf if has_end else to_utc_s
-        summary = replace(
-            self.between(from_s, to_s),
-            started_at=run.summary.started_at if has_begin else _iso(from_s),
-            ended_at=run.summary.ended_at if has_end else _iso(to_s),
-            flags=run.summary.flags,
-            metrics=run.summary.metrics,
-        )
+        values = self.between(from_s, to_s)
+        values["started_at"] = values["started_at"] if has_begin else _iso(from_s)
+        values["ended_at"] = values["ended_at"] if has_end else _iso(to_s)
         is_split = any(
             start_s + TIMESTAMP_S < at_s < end_s - TIMESTAMP_S
+            for start_s, end_s, _ in self._stretches
             for at_s in (from_s, to_s)
-            for start_s, end_s, _ in self._within(at_s, at_s)
         )
-        lines = {**run.lines, "started_at": (summary.started_at, "")}
-        cut = Cut(has_end, is_split)
-        values = summary_values(summary)
-        return run.replace(cut=cut, summary=summary, values=values, lines=lines, calibration=run.calibration)
+        lines = {**run.lines, "started_at": (values["started_at"], "")}
+        known = {"values": values, "summary": summary_of(values), "lines": lines, "calibration": run.calibration}
+        return run.replace(cut=Cut(has_end, is_split), **known)
 
-    def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> RunSummary:
-        """Return the totals of a stretch of time, in seconds since the Unix epoch."""
-        whole = self._run.summary
-        ending = Ending(whole.status, whole.exit_code, whole.ended_at)
-        counted = self._run.added_up(ending, within_utc_s=(from_utc_s, to_utc_s))
-        sums, of_whole = self._sums(from_utc_s, to_utc_s), self._whole
-        time = sums["time"] / of_whole["time"]
-
-        def share(name: str) -> float:
-            return sums[name] / of_whole[name] if of_whole[name] > 0 else time
-
-        rate = share("emissions") / share("energy") if share("energy") > 0 else 1.0
-
-        def part(total: float | None, name: str) -> float | None:
-            return None if total is None else total * share(name)
-
-        cost_usd = part(whole.cost_usd, "time" if whole.cost_basis == "machine" else "energy")
-        if cost_usd is not None and whole.cost_basis != "machine" and of_whole["energy"] > 0:
-            # beyond that share, what its energy cost more than on average: prices may be negative, and add up to zero
-            dearer = sums["cost"] - of_whole["cost"] * share("energy")
-            cost_usd += dearer * (whole.energy_kwh or 0.0) / of_whole["energy"]
-        cpu_kwh, gpu_kwh, ram_kwh = (part(whole.energy.component_kwh(c), c) for c in COMPONENTS)
-        return replace(
-            counted,
-            duration_s=whole.duration_s * time,
-            epochs_duration_s=whole.epochs_duration_s * time,
-            metered_s=whole.metered_s * time,
-            gpu_hours=whole.gpu_hours * time,
-            energy=replace(whole.energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh),
-            measured_kwh=part(whole.measured_kwh, "measured"),
-            unmetered_estimate_kwh=part(whole.unmetered_estimate_kwh, "estimate"),
-            node_assumed_kwh=part(whole.node_assumed_kwh, "energy"),
-            energy_kwh=part(whole.energy_kwh, "energy"),
-            emissions_kgco2e=part(whole.emissions_kgco2e, "emissions"),
-            carbon_intensity_gco2e_per_kwh=whole.carbon_intensity_gco2e_per_kwh * rate,
-            cost_usd=cost_usd,
-        )
+    def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> dict[str, Any]:
+        """Return the totals of a stretch of time, in seconds since the Unix epoch, as a flat row."""
+        whole, sums, of_whole = self._run.values, self._sums(from_utc_s, to_utc_s), self._whole
+        of_time = sums["time"] / of_whole["time"]
+        share = {name: sums[name] / total if total > 0 else of_time for name, total in of_whole.items()}
+        ending = Ending(whole["status"], whole["exit_code"], whole["ended_at"])
+        counted = summary_values(self._run.added_up(ending, within_utc_s=(from_utc_s, to_utc_s)))
+        values = {**whole, **{name: counted[name] for name in _COUNTED}}
+        values |= {name: whole[name] * share[of] for name, of in _SHARED.items() if whole[name] is not None}
+        if share["energy"] > 0:
+            values["carbon_intensity_gco2e_per_kwh"] *= share["emissions"] / share["energy"]
+        if whole["cost_usd"] is not None:
+            is_of_time = whole["cost_basis"] == "machine"
+            values["cost_usd"] = whole["cost_usd"] * share["time" if is_of_time else "energy"]
+            if not is_of_time and of_whole["energy"] > 0:
+                # beyond that share, what its energy cost more than on average: prices may be negative, and sum to zero
+                dearer = sums["cost"] - of_whole["cost"] * share["energy"]
+                values["cost_usd"] += dearer * (whole["energy_kwh"] or 0.0) / of_whole["energy"]
+        return values
 
     @cached_property
     def _whole(self) -> Mapping[str, float]:
@@ -169,7 +135,7 @@ class Timeline:
 
     def _sums(self, from_utc_s: float, to_utc_s: float) -> Mapping[str, float]:
         found = [[0.0] * len(_SUMS)]
-        for start_s, end_s, amounts in self._within(from_utc_s, to_utc_s):
+        for start_s, end_s, amounts in self._stretches:
             overlap_s = min(end_s, to_utc_s) - max(start_s, from_utc_s)
             if overlap_s > 0:
                 found.append([amount * (overlap_s / (end_s - start_s)) for amount in amounts])
@@ -178,6 +144,15 @@ class Timeline:
 
 _Stretch = tuple[float, float, tuple[float, ...]]
 _SUMS = ("time", *COMPONENTS, "measured", "estimate", "energy", "emissions", "cost")
+_COUNTED = ("epochs_done", "steps", "batches", "samples", "tokens")  # of the rows that end in it
+_SHARED = {  # totals, and the sum that they are shared out by
+    **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "gpu_hours"), "time"),
+    **{f"{component}_kwh": component for component in COMPONENTS},
+    "measured_kwh": "measured",
+    "unmetered_estimate_kwh": "estimate",
+    **dict.fromkeys(("node_assumed_kwh", "energy_kwh"), "energy"),
+    "emissions_kgco2e": "emissions",
+}
 
 
 def _stretches_of(streams: Sequence[Sequence[Row]], base: Rates) -> Iterator[_Stretch]:
