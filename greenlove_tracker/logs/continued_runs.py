@@ -16,7 +16,7 @@ from pathlib import Path
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run import Run, count_in
-from greenlove_tracker.logs.run_parts import Timeline
+from greenlove_tracker.logs.selection import Timeline
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.logs.totals import Ending, summarise
 from greenlove_tracker.records import RunStatus

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.logs.csvio import Problem
-from greenlove_tracker.logs.foreign.discovery import runs_and_problems
+from greenlove_tracker.logs.csvio import Problem, ProblemLog
+from greenlove_tracker.logs.foreign.base import ForeignRun
+from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, CarbontrackerRun
+from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, Reading, read_emissions
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.storage import LogPath, forget_listings, place
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX, holds_run
+from greenlove_tracker.logs.storage import LogPath, entries, file_in, forget_listings, place
 from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus, RunSummary
 
@@ -107,6 +114,107 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
     if not path.exists():
         raise UsageError(f"there is no {path}: track a run first, or name the directory of its logs")
     return Logs(path)
+
+
+# -- Finding the runs of every kind: ours, carbontracker's and CodeCarbon's --
+
+_OWN_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]{10}")  # as new_run_id() gives it: no other needs to be looked into
+
+
+def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
+    """Return every run under ``path``, or in it where it is a file, the oldest first, and what could not be read.
+
+    A directory that has the name of a run is taken for one: it is looked into when the run is read.
+    """
+    notes, ours, listed = ProblemLog(), list[Run](), [path]
+    if not isinstance(path, Path) or path.is_dir():
+        ours, listed = _search(path, notes)
+    elif name := LOG_NAME.fullmatch(path.name):  # the other log of a run of carbontracker lies beside it
+        stem = path.name.removesuffix(f"{name[2]}.log")
+        listed = [file for kind in ("", "_output") if (file := path.with_name(f"{stem}{kind}.log")).exists()]
+    files = [file for file in listed if isinstance(file, Path)]
+    emissions = {file: list(read_emissions(file, notes)) for file in files if ".csv" in file.suffixes}
+    logs = [file for file in files if LOG_NAME.fullmatch(file.name)]
+    used = [*logs, *(file for file, found in emissions.items() if found)]
+    by_id = dict[str, Run]()
+    for run in [*ours, *_carbontracker_runs(logs, notes), *_codecarbon_runs(emissions)]:
+        known = by_id.setdefault(_identity(run), run)
+        if known is not run:
+            notes.add(run.path, f"left out: the same run as in {known.path}")
+    _tell_of_the_rest(path, listed, [*(run.path for run in ours if run.place != f"{path}/{run.run_id}"), *used], notes)
+    return sorted(by_id.values(), key=lambda run: run.run_id), notes.problems
+
+
+def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]:
+    """Return our runs in a directory and below, and what else is there; no link to a directory is followed."""
+    todo, ours, others = deque([root]), list[Run](), list[LogPath]()
+    while todo:
+        directory = todo.popleft()
+        try:
+            listed = entries(directory)
+        except OSError as error:
+            notes.add(directory, f"cannot be read: {error.strerror or error}")
+            continue
+        if directory is not root and holds_run(entry.name for entry in listed):
+            ours.append(Run(directory))
+            continue
+        others.append(directory)
+        if directory is not root and not isinstance(root, Path):
+            continue  # a store may hold anything
+        for entry in listed:
+            if entry.is_dir and _OWN_NAME.fullmatch(entry.name):
+                ours.append(Run(file_in(directory, entry.name), run_id=entry.name))
+            elif entry.is_link and entry.is_dir:
+                notes.add(directory / entry.name, "left out: links to directories are not followed")
+            elif entry.is_dir:
+                todo.append(directory / entry.name)
+            elif entry.name != CALIBRATION_FILE:
+                others.append(directory / entry.name)
+    return ours, others
+
+
+def _tell_of_the_rest(root: LogPath, listed: Iterable[LogPath], used: Iterable[LogPath], notes: ProblemLog) -> None:
+    """Tell of what lies directly in a directory and leads to nothing that was found."""
+    n = len(root.parts)
+    told = (problem.path for problem in notes.problems)
+    names = {name for path in (*used, *told) for name in path.parts[n : n + 1]}
+    for path in sorted(listed, key=str):
+        is_for_prometheus = path.name.endswith(".prom")
+        if len(path.parts) == n + 1 and path.name not in names and not is_for_prometheus:
+            notes.add(path, "is not a run: no run.csv" if path.is_dir() else "is not a run: a file")
+
+
+def _carbontracker_runs(logs: Iterable[Path], notes: ProblemLog) -> Iterator[ForeignRun]:
+    by_name: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
+    for file in logs:
+        name, kind = LOG_NAME.fullmatch(file.name).groups()  # type: ignore[union-attr]  # they were chosen by it
+        by_name[file.parent, name][kind] = file
+    for (_, name), by_kind in by_name.items():
+        if "" in by_kind:
+            yield CarbontrackerRun(name, by_kind[""], by_kind.get("_output"))
+        else:
+            notes.add(next(iter(by_kind.values())), "is not a run: its standard log is missing, which holds the epochs")
+
+
+def _codecarbon_runs(emissions: Mapping[Path, Iterable[tuple[str, Reading]]]) -> Iterator[ForeignRun]:
+    """Yield the runs, each with its rows of all files; not those of our runs, which hold them already."""
+    by_name: dict[str, list[Reading]] = defaultdict(list)
+    for name, reading in chain.from_iterable(emissions.values()):
+        by_name[name].append(reading)
+    for name, readings in by_name.items():
+        if not name.startswith(CODECARBON_PREFIX):
+            yield CodeCarbonRun(name, readings)
+
+
+def _identity(run: Run) -> str:
+    """Return the name that a run was written under; where it does not say, its directory's with its time."""
+    if isinstance(run, ForeignRun) or _OWN_NAME.fullmatch(run.run_id):
+        return run.run_id
+    read = Run(run.path)  # of which nothing is kept
+    try:
+        return read.text("run_id") or f"{run.run_id} {read.text('started_at')}"
+    except (LogError, OSError, ValueError):
+        return str(run.path)
 
 
 # -- What goes on in a directory --

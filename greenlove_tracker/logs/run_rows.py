@@ -26,7 +26,6 @@ from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.sums import RunRow
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, PLAN_NAMES
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.records import Factor, Flag, RunStatus
@@ -36,6 +35,7 @@ _PART = 500  # runs that are read by one process at a time
 _N_AT_ONCE = 32  # of a store, where each file is waited for
 _CONNECT_S = 10.0
 Shared = TypeVar("Shared")
+RunRow = dict[str, Any]  # of one run, or of its part of a day or month
 
 # -- Keys that runs can be grouped by --
 

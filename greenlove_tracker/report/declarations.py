@@ -14,11 +14,10 @@ from typing import Any
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.aggregate import Aggregate, Totals
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, kind_of, market_kgco2e
-from greenlove_tracker.logs.sums import RunRow, Totals
+from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, RunRow, kind_of, market_kgco2e
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import COMPONENTS, Factor, RunStatus

@@ -9,10 +9,9 @@ import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import mass_scale
-from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION
+from greenlove_tracker.logs.aggregate import Aggregate, Totals
+from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, RunRow
 from greenlove_tracker.logs.selection import DAY, MONTH
-from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc

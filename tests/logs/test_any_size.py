@@ -24,10 +24,9 @@ from report_samples import (
 from greenlove_tracker import console
 from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs import run_rows
-from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.aggregate import Totals, aggregate, flat_totals
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import Totals, flat_totals
 from greenlove_tracker.logs.tables import FORECASTS
 from greenlove_tracker.logs.writer import write_summary
 from greenlove_tracker.rendering import terminal

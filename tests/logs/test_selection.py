@@ -10,12 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.aggregate import Totals, aggregate
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_parts import part_of
 from greenlove_tracker.logs.run_rows import run_row
-from greenlove_tracker.logs.selection import Period
-from greenlove_tracker.logs.sums import Totals
+from greenlove_tracker.logs.selection import Period, part_of
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.records import Energy, Factor, Field, Method
 from greenlove_tracker.report.declarations import ledger_row
