@@ -19,7 +19,6 @@ from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, Query, RunRow, read_rows
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
-from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
 from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, sum_energies
 
@@ -210,23 +209,18 @@ class Aggregate:
         source: the runs.
         query: the period, and how they are read.
         how: ``processes`` and ``scheduler``, as ``read_rows`` takes them.
+
+    Attributes:
+        path: the directory of the runs.
+        selection: the runs that count, and the time of them.
     """
 
     def __init__(self, source: Logs, query: Query, how: Mapping[str, Any]) -> None:
         self._source, self._query, self._how = source, query, how
+        self.path, self.selection = source.path, query.selection
         self._every: list[RunRow] = []
         self._total: Totals | None = None
         self._n_left_out = 0
-
-    @property
-    def path(self) -> LogPath:
-        """The directory of the runs."""
-        return self._source.path
-
-    @property
-    def selection(self) -> Selection:
-        """The runs that count, and the time of them."""
-        return self._query.selection
 
     def prepare(self, *needs: str) -> Totals:
         """Read everything once for what will be asked: ``DAY``, ``MONTH`` and ``DETAILS``, as in ``Query``.
@@ -280,11 +274,6 @@ class Aggregate:
         self.prepare()
         return self._n_left_out
 
-    @property
-    def _continues(self) -> Mapping[str, str]:
-        """The run that a run continues; of runs outside the period too."""
-        return {row["run"]: row["continues"] for row in self._every if row["continues"]}
-
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.
 
@@ -297,7 +286,7 @@ class Aggregate:
             raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
         unit = DAY if DAY in keys else MONTH if MONTH in keys else None
         total = self.prepare(*([unit] if unit else []))
-        continues = self._continues
+        continues = {row["run"]: row["continues"] for row in self._every if row["continues"]}
         groups: dict[tuple[str, ...], list[RunRow]] = {}
         for row in total.rows:
             for part in row["parts"].get(unit, [row]):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run import Run, count_in
 from greenlove_tracker.logs.selection import Timeline
 from greenlove_tracker.logs.tables import MetricRecord
-from greenlove_tracker.logs.totals import Ending, summarise
+from greenlove_tracker.logs.totals import Ending, summarise, utc_s
 from greenlove_tracker.records import RunStatus
 
 _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
@@ -109,14 +108,6 @@ def chain_start(run_id: str, continues: Mapping[str, str]) -> str:
         passed.add(run_id)
         run_id = continues[run_id]
     return run_id
-
-
-def utc_s(text: str) -> float | None:
-    """Return a time of the log in seconds since the Unix epoch; None where it is none."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
 
 
 _OF_FIRST = ("started_at", "continues", "first_epoch", "first_step")

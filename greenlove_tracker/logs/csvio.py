@@ -20,7 +20,6 @@ from greenlove_tracker.logs.storage import LogFile, LogPath, open_binary, read_b
 
 MAX_SMALL_BYTES = 4 * 1024**2  # of run.csv and summary.csv, which are kept whole and have some thousand bytes
 OnProblem = Callable[[str], None]  # takes a sentence on a part that could not be read and is left out
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what a file of it begins with
 _SIGNATURE = "\ufeff".encode()  # which a spreadsheet puts in front
 UNKNOWN = "\ufffd"
 NOT_UTF_8 = f"is not UTF-8: what could not be read is shown as {UNKNOWN}"
@@ -102,9 +101,7 @@ def read_lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[
         with io.BytesIO(file) if isinstance(file, bytes) else open_binary(file) as stream:
             begin = stream.read(len(_SIGNATURE) + 1)
             stream.seek(0)
-            if begin[:2] in UTF_16:
-                on_problem("cannot be read: UTF-16 instead of UTF-8")
-            elif not begin.removeprefix(_SIGNATURE):
+            if not begin.removeprefix(_SIGNATURE):
                 on_problem("is empty")
             else:
                 with io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
@@ -204,8 +201,3 @@ class ProblemLog:
             found[Problem(file, message)] = None
         elif Problem(file, message) not in found:
             found[Problem(file, "and more like these")] = None
-
-    def extend(self, problems: Iterable[Problem]) -> None:
-        """Note several."""
-        for problem in problems:
-            self.add(problem.path, problem.message)

@@ -38,9 +38,6 @@ class Logs:
         self.path = path
         self._own_problems = dict[Problem, None]()
 
-    def __repr__(self) -> str:
-        return f"Logs({str(self.path)!r})"
-
     @cached_property
     def runs(self) -> Sequence[Run]:
         """Every run, the oldest first, interrupted ones and those of other tools too."""

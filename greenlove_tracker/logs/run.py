@@ -74,9 +74,6 @@ class RunFiles:
         self._held = held or {}
         self._problem_log = ProblemLog()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r})"
-
     @property
     def path(self) -> LogPath:
         """The directory."""

@@ -29,6 +29,7 @@ from greenlove_tracker.logs.totals import (
     total_duration_s,
     utc,
 )
+from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import COMPONENTS, Flag, Row
 from greenlove_tracker.units import kwh_from_w_s
@@ -329,8 +330,8 @@ class Timeline:
             return run
         from_s, to_s = -math.inf if has_begin else from_utc_s, math.inf if has_end else to_utc_s
         values = self.between(from_s, to_s)
-        values["started_at"] = values["started_at"] if has_begin else _iso(from_s)
-        values["ended_at"] = values["ended_at"] if has_end else _iso(to_s)
+        values["started_at"] = values["started_at"] if has_begin else timestamp(from_s)
+        values["ended_at"] = values["ended_at"] if has_end else timestamp(to_s)
         is_split = any(
             start_s + TIMESTAMP_S < at_s < end_s - TIMESTAMP_S
             for start_s, end_s, _ in self._stretches
@@ -420,7 +421,3 @@ def _stretches_of(streams: Sequence[Sequence[Row]], base: Rates) -> Iterator[_St
 def _first(*rates: float | None) -> float:
     """Return the first rate that is known; 1 where none is, so that the energy counts."""
     return next((rate for rate in rates if rate is not None), 1.0)
-
-
-def _iso(utc_s: float) -> str:
-    return datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

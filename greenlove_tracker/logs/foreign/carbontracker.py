@@ -254,7 +254,8 @@ class CarbontrackerRun(ForeignRun):
         for message in _check(log):
             notes.add(self.path, message)
         log.epochs = [epoch for epoch in log.epochs if epoch.duration_s is not None]
-        self._problem_log.extend(notes.problems)
+        for problem in notes.problems:
+            self._problem_log.add(problem.path, problem.message)
         return log
 
     @cached_property
