@@ -28,24 +28,18 @@ class Interruption:
     """One run of a training that was interrupted, and the restart behind it.
 
     Attributes:
-        run_id: of the run that was interrupted.
         lost_s: time of its work after the checkpoint that the training went on from.
         lost_kwh: energy of that; None where it is not known.
-        lost_kgco2e: its emissions; None where they are not known.
         is_at_least: True where more was lost than the log says: a process that was killed lost the rows of its last
             minute too.
         restart_s: time of the next run until it was where that checkpoint had been: starting, reading it, and fetching
             the batches that were done; None where its log does not say when that was.
-        restored: the row of the next run's log; None where it began anew.
     """
 
-    run_id: str
     lost_s: float
     lost_kwh: float | None
-    lost_kgco2e: float | None
     is_at_least: bool
     restart_s: float | None
-    restored: CheckpointEvent | None
 
 
 def training_interruptions(run: Run) -> Sequence[Interruption]:
@@ -81,13 +75,10 @@ def _interruption(run: Run, after: Run) -> Interruption | None:
             restart_s = Timeline(after).between(-math.inf, restored_s)["duration_s"]
     lost = Timeline(run).between(lost_from_s)
     return Interruption(
-        run.run_id,
         lost["duration_s"],
         lost["energy_kwh"] if lost["duration_s"] else 0.0,
-        (lost["emissions_kgco2e"] if run.knows_carbon_intensity else None) if lost["duration_s"] else 0.0,
         is_at_least=run.summary.status in _AFTER_ITS_END,
         restart_s=restart_s,
-        restored=restored,
     )
 
 
