@@ -21,7 +21,6 @@ from report_samples import (
     write_run,
 )
 
-from greenlove_tracker import console
 from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs import run_rows
 from greenlove_tracker.logs.aggregate import Totals, aggregate, flat_totals
@@ -101,17 +100,6 @@ def test_a_run_of_many_takes_a_few_kilobytes_of_memory(tmp_path):
     assert (peaks[500] - peaks[100]) / 400 < 4096  # bytes; its log has 16 KB
 
 
-def test_a_run_is_counted_once_whatever_leads_to_it(tmp_path, make_run):
-    logs_dir = make_run("a").parent
-    make_run("b")
-    (logs_dir / "0-link").symlink_to(logs_dir / "a", target_is_directory=True)
-    (logs_dir / "z-link").symlink_to(logs_dir, target_is_directory=True)
-    shutil.copytree(logs_dir / "a", logs_dir / "team" / "c")
-    found = aggregate(logs_dir)
-    assert found.total.n_runs == len(found.runs) == len(list(read_logs(logs_dir).readable())) == 3
-    assert sorted(run.run_id for run in found.runs)[1:] == ["b", "c"]
-
-
 @pytest.fixture
 def copied(make_run):
     """Two runs, copies of the first further down, and another run that was given the name of the second."""
@@ -139,24 +127,6 @@ def check_copies(logs_dir, found):
 def test_a_copy_of_a_run_counts_once_and_is_told(copied):
     check_copies(copied, aggregate(copied))
     assert aggregate(copied / "copies").total.n_runs == 2  # each directory by itself
-
-
-def test_a_number_beyond_reason_is_left_out(make_run):
-    logs_dir = make_run("a").parent
-    run_dir = make_run("b", fields={"gpu_count": "0"})  # whose time no other total depends on
-    summary = run_dir / "summary.csv"
-    summary.write_bytes(summary.read_bytes().replace(b"\nduration_s,20.0", b"\nduration_s,1e+308"))
-    found = aggregate(logs_dir)
-    assert found.total.duration_s == 40.0
-    assert "duration_s: '1e+308' is not an amount" in found.problems[0].message
-
-
-def test_a_bar_is_drawn_once_a_percent(monkeypatch):
-    drawn: list[str] = []
-    monkeypatch.setattr(console, "_PATIENCE_S", -1.0)
-    monkeypatch.setattr(console.StatusLine, "draw", lambda self, text: drawn.append(text))
-    assert list(console.with_bar(range(100_000), 100_000, 100_000)) == list(range(100_000))
-    assert len(drawn) == len(set(drawn)) <= 125  # percents, and parts of the bar
 
 
 def test_forecasts_are_scored_over_all_runs(tmp_path):
@@ -226,35 +196,11 @@ def test_a_file_of_a_store_that_is_too_large_is_not_fetched(logs, store, monkeyp
     assert "/any/logs/run-0/summary.csv" not in fetched and "/any/logs/run-0/run.csv" in fetched
 
 
-def test_a_store_is_listed_anew_when_it_is_asked_again(logs, store, monkeypatch):
-    from fsspec.implementations.dirfs import DirFileSystem
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    listed: dict[str, list] = {}
-    ls, forgot = MemoryFileSystem.ls, []
-    monkeypatch.setattr(MemoryFileSystem, "ls", lambda fs, path, **how: listed.setdefault(path, ls(fs, path, **how)))
-    monkeypatch.setattr(MemoryFileSystem, "invalidate_cache", lambda fs, path=None: forgot.append(listed.clear()))
-    assert aggregate(store).total.n_runs == 12 and forgot
-    DirFileSystem("/any/logs", MemoryFileSystem()).cp("run-0", "run-99", recursive=True)
-    assert aggregate(store).total.n_runs == 13
-
-
 def test_a_store_that_is_not_there_is_told(store):
     with pytest.raises(UsageError, match="there is no memory://gone: track a run first"):
         read_logs("memory://gone")
     with pytest.raises(UsageError, match="nostore://x: Unsupported filesystem: 'nostore'"):
         read_logs("nostore://x")
-
-
-def test_a_store_whose_package_is_missing_is_told_with_its_name(monkeypatch):
-    import fsspec.core
-
-    def refuse(address: str) -> None:
-        raise ImportError("Install s3fs to access S3")
-
-    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
-    with pytest.raises(MissingExtraError, match="s3://bucket/logs: Install s3fs to access S3"):
-        read_logs("s3://bucket/logs")
 
 
 def test_dask_that_is_not_installed_is_told_with_how_to_get_it(logs, monkeypatch):
@@ -286,12 +232,6 @@ def test_dask_gives_the_same_answer_from_several_processes(logs, monkeypatch):
         there = aggregate(logs, scheduler=cluster.scheduler_address)
         check_same_answer(aggregate(logs), there)
     assert not (logs.parent / "dask-worker-space").exists()
-
-
-def test_dask_counts_a_copy_once(copied):
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(processes=False, dashboard_address=None) as cluster:
-        check_copies(copied, aggregate(copied, scheduler=cluster.scheduler_address))
 
 
 def test_a_scheduler_that_does_not_answer_is_told(logs, monkeypatch):

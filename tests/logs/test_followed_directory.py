@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -56,15 +55,6 @@ def test_a_run_elsewhere_is_dead_when_it_writes_nothing_and_lives_when_it_writes
         file.write(lines([epoch_row(3, 2.0, cpu_energy(2.0))]))
     seen = look(where, 3)
     assert (len(seen.running), n_dead(seen)) == (1, 0)
-
-
-def test_time_alone_makes_a_silent_run_elsewhere_dead(tmp_path, monkeypatch):
-    write_run(tmp_path, demo_rows(2), "20261121T000001-a", status=None)
-    where = tmp_path
-    assert len(look(where, 3).running) == 1
-    now_s = time.time()
-    monkeypatch.setattr("greenlove_tracker.logs.run.time.time", lambda: now_s + 3600.0)
-    assert (len(look(where, 3).running), n_dead(look(where, 3))) == (0, 1)
 
 
 @pytest.mark.slow

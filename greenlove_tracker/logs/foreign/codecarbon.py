@@ -33,6 +33,12 @@ _TEXTS = {  # our field by the column that it is the text of
     "ram_total_size": "ram_gb",
     "tracking_mode": "tracking_mode",
 }
+_FURTHER = (  # columns of all its versions so far
+    "task_name experiment_id experiment_name emissions_rate cpu_power gpu_power ram_power water_consumed "
+    "country_name region cloud_provider cloud_region longitude latitude codecarbon_version cpu_utilization_percent "
+    "gpu_utilization_percent ram_utilization_percent ram_used_gb on_cloud pue wue"
+)
+_COLUMNS = _NEEDED.union(_TEXTS, _FURTHER.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,8 @@ def read_emissions(file: Path, notes: ProblemLog) -> Iterator[tuple[str, Reading
     header = split_line(next(read_lines(str(file), partial(notes.add, file)), ""))
     if not set(header) >= _NEEDED:
         return
+    if unknown := sorted(set(header) - _COLUMNS):
+        notes.add(file, f"columns that are not known, left out: {', '.join(map(safe_text, unknown))}")
     for number, values in read_records(file, header, partial(notes.add, file)):
         cells = dict(zip(header, values, strict=True))
         try:
