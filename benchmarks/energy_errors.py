@@ -126,7 +126,7 @@ def node_run(log_dir: Path, run_id: str, host: str, duration_s: float, energy: E
     ending = totals.Ending(RunStatus.FINISHED, 0, "")
     summary = totals.summarise(terms, {0: [row]}, ending, gpu_count=N_GPUS)
     known = {n: (v, "") for n, v in fields.items()}
-    ended = {"metered_summary": summary, "has_summary": True, "stated": None, "command_rows": None}
+    ended = {"metered_summary": summary, "stated": None, "command_rows": None}
     return Run(log_dir / run_id, lines=known, own_lines=known, rows={0: [row]}, **ended)
 
 

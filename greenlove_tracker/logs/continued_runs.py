@@ -151,7 +151,6 @@ def whole_training(runs: Sequence[Run]) -> Run:
         command_rows=None,
         metric_values=metrics,
         metered_summary=summary,
-        has_summary=True,
         stated=None,
         trials=(),
         forecasts=(),

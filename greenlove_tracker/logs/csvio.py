@@ -27,7 +27,8 @@ _LONGEST_LINE = 1024**2  # characters
 _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long for the csv module
 RUN_COLUMNS = ("field", "value", "unit")
 PLAIN = r'[^,"\n\r\0\ufffd]*'  # a cell without quotes, and without what could not be decoded
-_find_fields = re.compile(rf'^({PLAIN}),({PLAIN}|"[^"\n\r\0\ufffd]*"),({PLAIN})$', re.MULTILINE).findall
+_find_fields = re.compile(rf'^({PLAIN}),(?:({PLAIN})|"([^"\n\r\0\ufffd]*)"),({PLAIN})$', re.MULTILINE).findall
+_RUN_HEAD = ("field", "value", "", "unit")
 
 
 def read_small(file: LogFile | bytes, on_problem: OnProblem) -> bytes:
@@ -47,8 +48,8 @@ def read_fields(data: bytes, on_problem: OnProblem) -> dict[str, Line]:
     """Return the lines of a ``run.csv`` or ``summary.csv`` by field; the last one of each."""
     text = data.decode("utf-8", "replace")
     found = _find_fields(text) if len(data) <= _SMALL_BYTES else []
-    if found and found[0] == RUN_COLUMNS and len(found) == text.count("\n") and text[-1] == "\n":
-        return {name: (value.strip('"'), unit) for name, value, unit in found[1:]}  # as we write it, and nearly all are
+    if found and found[0] == _RUN_HEAD and len(found) == text.count("\n") and text[-1] == "\n":
+        return {name: (plain or quoted, unit) for name, plain, quoted, unit in found[1:]}  # as we write it
     return {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, on_problem)}
 
 

@@ -138,7 +138,9 @@ def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
         known = by_id.setdefault(_identity(run), run)
         if known is not run:
             notes.add(run.path, f"left out: the same run as in {known.path}")
-    _tell_of_the_rest(path, listed, [*(run.path for run in ours if run.place != f"{path}/{run.run_id}"), *used], notes)
+    here = f"{path}/"
+    deeper = (run.path for run in ours if run.place != f"{here}{run.run_id}")
+    _tell_of_the_rest(path, listed, [*deeper, *used], notes)
     return sorted(by_id.values(), key=lambda run: run.run_id), notes.problems
 
 

@@ -116,9 +116,9 @@ class RunFiles:
     def _read_fields(self, name: str) -> Mapping[str, Line]:
         on_problem = partial(self._add_problem, name)
         found = read_fields(read_small(self._file(name), on_problem), on_problem)
-        for masked in schema.MASKED.keys() & found.keys():  # older versions wrote secrets
-            value, unit = found[masked]
-            found[masked] = schema.without_secrets(masked, value), unit
+        for masked in schema.MASKED:  # older versions wrote secrets
+            if masked in found:
+                found[masked] = schema.without_secrets(masked, found[masked][0]), ""
         return found
 
     def _read(self, name: str, table: LogTable[R]) -> Iterator[R]:
@@ -489,7 +489,7 @@ class Run(RunFiles):
 
     # -- summary.csv --
 
-    @cached_property
+    @property
     def has_summary(self) -> bool:
         """True where the run wrote its totals at its end."""
         return schema.SUMMARY_FILE in self.file_names
@@ -538,7 +538,7 @@ class Run(RunFiles):
                 self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {error}")
         return None
 
-    @cached_property
+    @property
     def _has_own_totals(self) -> bool:
         """True where the stated totals are its totals: they are sound, and the first rank knew all others' ends."""
         if self.stated is None:

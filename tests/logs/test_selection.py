@@ -199,7 +199,7 @@ def _run_of(path, ranks, *, is_rented):
     fields["carbon_intensity"] = Field("carbon_intensity", "400.0", "gCO2e/kWh")
     lines = {field.name: (field.value, field.unit) for field in fields.values()}
     known = {"lines": lines, "own_lines": lines, "rows": rows, "command_rows": None, "terms": terms}
-    return Run(path, metered_summary=summary, has_summary=True, stated=None, **known)
+    return Run(path, metered_summary=summary, stated=None, **known)
 
 
 def test_a_ledger_has_the_part_of_a_run_with_its_ends(make_run):

@@ -316,7 +316,7 @@ class CarbontrackerRun(ForeignRun):
         ended_at = iso(log.ended_at) if self.has_summary else ""
         return Ending(RunStatus.STOPPED if "refused" in log.said else status, None, ended_at)
 
-    @cached_property
+    @property
     def has_summary(self) -> bool:
         """True where it came to its end."""
         return "closed" in self.log.said
