@@ -8,7 +8,6 @@ cache, in interleaved rounds, and the best round counts. What is timed:
 
 - ours: the rows of `aggregate(directory)` by project and month, as `greenlove report` has them; finished runs from
   their summaries;
-- verified: the same with every epoch read, added up and compared with the summaries, once;
 - several processes: one a core of this machine, their start included;
 - carbontracker: `parser.parse_all_logs`, which gives the epochs, and `parser.aggregate_consumption`, which gives only
   a sum, from the totals in its logs.
@@ -185,13 +184,6 @@ def contestants(ours: Path, theirs: Path) -> dict[str, Callable[[], object]]:
     }
 
 
-def verified(ours: Path, processes: int) -> Callable[[], object]:
-    def verify() -> None:
-        assert aggregate(ours, verify=True, processes=processes).problems == []
-
-    return verify
-
-
 def best_of(rounds: int, actions: dict[str, Callable[[], object]]) -> dict[str, float]:
     """Seconds of each at its best; in turn, so that what disturbs one disturbs all."""
     best = dict.fromkeys(actions, float("inf"))
@@ -232,9 +224,6 @@ def main() -> None:
         write_ours(ours, arguments.runs, arguments.epochs, arguments.gpus)
         write_carbontrackers(theirs, arguments.runs, arguments.epochs, arguments.gpus)
         best = best_of(arguments.rounds, contestants(ours, theirs))
-        n = os.cpu_count() or 1
-        best |= best_of(1, {"greenlove_tracker, verified": verified(ours, 1)})
-        best |= best_of(1, {f"greenlove_tracker, verified, {n} processes": verified(ours, n)})
         whole = {
             "a directory without runs": in_fresh_process(NOTHING, str(Path(directory, "none"))),
             "greenlove report": in_fresh_process(SUMMARY, str(ours)),

@@ -31,12 +31,12 @@ from numpy.typing import NDArray
 from scoring import coverage, markdown, told
 
 from greenlove_tracker.logs import totals
+from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.calibration import METER_ERROR, add_measurement, measured_at_the_wall
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import run_row
-from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.uncertainty import LEVEL, error_of, run_interval
-from greenlove_tracker.records import Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
+from greenlove_tracker.records import Counts, Energy, Factor, Method, Row, RowKind, RunStatus
 from greenlove_tracker.units import kwh_from_w_s
 
 Array = NDArray[np.float64]
@@ -125,7 +125,9 @@ def node_run(log_dir: Path, run_id: str, host: str, duration_s: float, energy: E
     row = Row(RowKind.EPOCH, 1, STARTED, 0.0, Energy(), duration_s, Counts(), energy, None)
     ending = totals.Ending(RunStatus.FINISHED, 0, "")
     summary = totals.summarise(terms, {0: [row]}, ending, gpu_count=N_GPUS)
-    return Run.from_memory(log_dir / run_id, {n: Field(n, v) for n, v in fields.items()}, {0: [row]}, summary)
+    known = {n: (v, "") for n, v in fields.items()}
+    ended = {"metered_summary": summary, "stated": None, "command_rows": None}
+    return Run(log_dir / run_id, lines=known, own_lines=known, rows={0: [row]}, **ended)
 
 
 def by_limit(log_dir: Path, run_id: str, duration_s: float, overhead: float | None = NODE_OVERHEAD) -> Run:

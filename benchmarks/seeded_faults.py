@@ -218,7 +218,7 @@ FAULTS = (
     ),
     Fault(
         "logs",
-        "logs/run_parts.py",
+        "logs/selection.py",
         "found.append([amount * (overlap_s / (end_s - start_s)) for amount in amounts])",
         "found.append([amount * (start_s >= from_utc_s) for amount in amounts])",
         "a row across the end of a month counts wholly to the first one",

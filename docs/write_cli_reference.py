@@ -23,9 +23,9 @@ train.py`.
 CodeCarbon. Without it the setting `log_dir` counts, by default `greenlove_logs`; `report` then takes the latest run.
 
 **Exit codes**: 0; 1 for an error, which stderr explains; 2 for an unknown option or a bad choice. `run` and `plan
---threshold` end as the command ends. `report --verify` and `config check` give 1 where they find something,
-`checkpoints` where none is whole, `doctor` where nothing can be measured. `experiment` gives 1 if a training failed,
-2 for a mistake, 3 if the budget is used. Ctrl-C gives 130.
+--threshold` end as the command ends. `config check` gives 1 where it finds something, `checkpoints` where none is
+whole, `doctor` where nothing can be measured. `experiment` gives 1 if a training failed, 2 for a mistake, 3 if the
+budget is used. Ctrl-C gives 130.
 
 Settings without an option are variables `GREENLOVE_<NAME>` or lines in `greenlove.toml`: [all of them](settings.md).
 """

@@ -60,7 +60,7 @@ SHOWN_BY = {
         "tests/test_runner.py::test_stdout_is_the_scripts_own_and_the_screen_goes_to_stderr",
     ),
     "An error of ours is one warning": (
-        "tests/tracker/test_tracker.py::test_an_error_of_our_own_warns_once_and_steps_aside"
+        "tests/tracker/test_parts.py::test_a_part_that_fails_is_warned_of_once_and_dropped_and_the_run_goes_on"
     ),
     "An epoch costs about a millisecond": "benchmarks/overhead.py",
     "Each is logged and compared with what the run took": ("tests/golden/expected/forecast-outcomes.json"),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SELECTION = ("since", "until", "project", "user", "job", "host", "simulated")  # the arguments that choose runs
 _OF_METRIC = ("best", "last", "energy_kwh", "kwh_per_point")
-_READING = ("verify", "processes", "scheduler")  # those that say how
+_READING = ("processes", "scheduler")  # those that say how
 # By format: the options that are of it alone.
 _OPTIONS_OF = {"page": ("page_size",), "sci": ("unit", "embodied")}
 
@@ -85,7 +85,6 @@ _selection_options = with_options(
     "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
 )
 @click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
-@click.option("--verify", is_flag=True, help="add up the epochs again, and name runs that differ")
 @click.option("--processes", type=click.IntRange(min=1), default=1, help="processes that read; default 1")
 @click.option("--scheduler", metavar="ADDRESS", help="a running Dask scheduler, whose workers read: tcp://host:8786")
 def report(
@@ -117,13 +116,13 @@ def report(
         chosen["since"] = month
     chosen["since"] = _in_words(chosen["since"])
     given = {name: value for name, value in options.items() if value is not None}
-    is_of_runs = as_json or as_csv or is_text or by is not None or reading["verify"]
+    is_of_runs = as_json or as_csv or is_text or by is not None
     form = style or ("runs" if n_runs else "sums" if is_of_runs else "page")
     _refuse_foreign_options(given, form)
     if output is not None and form in ("sums", "runs", "forecasts", "ledger", "metrics"):
         raise UsageError("-o writes a page, or a declaration such as --format cite: what is shown here goes > FILE")
     is_chosen = any(value for name, value in chosen.items() if name != "simulated")
-    is_of_all = is_chosen or by is not None or reading["verify"] or form in ("forecasts", "ledger", "metrics", "runs")
+    is_of_all = is_chosen or by is not None or form in ("forecasts", "ledger", "metrics", "runs")
     read = logs_of(logs, may_be_empty=as_json and form != "runs", is_latest=not is_of_all)
     if form == "page":
         from greenlove_tracker.report.build import document, write_document
@@ -198,14 +197,12 @@ def _show_sums(
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
         _print_problems(added_up.problems, added_up.n_left_out)
-    elif len(logs.runs) == 1 and logs.runs[0].path == logs.path and not reading["verify"]:
+    elif len(logs.runs) == 1 and logs.runs[0].path == logs.path:
         from greenlove_tracker.report.run_report import run_document
 
         answer(run_document(logs.runs[0]))
     else:
         answer(summary_document(added_up, keys))
-    if added_up.verified is not None and added_up.verified.n_differing:
-        raise SystemExit(1)
 
 
 def _ledger(added_up: Aggregate) -> str:
@@ -330,7 +327,11 @@ def export(log_dir: str | None, output: str | None) -> None:
 @cli.command(short_help="Calibrate a machine's energy with a wall meter.")
 @click.argument("run_dir", metavar="RUN")
 @click.option("--wall-kwh", type=float, required=True, help="energy at the wall from the run's start to its end, kWh")
-@click.option("--meter-error", type=float, help="error of the meter as a share, at 95%  [default: 0.01]")
+@click.option(
+    "--meter-error",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="error of the meter as a share, at 95%  [default: 0.01]",
+)
 @click.option("--note", help="name of the meter, kept beside the figure")
 def calibrate(run_dir: str, wall_kwh: float, meter_error: float | None, note: str | None) -> None:
     """Calibrate a machine: compare a finished run with a wall meter, and scale the machine's runs by the factor.

@@ -247,7 +247,7 @@ def watch(log_dir: str | None, once: bool) -> None:
     Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
     """
     from greenlove_tracker.console import can_draw, live_screen
-    from greenlove_tracker.logs.directory import FollowedDirectory
+    from greenlove_tracker.logs.directory import look
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.rendering import terminal
     from greenlove_tracker.report.watch import MOST_ENDED, watch_document
@@ -256,15 +256,14 @@ def watch(log_dir: str | None, once: bool) -> None:
     is_live = can_draw() and not once
     if path.exists() != path.is_dir() or not (is_live or path.exists()):
         raise UsageError(f"{path} is not a directory of logs; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
-    followed = FollowedDirectory(path)
     if not is_live:
-        base.show(watch_document(followed.look(MOST_ENDED), time.time()))
+        base.show(watch_document(look(path, MOST_ENDED), time.time()))
         return
     with live_screen() as draw:
         while True:  # until Ctrl-C
             begun_s, n_lines = time.monotonic(), shutil.get_terminal_size().lines  # it may be drawn larger
             most = max(1, n_lines - MOST_ENDED - _OTHER_LINES)
-            seen = watch_document(followed.look(MOST_ENDED), time.time(), most=most)
+            seen = watch_document(look(path, MOST_ENDED), time.time(), most=most)
             draw(terminal.render(seen))
             took_s = time.monotonic() - begun_s
             time.sleep(max(_LOOK_S, took_s / _MOST_TIME_SHARE))

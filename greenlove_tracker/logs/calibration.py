@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,7 +22,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, LogTable
-from greenlove_tracker.logs.storage import LogPath, file_in
+from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s
 from greenlove_tracker.logs.totals import is_measured
 from greenlove_tracker.logs.uncertainty import measurement_errors
 from greenlove_tracker.records import COMPONENTS, RunSummary
@@ -50,26 +49,24 @@ class WallMeasurement:
     source: Annotated[str, "which meter"]
     added_at: Annotated[str, "UTC"]
 
-    def __post_init__(self) -> None:
-        least, most = _PLAUSIBLE
-        if not (self.metered_kwh > 0 and least <= self.wall_kwh / self.metered_kwh <= most):
-            raise UsageError(
-                f"{self.run_id}: {self.wall_kwh:g} kWh at the wall is not {least:g} to {most:g} times the "
-                f"{self.metered_kwh:g} kWh that was metered. Is it the same machine and time, and in kWh?"
-            )
-        if not 0 <= self.meter_error < 1:
-            raise UsageError(
-                f"{{argument}} must be a share from 0 to 1, such as 0.01, not {self.meter_error:g}",
-                argument="meter_error",
-            )
-
     @property
     def origin(self) -> str:
         """The meter, and the day of the comparison."""
         return f"{self.source}, {self.added_at[:10]}"
 
 
-_TABLE = LogTable(WallMeasurement, CALIBRATION_FILE)
+def _plausible(one: WallMeasurement) -> WallMeasurement:
+    """Return a measurement; raise ValueError where it cannot be one of the same machine and time."""
+    least, most = _PLAUSIBLE
+    if not (one.metered_kwh > 0 and least <= one.wall_kwh / one.metered_kwh <= most):
+        raise ValueError(
+            f"{one.run_id}: {one.wall_kwh:g} kWh at the wall is not {least:g} to {most:g} times the "
+            f"{one.metered_kwh:g} kWh that was metered. Is it the same machine and time, and in kWh?"
+        )
+    return one
+
+
+_TABLE = LogTable(WallMeasurement, CALIBRATION_FILE, check=_plausible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,31 +195,22 @@ def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
     """Return the measurements that a log directory holds.
 
     Raises:
-        UsageError: where the file is damaged, or somebody else's than the directory.
+        UsageError: where the file is damaged.
     """
-    if not isinstance(directory, Path):  # asked once a process: each look is a request
-        return _read(directory, 0)
-    try:  # a plain string: of ten thousand runs each asks
-        found = os.lstat(f"{directory}/{CALIBRATION_FILE}")
-    except OSError:
-        return ()
-    _check_owner(directory, found.st_uid)
-    return _read(directory, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else ()  # a link may lead to any file
-
-
-def _check_owner(directory: Path, user: int) -> None:
-    """Refuse who may not change everybody's figures: anyone but root, and whom the directory belongs to."""
-    if user not in (0, directory.stat().st_uid):
-        raise UsageError(f"{directory} is not of user id {user}: its owner alone may calibrate, for everybody")
+    file, version = file_in(directory, CALIBRATION_FILE), 0.0  # of a store, where each look is a request: read once
+    if isinstance(file, str):
+        if not os.path.isfile(file) or os.path.islink(file):  # noqa: PTH113, PTH114  # a link may lead to any file
+            return ()
+        version = modified_s(file)
+    return _read(file, version)
 
 
 @lru_cache(maxsize=64)
-def _read(directory: LogPath, version: int) -> Sequence[WallMeasurement]:
-    del version  # of the file, so that a new one is read
-    if not isinstance(directory, Path) and not (directory / CALIBRATION_FILE).exists():
+def _read(file: LogFile, version: float) -> Sequence[WallMeasurement]:
+    del version  # so that a new one is read
+    if not isinstance(file, str) and not file.exists():
         return ()
     problems: list[str] = []
-    file = file_in(directory, CALIBRATION_FILE)
     found = tuple(_TABLE.read(file, problems.append))
     if problems:
         raise UsageError(f"{file}: {problems[0]}; greenlove calibrate writes it")
@@ -240,11 +228,10 @@ def add_measurement(directory: LogPath, measurement: WallMeasurement) -> Calibra
         The calibration of other runs of that machine, with it.
 
     Raises:
-        UsageError: where the directory is remote or somebody else's, or the file cannot be read or written.
+        UsageError: where the directory is remote, or the file cannot be read or written.
     """
     if not isinstance(directory, Path):
         raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")
-    _check_owner(directory, getattr(os, "geteuid", lambda: 0)())
     kept = [one for one in measurements_in(directory) if one.run_id != measurement.run_id]
     try:
         write_atomically(directory / CALIBRATION_FILE, _TABLE.lines([*kept, measurement]))
@@ -285,6 +272,8 @@ def measured_at_the_wall(
             raise UsageError(f"{run.run_id} {why}")
     counted = counted_kwh(summary)
     gpu_models = run.text("gpu_models")
-    return WallMeasurement(
-        hosts[0], gpu_models, run.run_id, metered_kwh, counted, wall_kwh, meter_error, source, added_at
-    )
+    machine = hosts[0], gpu_models, run.run_id
+    try:
+        return _plausible(WallMeasurement(*machine, metered_kwh, counted, wall_kwh, meter_error, source, added_at))
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run import Run, count_in
-from greenlove_tracker.logs.run_parts import Timeline
+from greenlove_tracker.logs.selection import Timeline
 from greenlove_tracker.logs.tables import MetricRecord
-from greenlove_tracker.logs.totals import Ending, summarise
-from greenlove_tracker.records import Field, RunStatus
+from greenlove_tracker.logs.totals import Ending, summarise, utc_s
+from greenlove_tracker.records import RunStatus
 
 _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
 
@@ -29,24 +28,18 @@ class Interruption:
     """One run of a training that was interrupted, and the restart behind it.
 
     Attributes:
-        run_id: of the run that was interrupted.
         lost_s: time of its work after the checkpoint that the training went on from.
         lost_kwh: energy of that; None where it is not known.
-        lost_kgco2e: its emissions; None where they are not known.
         is_at_least: True where more was lost than the log says: a process that was killed lost the rows of its last
             minute too.
         restart_s: time of the next run until it was where that checkpoint had been: starting, reading it, and fetching
             the batches that were done; None where its log does not say when that was.
-        restored: the row of the next run's log; None where it began anew.
     """
 
-    run_id: str
     lost_s: float
     lost_kwh: float | None
-    lost_kgco2e: float | None
     is_at_least: bool
     restart_s: float | None
-    restored: CheckpointEvent | None
 
 
 def training_interruptions(run: Run) -> Sequence[Interruption]:
@@ -79,16 +72,13 @@ def _interruption(run: Run, after: Run) -> Interruption | None:
             return None
         lost_from_s = saved_s
         if (restored_s := utc_s(restored.at)) is not None:
-            restart_s = Timeline(after).between(-math.inf, restored_s).duration_s
+            restart_s = Timeline(after).between(-math.inf, restored_s)["duration_s"]
     lost = Timeline(run).between(lost_from_s)
     return Interruption(
-        run.run_id,
-        lost.duration_s,
-        lost.energy_kwh if lost.duration_s else 0.0,
-        (lost.emissions_kgco2e if run.knows_carbon_intensity else None) if lost.duration_s else 0.0,
+        lost["duration_s"],
+        lost["energy_kwh"] if lost["duration_s"] else 0.0,
         is_at_least=run.summary.status in _AFTER_ITS_END,
         restart_s=restart_s,
-        restored=restored,
     )
 
 
@@ -111,14 +101,6 @@ def chain_start(run_id: str, continues: Mapping[str, str]) -> str:
     return run_id
 
 
-def utc_s(text: str) -> float | None:
-    """Return a time of the log in seconds since the Unix epoch; None where it is none."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
-
-
 _OF_FIRST = ("started_at", "continues", "first_epoch", "first_step")
 
 
@@ -136,19 +118,19 @@ def whole_training(runs: Sequence[Run]) -> Run:
     if len(parts) == 1:
         return parts[0]
     first, last = parts[0], parts[-1]
-    fields = {name: field for name, field in last.fields.items() if name not in (*_OF_FIRST, "intensity_sources")}
-    fields |= {name: first.fields[name] for name in _OF_FIRST if name in first.fields}
+    lines = {name: line for name, line in last.lines.items() if name not in (*_OF_FIRST, "intensity_sources")}
+    lines |= {name: first.lines[name] for name in _OF_FIRST if name in first.lines}
     for name, done in (
         ("epochs_planned", last.first_epoch - first.first_epoch),
         ("total_steps_planned", last.first_step - first.first_step),
     ):
-        if (rest := count_in(last.fields, name)) is not None:
-            fields[name] = Field(name, str(done + rest))
-        elif name in first.fields:  # nothing was left to do for the last one
-            fields[name] = first.fields[name]
+        if (rest := count_in(last.lines, name)) is not None:
+            lines[name] = str(done + rest), ""
+        elif name in first.lines:  # nothing was left to do for the last one
+            lines[name] = first.lines[name]
     peaks = [run.amount("peak_memory_gb") for run in parts]
     if known := [peak for peak in peaks if peak is not None]:
-        fields["peak_memory_gb"] = Field("peak_memory_gb", f"{max(known):g}", "GiB")
+        lines["peak_memory_gb"] = f"{max(known):g}", "GiB"
     ranks = sorted({rank for run in parts for rank in run.rows})
     rows = {rank: [row for run in parts for row in run.rows.get(rank, ())] for rank in ranks}
     ending = Ending(last.summary.status, last.summary.exit_code, last.summary.ended_at)
@@ -158,10 +140,22 @@ def whole_training(runs: Sequence[Run]) -> Run:
         summary,
         started_at=first.summary.started_at,
         epochs_done=last.first_epoch - first.first_epoch + last.summary.epochs_done,
-        epochs_planned=count_in(fields, "epochs_planned"),
+        epochs_planned=count_in(lines, "epochs_planned"),
         metrics=summarise_metrics(metrics),
     )
-    return Run.from_memory(last.path, fields, rows, summary, parts=tuple(parts), metric_values=metrics)
+    return Run(
+        last.path,
+        lines=lines,
+        own_lines=lines,
+        rows=rows,
+        command_rows=None,
+        metric_values=metrics,
+        metered_summary=summary,
+        stated=None,
+        trials=(),
+        forecasts=(),
+        parts=tuple(parts),
+    )
 
 
 def _lasting_metrics(parts: Sequence[Run]) -> dict[int, Sequence[MetricRecord]]:

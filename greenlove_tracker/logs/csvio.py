@@ -20,49 +20,43 @@ from greenlove_tracker.logs.storage import LogFile, LogPath, open_binary, read_b
 
 MAX_SMALL_BYTES = 4 * 1024**2  # of run.csv and summary.csv, which are kept whole and have some thousand bytes
 OnProblem = Callable[[str], None]  # takes a sentence on a part that could not be read and is left out
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what a file of it begins with
 _SIGNATURE = "\ufeff".encode()  # which a spreadsheet puts in front
 UNKNOWN = "\ufffd"
 NOT_UTF_8 = f"is not UTF-8: what could not be read is shown as {UNKNOWN}"
 _LONGEST_LINE = 1024**2  # characters
 _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long for the csv module
 RUN_COLUMNS = ("field", "value", "unit")
-PLAIN = r'[^,"\n\r\0]*'  # a cell without quotes
-_find_fields = re.compile(rf'^({PLAIN}),((?:{PLAIN}|"[^"\n\r\0]*"),{PLAIN})$', re.MULTILINE).findall
-_RUN_HEAD = ("field", "value,unit")
+PLAIN = r'[^,"\n\r\0\ufffd]*'  # a cell without quotes, and without what could not be decoded
+_find_fields = re.compile(rf'^({PLAIN}),(?:({PLAIN})|"([^"\n\r\0\ufffd]*)"),({PLAIN})$', re.MULTILINE).findall
+_RUN_HEAD = ("field", "value", "", "unit")
 
 
-FieldLine = str | tuple[str, str]  # value and unit, of a plain line as they stand there: ``value,unit``
-
-
-def read_fields(file: LogFile | bytes, on_problem: OnProblem) -> Mapping[str, FieldLine]:
-    """Return the lines of a ``run.csv`` or ``summary.csv`` by field; the last one of each."""
+def read_small(file: LogFile | bytes, on_problem: OnProblem) -> bytes:
+    """Return a ``run.csv`` or ``summary.csv``; one without lines, and a problem, where it cannot be read."""
     try:
-        data = file if isinstance(file, bytes) else read_bytes(file, MAX_SMALL_BYTES)
+        return file if isinstance(file, bytes) else read_bytes(file, MAX_SMALL_BYTES)
     except OSError as error:
         pass_on_from_handler(error)
         on_problem(f"cannot be read: {error.strerror or error}")
-        return {}
-    if lines := plain_fields(data):
-        return lines
+        return f"{','.join(RUN_COLUMNS)}\n".encode()
+
+
+Line = tuple[str, str]  # value and unit of a field
+
+
+def read_fields(data: bytes, on_problem: OnProblem) -> dict[str, Line]:
+    """Return the lines of a ``run.csv`` or ``summary.csv`` by field; the last one of each."""
+    text = data.decode("utf-8", "replace")
+    found = _find_fields(text) if len(data) <= _SMALL_BYTES else []
+    if found and found[0] == _RUN_HEAD and len(found) == text.count("\n") and text[-1] == "\n":
+        return {name: (plain or quoted, unit) for name, plain, quoted, unit in found[1:]}  # as we write it
     return {name: (value, unit) for _, (name, value, unit) in read_records(data, RUN_COLUMNS, on_problem)}
 
 
-def plain_fields(data: bytes) -> Mapping[str, FieldLine]:
-    """Return the same of a file that is as we write it, as nearly all are, in a third of the time; else nothing."""
-    text = data.decode("utf-8", "replace")
-    found = _find_fields(text) if len(data) <= _SMALL_BYTES else []
-    if found and found[0] == _RUN_HEAD and len(found) == text.count("\n") and text[-1] == "\n" and UNKNOWN not in text:
-        return dict(found[1:])
-    return {}
-
-
-def value_and_unit(line: FieldLine) -> tuple[str, str]:
-    """Return the value and the unit of a line of ``read_fields``."""
-    if isinstance(line, tuple):
-        return line
-    value, _, unit = line.rpartition(",")
-    return value.removeprefix('"').removesuffix('"'), unit
+def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
+    """Return the value of a field."""
+    line = lines.get(name)
+    return default if line is None else line[0]
 
 
 def read_records(
@@ -108,9 +102,7 @@ def read_lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[
         with io.BytesIO(file) if isinstance(file, bytes) else open_binary(file) as stream:
             begin = stream.read(len(_SIGNATURE) + 1)
             stream.seek(0)
-            if begin[:2] in UTF_16:
-                on_problem("cannot be read: UTF-16 instead of UTF-8")
-            elif not begin.removeprefix(_SIGNATURE):
+            if not begin.removeprefix(_SIGNATURE):
                 on_problem("is empty")
             else:
                 with io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
@@ -210,8 +202,3 @@ class ProblemLog:
             found[Problem(file, message)] = None
         elif Problem(file, message) not in found:
             found[Problem(file, "and more like these")] = None
-
-    def extend(self, problems: Iterable[Problem]) -> None:
-        """Note several."""
-        for problem in problems:
-            self.add(problem.path, problem.message)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.logs.csvio import Problem
-from greenlove_tracker.logs.foreign.discovery import runs_and_problems
+from greenlove_tracker.logs.csvio import Problem, ProblemLog
+from greenlove_tracker.logs.foreign.base import ForeignRun
+from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, CarbontrackerRun
+from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, Reading, read_emissions
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.storage import LogPath, entries, forget_listings, place
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX, holds_run
+from greenlove_tracker.logs.storage import LogPath, entries, file_in, forget_listings, place
 from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus, RunSummary
 
@@ -29,9 +36,6 @@ class Logs:
     def __init__(self, path: LogPath) -> None:
         self.path = path
         self._own_problems = dict[Problem, None]()
-
-    def __repr__(self) -> str:
-        return f"Logs({str(self.path)!r})"
 
     @cached_property
     def runs(self) -> Sequence[Run]:
@@ -108,7 +112,110 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
     return Logs(path)
 
 
-# -- A directory that is looked at again and again while its runs go on --
+# -- Finding the runs of every kind: ours, carbontracker's and CodeCarbon's --
+
+_OWN_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]{10}")  # as new_run_id() gives it: no other needs to be looked into
+
+
+def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
+    """Return every run under ``path``, or in it where it is a file, the oldest first, and what could not be read.
+
+    A directory that has the name of a run is taken for one: it is looked into when the run is read.
+    """
+    notes, ours, listed = ProblemLog(), list[Run](), [path]
+    if not isinstance(path, Path) or path.is_dir():
+        ours, listed = _search(path, notes)
+    elif name := LOG_NAME.fullmatch(path.name):  # the other log of a run of carbontracker lies beside it
+        stem = path.name.removesuffix(f"{name[2]}.log")
+        listed = [file for kind in ("", "_output") if (file := path.with_name(f"{stem}{kind}.log")).exists()]
+    files = [file for file in listed if isinstance(file, Path)]
+    emissions = {file: list(read_emissions(file, notes)) for file in files if ".csv" in file.suffixes}
+    logs = [file for file in files if LOG_NAME.fullmatch(file.name)]
+    used = [*logs, *(file for file, found in emissions.items() if found)]
+    by_id = dict[str, Run]()
+    for run in [*ours, *_carbontracker_runs(logs, notes), *_codecarbon_runs(emissions)]:
+        known = by_id.setdefault(_identity(run), run)
+        if known is not run:
+            notes.add(run.path, f"left out: the same run as in {known.path}")
+    here = f"{path}/"
+    deeper = (run.path for run in ours if run.place != f"{here}{run.run_id}")
+    _tell_of_the_rest(path, listed, [*deeper, *used], notes)
+    return sorted(by_id.values(), key=lambda run: run.run_id), notes.problems
+
+
+def _search(root: LogPath, notes: ProblemLog) -> tuple[list[Run], list[LogPath]]:
+    """Return our runs in a directory and below, and what else is there; no link to a directory is followed."""
+    todo, ours, others = deque([root]), list[Run](), list[LogPath]()
+    while todo:
+        directory = todo.popleft()
+        try:
+            listed = entries(directory)
+        except OSError as error:
+            notes.add(directory, f"cannot be read: {error.strerror or error}")
+            continue
+        if directory is not root and holds_run(entry.name for entry in listed):
+            ours.append(Run(directory))
+            continue
+        others.append(directory)
+        if directory is not root and not isinstance(root, Path):
+            continue  # a store may hold anything
+        for entry in listed:
+            if entry.is_dir and _OWN_NAME.fullmatch(entry.name):
+                ours.append(Run(file_in(directory, entry.name), run_id=entry.name))
+            elif entry.is_link and entry.is_dir:
+                notes.add(directory / entry.name, "left out: links to directories are not followed")
+            elif entry.is_dir:
+                todo.append(directory / entry.name)
+            elif entry.name != CALIBRATION_FILE:
+                others.append(directory / entry.name)
+    return ours, others
+
+
+def _tell_of_the_rest(root: LogPath, listed: Iterable[LogPath], used: Iterable[LogPath], notes: ProblemLog) -> None:
+    """Tell of what lies directly in a directory and leads to nothing that was found."""
+    n = len(root.parts)
+    told = (problem.path for problem in notes.problems)
+    names = {name for path in (*used, *told) for name in path.parts[n : n + 1]}
+    for path in sorted(listed, key=str):
+        is_for_prometheus = path.name.endswith(".prom")
+        if len(path.parts) == n + 1 and path.name not in names and not is_for_prometheus:
+            notes.add(path, "is not a run: no run.csv" if path.is_dir() else "is not a run: a file")
+
+
+def _carbontracker_runs(logs: Iterable[Path], notes: ProblemLog) -> Iterator[ForeignRun]:
+    by_name: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
+    for file in logs:
+        name, kind = LOG_NAME.fullmatch(file.name).groups()  # type: ignore[union-attr]  # they were chosen by it
+        by_name[file.parent, name][kind] = file
+    for (_, name), by_kind in by_name.items():
+        if "" in by_kind:
+            yield CarbontrackerRun(name, by_kind[""], by_kind.get("_output"))
+        else:
+            notes.add(next(iter(by_kind.values())), "is not a run: its standard log is missing, which holds the epochs")
+
+
+def _codecarbon_runs(emissions: Mapping[Path, Iterable[tuple[str, Reading]]]) -> Iterator[ForeignRun]:
+    """Yield the runs, each with its rows of all files; not those of our runs, which hold them already."""
+    by_name: dict[str, list[Reading]] = defaultdict(list)
+    for name, reading in chain.from_iterable(emissions.values()):
+        by_name[name].append(reading)
+    for name, readings in by_name.items():
+        if not name.startswith(CODECARBON_PREFIX):
+            yield CodeCarbonRun(name, readings)
+
+
+def _identity(run: Run) -> str:
+    """Return the name that a run was written under; where it does not say, its directory's with its time."""
+    if isinstance(run, ForeignRun) or _OWN_NAME.fullmatch(run.run_id):
+        return run.run_id
+    read = Run(run.path)  # of which nothing is kept
+    try:
+        return read.text("run_id") or f"{run.run_id} {read.text('started_at')}"
+    except (LogError, OSError, ValueError):
+        return str(run.path)
+
+
+# -- What goes on in a directory --
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,76 +226,37 @@ class Sighting:
         path: the directory.
         is_there: whether there is such a directory.
         running: runs that go on, the newest first.
-        ended: of the others the newest, the newest first; those without an end of their own are dead.
-        n_ended: of the others, all.
-        n_dead: of these, those that wrote no end.
+        ended: all others, the newest first; those without an end of their own are dead.
         problems: what cannot be read.
     """
 
     path: LogPath
-    is_there: bool = True
-    running: Sequence[Run] = ()
-    ended: Sequence[Run] = ()
-    n_ended: int = 0
-    n_dead: int = 0
-    problems: Sequence[Problem] = field(default=())
-
-    @property
-    def n_runs(self) -> int:
-        """Runs that can be read."""
-        return len(self.running) + self.n_ended
+    is_there: bool
+    running: Sequence[Run]
+    ended: Sequence[Run]
+    problems: Sequence[Problem]
 
 
-class FollowedDirectory:
-    """A log directory, or the directory of one run, that is looked at again and again.
+def look(path: LogPath, n_read: int) -> Sighting:
+    """Return what a log directory, or the directory of one run, holds now.
 
     Args:
         path: the directory; it may be there only later.
+        n_read: of runs that wrote their end so many are read, those begun last; the others are only counted.
     """
-
-    def __init__(self, path: LogPath) -> None:
-        self.path = path
-        self._ended = set[str]()  # those that wrote their end; a dead one may be alive on another machine
-
-    def look(self, n_ended: int) -> Sighting:
-        """Return what the directory holds now.
-
-        Args:
-            n_ended: of runs that have ended, so many are read, those begun last.
-        """
-        forget_listings(self.path)
-        if not self.path.is_dir():
-            return Sighting(self.path, is_there=False)
-        running: list[Run] = []
-        ended: list[Run] = []
-        problems: list[Problem] = []
-        n_closed = n_dead = 0
-        for name in self._names():
-            is_enough = len(ended) >= n_ended
-            if name in self._ended and is_enough:  # the usual one of thousands
-                n_closed += 1
-                continue
-            run = Run(self.path / name if name else self.path)
-            if not run.is_run:
-                continue
-            if not (run.has_summary and is_enough) and not is_readable(run):
-                problems += run.problems[-1:]
-            elif run.has_summary:
-                self._ended.add(name)
-                n_closed += 1
-                ended += [] if is_enough else [run]
-            elif run.summary.status == RunStatus.RUNNING:
-                running.append(run)
-            else:
-                n_dead += 1
-                ended += [] if is_enough else [run]
-        return Sighting(self.path, True, running, ended, n_closed + n_dead, n_dead, problems)
-
-    def _names(self) -> list[str]:
-        """Return the names of what may be runs, those begun last first; an empty one is the directory itself."""
-        if Run(self.path).is_run:
-            return [""]
-        try:
-            return [entry.name for entry in reversed(entries(self.path)) if entry.is_dir]
-        except OSError:
-            return []
+    forget_listings(path)
+    is_there, directory = path.is_dir(), Run(path)
+    found = [directory] if directory.is_run else [Run(path / name) for name in reversed(directory.file_names)]
+    running: list[Run] = []
+    ended: list[Run] = []
+    problems: list[Problem] = []
+    for run in found if is_there else ():
+        if not run.is_run:
+            continue
+        if run.has_summary and len(ended) >= n_read:
+            ended.append(run)
+        elif not is_readable(run):
+            problems += run.problems[-1:]
+        else:
+            (running if run.summary.status == RunStatus.RUNNING else ended).append(run)
+    return Sighting(path, is_there, running, ended, problems)

@@ -14,21 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from greenlove_tracker.checkpoints import CheckpointEvent
-from greenlove_tracker.errors import LogError, UsageError, pass_on_from_handler
+from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.forecasting import Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import schema, totals, trials
 from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.comparisons import COMPARED
-from greenlove_tracker.logs.csvio import (
-    MAX_SMALL_BYTES,
-    FieldLine,
-    Problem,
-    ProblemLog,
-    plain_fields,
-    read_fields,
-    value_and_unit,
-)
+from greenlove_tracker.logs.csvio import Line, Problem, ProblemLog, read_fields, read_small, value_of
 from greenlove_tracker.logs.intensity_sources import (
     IntensitySource,
     is_mock,
@@ -39,7 +31,7 @@ from greenlove_tracker.logs.intensity_sources import (
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.schema import LogTable, R
 from greenlove_tracker.logs.spans import SpanSummary, summarise_spans
-from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, read_bytes, size_bytes
+from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, size_bytes
 from greenlove_tracker.logs.tables import (
     CHECKPOINTS,
     FORECASTS,
@@ -82,9 +74,6 @@ class RunFiles:
         self._held = held or {}
         self._problem_log = ProblemLog()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r})"
-
     @property
     def path(self) -> LogPath:
         """The directory."""
@@ -100,7 +89,7 @@ class RunFiles:
     @property
     def is_run(self) -> bool:
         """True where the directory holds a run at all."""
-        return schema.RUN_FILE in self._names or any(name.startswith("epochs-") for name in self._names)
+        return schema.holds_run(self.file_names)
 
     def check_is_run(self) -> None:
         """Raise LogError where the directory holds no run."""
@@ -112,7 +101,7 @@ class RunFiles:
         self._add_problem("", str(error).removeprefix(f"{self.path}: "))
 
     @cached_property
-    def _names(self) -> list[str]:
+    def file_names(self) -> list[str]:
         """The names of the files; listing them once costs less than asking for each."""
         try:
             found = names(self._place)
@@ -124,71 +113,41 @@ class RunFiles:
     def _file(self, name: str) -> LogFile | bytes:
         return self._held[name] if name in self._held else file_in(self._place, name)
 
-    def _read_fields(self, name: str) -> Fields:
-        return Fields(read_fields(self._file(name), partial(self._add_problem, name)))
+    def _read_fields(self, name: str) -> Mapping[str, Line]:
+        on_problem = partial(self._add_problem, name)
+        found = read_fields(read_small(self._file(name), on_problem), on_problem)
+        for masked in schema.FROM_OUTSIDE:  # older versions wrote secrets
+            if masked in found:
+                found[masked] = schema.without_secrets(masked, found[masked][0]), ""
+        return found
 
     def _read(self, name: str, table: LogTable[R]) -> Iterator[R]:
         """Yield the records of a file; the unreadable become problems, and none where there is no such file."""
-        if name in self._names:
+        if name in self.file_names:
             yield from table.read(self._file(name), partial(self._add_problem, name))
 
     @property
     def written_s(self) -> float:
         """The time when any of the files was last written, in seconds since the Unix epoch."""
-        return max((modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")), default=0.0)
+        return max(
+            (modified_s(file_in(self.path, name)) for name in self.file_names if name.endswith(".csv")), default=0.0
+        )
 
     def _add_problem(self, name: str, message: str) -> None:
         self._problem_log.add(self.path / name if name else self.path, message)
 
 
-class Fields(Mapping[str, Field]):
-    """The lines of a ``run.csv`` by name; they become ``Field`` objects when they are asked for, as few are.
-
-    Args:
-        lines: as ``read_fields`` gives them.
-    """
-
-    def __init__(self, lines: Mapping[str, FieldLine]) -> None:
-        self.lines = lines
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Field]) -> Fields:
-        """Return any mapping of fields as one of these."""
-        return fields if isinstance(fields, Fields) else cls({f.name: (f.value, f.unit) for f in fields.values()})
-
-    def __getitem__(self, name: str) -> Field:
-        return Field(name, self.text(name), value_and_unit(self.lines[name])[1])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.lines
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.lines)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def text(self, name: str, default: str = "") -> str:
-        """Return the value of one field."""
-        line = self.lines.get(name)  # older versions wrote secrets
-        return default if line is None else schema.without_secrets(name, value_and_unit(line)[0])
-
-
-_EPOCHS_FILE = schema.epochs_file(0)
-_THIS_VERSION = f"{schema.SCHEMA_VERSION},"  # without a unit
 SIMULATED_METERS = ("simulated", "replay")
-_NO_FIELD = Field("", "")
-_AT_LEAST_1 = ("pue", "node_overhead")
 _PLACE_FIELDS = ("country", "pue", "node_overhead", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
 
 
-def _rank_if_joined(fields: Mapping[str, Field]) -> int | None:
+def _rank_if_joined(fields: Mapping[str, Line]) -> int | None:
     """Return the rank of a process that another one measures; None of one that measures itself."""
-    is_joined = fields.get("role", _NO_FIELD).value == schema.JOINED_ROLE
+    is_joined = value_of(fields, "role") == schema.JOINED_ROLE
     return count_in(fields, "rank") or 0 if is_joined else None
 
 
-def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
+def _merge_fields(by_node: Sequence[Mapping[str, Line]]) -> dict[str, Line]:
     """Return the fields of ``run.csv``, and what it leaves open from those of further processes.
 
     The factors that a run is counted with come from one of them as a whole: from a process that joined only where it
@@ -196,11 +155,11 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
     """
     merged = dict(by_node[0])
     for fields in by_node[1:]:
-        names_a_place = "country" in fields and not merged.get("country", _NO_FIELD).value
+        names_a_place = "country" in fields and not value_of(merged, "country")
         takes_place = names_a_place and _rank_if_joined(fields) is not None
         for name, field in fields.items():
             is_of_place = name.partition(".")[0] in _PLACE_FIELDS
-            if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, _NO_FIELD).value):
+            if (is_of_place and takes_place) or (not is_of_place and not value_of(merged, name)):
                 merged[name] = field
     for name in ("role", schema.CLOSED_FIELD):  # of one process each
         merged.pop(name, None)
@@ -250,47 +209,6 @@ class Run(RunFiles):
         for name, value in known.items():
             setattr(self, name, value)
 
-    def read_at_once(self) -> None:
-        """Read totals and fields of a run of this machine that nobody calibrated, in a third of the usual time.
-
-        Only where it is as nearly all are, ended and of one process; any other is read when it is asked.
-        """
-        listed = self._names
-        if schema.SUMMARY_FILE not in listed or schema.RUN_FILE not in listed:
-            return
-        if any(name.startswith(("epochs-", "run-")) and name != _EPOCHS_FILE for name in listed):
-            return
-        try:
-            lines = plain_fields(read_bytes(f"{self.place}/{schema.RUN_FILE}", MAX_SMALL_BYTES))
-            values = schema.plain_summary(read_bytes(f"{self.place}/{schema.SUMMARY_FILE}", MAX_SMALL_BYTES))
-        except OSError as error:
-            pass_on_from_handler(error)
-            return
-        is_usual = lines.get("schema_version") == _THIS_VERSION and "role" not in lines
-        if values is not None and is_usual and values["n_ranks"] == 1:
-            fields = Fields(lines)
-            self._know(fields=fields, own_fields=fields, fields_by_stream={}, values=values, calibration=None)
-
-    @classmethod
-    def from_memory(
-        cls,
-        path: LogPath,
-        fields: Mapping[str, Field],
-        rows: Mapping[int, Sequence[Row]],
-        summary: RunSummary,
-        /,
-        **known: Any,
-    ) -> Run:
-        """Return a run of this process that was just written; none of it is read back from the disk."""
-        written: dict[str, Any] = {
-            "fields": Fields.of(fields),
-            "own_fields": fields,
-            "rows": rows,
-            "command_rows": None,
-        }
-        ended = {"metered_summary": summary, "has_summary": True, "trials": (), "forecasts": ()}
-        return cls(path, **(written | ended | known))
-
     @property
     def place(self) -> str:
         """The directory as a text."""
@@ -310,26 +228,31 @@ class Run(RunFiles):
     # -- run.csv --
 
     @cached_property
-    def own_fields(self) -> Mapping[str, Field]:
+    def own_lines(self) -> Mapping[str, Line]:
         """The fields of ``run.csv`` alone."""
         return self._read_fields(schema.RUN_FILE)
 
     @cached_property
-    def fields_by_stream(self) -> Mapping[int, Mapping[str, Field]]:
+    def lines_by_stream(self) -> Mapping[int, Mapping[str, Line]]:
         """The fields of each further rank, and of each process that joined, by its stream."""
-        found = filter(None, map(_NODE_FILE.fullmatch, self._names))
+        found = filter(None, map(_NODE_FILE.fullmatch, self.file_names))
         return {int(name[1]): self._read_fields(name[0]) for name in found}
 
     @cached_property
-    def fields(self) -> Fields:
+    def fields(self) -> Mapping[str, Field]:
+        """Every line of ``run.csv`` by field name."""
+        return {name: Field(name, *line) for name, line in self.lines.items()}
+
+    @cached_property
+    def lines(self) -> Mapping[str, Line]:
         """Every line of ``run.csv`` by field name; a later line of the same name wins.
 
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        own, further = self.own_fields, self.fields_by_stream.values()
-        fields = Fields.of(_merge_fields([own, *further]) if further or "role" in own else own)
-        version = fields.text("schema_version")
+        own, further = self.own_lines, self.lines_by_stream.values()
+        fields = _merge_fields([own, *further]) if further or "role" in own else own
+        version = value_of(fields, "schema_version")
         if version.isdecimal() and int(version) > schema.SCHEMA_VERSION:
             raise LogError(
                 f"{self.path}: written with log schema {version}, newer than the {schema.SCHEMA_VERSION} that this "
@@ -339,7 +262,7 @@ class Run(RunFiles):
 
     def text(self, name: str, default: str = "") -> str:
         """Return the value of one field of ``run.csv``."""
-        return self.fields.text(name, default)
+        return value_of(self.lines, name, default)
 
     @property
     def started_at(self) -> str:
@@ -362,7 +285,7 @@ class Run(RunFiles):
         return self._count("first_step") or 0
 
     def _count(self, name: str) -> int | None:
-        return count_in(self.fields, name)
+        return count_in(self.lines, name)
 
     @property
     def time_limit_s(self) -> float | None:
@@ -397,9 +320,9 @@ class Run(RunFiles):
     @cached_property
     def intensity_sources(self) -> Sequence[IntensitySource]:
         """The sources of the carbon intensity of its rows; nothing where one figure counts for all times."""
-        if "intensity_order" not in self.fields:
+        if "intensity_order" not in self.lines:
             return ()
-        if not self.fields_by_stream and (text := self.text("intensity_sources")):
+        if not self.lines_by_stream and (text := self.text("intensity_sources")):
             return sources_in(text)  # without a look into the rows
         streams = self.rows.values() if self.command_rows is None else [self.command_rows]
         return sources_of(row.carbon_intensity_source for rows in streams for row in rows)
@@ -429,7 +352,7 @@ class Run(RunFiles):
     def electricity_price(self) -> Factor | None:
         """The price of electricity that the run was counted with; with a tariff, the mean over its energy."""
         price = self.factor("electricity_price")
-        if price is None or "electricity_tariff" not in self.fields:
+        if price is None or "electricity_tariff" not in self.lines:
             return price
         cost_usd, energy_kwh = self.summary.cost_usd, self.summary.energy_kwh
         if self.summary.cost_basis != "electricity" or cost_usd is None or not energy_kwh:
@@ -438,11 +361,7 @@ class Run(RunFiles):
 
     def factor(self, name: str) -> Factor | None:
         """Return a factor of ``run.csv``; None where there is none, or one that cannot be."""
-        found = self._unless_damaged(name, lambda: schema.factor_from_fields(name, self.fields))
-        if found is not None and name in _AT_LEAST_1 and found.value < 1:
-            self._add_problem(schema.RUN_FILE, f"a {name} of {found.value:g} left out: there is none below 1")
-            return None
-        return found
+        return self._unless_damaged(name, lambda: schema.factor_in(self.lines, name))
 
     @cached_property
     def terms(self) -> totals.RunFactors:
@@ -464,22 +383,22 @@ class Run(RunFiles):
 
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
-        own, further = self.own_fields, self.fields_by_stream.values()
+        own, further = self.own_lines, self.lines_by_stream.values()
         leads = [f for f in further if _rank_if_joined(f) == 0]
         found = [own, *leads] if own.get("epochs_planned") or not leads else leads
         numbers = [number for fields in found if (number := count_in(fields, "epochs_planned")) is not None]
         return sum(numbers) if len(numbers) == len(found) else None
 
     def _gpu_count(self) -> int:
-        own, further = self.own_fields, self.fields_by_stream.values()
+        own, further = self.own_lines, self.lines_by_stream.values()
         nodes = [own] if self.command_rows else [f for f in (own, *further) if _rank_if_joined(f) is None]
-        found = (fields.get("gpu_count", _NO_FIELD).value for fields in nodes)
+        found = (value_of(fields, "gpu_count") for fields in nodes)
         return sum(int(text) for text in found if _GPU_COUNT.fullmatch(text))
 
     @property
     def hosts(self) -> frozenset[str]:
         """The machines that it ran on, as their processes call them."""
-        found = (fields.get("host", _NO_FIELD).value for fields in (self.own_fields, *self.fields_by_stream.values()))
+        found = (value_of(fields, "host") for fields in (self.own_lines, *self.lines_by_stream.values()))
         return frozenset(found) - {""}
 
     @property
@@ -490,7 +409,7 @@ class Run(RunFiles):
     @cached_property
     def joined(self) -> Mapping[int, int]:
         """The streams of processes that another one measures, each with its rank."""
-        ranks = {stream: _rank_if_joined(fields) for stream, fields in self.fields_by_stream.items()}
+        ranks = {stream: _rank_if_joined(fields) for stream, fields in self.lines_by_stream.items()}
         return {stream: rank for stream, rank in ranks.items() if rank is not None}
 
     @cached_property
@@ -500,7 +419,7 @@ class Run(RunFiles):
             rank
             for rank, rows in self.rows.items()
             if rank and rank not in self.joined and all(row.kind is not RowKind.TAIL for row in rows)
-            if not _is_running(self.fields_by_stream.get(rank, {}), self.written_s)
+            if not _is_running(self.lines_by_stream.get(rank, {}), self.written_s)
         ]
 
     # -- epochs-<rank>.csv --
@@ -517,14 +436,14 @@ class Run(RunFiles):
     @property
     def _row_streams(self) -> Iterator[tuple[int, Iterator[Row]]]:
         """The same to be gone through once, of which no more than a row is held."""
-        _ = self.fields  # knows the version
-        found = sorted((int(name[1]), name[0]) for name in filter(None, map(_RANK_FILE.fullmatch, self._names)))
+        _ = self.lines  # knows the version
+        found = sorted((int(name[1]), name[0]) for name in filter(None, map(_RANK_FILE.fullmatch, self.file_names)))
         return ((rank, self._read(name, schema.EPOCHS)) for rank, name in found)
 
     @property
     def _is_long(self) -> bool:
         """True where its rows would take much memory."""
-        files = [self._file(name) for name in self._names if _RANK_FILE.fullmatch(name)]
+        files = [self._file(name) for name in self.file_names if _RANK_FILE.fullmatch(name)]
         return any(size_bytes(file) > _LONG_BYTES for file in files if not isinstance(file, bytes))
 
     @cached_property
@@ -535,7 +454,7 @@ class Run(RunFiles):
         they are of more time.
         """
         name = schema.epochs_file(schema.COMMAND_STREAM)
-        rows = list(self._read(name, schema.EPOCHS)) if name in self._names else None
+        rows = list(self._read(name, schema.EPOCHS)) if name in self.file_names else None
         if rows is None or self.has_summary:
             return rows
         of_processes_s = [totals.total_duration_s(self.rows[n]) for n in self.joined if n in self.rows]
@@ -570,10 +489,10 @@ class Run(RunFiles):
 
     # -- summary.csv --
 
-    @cached_property
+    @property
     def has_summary(self) -> bool:
         """True where the run wrote its totals at its end."""
-        return schema.SUMMARY_FILE in self._names
+        return schema.SUMMARY_FILE in self.file_names
 
     @cached_property
     def calibration(self) -> Calibration | None:
@@ -605,7 +524,30 @@ class Run(RunFiles):
     @cached_property
     def values(self) -> Mapping[str, Any]:
         """The same as a flat row, by the columns of ``summary.csv``, and ``metrics``."""
-        return schema.summary_values(self.summary)
+        stated = self.stated if self.calibration is None else None
+        return stated if stated is not None and self._has_own_totals else schema.summary_values(self.summary)
+
+    @cached_property
+    def stated(self) -> Mapping[str, Any] | None:
+        """The totals that it wrote at its end, as a flat row; None without any, and where they cannot be read."""
+        if self.has_summary:
+            try:
+                on_problem = partial(self._add_problem, schema.SUMMARY_FILE)
+                return schema.read_totals(self._file(schema.SUMMARY_FILE), on_problem)
+            except ValueError as error:
+                self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {error}")
+        return None
+
+    @property
+    def _has_own_totals(self) -> bool:
+        """True where the stated totals are its totals: they are sound, and the first rank knew all others' ends."""
+        if self.stated is None:
+            return False
+        if reason := schema.contradiction(self.stated):
+            self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
+            return False
+        n_streams = sum(name.startswith("epochs-") for name in self.file_names)
+        return n_streams == 0 or (self.stated["n_ranks"] == 1 and n_streams == 1)
 
     @cached_property
     def metered_summary(self) -> RunSummary:
@@ -616,27 +558,17 @@ class Run(RunFiles):
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        _ = self.fields  # knows the version
-        stated, reason = None, ""
-        if self.has_summary:
-            try:
-                stated = schema.summary_from_lines(self._read_fields(schema.SUMMARY_FILE).lines)
-                reason = schema.contradiction(schema.SUMMARY.values(stated))
-            except LogError as error:
-                reason = str(error).partition(": ")[2]
-        if reason:
-            self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
-        if stated is None:
-            is_running = _is_running(self.fields, self.written_s)
-            status = RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
-            ended = self.own_fields.get("training_status", _NO_FIELD).value
-            if ended in list(RunStatus):  # and its script went on
-                status = RunStatus(ended)
-            return self.added_up(totals.Ending(status, None, ""))
-        n_streams = sum(name.startswith("epochs-") for name in self._names)
-        if not reason and (n_streams == 0 or (stated.n_ranks == 1 and n_streams == 1)):
-            return stated
-        return self.added_up(totals.Ending(stated.status, stated.exit_code, stated.ended_at))
+        _, stated = self.lines, self.stated  # knows the version
+        if stated is not None and self._has_own_totals:
+            return schema.summary_of(stated)
+        if stated is not None:
+            return self.added_up(totals.Ending(stated["status"], stated["exit_code"], stated["ended_at"]))
+        is_running = _is_running(self.lines, self.written_s)
+        status = RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
+        ended = value_of(self.own_lines, "training_status")
+        if ended in list(RunStatus):  # and its script went on
+            status = RunStatus(ended)
+        return self.added_up(totals.Ending(status, None, ""))
 
     def added_up(
         self,
@@ -698,13 +630,13 @@ class Run(RunFiles):
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
             return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
-        after = stopped_after(self.fields)
+        after = stopped_after(self.lines)
         return units_done(self.summary, self.total_steps_planned, after) is not None
 
     @property
     def stopped_early_after(self) -> int | None:
         """The number of the epoch with which its rule ended it; None where none did, or it went on."""
-        after = stopped_after(self.fields)
+        after = stopped_after(self.lines)
         has_ended = self.summary.status in GOOD_ENDINGS and after == self.summary.epochs_done
         return self.first_epoch + after if after is not None and has_ended else None
 
@@ -748,7 +680,7 @@ class Run(RunFiles):
         return next((events for _, events in sorted(found.items()) if events), ())
 
     def _by_rank(self, kind: str, table: LogTable[R]) -> Mapping[int, Sequence[R]]:
-        found = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self._names)
+        found = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self.file_names)
         return {int(n[1]): tuple(self._read(n[0], table)) for n in found if n}
 
     # -- An exploration: trials.csv, and what it left in run.csv --
@@ -756,12 +688,12 @@ class Run(RunFiles):
     @property
     def is_exploration(self) -> bool:
         """True where the run explored a training, or compared ways to train, and was none itself."""
-        return self.is_comparison or any(f"plan_{name}" in self.fields for name in trials.PLAN_NAMES)
+        return self.is_comparison or any(f"plan_{name}" in self.lines for name in trials.PLAN_NAMES)
 
     @property
     def is_comparison(self) -> bool:
         """True where the run compared techniques in trials (``comparison.csv``)."""
-        return COMPARED in self.fields
+        return COMPARED in self.lines
 
     @cached_property
     def trials(self) -> Sequence[Trial]:
@@ -769,13 +701,13 @@ class Run(RunFiles):
         return trials.trials_of(self._read(TRIALS.file(0), TRIALS))
 
 
-def count_in(fields: Mapping[str, Field], name: str) -> int | None:
+def count_in(fields: Mapping[str, Line], name: str) -> int | None:
     """Return the whole number that a field holds; None where it holds none."""
-    text = fields.get(name, _NO_FIELD).value
+    text = value_of(fields, name)
     return int(text) if text.isdecimal() else None
 
 
-def stopped_after(fields: Mapping[str, Field]) -> int | None:
+def stopped_after(fields: Mapping[str, Line]) -> int | None:
     """Return the epochs of the run itself after which its rule ended it; None where none is told to have."""
     number = count_in(fields, "stopped_early_after")
     return None if number is None else number - (count_in(fields, "first_epoch") or 0)
@@ -805,9 +737,9 @@ SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s
 _CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
 
 
-def _is_running(fields: Mapping[str, Field], written_s: float) -> bool:
+def _is_running(fields: Mapping[str, Line], written_s: float) -> bool:
     """Return True where a run without an end lives: here by its process, elsewhere by when it was last written."""
-    if fields.get("host", _NO_FIELD).value != socket.gethostname() or (pid := count_in(fields, "pid")) is None:
+    if value_of(fields, "host") != socket.gethostname() or (pid := count_in(fields, "pid")) is None:
         return time.time() - written_s < SILENT_AFTER_S
     try:  # a number is given to another process later: it must have lived when the log was written
         import psutil  # os.kill(pid, 0) would end the process on Windows

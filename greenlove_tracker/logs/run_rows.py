@@ -5,7 +5,6 @@ Rows are read in this process, in several, or by the workers of a Dask scheduler
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,14 +18,13 @@ from typing import Any, TypeVar
 
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
 from greenlove_tracker.logs.calibration import Calibration, is_uncalibrated
-from greenlove_tracker.logs.csvio import FieldLine
+from greenlove_tracker.logs.csvio import Line
 from greenlove_tracker.logs.forecasts import headline_forecast
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.intensity_sources import TABLE, is_mock
-from greenlove_tracker.logs.run import Fields, Run
-from greenlove_tracker.logs.schema import before_pue_kwh, flat_values
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import before_pue_kwh
 from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
-from greenlove_tracker.logs.sums import SUMS, RunRow
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, PLAN_NAMES
 from greenlove_tracker.logs.uncertainty import run_deviations
 from greenlove_tracker.records import Factor, Flag, RunStatus
@@ -35,8 +33,8 @@ from greenlove_tracker.units import kgco2e_from_kwh
 _PART = 500  # runs that are read by one process at a time
 _N_AT_ONCE = 32  # of a store, where each file is waited for
 _CONNECT_S = 10.0
-_BEYOND_REASON = 1e100  # of any unit; all runs together can still be added up
 Shared = TypeVar("Shared")
+RunRow = dict[str, Any]  # of one run, or of its part of a day or month
 
 # -- Keys that runs can be grouped by --
 
@@ -136,12 +134,10 @@ class Query:
 
     Attributes:
         selection: the runs that count, and the time of them.
-        is_verified: add finished runs up again from their epochs.
         needs: some of ``DAY`` and ``MONTH``, whose parts are wanted of runs that cross an end of them, and ``DETAILS``.
     """
 
     selection: Selection = field(default_factory=Selection)
-    is_verified: bool = False
     needs: frozenset[str] = frozenset()
 
 
@@ -181,17 +177,17 @@ _ASKED = (  # the lines that these hang on, of a run of one process, with one ca
 
 
 @lru_cache(maxsize=1024)
-def _facts_of_lines(lines: tuple[FieldLine | None, ...]) -> dict[str, Any] | None:
+def _facts_of_lines(lines: tuple[Line | None, ...]) -> dict[str, Any] | None:
     """Return the same of all runs with these lines, as most of a machine have them; None where one is damaged."""
-    fields = Fields({name: line for name, line in zip(_ASKED, lines, strict=True) if line is not None})
-    run = Run("", fields=fields, own_fields=fields, fields_by_stream={}, rows={})
+    known = {name: line for name, line in zip(_ASKED, lines, strict=True) if line is not None}
+    run = Run("", lines=known, own_lines=known, lines_by_stream={}, rows={})
     facts = _facts_of(run)
     return None if run.problems else facts
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    lines = run.fields.lines
-    if run.fields_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
+    lines = run.lines
+    if run.lines_by_stream or "intensity_order" in lines or isinstance(run, ForeignRun):
         return _facts_of(run)
     return _facts_of_lines(tuple(map(lines.get, _ASKED))) or _facts_of(run)
 
@@ -208,7 +204,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         needs: as in ``Query``.
 
     Raises:
-        LogError: where the run cannot be read, or holds what no run can come to.
+        LogError: where the run cannot be read.
     """
     text, cut, facts, v = run.text, run.cut, _facts(run), run.values
     whole_v = v if whole is None else whole.values
@@ -258,8 +254,6 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
         "n_cut": cut is not None,
         "n_split": cut is not None and cut.splits_a_row,
     }
-    if max(map(abs, filter(None, map(row.get, SUMS))), default=0.0) > _BEYOND_REASON:
-        raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
     row["deviations"] = {} if energy_kwh is None else run_deviations(run, v, emissions_kgco2e)
     if DETAILS in needs:
         forecast = _scored(whole or run) if has_end else None
@@ -286,79 +280,27 @@ def read_row(query: Query, run: Run) -> RunRow:
     """Return the row of a run; one that does not count, or cannot be read, says little more than that.
 
     Returns:
-        The row: ``counts`` says whether the rest is in it, ``problems`` what could not be read, ``agrees`` whether it
-        is what its epochs add up to (None: not asked, or nothing to compare), ``parts`` its parts by ``DAY`` and
-        ``MONTH``, where there are several.
+        The row: ``counts`` says whether the rest is in it, ``problems`` what could not be read, ``parts``
+        its parts by ``DAY`` and ``MONTH``, where there are several.
     """
-    row: RunRow = {"run": run.run_id, "path": run.place, "counts": False, "continues": "", "agrees": None}
+    row: RunRow = {"run": run.run_id, "path": run.place, "counts": False, "continues": ""}
     try:
         run.check_is_run()
         row["continues"] = run.text("continues")
         part = query.selection.part(run)
         if part is not None:
             row |= run_row(part, run, query.needs)
-            differences = verify(run) if query.is_verified else None
-            for difference in differences or ():
-                run.refuse(LogError(difference))
             for unit in query.needs - {DETAILS}:
                 if not _lies_in_one(run, unit) and (
                     parts := list(calendar_parts(run, unit, query.selection.period))
                 ) != [run]:
                     row["parts"][unit] = [run_row(one, run) for one in parts]
-            row |= {"counts": True, "agrees": None if differences is None else not differences}
+            row["counts"] = True
     except (LogError, OSError, ValueError, ArithmeticError) as error:
         run.refuse(error)
         row["counts"] = False
     row["problems"] = tuple(run.problems)
     return row
-
-
-_VERIFIED = (
-    "epochs_done",
-    "steps",
-    "batches",
-    "samples",
-    "tokens",
-    "duration_s",
-    "epochs_duration_s",
-    "cpu_kwh",
-    "gpu_kwh",
-    "ram_kwh",
-    "measured_kwh",
-    "unmetered_estimate_kwh",
-    "node_assumed_kwh",
-    "energy_kwh",
-    "emissions_kgco2e",
-    "cost_usd",
-    "gpu_hours",
-)
-_ROUNDING = 1e-9  # relative; both are sums of the same floats, maybe in another order
-
-
-def verify(run: Run) -> Sequence[str] | None:
-    """Add a run's epochs up again, and return where its summary differs from them, a sentence each.
-
-    None where the rows are all there is: nothing was stated, or by another tool, whose totals we take from them.
-    """
-    if not run.has_summary or isinstance(run, ForeignRun):
-        return None
-    stated, added_up = flat_values(run.metered_summary), flat_values(run.added_up())
-    if not added_up["duration_s"] and stated["duration_s"]:
-        return ["cannot be verified: its epochs are missing"]
-    found = [
-        f"{name} {_text(added_up[name])}, not {_text(stated[name])}"
-        for name in _VERIFIED
-        if not _are_equal(stated[name], added_up[name])
-    ]
-    return [f"its epochs add up to {'; '.join(found)}"] if found else []
-
-
-def _are_equal(a: float | None, b: float | None) -> bool:
-    return a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=_ROUNDING))
-
-
-def _text(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.10g}"
 
 
 # -- The runs of a directory --
@@ -396,10 +338,9 @@ def _read_part(query: Query, runs: Sequence[Run]) -> list[RunRow]:
 
 def _read_one(query: Query, run: Run, is_plain: Callable[[str], bool] = lambda directory: False) -> RunRow:
     directory, _, name = run.place.rpartition("/")
-    copied = copy(run)  # so that nothing of it is held
     if name == run.run_id and not directory.endswith(EXPLORATIONS_DIR) and is_plain(directory):
-        copied.read_at_once()
-    return read_row(query, copied)
+        return read_row(query, run.replace(calibration=None))  # a copy, so that nothing of it is held
+    return read_row(query, copy(run))
 
 
 @contextmanager

@@ -26,15 +26,15 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.csvio import (
     PLAIN,
-    UNKNOWN,
-    FieldLine,
+    Line,
     OnProblem,
     log_lines,
+    read_fields,
     read_records,
-    value_and_unit,
+    read_small,
+    value_of,
 )
 from greenlove_tracker.logs.csvio import RUN_COLUMNS as RUN_COLUMNS
 from greenlove_tracker.logs.storage import LogFile
@@ -55,12 +55,18 @@ COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold th
 # float() takes more for a number than a log has: 1_0 for 10, and ".5", "2. " or "03" where digits were lost
 _is_number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
 _is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
+_MOST = 1e100  # of any unit: no run comes to as much, and the sums of all are numbers still
 _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
 
 
 def epochs_file(rank: int | str) -> str:
     """Return the name of the file that holds a rank's rows."""
     return f"epochs-{rank}.csv"
+
+
+def holds_run(names: Iterable[str]) -> bool:
+    """Return True where files of these names are a run's."""
+    return any(name == RUN_FILE or name.startswith("epochs-") for name in names)
 
 
 def run_file(rank: int | str) -> str:
@@ -91,12 +97,13 @@ def any_cell(value: float | None) -> str:
     return "" if value is None else repr(float(value))
 
 
+@lru_cache(maxsize=256)  # most runs of a directory are of few commands
 def without_secrets(name: str, value: str) -> str:
     """Return the value of a field of ``run.csv`` with the passwords, tokens and keys in it masked."""
-    return mask_secrets(value) if name in _FROM_OUTSIDE else value
+    return mask_secrets(value) if name in FROM_OUTSIDE else value
 
 
-_FROM_OUTSIDE = ("command", "meter_note")  # the others are names and numbers that somebody chose to have in the log
+FROM_OUTSIDE = ("command", "meter_note")  # the others are names and numbers that somebody chose to have in the log
 
 
 def unit_of(column: str) -> str:
@@ -125,7 +132,7 @@ def finite(text: str) -> float:
         ValueError: where it holds none, or an infinite one.
     """
     value = float(text) if _is_number(text) else math.nan
-    if not math.isfinite(value):
+    if not -_MOST < value < _MOST:
         raise ValueError(f"{text!r} is not a finite number")
     return value
 
@@ -137,7 +144,7 @@ def amount(text: str) -> float:
         ValueError: where it holds none, or an infinite or a negative one.
     """
     value = float(text) if _is_number(text) else math.nan
-    if not 0 <= value < math.inf:
+    if not 0 <= value < _MOST:
         raise ValueError(f"{text!r} is not an amount")
     return value
 
@@ -148,7 +155,9 @@ def any_number(text: str) -> float:
     Raises:
         ValueError: where it holds none.
     """
-    return float(text) if text in ("nan", "inf", "-inf") else finite(text)
+    if not (_is_number(text) or text in ("nan", "inf", "-inf")):
+        raise ValueError(f"{text!r} is not a number")
+    return float(text)
 
 
 def count(text: str) -> int:
@@ -243,8 +252,6 @@ class LogTable(Generic[R]):
         described: all columns.
         columns: their names.
         least: those that every file has.
-        match_lines: matches a whole file of a line a column as we write it, without quotes, and every cell in it is
-            what it should be; anything else is read cell by cell.
     """
 
     def __init__(
@@ -275,11 +282,16 @@ class LogTable(Generic[R]):
 
     @cached_property
     def match_lines(self) -> Callable[[str], re.Match[str] | None]:
-        """Match a whole file of a line a column; made when something is read, which a training does not."""
+        """Match a whole file of a line a column as we write it, without quotes, each cell what it should be."""
         cells = [f"({_PLAIN_CELLS.get(c.read, PLAIN)}{'|' * c.may_be_empty})" for c in self.described]
         lines = [f"\n{name},{cell},{PLAIN}" for name, cell in zip(self.columns, cells, strict=True)]
         lines[len(self.least) :] = [f"(?:{line})?" for line in lines[len(self.least) :]]
         return re.compile(f"{','.join(RUN_COLUMNS)}{''.join(lines)}\n", re.ASCII).fullmatch
+
+    def plain_values(self, match: re.Match[str]) -> dict[str, Any]:
+        """Return the values of what ``match_lines`` found, by column; raise ValueError where one is none."""
+        cells = zip(self.columns, self._plain_readers, match.groups(""), strict=True)
+        return {name: read(text) if text or not may_be_empty else None for name, (read, may_be_empty), text in cells}
 
     @property
     def title(self) -> str:
@@ -315,21 +327,25 @@ class LogTable(Generic[R]):
         Raises:
             ValueError: where a cell is not what its column holds.
         """
-        v: list[Any] = []
+        return self.made(self.read_cells(cells))
+
+    def read_cells(self, cells: Sequence[str]) -> list[Any]:
+        """Return the values of cells, in the order of the columns; raise ValueError where a cell holds none."""
+        found: list[Any] = []
         try:
             for (read, may_be_empty), text in zip(self._readers, cells, strict=False):
-                v.append(read(text) if text or not may_be_empty else None)  # its length says where
+                found.append(read(text) if text or not may_be_empty else None)  # its length says where
         except ValueError as error:
-            raise ValueError(f"{self.columns[len(v)]}: {error}") from error
+            raise ValueError(f"{self.columns[len(found)]}: {error}") from error
+        return found
+
+    def made(self, values: Sequence[Any]) -> R:
+        """Return the record of these values; raise ValueError where they contradict each other."""
+        v = list(values)
         for at, make in self._makers:
             if at.start < len(v):
                 v[at] = [make(*v[at])]
         return self._check(self._record(*v))
-
-    def plain_values(self, match: re.Match[str]) -> list[Any]:
-        """Return the values of what ``match_lines`` found; raise ValueError where one is none."""
-        cells = zip(self._plain_readers, match.groups(""), strict=True)
-        return [read(text) if text or not may_be_empty else None for (read, may_be_empty), text in cells]
 
     def read(self, file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[R]:
         """Yield the records of a file; ``on_problem`` takes a sentence on each part that cannot be read."""
@@ -344,17 +360,13 @@ class LogTable(Generic[R]):
 
 _READERS: Mapping[Any, Callable[[str], Any]] = {str: str, bool: yes, frozenset: _flags, tuple: _texts, int: count}
 _BY_LEAST = {0.0: amount, 1.0: _at_least_1, -math.inf: finite}
+
+
 _NUMBER = (
     r"(?:0|[1-9]\d{0,15})(?:\.\d{1,25})?(?:[eE][+-]?\d{1,2})?"  # not all that ``amount`` takes, and none too large
 )
-_COUNT = r"[1-9]\d{0,15}"
-_PLAIN_CELLS: Mapping[Any, str] = {
-    amount: _NUMBER,
-    finite: f"-?{_NUMBER}",
-    _at_least_1: rf"{_COUNT}(?:\.\d{{1,25}})?",
-    count: f"0|{_COUNT}",
-}
-_PLAIN_READERS: Mapping[Any, Callable[[str], Any]] = {amount: float, finite: float, _at_least_1: float, count: int}
+_PLAIN_CELLS: Mapping[Any, str] = {amount: _NUMBER, finite: f"-?{_NUMBER}", count: r"0|[1-9]\d{0,15}"}
+_PLAIN_READERS: Mapping[Any, Callable[[str], Any]] = {amount: float, finite: float, count: int}
 
 
 def _part(name: str, hint: Any) -> Part | None:
@@ -433,14 +445,20 @@ def factor_fields(factor: Factor) -> list[Field]:
     return fields + [Field(f"{factor.name}.{d}", getattr(factor, d)) for d in details]
 
 
-def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
+def factor_in(lines: Mapping[str, Line], name: str) -> Factor | None:
     """Return the factor of that name in ``run.csv``; None where there is none."""
-    if name not in fields or not fields[name].value:
+    if not (text := value_of(lines, name)):
         return None
     details = ("source", "year", "basis", "table_sha256")
-    texts = [fields[key].value if (key := f"{name}.{d}") in fields else "" for d in details]
-    number = finite if name == "electricity_price" else amount  # that of a tariff may be negative
-    return Factor(name, number(fields[name].value), fields[name].unit, *texts)
+    texts = [value_of(lines, f"{name}.{d}") for d in details]
+    return Factor(name, _FACTOR_READERS.get(name, amount)(text), lines[name][1], *texts)
+
+
+_FACTOR_READERS = {
+    "electricity_price": finite,
+    "pue": _at_least_1,
+    "node_overhead": _at_least_1,
+}  # a tariff's price may be negative
 
 
 # -- ``summary.csv``: a line a column, and behind them six lines a metric --
@@ -459,42 +477,40 @@ def summary_fields(summary: RunSummary) -> list[Field]:
     return [Field(name, text, unit_of(name)) for name, text in lines]
 
 
-def plain_summary(data: bytes) -> dict[str, Any] | None:
-    """Return the flat row of the summary in a file that is as we write it, without metrics; None of any other."""
-    text = data.decode("utf-8", "replace")
-    if UNKNOWN in text or (match := SUMMARY.match_lines(text)) is None:
-        return None
-    try:
-        values = dict(zip(SUMMARY.columns, SUMMARY.plain_values(match), strict=True))
-    except ValueError:
-        return None
-    return None if contradiction(values) else values | {"metrics": ()}
-
-
-def summary_from_lines(lines: Mapping[str, FieldLine]) -> RunSummary:
-    """Return the summary that the lines of ``summary.csv`` hold, by field.
+def read_totals(file: LogFile | bytes, on_problem: OnProblem) -> dict[str, Any]:
+    """Return the totals in a ``summary.csv`` as a flat row.
 
     Raises:
-        LogError: where a field is missing or is not what it should be.
+        ValueError: where a field is missing or is not what it should be.
     """
-    texts = {"node_assumed_kwh": ""} | {name: value_and_unit(line)[0] for name, line in lines.items()}
-    of_metrics = [name.removeprefix(_METRIC).rpartition(".") for name in texts if name.startswith(_METRIC)]
-    of_metric = ""  # the beginning of its lines
+    data = read_small(file, on_problem)
+    if match := SUMMARY.match_lines(data.decode("utf-8", "replace")):  # as nearly all are: in a third of the time
+        return SUMMARY.plain_values(match) | {"metrics": ()}
+    texts = {"node_assumed_kwh": ""} | {name: value for name, (value, _) in read_fields(data, on_problem).items()}
+    names = texts if len(texts) > len(SUMMARY.columns) else ()  # else there is none beside the columns
+    of_metrics = [name.removeprefix(_METRIC).rpartition(".") for name in names if name.startswith(_METRIC)]
+    metrics, of_metric = [], ""  # the beginning of its lines
     try:
-        summary = SUMMARY.record(_summary_cells_of(texts))
-        metrics = []
+        values = dict(zip(SUMMARY.columns, SUMMARY.read_cells(_summary_cells_of(texts)), strict=True))
         for name in dict.fromkeys(name for name, _, part in of_metrics if part in _METRIC_PARTS):
             of_metric = f"{_METRIC}{name}."
             cells = [texts[f"{of_metric}{part}"] for part in _METRIC_LINES.columns[1:]]
             metrics.append(_METRIC_LINES.record([name, *cells]))
     except KeyError as error:
-        raise LogError(f"{SUMMARY_FILE}: no line for {error.args[0]}") from error
+        raise ValueError(f"no line for {error.args[0]}") from error
     except ValueError as error:
-        raise LogError(f"{SUMMARY_FILE}: {of_metric}{error}") from error
-    return dataclasses.replace(summary, metrics=tuple(metrics)) if metrics else summary
+        raise ValueError(f"{of_metric}{error}") from error
+    values["metrics"] = tuple(metrics)
+    return values
 
 
 _summary_cells_of = itemgetter(*SUMMARY.columns)
+
+
+def summary_of(values: Mapping[str, Any]) -> RunSummary:
+    """Return the summary of a flat row."""
+    summary = SUMMARY.made([values[column] for column in SUMMARY.columns])
+    return dataclasses.replace(summary, metrics=values["metrics"]) if values["metrics"] else summary
 
 
 def summary_values(summary: RunSummary) -> dict[str, Any]:

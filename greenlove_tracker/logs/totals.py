@@ -287,16 +287,10 @@ def total_duration_s(rows: Sequence[Row]) -> float:
     return math.fsum(row.gap_before_s + row.duration_s for row in rows)
 
 
-def metered_intervals(rows: Sequence[Row]) -> Iterator[tuple[float, Energy]]:
-    """Yield duration in s and energy of each gap and each row, in order."""
-    for row in rows:
-        yield row.gap_before_s, row.gap_before
-        yield row.duration_s, row.energy
-
-
 def mean_w(rows: Sequence[Row], component: str) -> float | None:
     """Return the mean power of a component over the rows that metered it; None where none did."""
-    known = [(s, kwh) for s, energy in metered_intervals(rows) if (kwh := energy.component_kwh(component)) is not None]
+    metered = [pair for row in rows for pair in ((row.gap_before_s, row.gap_before), (row.duration_s, row.energy))]
+    known = [(s, kwh) for s, energy in metered if (kwh := energy.component_kwh(component)) is not None]
     return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
 
 
@@ -353,7 +347,7 @@ def utc(text: str) -> datetime:
 def timed_stretches(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy, Row]]:
     """Yield beginning (seconds since the Unix epoch), duration in s, energy and row of each gap and each row."""
     for row in rows:
-        at_s = _started_s(row)
+        at_s = utc_s(row.started_at)
         if at_s is None:
             continue
         if row.kind in (RowKind.GAP, RowKind.TAIL):
@@ -363,10 +357,10 @@ def timed_stretches(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy,
             yield at_s, row.duration_s, row.energy, row
 
 
-def _started_s(row: Row) -> float | None:
-    """Return the beginning of a row, in seconds since the Unix epoch; None where the log is damaged there."""
+def utc_s(text: str) -> float | None:
+    """Return a time of the log in seconds since the Unix epoch; None where it is none."""
     try:
-        return datetime.fromisoformat(row.started_at).timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 

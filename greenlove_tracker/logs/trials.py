@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
+from greenlove_tracker.logs.csvio import Line, value_of
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, cell, finite, unit_of
 from greenlove_tracker.logs.tables import TRIALS, TrialRow
 from greenlove_tracker.phases import phases_from, phases_text
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while it was open
 PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
-_NONE = Field("", "")
 
 
 def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
@@ -116,20 +116,20 @@ def plan_fields(plan: TrainingPlan) -> list[Field]:
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
 
-def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
+def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
     """Return the training that was explored for; None where the run was no exploration.
 
     Raises:
         UsageError: where it is damaged.
     """
-    numbers = {name: n for name in PLAN_NAMES if (n := fields.get(f"plan_{name}", _NONE).value).isdecimal()}
+    numbers = {name: n for name in PLAN_NAMES if (n := value_of(lines, f"plan_{name}")).isdecimal()}
     if not numbers:
         return None
-    stop, phases = fields.get("plan_stop"), fields.get("phases")
+    stop, phases = value_of(lines, "plan_stop"), value_of(lines, "phases")
     return TrainingPlan(
         **{name: int(n) for name, n in numbers.items()},
-        phases=() if phases is None else phases_from(phases.value),
-        stop=None if stop is None else stop_from_text(stop.value),
+        phases=phases_from(phases) if phases else (),
+        stop=stop_from_text(stop) if stop else None,
     )
 
 
@@ -162,7 +162,7 @@ def stop_from_text(text: str) -> ExpectedStop:
 def has_trials(run: Run) -> bool:
     """Return True where an exploration left what can be forecast from; a damaged one is refused by name."""
     try:
-        return bool(run.trials) and plan_of(run.fields) is not None
+        return bool(run.trials) and plan_of(run.lines) is not None
     except (UsageError, ValueError) as error:
         run.refuse(error)
         return False
@@ -174,7 +174,7 @@ def explored_plan(run: Run) -> TrainingPlan:
     Raises:
         UsageError: where the run was no exploration.
     """
-    plan = plan_of(run.fields)
+    plan = plan_of(run.lines)
     if plan is None:
         raise UsageError(f"{run.path} holds no exploration")
     return plan

@@ -233,10 +233,6 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     if run.is_complete and summary.duration_s > 0:
         energy = None if summary.energy_kwh is None else _exact(summary.energy_kwh, "kWh")
         duration_s, basis = _exact(summary.duration_s, "s"), "as this run took"
-    elif run.forecasts and not run.forecasts[-1].estimates["duration_s"].has_interval:
-        points = {q: _exact(e.point, e.unit) for q, e in run.forecasts[-1].estimates.items()}
-        duration_s, energy = points["duration_s"], points.get("energy_kwh")
-        basis = "as carbontracker predicted, which gives no interval"
     elif run.forecasts:
         estimates = run.forecasts[-1].estimates
         duration_s, energy, basis = estimates["duration_s"], estimates.get("energy_kwh"), "as this run forecast last"

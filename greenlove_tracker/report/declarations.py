@@ -10,9 +10,8 @@ from functools import partial
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING
-from greenlove_tracker.logs.sums import RunRow, Totals
+from greenlove_tracker.logs.aggregate import Aggregate, Totals
+from greenlove_tracker.logs.run_rows import INCOMPLETE, TRAINING, RunRow
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.records import COMPONENTS, RunStatus
 from greenlove_tracker.rendering.html import fill

@@ -8,10 +8,9 @@ from datetime import date, timedelta
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import mass_scale
-from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION
+from greenlove_tracker.logs.aggregate import Aggregate, Totals
+from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, RunRow
 from greenlove_tracker.logs.selection import DAY, MONTH
-from greenlove_tracker.logs.sums import RunRow, Totals
 from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.rendering import document as doc
@@ -49,22 +48,18 @@ def directory_document(aggregate: Aggregate) -> doc.Document:
 
 
 def summary_document(aggregate: Aggregate, keys: Sequence[str]) -> doc.Document:
-    """Return the sums by ``keys`` as one table with its total, their ranges, the result of verifying, and the problems.
+    """Return the sums by ``keys`` as one table with its total, their ranges and the problems.
 
     Raises:
         UsageError: for a key that does not exist.
     """
-    table, total, found = _table_of(aggregate, keys), aggregate.total, aggregate.verified
+    table, total = _table_of(aggregate, keys), aggregate.total
     ranges = [
         f"{name} {fmt.bounds(estimate, text)}"
         for quantity, (name, text) in fmt.QUANTITIES.items()
         if quantity in QUANTITIES and (estimate := total.bounds(quantity)) is not None
     ]
     texts = [f"95% range of the total: {', '.join(ranges)}."] if ranges else []
-    if found is not None:
-        n_others = total.n_runs + aggregate.n_left_out - sum(found)
-        others = f"; {n_others:,} with no totals of their own to verify" if n_others else ""
-        texts.append(f"{fmt.plural(sum(found), 'run')} verified, {found.n_differing or 'none'} differing{others}.")
     return _document(aggregate, (*table, *map(doc.Paragraph, texts), *_notes(aggregate)))
 
 

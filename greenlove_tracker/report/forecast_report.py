@@ -89,10 +89,9 @@ def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
 
 
 def issued_after(issued: IssuedForecast) -> str:
-    """Write when a forecast was made: ``after 3 epochs``; and by whom, where it was not by us."""
+    """Write when a forecast was made: ``after 3 epochs``."""
     if issued.epochs_done:
-        whose = " (carbontracker's)" if issued.method == "carbontracker" else ""
-        return f"after {fmt.plural(issued.epochs_done, 'epoch')}{whose}"
+        return f"after {fmt.plural(issued.epochs_done, 'epoch')}"
     return f"after {fmt.plural(issued.steps_done, 'step')}" if issued.steps_done else "before the start"
 
 

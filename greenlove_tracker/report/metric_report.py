@@ -11,7 +11,7 @@ from typing import NamedTuple
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.metrics import kwh_per_point
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import RunRow
+from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.rendering import document as doc

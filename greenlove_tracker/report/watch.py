@@ -116,14 +116,15 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
         now_utc_s: seconds since the Unix epoch.
         most: runs that go on; None: all.
     """
-    n_ended = seen.n_ended - seen.n_dead
+    n_dead, shown = sum(not run.has_summary for run in seen.ended), seen.ended[:MOST_ENDED]
+    n_ended = len(seen.ended) - n_dead
     counts = [f"{len(seen.running):,} running"]
-    counts += [f"{seen.n_dead:,} seem{'s' if seen.n_dead == 1 else ''} dead"] if seen.n_dead else []
+    counts += [f"{n_dead:,} seem{'s' if n_dead == 1 else ''} dead"] if n_dead else []
     counts += [f"{n_ended:,} ended"] if n_ended else []
     clock = f"{datetime.fromtimestamp(now_utc_s).astimezone():%H:%M:%S}"
-    found = [(run, progress_of(run, now_utc_s)) for run in (*seen.running[:most], *seen.ended)]
-    running, ended = found[: len(found) - len(seen.ended)], found[len(found) - len(seen.ended) :]
-    n_more = len(seen.running) - len(running), seen.n_ended - len(ended)
+    found = [(run, progress_of(run, now_utc_s)) for run in (*seen.running[:most], *shown)]
+    running, ended = found[: len(found) - len(shown)], found[len(found) - len(shown) :]
+    n_more = len(seen.running) - len(running), len(seen.ended) - len(ended)
     notes = [ranks for run, _ in running if (ranks := ranks_sentence(run))]
     notes += [f"! {run.title(34)}: {progress.doubt}" for run, progress in found if progress.doubt]
     notes += [f"! {fmt.shortened(str(problem), 90)}" for problem in seen.problems[:_MOST_PROBLEMS]]
@@ -144,7 +145,7 @@ def watch_document(seen: Sighting, now_utc_s: float, *, most: int | None = None)
 def _why_empty(seen: Sighting) -> str:
     if not seen.is_there:
         return f"There is no directory {seen.path} yet. It is shown as soon as a run writes to it."
-    return "nothing is running" if seen.n_runs else "There is no run in it yet. One is shown as soon as it begins."
+    return "nothing is running" if seen.ended else "There is no run in it yet. One is shown as soon as it begins."
 
 
 def _running_blocks(

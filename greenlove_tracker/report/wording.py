@@ -7,11 +7,11 @@ from datetime import datetime
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
 from greenlove_tracker.logs.schema import amount
-from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Column, KeyFigure

@@ -84,7 +84,6 @@ def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says)
     [
         "report --text",
         "report --csv",
-        "report --verify",
         "report --runs 3",
         "report --format ledger",
         "report --format forecasts",

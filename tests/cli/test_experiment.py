@@ -114,7 +114,7 @@ def forecast_of(tmp_path):
     warning = "FEW: trials of one size"
     groups = (
         GroupForecast("baseline", 3, 2, warnings=(warning,), **one),
-        GroupForecast("optimised", 3, 3, stop="stops after about 8 of 15 epochs (4 to 15)", **one),
+        GroupForecast("optimised", 3, 3, start_up_s=20.0, stop="stops after about 8 of 15 epochs (4 to 15)", **one),
         GroupForecast("half", 3, 3, reason="this CPU has no bf16 instructions"),
     )
     totals = dict.fromkeys(("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"))

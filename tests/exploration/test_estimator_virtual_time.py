@@ -324,7 +324,7 @@ def test_phases_of_the_training_are_explored_for_logged_and_forecast_again(tmp_p
     assert grown_s.lower < 500 * (0.02 + 0.16) < grown_s.upper
     assert forecast.between_s.point == 150
     (run,) = read_logs(tmp_path).runs
-    assert run.fields.text("phases") == phases and run.is_exploration
+    assert run.text("phases") == phases and run.is_exploration
     assert forecast_from_log(run) == forecast
     assert explored_plan(run).with_length(steps=3000).phases == ()
 

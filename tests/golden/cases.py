@@ -225,7 +225,6 @@ CASES: dict[str, Case] = {
         "report missing",
         "report missing --text",
         "report several --text --since nonsense",
-        "report several --verify",
         "checkpoints several",
         "compare compared",
         "config check",

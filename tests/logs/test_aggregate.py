@@ -8,9 +8,8 @@ from conftest import epoch_row
 from foreign_samples import write_rows
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.aggregate import Totals, aggregate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.sums import Totals
 from greenlove_tracker.records import Energy, Factor, Method
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")

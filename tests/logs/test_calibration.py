@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -96,12 +95,12 @@ def test_several_measurements_are_one_factor_and_one_of_the_same_run_is_replaced
     assert len((tmp_path / CALIBRATION_FILE).read_text().splitlines()) == 3
 
 
-def test_the_file_is_no_run_and_verifying_looks_at_what_was_metered(tmp_path) -> None:
+def test_the_file_is_no_run(tmp_path) -> None:
     run = gpu_run(tmp_path)
     calibrate(run, 1.3)
     assert [r.run_id for r in read_logs(tmp_path).runs] == [run.run_id] and not read_logs(tmp_path).problems
-    found = aggregate(tmp_path, verify=True)
-    assert found.verified.n_differing == 0 and not found.problems
+    found = aggregate(tmp_path)
+    assert not found.problems
     assert found.total.energy_kwh == pytest.approx(1.56)
     assert found.total.energy_kwh_upper == pytest.approx(1.56 * 1.01)
 
@@ -121,7 +120,6 @@ def test_the_days_of_a_calibrated_run_add_up_to_it(tmp_path) -> None:
         (float("nan"), 0.01, "not 0.2 to 10 times"),
         (1300.0, 0.01, "in kWh"),
         (0.8, 0.01, r"counters that alone measured 1\.00 kWh"),
-        (1.3, 5.0, "such as 0.01"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, wall_kwh, meter_error, match) -> None:
@@ -198,14 +196,3 @@ def test_energies_of_a_real_node_lie_in_their_range_and_calibrated_ones_within_3
 def test_what_is_not_a_whole_machine_is_refused(tmp_path, fields, match) -> None:
     with pytest.raises(UsageError, match=match):
         calibrate(gpu_run(tmp_path, **fields), 1.3)
-
-
-@pytest.mark.skipif(not hasattr(os, "chown") or os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_of_somebody_elses_counts_for_nothing(tmp_path) -> None:
-    run = gpu_run(tmp_path)
-    calibrate(run, 1.3)
-    os.chown(tmp_path / CALIBRATION_FILE, 2001, 2001)
-    theirs = again(run)
-    assert theirs.calibration is None and "is not of user id 2001" in str(theirs.problems[0])
-    os.chown(tmp_path, 2001, 2001)
-    assert again(run).calibration is not None

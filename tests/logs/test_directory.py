@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.csvio import NOT_UTF_8, plain_fields, read_fields, read_records, value_and_unit
+from greenlove_tracker.logs.csvio import NOT_UTF_8, read_fields, read_records
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCHS, RUN_COLUMNS
@@ -83,15 +83,8 @@ def test_whatever_is_cut_off_the_lines_before_are_kept(tmp_path_factory, cut):
 
 def test_a_field_is_read_as_it_was_written():
     data = b'field,value,unit\na,1,s\nb,"2,x",\nc,,\n'
-    assert list(map(value_and_unit, plain_fields(data).values())) == [("1", "s"), ("2,x", ""), ("", "")]
-    assert plain_fields(b'field,value,unit\na,"x, ""y""",s\n') == {}
+    assert read_fields(data, pytest.fail) == {"a": ("1", "s"), "b": ("2,x", ""), "c": ("", "")}
     assert read_fields(b'field,value,unit\na,"x, ""y""",s\n', pytest.fail) == {"a": ('x, "y"', "s")}
-
-
-def test_columns_in_another_order_are_found(tmp_path):
-    file = tmp_path / "run.csv"
-    file.write_text("unit,field,value\ns,a,1\n,b,2\n")
-    assert read_fields(str(file), pytest.fail) == {"a": ("1", "s"), "b": ("2", "")}
 
 
 def test_further_columns_and_a_signature_are_welcome(make_run):
@@ -153,14 +146,14 @@ def test_what_is_not_a_run_is_told_by_name(make_run):
 def test_a_directory_that_may_not_be_read_is_told_and_the_rest_is_kept(make_run, monkeypatch):
     logs_dir = make_run("ours").parent
     make_run("theirs")
-    listdir = os.listdir
+    scandir = os.scandir
 
     def refuse(path):
         if str(path).endswith("theirs"):
             raise PermissionError(13, "Permission denied", str(path))
-        return listdir(path)
+        return scandir(path)
 
-    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
     logs = read_logs(logs_dir)
     assert [run.run_id for run in logs.readable()] == ["ours"]
     assert [str(p) for p in logs.problems] == [f"{logs_dir / 'theirs'}: cannot be read: Permission denied"]
@@ -258,7 +251,6 @@ HOSTILE = {
     "endless": lambda p: (p.unlink(), p.symlink_to("/dev/zero")),
     "circle": lambda p: (p.unlink(), p.symlink_to(p)),
     "directory": lambda p: (p.unlink(), p.mkdir()),
-    "UTF-16": lambda p: p.write_bytes(p.read_text().encode("utf-16")),
 }
 TOLD = {
     "sparse": "larger than ",
@@ -266,7 +258,6 @@ TOLD = {
     "endless": "no plain file",
     "directory": "no plain file",
     "circle": os.strerror(errno.ELOOP),
-    "UTF-16": "UTF-16 instead of UTF-8",
 }
 
 
@@ -291,9 +282,7 @@ def test_a_file_that_is_no_log_is_not_read_and_costs_no_other(make_run, name, ki
     is_hole = kind == "sparse" and name not in ("run.csv", "summary.csv")  # behind what was written
     assert found[0].startswith(f"{name}: cannot be read: {'a line of over' if is_hole else TOLD[kind]}")
     assert found[1:] == (["summary.csv: added up from the rows instead: no line for run_id"] * (name == "summary.csv"))
-    verified = aggregate(run_dir.parent, verify=True)
-    is_missing = "cannot be verified: its epochs are missing" in [p.message for p in verified.problems]
-    assert verified.total.duration_s == 60.0 and is_missing == (name == "epochs-0.csv" and not is_hole)
+    assert aggregate(run_dir.parent).total.duration_s == 60.0
 
 
 @pytest.mark.slow
@@ -328,23 +317,6 @@ def test_a_log_of_any_length_of_a_killed_run_is_read(make_run):
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 4e6 and dead(run_dir).summary.duration_s == pytest.approx(n_rows * row.duration_s)
-
-
-def test_whether_there_are_runs_is_told_by_the_first(make_run, tmp_path, monkeypatch):
-    logs_dir = make_run("a", fields={"schema_version": "99"}).parent
-    assert not read_logs(logs_dir).has_runs
-    for run_id in "bcd":
-        make_run(run_id)
-    (logs_dir / "0-circle").symlink_to(logs_dir / "0-circle")
-    read: list[str] = []
-    summary = Run.summary.func
-    monkeypatch.setattr(Run, "summary", property(lambda run: read.append(run.run_id) or summary(run)))
-    logs = read_logs(logs_dir)
-    assert logs.has_runs and read == ["a", "b"]
-    (tmp_path / "team").mkdir()
-    logs_dir.rename(tmp_path / "team" / "logs")
-    (tmp_path / "team" / "circle").symlink_to(tmp_path / "team" / "circle")
-    assert read_logs(tmp_path / "team").has_runs and read_logs(tmp_path / "team" / "logs" / "b").has_runs
 
 
 def test_frames(make_run):

@@ -7,22 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.schema import (
     EPOCHS,
     cell,
     contradiction,
     factor_fields,
-    factor_from_fields,
-    plain_summary,
+    factor_in,
+    read_totals,
     summary_fields,
-    summary_from_lines,
+    summary_of,
     summary_values,
 )
 from greenlove_tracker.records import Counts, Energy, Factor, Flag, Method, Row, RowKind, RunSummary
 
-POSITIVE = st.floats(0, allow_infinity=False)
+POSITIVE = st.floats(0, 1e30)
 WHOLE = st.none() | st.integers(0, 2**63)
 METHODS = st.sampled_from(["counter", "sampled_power", "counter+sampled_power", "tdp_model", "constant"])
 TEXTS = st.text(st.characters(blacklist_characters="\x00\n\r", blacklist_categories=["Cs"]))
@@ -31,7 +30,7 @@ COUNTS = st.builds(Counts, WHOLE, WHOLE, WHOLE, WHOLE)
 
 
 @st.composite
-def energies(draw, most_kwh=1e300):
+def energies(draw, most_kwh=1e30):
     kwh = [draw(st.none() | st.floats(0, most_kwh)) for _ in range(3)]
     return Energy(*kwh, *(None if e is None else draw(METHODS) for e in kwh))
 
@@ -49,7 +48,7 @@ ROWS = st.builds(
     st.none() | POSITIVE,
     FLAGS,
 )
-BOUNDED = st.floats(0, 1e90)
+BOUNDED = st.floats(0, 1e30)
 OPTIONAL = st.none() | BOUNDED
 SUMMARIES = st.builds(
     RunSummary,
@@ -65,7 +64,7 @@ SUMMARIES = st.builds(
     duration_s=BOUNDED,
     epochs_duration_s=BOUNDED,
     metered_s=BOUNDED,
-    energy=energies(1e90),
+    energy=energies(1e30),
     measured_kwh=OPTIONAL,
     unmetered_estimate_kwh=OPTIONAL,
     node_assumed_kwh=OPTIONAL,
@@ -95,8 +94,9 @@ def agreeing(draw):
 
 
 def read_back(fields):
-    """The summary from its lines by name."""
-    return summary_from_lines({name: (field.value, field.unit) for name, field in fields.items()})
+    """The summary from its lines."""
+    lines = ((field.name, field.value, field.unit) for field in fields.values())
+    return summary_of(read_totals(log_lines([("field", "value", "unit"), *lines]), pytest.fail))
 
 
 def through_csv(lines):
@@ -125,14 +125,13 @@ def test_a_summary_reads_back_as_it_was(summary):
     cells = through_csv([[f.name, f.value, f.unit] for f in fields])
     assert [c[1] for c in cells] == [f.value for f in fields]
     assert read_back({f.name: f for f in fields}) == summary
-    data = log_lines([("field", "value", "unit"), *((f.name, f.value, f.unit) for f in fields)])
-    assert plain_summary(data) in (None, summary_values(summary))
 
 
 @pytest.mark.slow
-@given(st.builds(Factor, st.just("pue"), POSITIVE, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
+@given(st.builds(Factor, st.just("carbon_intensity"), POSITIVE, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
 def test_a_factor_reads_back_as_it_was(factor):
-    assert factor_from_fields("pue", {f.name: f for f in factor_fields(factor)}) == factor
+    lines = {f.name: (f.value, f.unit) for f in factor_fields(factor)}
+    assert factor_in(lines, "carbon_intensity") == factor
 
 
 def test_a_gap_keeps_its_own_methods():
@@ -207,9 +206,9 @@ SUMMARY = RunSummary(
 def test_a_summary_that_holds_something_else_is_refused(name, value):
     fields = {f.name: f for f in summary_fields(SUMMARY)}
     assert read_back(fields) == SUMMARY
-    with pytest.raises(LogError, match=r"summary.csv"):
+    with pytest.raises(ValueError, match=name):
         read_back({**fields, name: dataclasses.replace(fields[name], value=value)})
-    with pytest.raises(LogError, match=name):
+    with pytest.raises(ValueError, match=name):
         read_back({k: f for k, f in fields.items() if k != name})
 
 
@@ -226,7 +225,7 @@ def test_a_summary_that_holds_something_else_is_refused(name, value):
         ("energy_kwh", "", "not the sum of its components"),
         ("gap_before_gpu_kwh", "0.9", "not the sum of its components"),
         ("gpu_method", "cou7ter", "cou7ter"),
-        ("gpu_kwh", "1e308", "not the sum"),
+        ("gpu_kwh", "1e308", "not an amount"),
     ],
 )
 def test_a_damaged_cell_costs_its_row(column, text, says):
@@ -269,7 +268,7 @@ def test_totals_that_contradict_each_other_are_refused(name, text, says):
     assert contradiction(summary_values(summary)) == ""
     damaged = {**fields, name: dataclasses.replace(fields[name], value=text)}
     if name in ("pue", "gpu_method"):
-        with pytest.raises(LogError, match=says):
+        with pytest.raises(ValueError, match=says):
             read_back(damaged)
     else:
         assert says in contradiction(summary_values(read_back(damaged)))

@@ -10,18 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.aggregate import Totals, aggregate
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_parts import part_of
 from greenlove_tracker.logs.run_rows import run_row
-from greenlove_tracker.logs.selection import Period
-from greenlove_tracker.logs.sums import SUMS, Totals
+from greenlove_tracker.logs.selection import Period, part_of
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.records import Energy, Factor, Field, Method
 from greenlove_tracker.report.ledger import ledger_row
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
 BEGIN = datetime(2026, 10, 31, 23, 50, tzinfo=UTC)
+
+SUMS = ("duration_s", "gpu_hours", "energy_kwh", "cpu_kwh", "gpu_kwh", "ram_kwh", "measured_kwh", "emissions_kgco2e")
 
 
 def at(seconds):
@@ -168,7 +168,7 @@ def test_adjacent_periods_add_up_to_the_whole(tmp_path_factory, ranks, cuts, is_
     bounds = [-math.inf, *(BEGIN.timestamp() + cut for cut in sorted(set(cuts))), math.inf]
     parts = [part_of(run, a, b) for a, b in pairwise(bounds)]
     whole, summed = Totals([run_row(run)]), Totals([run_row(part, run) for part in parts if part is not None])
-    for name in SUMS:
+    for name in (*SUMS, "cost_usd"):
         known = whole.sum(name)
         assert summed.sum(name) == (known if known is None else pytest.approx(known, rel=1e-9, abs=1e-9)), name
     for part in filter(None, parts):
@@ -197,7 +197,9 @@ def _run_of(path, ranks, *, is_rented):
     names = {"started_at": at(0), "gpu_count": "2"}
     fields = {name: Field(name, value) for name, value in names.items()}
     fields["carbon_intensity"] = Field("carbon_intensity", "400.0", "gCO2e/kWh")
-    return Run.from_memory(path, fields, rows, summary, terms=terms)
+    lines = {field.name: (field.value, field.unit) for field in fields.values()}
+    known = {"lines": lines, "own_lines": lines, "rows": rows, "command_rows": None, "terms": terms}
+    return Run(path, metered_summary=summary, stated=None, **known)
 
 
 def test_a_ledger_has_the_part_of_a_run_with_its_ends(make_run):

@@ -163,15 +163,6 @@ def test_what_is_kept_while_the_disk_is_full_is_bounded_and_the_rest_is_told(
     assert list(kept) == writer.rows() == [ROWS[0], *[ROWS[1]] * (len(kept) - 1)] and 5 < len(kept) < 20
 
 
-def test_rows_are_read_back_and_not_held(writer, run_dir):
-    for row in ROWS * 200:
-        writer.write_row(row)
-    assert sum(len(file._pending) for file in writer._files.values()) == 0
-    assert writer.rows() == ROWS * 200
-    writer.close(summary_of(run_dir))
-    assert writer.rows() == ROWS * 200
-
-
 def test_a_row_that_a_handler_of_the_trainings_broke_off_is_there_once(writer, run_dir, errors, monkeypatch):
     def written_and_then(handle, data):
         raise_at.pop()

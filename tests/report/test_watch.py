@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from report_samples import STARTED_S, demo_rows, demo_run, issued, running, write_run
 
-from greenlove_tracker.logs.directory import FollowedDirectory
+from greenlove_tracker.logs.directory import look
 from greenlove_tracker.records import Counts, RowKind
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.watch import progress_of, watch_document
@@ -14,7 +14,7 @@ from greenlove_tracker.report.watch import progress_of, watch_document
 @pytest.fixture(autouse=True)
 def _process_is_there(monkeypatch):
     """The runs' files are of another time than this process."""
-    monkeypatch.setattr("greenlove_tracker.logs.run._is_running", lambda run, _: run["pid"].value != "1")
+    monkeypatch.setattr("greenlove_tracker.logs.run._is_running", lambda run, _: run["pid"][0] != "1")
 
 
 def test_what_is_left_is_the_forecast_without_what_has_passed(tmp_path):
@@ -69,7 +69,7 @@ def test_the_share_of_a_resumed_run_counts_the_steps_of_its_open_epoch(tmp_path)
 
 
 def screen(logs, n_ended=5, now_s=STARTED_S + 25.0, width=100, **more):
-    return terminal.render(watch_document(FollowedDirectory(logs).look(n_ended), now_s, **more), width=width)
+    return terminal.render(watch_document(look(logs, n_ended), now_s, **more), width=width)
 
 
 def test_a_run_is_shown_with_all_that_is_known_of_it(tmp_path):

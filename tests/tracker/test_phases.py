@@ -47,8 +47,8 @@ def test_the_log_keeps_the_phases_and_stays_the_log_of_a_training(clock, tmp_pat
     with make_tracker(clock, tmp_path, epochs=None, phases="300x100 300x200,name=large 300x300"):
         pass
     (run,) = read_logs(tmp_path).runs
-    assert run.fields.text("phases") == "300x100 300x200,name=large 300x300"
-    assert run.fields.text("total_steps_planned") == "900"
+    assert run.text("phases") == "300x100 300x200,name=large 300x300"
+    assert run.text("total_steps_planned") == "900"
     assert not run.is_exploration
     assert not any(name.startswith("plan_") for name in run.fields)
 

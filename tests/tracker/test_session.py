@@ -7,7 +7,6 @@ from fakes import ScriptedMeter, make_tracker, train
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.forecasts import scored_forecasts
-from greenlove_tracker.logs.run_rows import verify
 from greenlove_tracker.meter import MeterInfo
 from greenlove_tracker.records import Energy, Field
 from greenlove_tracker.tracker.session import open_run
@@ -72,7 +71,7 @@ def test_what_is_measured_without_the_gpus_has_no_price(clock, tmp_path):
     assert (half.summary.cost_usd, half.summary.energy_kwh) == (None, known.summary.energy_kwh)
     assert rented.summary.cost_basis == "machine"
     (run,) = read_logs(tmp_path / "b").runs
-    assert verify(run) == [] and run.electricity_price is not None
+    assert run.added_up() == run.summary and run.electricity_price is not None
 
 
 def test_of_many_ranks_whichever_ends_last_writes_the_totals_of_all(clock, tmp_path, monkeypatch):

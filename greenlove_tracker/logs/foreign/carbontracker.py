@@ -13,27 +13,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.csvio import ProblemLog, read_lines
-from greenlove_tracker.logs.foreign.base import (
-    ForeignRecord,
-    ForeignRun,
-    amount,
-    fields_of,
-    iso,
-    moment,
-    read_file,
-    safe_text,
-)
-from greenlove_tracker.logs.schema import cell, factor_fields, unit_of
-from greenlove_tracker.logs.tables import IssuedForecast
+from greenlove_tracker.logs.csvio import Line, ProblemLog, read_lines
+from greenlove_tracker.logs.foreign.base import ForeignRun, amount, iso, lines_of, moment, safe_text
+from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import (
     UNKNOWN_ENERGY,
     Counts,
     Energy,
     Factor,
-    Field,
     Flag,
     Method,
     Row,
@@ -41,9 +29,8 @@ from greenlove_tracker.records import (
     RunStatus,
     RunSummary,
 )
-from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s, kwh_from_w_s
+from greenlove_tracker.units import gco2e_from_kwh, h_from_s, kwh_from_w_s
 
-METHOD = "carbontracker"  # of its predictions
 _ROUNDING = 0.02  # durations in a log are rounded to 0.01 s: of epochs of a second its parts differ by up to 1%
 _MAX_PARTS = 1000  # devices, equivalents: more are no log's
 _MAX_MESSAGE = 20_000  # characters: the powers of a thousand devices have fewer
@@ -78,7 +65,6 @@ class Consumption:
     energy_kwh: float | None = None
     emissions_gco2e: float | None = None
     equivalents: dict[str, float] = field(default_factory=dict)
-    at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -148,7 +134,7 @@ _DEVICES = re.compile(r"\b(\w+) with device\(s\) (.*?)\.(?= \w+ with device\(s\)
 
 def _read(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
     """Take in what one of the logs says; what cannot be read is noted."""
-    lines = read_lines(read_file(file, notes), partial(notes.add, file))
+    lines = read_lines(str(file), partial(notes.add, file))
     parts = ["", *_HEAD.split("\n".join(line.rstrip("\r\n") for line in lines))]
     for stamp, message in zip(parts[::2], map(str.rstrip, parts[1::2]), strict=True):
         at = moment(stamp or "")
@@ -185,7 +171,7 @@ def _take(log: CarbontrackerLog, said: dict[str, str], at: datetime | None) -> N
             pairs = (line.split(maxsplit=1) for line in text.split("\n")[1:_MAX_PARTS])
             equivalents = {safe_text(name): amount(number) or 0.0 for number, name in pairs}
             epochs = int(said["epochs"]) if "epochs" in said else None
-            log.blocks[which] = Consumption(epochs, _seconds(time), amount(energy), amount(grams), equivalents, at)
+            log.blocks[which] = Consumption(epochs, _seconds(time), amount(energy), amount(grams), equivalents)
         case _:
             log.said = said | log.said
 
@@ -239,15 +225,15 @@ class CarbontrackerRun(ForeignRun):
 
     Args:
         name: of its logs, without ``_carbontracker.log``.
-        standard: its standard log, where there is one.
-        output: its output log; one of the two there is.
+        standard: its standard log.
+        output: its output log, where there is one.
     """
 
-    def __init__(self, name: str, standard: Path | None, output: Path | None) -> None:
+    def __init__(self, name: str, standard: Path, output: Path | None) -> None:
         found, rest = _TIME.search(name), _TIME.sub("", name).strip("_")
         time = "".join(found.groups("00")) if found else ""  # first, so that runs sort by it
-        parts = (f"{time[:8]}T{time[8:]}" if time else "", METHOD, re.sub(r"[^\w.-]+", "_", rest)[:80])
-        super().__init__(standard or output or Path(name), "-".join(part for part in parts if part))
+        parts = (f"{time[:8]}T{time[8:]}" if time else "", "carbontracker", re.sub(r"[^\w.-]+", "_", rest)[:80])
+        super().__init__(standard, "-".join(part for part in parts if part))
         self.standard, self.output, self._process = standard, output, _PROCESS.fullmatch(rest)
 
     @cached_property
@@ -263,14 +249,13 @@ class CarbontrackerRun(ForeignRun):
         if not ("version" in log.said or log.devices or log.epochs or log.blocks):
             why = notes.problems[0].message if notes.problems else "nothing in it is known"
             raise LogError(f"{self.path}: is no log of carbontracker: {why}")
-        if self.standard is None:
-            notes.add(self.path, "its standard log is missing, which holds the epochs")
         if "pue" not in log.said:
             notes.add(self.path, "names no PUE: counted without")
         for message in _check(log):
             notes.add(self.path, message)
         log.epochs = [epoch for epoch in log.epochs if epoch.duration_s is not None]
-        self._problem_log.extend(notes.problems)
+        for problem in notes.problems:
+            self._problem_log.add(problem.path, problem.message)
         return log
 
     @cached_property
@@ -323,44 +308,38 @@ class CarbontrackerRun(ForeignRun):
             emissions_kgco2e=None if kilograms is None else kilograms * predicted.energy_kwh / energy_kwh,
         )
 
-    @cached_property
-    def forecasts(self) -> Sequence[IssuedForecast]:
-        """Its one prediction, the mean so far times the epochs: it has no interval, and knows epochs alone."""
-        predicted, epochs = self.predicted, self.log.epochs
-        if predicted is None or predicted.epochs is None or predicted.duration_s is None or not epochs:
-            return ()
-        before = [e for e in epochs if e.ended_at and predicted.at and e.ended_at <= predicted.at] or epochs[:1]
-        kilograms = (predicted.emissions_gco2e or 0.0) / GRAMS_PER_KG
-        points = {"duration_s": predicted.duration_s, "energy_kwh": predicted.energy_kwh, "emissions_kgco2e": kilograms}
-        estimates = {q: Estimate(v, v, v, 0.0, unit_of(q)) for q, v in points.items() if v is not None}
-        elapsed_s = math.fsum(e.duration_s or 0.0 for e in before)
-        return (IssuedForecast(iso(predicted.at), elapsed_s, len(before), 0, predicted.epochs, METHOD, estimates),)
-
-    @cached_property
-    def record(self) -> ForeignRecord:
-        """The content of the log."""
-        log, actual = self.log, self.log.blocks.get("Actual", Consumption(None))
-        methods = {component: _method(log, component) for component in ("cpu", "gpu")}
+    @property
+    def ending(self) -> Ending:
+        """How and when it ended."""
+        log = self.log
         status = RunStatus.INTERRUPTED if log.is_stopped_early else RunStatus.FINISHED
-        is_closed = "closed" in log.said
-        return ForeignRecord(
-            fields=self._fields_of(log, methods),
-            rows=[_row(log, epoch, methods) for epoch in log.epochs],
-            ending=Ending(
-                RunStatus.STOPPED if "refused" in log.said else status, None, iso(log.ended_at) if is_closed else ""
-            ),
-            is_closed=is_closed,
-            total_kwh=actual.energy_kwh,
-            emissions_gco2e=actual.emissions_gco2e,
-        )
+        ended_at = iso(log.ended_at) if self.has_summary else ""
+        return Ending(RunStatus.STOPPED if "refused" in log.said else status, None, ended_at)
 
-    def _fields_of(self, log: CarbontrackerLog, methods: Mapping[str, str | None]) -> dict[str, Field]:
+    @property
+    def has_summary(self) -> bool:
+        """True where it came to its end."""
+        return "closed" in self.log.said
+
+    @cached_property
+    def _methods(self) -> Mapping[str, str | None]:
+        return {component: _method(self.log, component) for component in ("cpu", "gpu")}
+
+    @cached_property
+    def rows(self) -> Mapping[int, Sequence[Row]]:
+        """Its epochs."""
+        return {0: [_row(self.log, epoch, self._methods) for epoch in self.log.epochs]}
+
+    @cached_property
+    def own_lines(self) -> Mapping[str, Line]:
+        """What its lines say of the whole run."""
+        log, methods = self.log, self._methods
         gpus, cpus = log.devices.get("gpu", ()), log.devices.get("cpu", ())
         gpus = gpus[:1] if gpus[1:] == ("ANE",) else gpus  # Apple's are one
         version, predicted = safe_text(log.said.get("version", "")), log.blocks.get("Predicted")
         has_memory = any(cpu.startswith("dram") for cpu in cpus)
         country = re.fullmatch(r".*, ([A-Z]{2})", log.location)
-        fields = fields_of(
+        fields = lines_of(
             {
                 "project": safe_text(self._process[1] or "") if self._process else "",
                 "started_at": iso(log.began_at),
@@ -384,7 +363,7 @@ class CarbontrackerRun(ForeignRun):
         )
         for name, unit, of in factors:
             if (value := log.number(name)) is not None:
-                fields |= {f.name: f for f in factor_fields(Factor(name, value, unit, of))}
+                fields |= {f.name: (f.value, f.unit) for f in factor_fields(Factor(name, value, unit, of))}
         return fields
 
 
