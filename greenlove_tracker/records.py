@@ -65,10 +65,6 @@ class Flag(DescribedStr):
         "greenlove itself was still loading beside it for a tenth of the time or more, and may have slowed it down",
     )
     SHORT = "short", "under 100 ms: the energy of this row is noise, its sum over rows is not"
-    WAITING = (
-        "waiting",
-        "a question waited for its answer, or the training for a cleaner grid: time of the run, not of its training",
-    )
     UNFINISHED = "unfinished", "the epoch was cut off before its end"
     NOT_ENDED = "not_ended", "epoch_end() was not called: the epoch was closed where the next one began"
     HUNG = "hung", "the training hung and was ended by SIGTERM: no energy, for the device was not asked any more"

@@ -9,6 +9,7 @@ from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
 from greenlove_tracker.records import Energy, Field, Method
 from greenlove_tracker.tracker.session import Session, open_run
+from greenlove_tracker.tracker.status import StatusPrinter
 
 
 class FakeClock:
@@ -69,6 +70,13 @@ def session() -> Session:
     run = open_run()
     assert run is not None
     return run
+
+
+def status_text(run: Session | None = None) -> str:
+    """Return the status line of a run, by default of the open one, as it would be drawn now."""
+    run = run or session()
+    run.run_parts.tell_rows()
+    return run.run_parts.get(StatusPrinter).text()
 
 
 def tick() -> None:

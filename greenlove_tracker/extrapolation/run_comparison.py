@@ -26,7 +26,7 @@ from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_t
 from greenlove_tracker.extrapolation.regression import cold_epochs_of, variance_of_mean
 from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
 from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
-from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag, joined_methods
+from greenlove_tracker.records import COMPONENTS, EpochRecord, joined_methods
 from greenlove_tracker.units import BYTES_PER_GB
 
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
@@ -336,10 +336,5 @@ _CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
         "the ratio of CO2e includes the grid's effect",
     ),
     (lambda run: run.summary.cost_basis, "costs on another basis", "they are not compared"),
-    (
-        lambda run: "waited" if Flag.WAITING in run.summary.flags else "did not wait",
-        "waits for an answer or for a cleaner grid",
-        "they count towards the run's time",
-    ),
 )
 _OF_PROCESS = "Peak memory is that of the whole process, including Python and its libraries"

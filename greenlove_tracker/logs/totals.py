@@ -307,7 +307,7 @@ def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
     if last is None:
         return rows
     kept = list(rows[: last + 1])
-    gaps = _gaps_before([row for row in kept if Flag.WAITING not in row.flags])
+    gaps = _gaps_before(kept)
     left_s = max([gap_s for gap_s, _ in gaps.values()][1:], default=0.0)  # the first is loading
     for row in rows[last + 1 :]:
         if row.epoch is None and left_s > 0 and row.gap_before_s > 0:

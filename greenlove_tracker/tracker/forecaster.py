@@ -349,8 +349,6 @@ class ProgressLog:
     def add_row(self, row: Row) -> None:
         """Add a finished row."""
         self._rows_s += row.gap_before_s
-        if Flag.WAITING in row.flags:  # it will not come again, and neither will the power of an idle machine
-            return
         self._add_energy(row.gap_before_s, row.gap_before)
         self._add_energy(row.duration_s, row.energy)
         if self._open is not None:

@@ -275,10 +275,6 @@ class Recorder:
         elif not self._is_finished:  # a meter that comes up behind the tail has nothing to measure
             self._emit_gap(RowKind.GAP)
 
-    def write_wait(self) -> None:
-        """Write what has passed since the last row as a wait, between two epochs."""
-        self._emit_gap(RowKind.GAP, frozenset({Flag.WAITING}))
-
     def change_terms(self, epochs_before: int, rates: RatesInForce) -> None:
         """Count epochs and emissions otherwise from now on; no epoch has begun."""
         self._epochs_before, self._rates = epochs_before, rates
@@ -333,11 +329,11 @@ class Recorder:
         self._steps_in_rows += counts.steps or 0
         return self._row(kind, self.epoch, gap, span, counts, span.flags | more_flags)
 
-    def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
+    def _emit_gap(self, kind: RowKind) -> None:
         self._close_gap()
         gap, self._gap = self._gap, self._no_span()
         self.paused_s += gap.duration_s if self.is_paused else 0.0
-        self._emit(self._row(kind, None, gap, self._no_span(), Counts(), more_flags))
+        self._emit(self._row(kind, None, gap, self._no_span(), Counts(), frozenset()))
 
     def _row(
         self, kind: RowKind, epoch: int | None, gap: _MeteredSpan, span: _MeteredSpan, counts: Counts, flags: Set[str]

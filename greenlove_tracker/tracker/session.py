@@ -345,11 +345,6 @@ class Session:
             self.state.warn_once.internal_error("forecast", error)
         return self.state.forecast
 
-    def status_text(self) -> str:
-        """Return the status line."""
-        self.run_parts.tell_rows()
-        return self.run_parts.get(StatusPrinter).text()
-
     # -- the training's thread -----------------------------------------------------------------------------------
 
     def start_epoch(self) -> None:

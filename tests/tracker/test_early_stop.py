@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import make_tracker, session, tick, train
+from fakes import make_tracker, status_text, tick, train
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
@@ -60,7 +60,7 @@ def test_forecasts_follow_the_values_and_are_logged_with_their_stop(clock, tmp_p
         forecast = tracker.forecast
         assert forecast.expected_stop.basis == "val_loss of 7 epochs"
         assert forecast.duration_s.point < 0.5 * forecast.without_stop.duration_s.point
-        assert "stops after about" in session().status_text()
+        assert "stops after about" in status_text()
     issued = read_logs(tmp_path).runs[0].forecasts
     assert issued[0].stop_epochs is None and issued[-1].stop_epochs.lower >= 8
     assert issued[-1].stop_epochs.level == 0.95

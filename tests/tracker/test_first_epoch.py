@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from fakes import make_tracker, session, tick
+from fakes import make_tracker, session, status_text, tick
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.forecasts import scored_forecasts
@@ -45,7 +45,7 @@ def test_after_twenty_seconds_there_is_a_forecast_of_the_whole_run(clock, tmp_pa
         tracker.epoch_start()
         steps(tracker, clock, 200, n_samples=32)
         forecast = tracker.forecast
-        text = session().status_text()
+        text = status_text()
     assert forecast.duration_s.point == pytest.approx(3 * EPOCH_S, rel=0.02)
     assert forecast.duration_s.lower < 3 * EPOCH_S < forecast.duration_s.upper < 1.25 * 3 * EPOCH_S
     assert forecast.energy_kwh.point == pytest.approx(forecast.duration_s.point * 360 / 3.6e6, rel=0.04)
@@ -119,7 +119,7 @@ def test_a_budget_is_judged_by_it(clock, tmp_path, caplog):
     with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, **PLAN, max_hours=250 / 3600) as tracker:
         tracker.epoch_start()
         steps(tracker, clock, 400)
-        assert "fits with under 1%" in session().status_text()
+        assert "fits with under 1%" in status_text()
     assert "with a probability of over 99%" in caplog.text
 
 

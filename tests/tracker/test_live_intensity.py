@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+from fakes import ScriptedMeter, gpu_energy, make_tracker, session, status_text, tick, train
 from intensity_server import Reply, serving
 
 from greenlove_tracker import Tracker, read_logs
@@ -254,7 +254,7 @@ def test_what_is_paid_for_is_forecast_and_read_back(clock, tmp_path, country):
         cost = session().forecast().cost_usd
         assert cost.lower <= cost.point <= cost.upper < 0
         assert cost.point == pytest.approx(20 * KWH * -0.05, rel=0.1)
-        assert f"CO2e · {fmt.money(cost.point)}" in session().status_text()
+        assert f"CO2e · {fmt.money(cost.point)}" in status_text()
     run = the_run()
     assert run.summary.cost_usd == pytest.approx(8 * KWH * -0.05) and run.added_up() == run.summary
     assert run.electricity_price.value == pytest.approx(-0.05)

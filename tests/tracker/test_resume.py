@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fakes import make_tracker, session, tick, train
+from fakes import make_tracker, session, status_text, tick, train
 
 from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
@@ -33,9 +33,9 @@ def last_run(log_dir):
 
 def test_the_rest_is_forecast_and_the_epochs_keep_their_numbers(clock, tmp_path):
     with make_tracker(clock, tmp_path, epochs=30, first_epoch=10) as tracker:
-        assert session().status_text().startswith("epoch 10/30 ")
+        assert status_text().startswith("epoch 10/30 ")
         train(tracker, clock, 1)
-        assert session().status_text().startswith("epoch 11/30 ")
+        assert status_text().startswith("epoch 11/30 ")
         train(tracker, clock, 2)
         assert tracker.forecast.duration_s.point == pytest.approx(20 * EPOCH_S, rel=0.01)
         train(tracker, clock, 17)
@@ -62,7 +62,7 @@ def test_the_rest_of_a_training_in_steps(clock, tmp_path):
             clock.pass_s(0.5)
             tracker.step()
             tick()
-        assert session().status_text().startswith("step 500/1,000 ")
+        assert status_text().startswith("step 500/1,000 ")
         assert tracker.forecast.duration_s.point == pytest.approx(300.0, rel=0.01)
     run = last_run(tmp_path)
     assert (run.text("total_steps_planned"), run.text("first_step")) == ("600", "400")
@@ -106,7 +106,7 @@ def test_of_epochs_and_steps_the_one_follows_from_the_other():
 def test_phases_are_those_of_the_whole_training(clock, tmp_path):
     phases = (Phase(300, tokens_per_step=100), Phase(300, tokens_per_step=200, eval_every=100))
     with make_tracker(clock, tmp_path, epochs=None, phases=phases, first_step=450) as tracker:
-        assert session().status_text().startswith("step 450/600 ")
+        assert status_text().startswith("step 450/600 ")
         assert tracker.run_dir is not None
         assert session().state.plan.phases == phases_after(phases, 450)
     assert last_run(tmp_path).text("phases") == "150x200,eval_every=100,eval_from=50"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from fakes import make_tracker, session, tick, train
+from fakes import make_tracker, session, status_text, tick, train
 from tqdm import tqdm
 
 from greenlove_tracker.config import load_settings
@@ -57,7 +57,7 @@ def test_what_hardware_measured_has_no_tilde(clock, tmp_path, monkeypatch):
     monkeypatch.setattr(meter, "read", lambda: replace(read(), gpu_method=Method.COUNTER))
     with make_tracker(clock, tmp_path, meter=meter, country="DE") as tracker:
         train(tracker, clock, 4)
-        assert " Wh · " in session().status_text() and "~" not in session().status_text()
+        assert " Wh · " in status_text() and "~" not in status_text()
 
 
 def test_a_bar_of_tqdm_goes_on_below_the_line(monkeypatch):
@@ -91,7 +91,7 @@ def test_no_less_is_forecast_than_has_passed(clock, tmp_path, passed_s):
         state.forecast = replace(state.forecast, duration_s=Estimate(200.0, 180.0, 206.0, 0.95, "s"))
         tracker.epoch_start()
         clock.pass_s(max(0.0, passed_s - clock.now_s))
-        text = session().status_text()
+        text = status_text()
     elapsed_s = max(passed_s, 50.0)
     found = re.search(r"ends (.+) \[(.+)–(.+?)\]", text)
     assert (found is None) == (elapsed_s > 206.0) == ("overdue" in text)
@@ -109,7 +109,7 @@ def test_where_nobody_says_how_many_epochs_there_are_the_line_says_so_and_nothin
         clock.pass_s(epoch_s)
         job.end_epoch()
         job.tick()
-        texts.append(job.status_text())
+        texts.append(status_text(job))
     told = lines(capsys)
     job.finish(RunStatus.FINISHED, 0)
     assert job.state.forecast is None and "epoch 6 · 1 min 20 s · " in texts[-1]
@@ -143,7 +143,7 @@ def test_a_narrow_terminal_leaves_out_the_cost_and_then_the_co2e(clock, tmp_path
         assert tracker.forecast is not None
         for columns in (120, 100, 84):
             monkeypatch.setenv("COLUMNS", str(columns))
-            said[columns] = session().status_text()
+            said[columns] = status_text()
     assert [[word in text for word in ("Wh", "CO2e", "$")] for text in said.values()] == [
         [True, True, True],
         [True, True, False],

@@ -9,7 +9,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from fakes import FakeClock, ScriptedMeter, gpu_energy, session, tick
+from fakes import FakeClock, ScriptedMeter, gpu_energy, session, status_text, tick
 
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker import format as fmt
@@ -182,7 +182,7 @@ def test_more_epochs_than_planned_are_said(clock, capsys):
     with make(clock, epochs=2, verbose=1) as tracker:
         train(tracker, clock, epochs=2)
         train(tracker, clock, epochs=2)
-        assert "epoch 4/2 planned" in session().status_text()
+        assert "epoch 4/2 planned" in status_text()
     assert "4 of 2 epochs" in " ".join(capsys.readouterr().err.split())
 
 
