@@ -115,11 +115,7 @@ class RunFiles:
 
     def _read_fields(self, name: str) -> Mapping[str, Line]:
         on_problem = partial(self._add_problem, name)
-        found = read_fields(read_small(self._file(name), on_problem), on_problem)
-        for masked in schema.FROM_OUTSIDE:  # older versions wrote secrets
-            if masked in found:
-                found[masked] = schema.without_secrets(masked, found[masked][0]), ""
-        return found
+        return read_fields(read_small(self._file(name), on_problem), on_problem)
 
     def _read(self, name: str, table: LogTable[R]) -> Iterator[R]:
         """Yield the records of a file; the unreadable become problems, and none where there is no such file."""

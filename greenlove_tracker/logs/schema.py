@@ -97,13 +97,12 @@ def any_cell(value: float | None) -> str:
     return "" if value is None else repr(float(value))
 
 
-@lru_cache(maxsize=256)  # most runs of a directory are of few commands
 def without_secrets(name: str, value: str) -> str:
     """Return the value of a field of ``run.csv`` with the passwords, tokens and keys in it masked."""
-    return mask_secrets(value) if name in FROM_OUTSIDE else value
+    return mask_secrets(value) if name in _FROM_OUTSIDE else value
 
 
-FROM_OUTSIDE = ("command", "meter_note")  # the others are names and numbers that somebody chose to have in the log
+_FROM_OUTSIDE = ("command", "meter_note")  # the others are names and numbers that somebody chose to have in the log
 
 
 def unit_of(column: str) -> str:

