@@ -405,13 +405,14 @@ class Plan:
         if not done_epochs and not done_steps:
             return self
         epochs, steps = self.epochs, self.total_steps
-        is_either = bool(epochs and steps and not self.phases)
-        if self.length is not None and not is_either and not (done_epochs if self.is_in_epochs else done_steps):
+        own = first_epoch if self.is_in_epochs else first_step
+        if own is None and self.length is not None and (self.phases or not (epochs and steps)):
             wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
             raise UsageError(f"what is done is told in the unit of the plan: say {wanted}")
-        if epochs and steps:
-            done_epochs = done_epochs or done_steps * epochs // steps
-            done_steps = done_steps or round(done_epochs * steps / epochs)
+        if epochs and steps and first_epoch is None:
+            done_epochs = done_steps * epochs // steps
+        elif epochs and steps and first_step is None:
+            done_steps = round(done_epochs * steps / epochs)
         if done_epochs > (epochs or done_epochs) or done_steps > (steps or done_steps):
             raise UsageError(
                 f"first_epoch={done_epochs}, first_step={done_steps} of epochs={epochs}, total_steps={steps}: that is "

@@ -126,7 +126,7 @@ def shows_a_report(shown: Shown) -> None:
 
 def shows_found_epochs(shown: Shown) -> None:
     run = shown.the_run()
-    assert len(run.epochs) == 2 and "Found 2 epochs, 90 batches" in shown.printed
+    assert len(run.epochs) == 2 and "Found 2 epochs and 90 optimizer steps" in shown.printed
 
 
 def shows_checkpoints(shown: Shown) -> None:

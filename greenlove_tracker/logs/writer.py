@@ -31,8 +31,13 @@ _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
 
 def timestamp(utc_s: float) -> str:
-    """Return a time in ISO 8601, UTC, to the millisecond."""
-    return datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return a time in ISO 8601, UTC, to the millisecond; empty where the clock shows one that no year has."""
+    try:
+        moment = datetime.fromtimestamp(utc_s, UTC)
+    except (ValueError, OverflowError, OSError) as error:  # a clock that was never set: time passes all the same
+        pass_on_from_handler(error)
+        return ""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # -- The directory of a run, and how ranks agree on one --
@@ -40,7 +45,7 @@ def timestamp(utc_s: float) -> str:
 
 def new_run_id(utc_s: float) -> str:
     """Return the UTC start time and a suffix of milliseconds and chance: sorts by time, never collides."""
-    digits = re.sub(r"\D", "", timestamp(utc_s))
+    digits = re.sub(r"\D", "", timestamp(utc_s)) or "0" * 17
     return f"{digits[:8]}T{digits[8:14]}-{int(digits[14:]):03x}{secrets.token_hex(4)[:7]}"
 
 
