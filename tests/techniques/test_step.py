@@ -27,8 +27,33 @@ def of_dicts() -> dict[str, Any]:
     return {**parts, "train_dataset": batches, "loss": loss}
 
 
+def lightning_module() -> dict[str, Any]:
+    """A LightningModule, whose training_step is the loss."""
+    lightning = pytest.importorskip("lightning")
+    plain = digits_task()
+
+    class Digits(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = plain["model"]
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.network(images)
+
+        def training_step(self, batch: Any, batch_index: int) -> torch.Tensor:
+            return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    model = Digits()
+    return {
+        "model": model,
+        "optimizer": torch.optim.AdamW(model.parameters(), 1e-3),
+        "train_dataset": plain["train_dataset"],
+        "loss": lambda model, batch: model.training_step(batch, 0),
+    }
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [digits_task, transformer_task, of_dicts])
+@pytest.mark.parametrize("task", [digits_task, transformer_task, of_dicts, lightning_module])
 def test_weights_are_those_of_a_loop_by_hand(task: Callable[[], dict[str, Any]]) -> None:
     arm, own = build_arm(task, seed=4), build_arm(task, seed=4).parts
     batches = list(arm.source.first(6))
