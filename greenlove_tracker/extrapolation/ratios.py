@@ -43,6 +43,7 @@ class RatioFit:
         degrees_of_freedom: of that.
         n_trials: that had a value.
         n_blocks: of them.
+        build_cv: as ``fit_ratios`` was given it; it is in the intervals, and not in ``standard_errors``.
     """
 
     ratios: Mapping[str, Estimate]
@@ -51,6 +52,7 @@ class RatioFit:
     degrees_of_freedom: int
     n_trials: int
     n_blocks: int
+    build_cv: float
 
 
 def fit_ratios(
@@ -59,6 +61,7 @@ def fit_ratios(
     *,
     baseline: str = BASELINE,
     level: float = LEVEL,
+    build_cv: float = 0.0,
 ) -> RatioFit | None:
     """Fit the ratio of each arm to the baseline.
 
@@ -67,6 +70,8 @@ def fit_ratios(
         value: of a trial, above zero, as its time a sample; one without a value (None) is left out.
         baseline: name of the arm that the others are divided by.
         level: of the intervals.
+        build_cv: coefficient of variation between the ratios of arms that are built anew, which no trial of one build
+            shows; the widths add as those of independent errors do.
 
     Returns:
         The fit; None without a value of the baseline or of any other arm, or where too few are left to show any noise.
@@ -85,15 +90,18 @@ def fit_ratios(
     least_cv = _CLOCK_S / min(trial.duration_s for trial in timed) / math.sqrt(6)
     residual_cv = max(math.sqrt(float(residuals @ residuals) / freedom), least_cv)
     errors = residual_cv * np.sqrt(np.diag(np.asarray(result.normalized_cov_params)))
-    t = student_quantile((1 + level) / 2, freedom)
+    t, between_builds = (
+        student_quantile((1 + level) / 2, freedom),
+        build_cv * student_quantile((1 + level) / 2, math.inf),
+    )
     ratios, standard_errors = {}, {}
     for arm, column in columns.items():
         difference, error = float(result.params[column]), float(errors[column])
-        lower, point, upper = (math.exp(difference + side * t * error) for side in (-1, 0, 1))
+        width = math.hypot(t * error, between_builds)
+        lower, point, upper = (math.exp(difference + side * width) for side in (-1, 0, 1))
         ratios[arm], standard_errors[arm] = Estimate(point, lower, upper, level, "1", Kind.CONFIDENCE), error
-    return RatioFit(
-        ratios, standard_errors, residual_cv, freedom, len(timed), n_blocks=len({trial.block for trial in timed})
-    )
+    n_blocks = len({trial.block for trial in timed})
+    return RatioFit(ratios, standard_errors, residual_cv, freedom, len(timed), n_blocks, build_cv)
 
 
 def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Verdict:
@@ -147,7 +155,8 @@ def times_the_trials(fit: RatioFit, arm: str) -> float:
     for _ in range(_ROUNDS):
         freedom = fit.degrees_of_freedom + (factor - 1) * (fit.n_trials - fit.n_blocks)
         reach = student_quantile((1 + ratio.level) / 2, freedom) + for_power
-        factor = (factor + max(1.0, (reach * error / effect) ** 2)) / 2
+        shown = effect**2 - (reach * fit.build_cv) ** 2  # more trials of the same build do not tell the rest
+        factor = (factor + max(1.0, (reach * error) ** 2 / shown)) / 2 if shown > 0 else math.inf
     return factor if factor <= _MOST_FACTOR else math.inf
 
 

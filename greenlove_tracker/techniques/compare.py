@@ -45,6 +45,9 @@ from greenlove_tracker.units import BYTES_PER_GB
 _WARM_SHARE = 0.25  # of the budget, that warming up may take; compiling may take longer, which no step can be told
 _COOL_DOWN_S = 0.5  # between arms on a GPU: its clocks and its power answer within some tenths of a second
 _JITTER_S = 0.1  # NVML's power is sampled each 20 to 100 ms (Yang et al., "Part-time Power Measurements", SC24)
+# Between the ratios of one training to itself, built anew in 40 processes, beyond what their trials scatter by
+# (benchmarks/compare_techniques.py, a transformer on two cores, 27 and 28 November 2026: 1.0%).
+_BUILD_CV = 0.01
 _MOST_REASON = 300  # characters
 _NOT_FINITE = "its loss was not a finite number: look at the learning rate, or at a wider range of numbers"
 _OF_WHOLE = "it changes how long a training is, which only whole trainings show: greenlove experiment"
@@ -178,8 +181,10 @@ class _ComparisonRun(TrialSession):
         """
         trials = self._trials
         self._advised_s = budget_for(self._costs, self._prepared_s) if self._costs else None
-        self._time = fit_ratios(trials, lambda t: t.duration_s / t.samples)
-        self._energy = fit_ratios(trials, lambda t: None if t.energy_kwh is None else t.energy_kwh / t.samples)
+        self._time = fit_ratios(trials, lambda t: t.duration_s / t.samples, build_cv=_BUILD_CV)
+        self._energy = fit_ratios(
+            trials, lambda t: None if t.energy_kwh is None else t.energy_kwh / t.samples, build_cv=_BUILD_CV
+        )
         self._memory = fit_ratios(trials, lambda t: t.peak_memory_bytes)
         baseline, *rows = map(self._row, self._records)
         n_blocks, notes = len({trial.block for trial in trials}), list[str]()
