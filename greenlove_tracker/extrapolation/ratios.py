@@ -100,8 +100,9 @@ def fit_ratios(
         width = math.hypot(t * error, between_builds)
         lower, point, upper = (math.exp(difference + side * width) for side in (-1, 0, 1))
         ratios[arm], standard_errors[arm] = Estimate(point, lower, upper, level, "1", Kind.CONFIDENCE), error
-    n_blocks = len({trial.block for trial in timed})
-    return RatioFit(ratios, standard_errors, residual_cv, freedom, len(timed), n_blocks, build_cv)
+    return RatioFit(
+        ratios, standard_errors, residual_cv, freedom, len(timed), len({trial.block for trial in timed}), build_cv
+    )
 
 
 def verdict_of(ratio: Estimate | None, worth_having: float = WORTH_HAVING) -> Verdict:
@@ -162,9 +163,9 @@ def times_the_trials(fit: RatioFit, arm: str) -> float:
 
 def rounded_budget_s(seconds: float) -> float:
     """Return a budget no shorter, as a person writes it: 1, 2, 3, 5, 10, 20, 30 minutes, 1, 2, 3, 5, 10 hours …."""
-    minutes = [60.0 * n for n in (1, 2, 3, 5, 10, 20, 30)]
-    hours = [3600.0 * n * 10.0**power for power in range(15) for n in (1, 2, 3, 5)]
-    return next(nice_s for nice_s in (*minutes, *hours) if nice_s >= seconds * (1 - 1e-9))
+    hours = [n * 10.0**power for power in range(15) for n in (1, 2, 3, 5)]
+    nice_s = [*(60.0 * n for n in (1, 2, 3, 5, 10, 20, 30)), *(3600.0 * n for n in hours)]
+    return next(one_s for one_s in nice_s if one_s >= seconds * (1 - 1e-9))
 
 
 def _design_of(trials: Sequence[ArmTrial], baseline: str) -> tuple[Array, dict[str, int]]:
