@@ -132,7 +132,9 @@ class Settings:
         "stretches of the training whose steps do more work or less, for its forecast; in a file or a variable as "
         "their steps and the tokens of a step, such as `505x131072 505x262144`.",
     )
-    epochs_before_pred: int = _setting(1, "epochs after which the first forecast appears; 0 or -1: no forecast.")
+    epochs_before_pred: int = _setting(
+        1, "0 or -1: no forecasts; else the epoch whose forecast carbontracker's parser gives."
+    )
     max_energy_kwh: float | None = _setting(
         None, "a budget; `overrun_probability` and `on_overrun` say when and how it acts.", must=_POSITIVE
     )

@@ -454,10 +454,10 @@ def factor_in(lines: Mapping[str, Line], name: str) -> Factor | None:
 
 
 _FACTOR_READERS = {
-    "electricity_price": finite,
+    "electricity_price": finite,  # a tariff's may be negative
     "pue": _at_least_1,
     "node_overhead": _at_least_1,
-}  # a tariff's price may be negative
+}
 
 
 # -- ``summary.csv``: a line a column, and behind them six lines a metric --

@@ -124,8 +124,8 @@ class Recorder:
         self._meter: Meter | None = None
         self._no_energy_flag = Flag.METER_STARTING
         self._is_failing = False  # the last reading could not be taken
-        self._loading_from_s: float | None = None  # since when a thread of ours loads something,
-        self._loaded_s = 0.0  # and for how long threads have before
+        self._n_loading = 0  # threads of ours that load something
+        self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
         self._boundary = _Boundary(*started) if started else self._now()
         self._started_s = self.read_at_s = self._boundary.perf_s
         self._on_reading: Callable[[float, Energy], None] | None = None
@@ -161,14 +161,18 @@ class Recorder:
 
     def begin_loading(self) -> None:
         """Note that a thread of ours loads something from now on, which may slow the training down."""
-        self._loading_from_s = self._clock.perf_s()
+        if not self._n_loading:
+            self._loading_from_s = self._clock.perf_s()
+        self._n_loading += 1
 
     def end_loading(self) -> None:
         """Note that it has loaded it."""
-        self._loaded_s, self._loading_from_s = self._loading_until(self._clock.perf_s()), None
+        self._n_loading -= 1
+        if not self._n_loading:
+            self._loaded_s += self._clock.perf_s() - self._loading_from_s
 
     def _loading_until(self, perf_s: float) -> float:
-        return self._loaded_s + (0.0 if self._loading_from_s is None else perf_s - self._loading_from_s)
+        return self._loaded_s + (perf_s - self._loading_from_s if self._n_loading else 0.0)
 
     # -- epochs
 

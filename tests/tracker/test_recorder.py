@@ -265,8 +265,11 @@ def test_a_row_beside_which_we_were_loading_says_so_and_its_time_stays_as_it_was
     recorder.begin_loading()
     clock.pass_s(3.0)  # a gap is not slowed down
     recorder.start_epoch()
-    clock.pass_s(4.0)
-    clock.pass_s(4.0)
+    clock.pass_s(0.4)
+    recorder.begin_loading()  # another thread, beside the first
+    clock.pass_s(0.1)
+    recorder.end_loading()
+    clock.pass_s(7.5)
     recorder.end_loading()
     clock.pass_s(2.0)
     recorder.end_epoch()
