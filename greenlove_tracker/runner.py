@@ -24,13 +24,13 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import BudgetExceeded, NoSuchScriptError, UsageError
 from greenlove_tracker.integrations.automatic import AutomaticCallbacks
-from greenlove_tracker.integrations.loop_length import LoopLength, loop_length
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import Field, RunStatus, status_of
 from greenlove_tracker.signals import wait_and_forward
+from greenlove_tracker.tracker.loop_length import LoopLength, length_by_arguments, loop_length
 from greenlove_tracker.tracker.session import RUN_DIR_VARIABLE, Session, open_run, outer_run_dir
 from greenlove_tracker.tracker.state import RunMode
 from greenlove_tracker.warn_once import WarnOnce
@@ -242,7 +242,7 @@ class _LoopPlans:
         self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
 
     def plan(self, loader: object) -> None:
-        """Plan a training before its first epoch, as ``--epochs`` says or its loop.
+        """Plan a training before its first epoch, as ``--epochs`` says, its loop, or the script's own arguments.
 
         Where more epochs follow than were planned, another training has begun. Only its loop tells of its length.
         """
@@ -254,7 +254,8 @@ class _LoopPlans:
             if is_first and self._epochs is not None:
                 planned: LoopLength | None = LoopLength(self._epochs, "--epochs")
             else:
-                planned = loop_length(sys._getframe(1), loader)
+                arguments = sys.argv[1:] if is_first else ()
+                planned = loop_length(sys._getframe(1), loader) or length_by_arguments(arguments)
             self._planned_to = math.inf if planned is None else done + planned.epochs
             if planned is not None:
                 source = planned.source if is_first else f"{planned.source}, after {done} of another training"

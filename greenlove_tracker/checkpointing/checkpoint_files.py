@@ -1,8 +1,8 @@
-"""Files of checkpoints: whole or not at all, with a checksum each.
+"""Files of checkpoints: whole or not at all, with a checksum each, on a disk or in a store (``s3://``, ``gs://``).
 
-Every file is flushed to the disk, and the manifest comes last: a directory without one is no checkpoint. So a kill, a
-full disk or a lost machine leaves the checkpoints before as they were. Loads no torch: the command line lists and
-verifies checkpoints without it.
+Every file is flushed to the disk, or uploaded, and the manifest comes last: a directory without one is no checkpoint.
+So a kill, a full disk or a lost machine leaves the checkpoints before as they were. Loads no torch: the command line
+lists and verifies checkpoints without it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from greenlove_tracker.checkpoints import MANIFEST, CheckpointFile, CheckpointKind, Manifest, TrainingPosition
 from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.logs.storage import read_bytes
+from greenlove_tracker.logs.storage import LogPath, forget_listings, place, read_bytes
 
 MARK = ".training"
 _FORMAT = 1  # of the manifest
@@ -47,13 +48,28 @@ class Checkpoint:
 
     name: str
     manifest: Manifest
-    path: Path
+    path: LogPath
     damage: str = ""
 
     @property
     def size_bytes(self) -> int:
         """The length of all its files."""
         return sum(file.size_bytes for file in self.manifest.files)
+
+    @contextlib.contextmanager
+    def local_directory(self) -> Iterator[Path]:
+        """Give a directory of this machine with its files, to be read only; of a store, a copy for the block.
+
+        Raises:
+            OSError: where they cannot be read.
+        """
+        if isinstance(self.path, Path):
+            yield self.path
+            return
+        with tempfile.TemporaryDirectory(prefix="greenlove-checkpoint-") as copy:
+            for file in self.manifest.files:
+                self.path.fs.get_file((self.path / file.name).path, f"{copy}/{file.name}")
+            yield Path(copy)
 
     def problem(self, *, by_size: bool = False) -> str:
         """Return what is damaged, in words; empty where every file is as it was written.
@@ -73,7 +89,7 @@ class Checkpoint:
             if by_size:
                 return ""
             with path.open("rb") as content:
-                found = hashlib.file_digest(content, "sha256").hexdigest()
+                found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
         except OSError as error:
             return f"{file.name} cannot be read: {error}"
         return "" if found == file.sha256 else f"{file.name} does not hold what was written (its SHA-256 differs)"
@@ -89,15 +105,18 @@ class Draft:
         path: of the checkpoint.
 
     Attributes:
-        directory: its own, which all ranks write into: by ``write``, or by name, for ``add`` to take over.
+        directory: that files are written into: by ``write``, or by name, for ``add`` to take over. On a disk all ranks
+            write into one; what goes to a store is written into one of this machine's first.
+        is_shared: all ranks write into that directory.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.directory = path
+    def __init__(self, path: LogPath) -> None:
+        self._path, self.is_shared = path, isinstance(path, Path)
+        self.directory = path if isinstance(path, Path) else Path(tempfile.mkdtemp(prefix="greenlove-checkpoint-"))
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> CheckpointFile:
-        """Write a file, and wait until the disk has it.
+        """Write a file, and wait until the disk or the store has it.
 
         Args:
             name: in the checkpoint.
@@ -120,10 +139,12 @@ class Draft:
         with path.open("rb+") as content:  # some systems flush only what is open for writing
             digest = hashlib.file_digest(content, "sha256").hexdigest()
             os.fsync(content.fileno())
+        if not isinstance(self._path, Path):
+            self._path.fs.put_file(str(path), (self._path / path.name).path)
         return CheckpointFile(path.name, path.stat().st_size, digest)
 
     def commit(self, manifest: Manifest) -> Checkpoint:
-        """Make it a checkpoint: all of it is on the disk when this returns.
+        """Make it a checkpoint: all of it is on the disk or in the store when this returns.
 
         Args:
             manifest: with the files of all ranks.
@@ -131,7 +152,8 @@ class Draft:
         Raises:
             OSError: where a file of it is missing here, or it cannot be written; the checkpoints before stay.
         """
-        checkpoint = Checkpoint(self.directory.name, manifest, self.directory)
+        checkpoint = Checkpoint(self._path.name, manifest, self._path)
+        forget_listings(self._path)
         if missing := checkpoint.problem(by_size=True):
             raise OSError(f"{missing}: do all ranks write to the same directory?")
         draft = self.directory / f"{MANIFEST}.new"
@@ -142,16 +164,16 @@ class Draft:
         return checkpoint
 
     def close(self) -> None:
-        """Remove what was not committed; rank 0 does so, for all ranks."""
-        if not (self.directory / MANIFEST).exists():
+        """Remove what was not committed, where it is shared for all ranks, and what a store has by now."""
+        if not (self.is_shared and (self.directory / MANIFEST).exists()):
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class CheckpointStore:
-    """The checkpoints of one training.
+    """The checkpoints of one training, in a directory or in a store that fsspec knows.
 
     Args:
-        path: a directory, which is made when needed.
+        address: a directory, which is made when needed, or an address such as ``s3://bucket/run``.
         keep_last: how many whole checkpoints ``prune`` keeps, beside the newest best and the newest final one.
 
     Attributes:
@@ -159,14 +181,13 @@ class CheckpointStore:
 
     Raises:
         UsageError: where it is no directory, or ``keep_last`` is no whole number of at least 1.
+        MissingExtraError: where the package that reads such a store is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, keep_last: int = 3) -> None:
-        self.path = Path(path)
-        if "://" in str(path) or (self.path.exists() and not self.path.is_dir()):
-            raise UsageError(
-                f"checkpoints are written to a directory, and {path} is none: a store can be mounted as one"
-            )
+    def __init__(self, address: str | os.PathLike[str], *, keep_last: int = 3) -> None:
+        self.path = place(address)
+        if isinstance(self.path, Path) and self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"checkpoints are written to a directory, and {self.path} is none")
         self._keep_last = whole_number("keep_last", keep_last)
 
     def draft(self, name: str) -> Draft:
@@ -187,9 +208,10 @@ class CheckpointStore:
         Raises:
             OSError: where the directory cannot be read; one that is not there holds none.
         """
+        forget_listings(self.path)
         try:
             paths = [path for path in self.path.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # a store says so of what is not there
             return []
         return sorted(
             map(_read_checkpoint, paths),
@@ -229,7 +251,10 @@ class CheckpointStore:
             is_beside = kind in (CheckpointKind.BEST, CheckpointKind.FINAL) and kind not in kept_kinds
             if found.damage == _UNFINISHED or (not is_beside and kept_last >= self._keep_last):
                 (found.path / MANIFEST).unlink(missing_ok=True)  # first: half of one would look damaged
-                shutil.rmtree(found.path, ignore_errors=True)
+                if isinstance(found.path, Path):
+                    shutil.rmtree(found.path, ignore_errors=True)
+                else:
+                    found.path.fs.rm(found.path.path, recursive=True)
             elif found.problem(by_size=True):
                 continue  # it stays as long as what is around it: somebody may want to look at it
             elif is_beside:
@@ -250,7 +275,7 @@ def _content_sha256(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _read_checkpoint(path: Path) -> Checkpoint:
+def _read_checkpoint(path: LogPath) -> Checkpoint:
     try:
         record = json.loads(read_bytes(path / MANIFEST))
         content = record["checkpoint"]
@@ -287,11 +312,11 @@ class LiveMark:
     directory too, where its file system has locks, as NFS does.
 
     Args:
-        directory: that one process alone may write in; None is not marked.
+        directory: that one process alone may write in; one in a store, or None, is not marked.
     """
 
-    def __init__(self, directory: Path | None) -> None:
-        self._path = None if directory is None else directory / MARK
+    def __init__(self, directory: LogPath | None) -> None:
+        self._path = directory / MARK if isinstance(directory, Path) else None
         self._file: IO[bytes] | None = None
 
     def begin(self) -> bool:

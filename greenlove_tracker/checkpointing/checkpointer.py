@@ -94,7 +94,8 @@ class Checkpointer:
     after ``init_process_group()`` and after the model was wrapped.
 
     Args:
-        directory: of the checkpoints of this training, and of no other.
+        directory: of the checkpoints of this training, and of no other; or an address in a store that fsspec knows,
+            such as ``s3://bucket/run``.
         model: one module, several, or a dict of them; averaged weights too.
         optimizer: likewise.
         scheduler: of learning rates, likewise.
@@ -571,19 +572,20 @@ class Checkpointer:
         found = found or next((one for one in self._store.listing() if one.name == name), None)
         if found is None:
             raise OSError(f"rank {self._ranks.rank} does not see {name}: do all ranks share the directory?")
-        manifest, here = found.manifest, _VERSIONS["torch"]
+        manifest, own_version = found.manifest, _VERSIONS["torch"]
         is_of_this_rank = manifest.world_size == self._ranks.world_size
         self._reasons = dict.fromkeys(manifest.not_identical)
         if not is_of_this_rank:
             self._reasons[NotIdentical.OTHER_RANKS] = None
-        if manifest.versions.get("torch") != here:
-            self._reasons[NotIdentical.OTHER_VERSION.with_detail(f"{here} goes on")] = None
+        if manifest.versions.get("torch") != own_version:
+            self._reasons[NotIdentical.OTHER_VERSION.with_detail(f"{own_version} goes on")] = None
         rank = self._ranks.rank if self._ranks.rank < manifest.world_size else 0
-        state = read_plain(found.path / _MODEL_FILE)
-        of_rank = read_plain(found.path / _RANK_FILE.format(rank))
+        with found.local_directory() as directory:
+            state = read_plain(directory / _MODEL_FILE)
+            of_rank = read_plain(directory / _RANK_FILE.format(rank))
+            if state.get("is_sharded"):
+                self._state.load_shards(directory, self._ranks)
         self._left = left = _Resumed(found, state, of_rank, is_of_this_rank)
-        if state.get("is_sharded"):
-            self._state.load_shards(found, self._ranks)
         self._put_back(left)
         self._resumed_from, self.position = manifest, manifest.position
         self._optimizer_steps, self._batches_of_step = of_rank["steps"]

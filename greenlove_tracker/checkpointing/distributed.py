@@ -101,7 +101,7 @@ def write_together(
         whole = replace(manifest, files=tuple(files), not_identical=tuple(reasons))
         return cast(Checkpoint, _done_by_all(ranks, lambda: None if ranks.rank else draft.commit(whole))[0])
     finally:
-        if ranks.rank == 0:
+        if ranks.rank == 0 or not draft.is_shared:
             draft.close()
 
 

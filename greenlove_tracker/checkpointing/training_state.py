@@ -23,7 +23,7 @@ import torch
 from torch import distributed, nn
 from torch.utils._pytree import tree_map
 
-from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, Draft
+from greenlove_tracker.checkpointing.checkpoint_files import Draft
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line
 from greenlove_tracker.checkpoints import CheckpointFile, NotIdentical
 from greenlove_tracker.errors import UsageError
@@ -208,7 +208,7 @@ class TrainingState:
         own = sorted(draft.directory.glob(f"__{ranks.rank}_*"))  # torch's names; none where it had nothing
         return [draft.add(path) for path in (*own, *([] if ranks.rank else [draft.directory / ".metadata"]))]
 
-    def load_shards(self, checkpoint: Checkpoint, ranks: RankAgreement) -> None:
+    def load_shards(self, directory: Path, ranks: RankAgreement) -> None:
         """Load models and optimizers from shards, in place, by any number of ranks, sharded in any way or not at all.
 
         Raises:
@@ -220,17 +220,17 @@ class TrainingState:
 
         together, optimizers = nn.ModuleDict(self._models), [*self._optimizers.values()]
         with warnings.catch_warnings(action="ignore"):
-            reader = dcp.FileSystemReader(checkpoint.path)
+            reader = dcp.FileSystemReader(directory)
             saved = set(reader.read_metadata().state_dict_metadata)
             models, states_of = states.get_state_dict(together, optimizers)
             if missing := {f"models.{key}" for key in models} - saved:
-                raise UsageError(f"checkpoint {checkpoint.name} is not of these models: it lacks {min(missing)}")
+                raise UsageError(f"the checkpoint is not of these models: it lacks {min(missing)}")
             planner = dcp.DefaultLoadPlanner(allow_partial_load=True)  # of a parameter that was never used
             state = {"models": models, "optimizers": states_of}
             try:
                 dcp.load(state, storage_reader=reader, planner=planner, process_group=ranks.group)
             except dcp.CheckpointException as error:
-                raise UsageError(f"checkpoint {checkpoint.name} does not fit: {_failures(error)}") from error
+                raise UsageError(f"the checkpoint does not fit: {_failures(error)}") from error
             states.set_state_dict(together, optimizers, model_state_dict=models, optim_state_dict=states_of)
         _forget_unsaved(optimizers, states_of["param_groups"], saved)
 

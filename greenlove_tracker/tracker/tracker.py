@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from greenlove_tracker import devices
@@ -26,6 +27,7 @@ from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
+from greenlove_tracker.tracker.loop_length import loop_length
 from greenlove_tracker.tracker.session import Session, open_run, run_dir_to_join, run_of_script
 from greenlove_tracker.tracker.span_recorder import OpenSpan, SpanRecorder, span_name
 from greenlove_tracker.tracker.state import RunMode
@@ -57,7 +59,8 @@ class Tracker:
     nothing either. Under torchrun, Slurm and MPI every rank makes one, and only the first of a node carries a meter.
 
     Args:
-        epochs: number of epochs; without it, and without ``total_steps``, there is no forecast of the whole.
+        epochs: number of epochs; without it that of the loop around ``epoch_start()``, where the script shows it, as in
+            ``for epoch in range(args.epochs)``.
         total_steps: number of optimizer steps, for a training that counts in steps; then ``step()`` alone is
             enough, and the whole training is one epoch, written in segments of at most a minute.
         country: ISO 3166 code or English name, ``US-CA``, or a cloud's region (``us-east-1``); without it the world's
@@ -180,6 +183,9 @@ class Tracker:
         Raises:
             BudgetExceeded: where a budget is likely to be exceeded, and ``on_overrun="stop"``.
         """
+        session = self._own_session()
+        if session is not None and not session.recorder.epochs_begun:
+            _plan_by_loop(session, sys._getframe(1))
         self._call(Session.start_epoch)
 
     def epoch_end(self) -> None:
@@ -333,6 +339,18 @@ class Tracker:
         session = self._own_session()
         if session is not None:
             session.end_training(status, exit_code)
+
+
+def _plan_by_loop(session: Session, frame: FrameType) -> None:
+    """Take the number of epochs from the loop of the script that calls, where nobody gave it."""
+    plan = session.state.plan
+    if plan is None or plan.length is not None:
+        return
+    try:
+        if (found := loop_length(frame, None)) is not None:
+            session.plan_job(replace(plan, epochs=found.epochs), found.source)
+    except Exception as error:  # epochs are tracked without it
+        session.state.warn_once.internal_error("plan", error)
 
 
 def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callable[[], bool]) -> Session | None:

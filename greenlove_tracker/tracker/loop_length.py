@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import sysconfig
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -20,6 +23,9 @@ _LOOPS = ast.For | ast.While
 _AROUND = _LOOPS | ast.FunctionDef | ast.AsyncFunctionDef
 
 
+_ARGUMENT = re.compile(r"--(?:n|num|max|num[_-]train)?[_-]?(?:epochs?|niter)(?:=(?P<number>\d+))?")
+
+
 class LoopLength(NamedTuple):
     """The epochs of a loop, and where that is read."""
 
@@ -32,23 +38,35 @@ def loop_length(frame: FrameType | None, loader: object) -> LoopLength | None:
 
     Args:
         frame: that called, within the loop over the loader. Nothing is looked for outside of the script, whose callers'
-            loops count too; libraries that the script calls for a step may lie between.
-        loader: whose batches the call is for; the loop over it, and those within, are not meant.
+            loops count too.
+        loader: whose batches the call is for; the loop over it, and those within, are not meant, and libraries that the
+            script calls for a step may lie between. None: the script itself calls, in its loop of epochs.
     """
-    while frame is not None and not _is_of_script(frame):
+    while loader is not None and frame is not None and not _is_of_script(frame):
         frame = frame.f_back
     loops: list[tuple[Any, FrameType]] = []
     while frame is not None and _is_of_script(frame):
         loops += [(loop, frame) for loop in _loops_around(frame)]
         frame = frame.f_back
-    inner = next((i for i, found in enumerate(loops) if _iterates(*found, loader)), len(loops))
-    around = loops[inner + 1 :]
-    if len(around) != 1 or isinstance(around[0][0], ast.While):
+    if loader is not None:
+        inner = next((i for i, found in enumerate(loops) if _iterates(*found, loader)), len(loops))
+        loops = loops[inner + 1 :]
+    if len(loops) != 1 or isinstance(loops[0][0], ast.While):
         return None
-    loop, frame = around[0]
+    loop, frame = loops[0]
     n_epochs = _length(loop.iter, frame)
     source = f"{ast.unparse(loop.iter)}, {Path(frame.f_code.co_filename).name}:{loop.lineno}"
     return LoopLength(n_epochs, source) if n_epochs else None
+
+
+def length_by_arguments(arguments: Sequence[str]) -> LoopLength | None:
+    """Return the epochs that a script's own arguments say, as ``--epochs 2``; None where they do not."""
+    for word, following in pairwise([*arguments, ""]):
+        if found := _ARGUMENT.fullmatch(word):
+            number = found["number"] or following
+            source = f"the script's {word.partition('=')[0]}"
+            return LoopLength(int(number), source) if number.isdecimal() and int(number) else None
+    return None
 
 
 def _is_of_script(frame: FrameType) -> bool:

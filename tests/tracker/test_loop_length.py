@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 from types import SimpleNamespace
 
 import pytest
+from fakes import FakeClock, make_tracker
 from tqdm import tqdm, trange
 
-from greenlove_tracker.integrations.loop_length import loop_length
+from greenlove_tracker.tracker.loop_length import length_by_arguments, loop_length
 
 LOADER = ["batch"]
 
@@ -64,3 +66,35 @@ def test_the_loop_of_epochs_is_the_one_around_that_of_the_loader(inner, n):
     script = f"def one_epoch(loader):\n    {inner}\nfor epoch in range(args.n):\n    one_epoch(loader)\n"
     found = found_in(script, LOADER)
     assert found[0] == (n and (n, found[0][1]))
+
+
+@pytest.mark.parametrize(("given", "planned"), [(None, 3), (7, 7)])
+def test_a_tracker_without_epochs_takes_those_of_its_loop(tmp_path, given, planned):
+    clock = FakeClock()
+    with make_tracker(clock, tmp_path, epochs=given) as tracker:
+        for _ in range(3):
+            tracker.epoch_start()
+            clock.pass_s(10.0)
+            tracker.epoch_end()
+    assert tracker.summary.epochs_planned == planned
+
+
+def test_loops_of_who_calls_a_library_that_calls_say_nothing():
+    call = functools.singledispatch(lambda _: loop_length(sys._getframe(1), None))
+    assert [call(n) for n in range(2)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ("--lr 0.1 --epochs 2", (2, "the script's --epochs")),
+        ("--niter=25", (25, "the script's --niter")),
+        ("--num_epochs 3 --dry-run", (3, "the script's --num_epochs")),
+        ("--num-train-epochs 3", (3, "the script's --num-train-epochs")),
+        ("--max_epochs=0", None),
+        ("--epochs-between-saves 5 --epochs", None),
+        ("--n_epochs many", None),
+    ],
+)
+def test_a_scripts_own_arguments_may_say_it(arguments, found):
+    assert length_by_arguments(arguments.split()) == found
