@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from greenlove_tracker import Tracker
+from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.errors import MeterError
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
 from greenlove_tracker.records import Energy, Field, Method
 from greenlove_tracker.tracker.session import Session, open_run
@@ -63,6 +64,13 @@ def make_tracker(clock: FakeClock | None, log_dir: Path, *, meter: Meter | None 
         meter = SimulatedMeter(clock, gpu_w=360.0)
     settings = {"epochs": 20, "log_dir": log_dir, "verbose": 0} | arguments
     return Tracker(clock=clock, meter=meter, **settings)  # type: ignore[arg-type]
+
+
+def only_run(log_dir: str | Path = "greenlove_logs") -> Run:
+    """Return the one run of a log directory, of which everything can be read."""
+    (run,) = read_logs(log_dir).runs
+    assert run.problems == []
+    return run
 
 
 def session() -> Session:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes import only_run
 
-from greenlove_tracker import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import rank_times
@@ -27,12 +27,6 @@ def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("GREENLOVE_SIM_GPU_W", f"{GPU_W}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return tmp_path
-
-
-def only_run() -> Run:
-    (run,) = read_logs("greenlove_logs").runs
-    assert run.problems == []
-    return run
 
 
 def in_file(run: Run) -> dict[str, str]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from fakes import only_run
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.logs.aggregate import aggregate
@@ -43,12 +44,6 @@ def greenlove(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 def write(name: str, text: str) -> None:
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     Path(name).write_text(text)
-
-
-def only_run():
-    logs = read_logs("greenlove_logs")
-    assert len(logs.runs) == 1
-    return logs.runs[0]
 
 
 def test_a_script_sees_its_own_arguments_path_and_main():

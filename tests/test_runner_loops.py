@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes import only_run
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.logs.run import Run
 
 pytest.importorskip("torch")
 
@@ -83,12 +83,6 @@ def call(*words: str) -> subprocess.CompletedProcess[str]:
 
 def greenlove(*arguments: str) -> subprocess.CompletedProcess[str]:
     return call("-m", "greenlove_tracker", *arguments)
-
-
-def only_run() -> Run:
-    (run,) = read_logs("greenlove_logs").runs
-    assert run.problems == []
-    return run
 
 
 @pytest.mark.slow_cases

@@ -325,17 +325,15 @@ def _phases(
         spans(phases), phases, lengths[:, None] * costs / lengths.sum() * epochs_s, strict=True
     ):
         eval_s = None if phase.eval_s is None else Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
-        duration = estimate_about(seconds, level, "s")
-        found.append(PhaseForecast(phase, duration, eval_s, pauses_between(phases, *span, "eval")))
-    work = np.average(costs, axis=0, weights=lengths)
-    if (costs.std(axis=1) / costs[:, 0]).max() < _SURE_OF_WORK:
-        return work, tuple(found), []
+        found.append(
+            PhaseForecast(phase, estimate_about(seconds, level, "s"), eval_s, pauses_between(phases, *span, "eval"))
+        )
+    of_first = ", and the trials are taken to be of the first phase's" if measure and trial_work is None else ""
     warning = WarningCode.WORK.warning(
-        f"one level of work was timed: {ASSUMED_SHARE}"
-        + (", and the trials are taken to be of the first phase's" if measure and trial_work is None else ""),
-        "the run itself shows it with its second phase",
+        f"one level of work was timed: {ASSUMED_SHARE}{of_first}", "the run itself shows it with its second phase"
     )
-    return work, tuple(found), [warning]
+    is_sure = (costs.std(axis=1) / costs[:, 0]).max() < _SURE_OF_WORK
+    return np.average(costs, axis=0, weights=lengths), tuple(found), [] if is_sure else [warning]
 
 
 def _widened(total: Estimate, factor: float) -> Estimate:

@@ -321,9 +321,3 @@ def test_a_file_that_was_closed_to_others_stays_so(tmp_path):
     write_atomically(tmp_path / "report.pdf", b"new")
     assert (tmp_path / "report.pdf").stat().st_mode & 0o777 == 0o600
     write_atomically(tmp_path / f"{'long' * 60}.html", b"new")
-
-
-def test_a_row_can_be_read_as_soon_as_it_is_written(writer, run_dir):
-    for n, row in enumerate(ROWS, 1):
-        writer.write_row(row)
-        assert list(Run(run_dir).rows[0]) == ROWS[:n]

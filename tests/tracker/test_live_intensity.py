@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fakes import ScriptedMeter, gpu_energy, make_tracker, session, status_text, tick, train
+from fakes import ScriptedMeter, gpu_energy, make_tracker, only_run, session, status_text, tick, train
 from intensity_server import Reply, serving
 
 from greenlove_tracker import Tracker, read_logs
@@ -68,12 +68,6 @@ def fallbacks(*providers):
     return IntensityFallbacks(grid_place("DE"), providers)
 
 
-def the_run(log_dir="logs"):
-    (run,) = read_logs(log_dir).runs
-    assert run.problems == []
-    return run
-
-
 def write_file(clock, *figures, step_s=10):
     """A file with a figure for each ``step_s`` from the clock's present time on."""
     at = [datetime.fromtimestamp(clock.utc_s() + step_s * n, UTC).isoformat() for n in range(len(figures))]
@@ -85,7 +79,7 @@ def test_each_epoch_counts_with_the_intensity_of_its_time(clock, tmp_path):
     write_file(clock, 100, 300)
     with make_tracker(clock, tmp_path / "logs", intensity="own.csv", pue=2.0) as tracker:
         train(tracker, clock, 2)
-    run = the_run()
+    run = only_run("logs")
     first, second, _ = run.rows[0]
     assert [row.carbon_intensity_gco2e_per_kwh for row in (first, second)] == [100, 300]
     assert first.carbon_intensity_source == "own.csv given"
@@ -105,7 +99,7 @@ def test_the_gap_counts_with_its_row(clock, tmp_path):
         tracker.epoch_start()
         clock.pass_s(10)
         tracker.epoch_end()
-    run = the_run()
+    run = only_run("logs")
     assert run.rows[0][0].carbon_intensity_gco2e_per_kwh == 300  # in force at its end
     assert run.summary.emissions_kgco2e == pytest.approx(2 * KWH * 300 / 1000)
 
@@ -117,7 +111,7 @@ def test_what_was_not_metered_counts_at_the_mean(clock, tmp_path):
     meter = ScriptedMeter(readings)
     with make_tracker(clock, tmp_path / "logs", meter=meter, intensity="own.csv") as tracker:
         train(tracker, clock, 3)
-    summary = the_run().summary
+    summary = only_run("logs").summary
     mean = (100 * 1 + 300 * 3) / 4
     assert summary.unmetered_estimate_kwh == pytest.approx(2 * KWH)
     assert summary.carbon_intensity_gco2e_per_kwh == pytest.approx(mean)
@@ -129,7 +123,7 @@ def test_a_service_that_fails_midway_is_warned_of_once_and_the_table_counts(cloc
     source = fallbacks(service, TableIntensity(lambda: datetime.fromtimestamp(clock.utc_s(), UTC)))
     with make_tracker(clock, tmp_path / "logs", country="DE", intensity=source) as tracker:
         train(tracker, clock, 4, epoch_s=300)
-    run = the_run()
+    run = only_run("logs")
     assert service.asked_s == [0, 300, 600, 900, 1200]
     rows = [row for row in run.rows[0] if row.kind is RowKind.EPOCH]
     table = run.terms.carbon_intensity.value
@@ -148,7 +142,7 @@ def test_a_figure_stands_while_its_own_time_goes_on(clock, tmp_path):
     service.now = lambda place, ask=service.now: ask(place) and point_of(100, clock.wall_offset_s, 3600)
     with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(service)) as tracker:
         train(tracker, clock, 13, epoch_s=300)
-    rows = [row for row in the_run().rows[0] if row.kind is RowKind.EPOCH]
+    rows = [row for row in only_run("logs").rows[0] if row.kind is RowKind.EPOCH]
     assert {row.carbon_intensity_source for row in rows[:12]} == {"scripted measured direct"}
     assert "fallback" in rows[12].carbon_intensity_source
 
@@ -158,7 +152,7 @@ def test_a_provider_that_raises_anything_never_reaches_the_training(clock, tmp_p
     service.now = lambda place: 1 / 0
     with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(service)) as tracker:
         train(tracker, clock, 1)
-    run = the_run()
+    run = only_run("logs")
     row = run.rows[0][0]
     assert row.carbon_intensity_source == "table lifecycle (fallback: division by zero)"
     assert row.carbon_intensity_gco2e_per_kwh == run.terms.carbon_intensity.value
@@ -177,7 +171,7 @@ def test_a_process_ends_though_a_service_has_not_answered(tmp_path):
         env = {**os.environ, "GREENLOVE_INTENSITY_URLS": f"neso={server.url}"}
         done = subprocess.run([sys.executable, str(script)], env=env, timeout=120, check=True, capture_output=True)
     assert b"Traceback" not in done.stderr
-    (cell,) = {row.carbon_intensity_source for row in the_run("greenlove_logs").rows[0]}
+    (cell,) = {row.carbon_intensity_source for row in only_run("greenlove_logs").rows[0]}
     assert cell == "table lifecycle (fallback: no answer yet)"
 
 
@@ -201,7 +195,7 @@ def test_a_late_first_answer_counts_from_the_start_of_what_is_open(tmp_path):
         while session().state.rates_in_force.intensity.in_force[0] != 100 and time.monotonic() < until_s:
             time.sleep(0.001)
         tracker.epoch_end()
-    first, second = [row for row in the_run().rows[0] if row.kind is RowKind.EPOCH]
+    first, second = [row for row in only_run("logs").rows[0] if row.kind is RowKind.EPOCH]
     assert "no answer yet" in first.carbon_intensity_source
     assert second.carbon_intensity_gco2e_per_kwh == 100
     assert second.carbon_intensity_source == "scripted measured direct"
@@ -212,11 +206,11 @@ def test_a_run_that_was_killed_is_added_up_by_the_same_rule(clock, tmp_path):
     tracker = make_tracker(clock, tmp_path / "logs", intensity="own.csv")
     train(tracker, clock, 2)
     shutil.copytree(tmp_path / "logs", tmp_path / "killed")
-    run = the_run("killed")
+    run = only_run("killed")
     assert not run.has_summary
     assert run.summary.emissions_kgco2e == pytest.approx((100 + 300) * KWH / 1000)
     tracker.stop()
-    assert the_run().summary.emissions_kgco2e == pytest.approx((100 + 300) * KWH / 1000)
+    assert only_run("logs").summary.emissions_kgco2e == pytest.approx((100 + 300) * KWH / 1000)
 
 
 def test_live_totals_and_budgets_count_by_time(clock, tmp_path):
@@ -236,7 +230,7 @@ def test_a_tariff_makes_the_cost_by_the_hour(clock, tmp_path):
     tariff = "base 0.20; peak 0.50 17-21; zone UTC"
     with make_tracker(clock, tmp_path / "logs", electricity_tariff=tariff) as tracker:
         train(tracker, clock, 2)
-    run = the_run()
+    run = only_run("logs")
     rows = run.rows[0]
     assert [row.electricity_price_usd_per_kwh for row in rows[:2]] == [0.20, 0.50]
     assert rows[0].carbon_intensity_gco2e_per_kwh is None
@@ -255,7 +249,7 @@ def test_what_is_paid_for_is_forecast_and_read_back(clock, tmp_path, country):
         assert cost.lower <= cost.point <= cost.upper < 0
         assert cost.point == pytest.approx(20 * KWH * -0.05, rel=0.1)
         assert f"CO2e · {fmt.money(cost.point)}" in status_text()
-    run = the_run()
+    run = only_run("logs")
     assert run.summary.cost_usd == pytest.approx(8 * KWH * -0.05) and run.added_up() == run.summary
     assert run.electricity_price.value == pytest.approx(-0.05)
     assert run.electricity_price.source.startswith("tariff")  # and not the table's
@@ -266,7 +260,7 @@ def test_hours_that_a_tariff_lacks_count_at_the_price_of_the_country(clock, tmp_
     Path("prices.csv").write_text("utc,usd_per_kwh\n2020-01-01T00:00,0.9\n2020-01-01T01:00,0.9\n")
     with make_tracker(clock, tmp_path / "logs", electricity_tariff="prices.csv", country="DE") as tracker:
         train(tracker, clock, 1)
-    run = the_run()
+    run = only_run("logs")
     assert run.rows[0][0].electricity_price_usd_per_kwh is None
     assert "household" in run.electricity_price.source
     assert run.summary.cost_usd == pytest.approx(KWH * run.electricity_price.value)
@@ -281,7 +275,7 @@ def test_a_forecast_knows_what_the_tariff_says_of_the_rest(clock, tmp_path):
     assert forecast.duration_s.point == pytest.approx(200, rel=0.02)
     expected = (0.20 * 60 + 0.50 * 140) / 200
     assert forecast.cost_usd.point / forecast.energy_kwh.point == pytest.approx(expected, rel=0.02)
-    assert the_run().electricity_price.value == pytest.approx(0.20)
+    assert only_run("logs").electricity_price.value == pytest.approx(0.20)
 
 
 def test_a_tracker_goes_on_with_the_intensity_of_the_runners_run_until_the_end_of_that(clock, tmp_path):
@@ -295,7 +289,7 @@ def test_a_tracker_goes_on_with_the_intensity_of_the_runners_run_until_the_end_o
         train(tracker, clock, 1)
     assert job.state.rates_in_force.intensity is asked
     job.finish(RunStatus.FINISHED)
-    assert the_run().text("intensity_order") == "csv" and the_run().text("project") == "own"
+    assert only_run("logs").text("intensity_order") == "csv" and only_run("logs").text("project") == "own"
 
 
 def test_a_tracker_with_another_intensity_is_a_run_of_its_own_and_without_any_start_up_has_the_trackers(
@@ -321,7 +315,7 @@ def test_without_them_a_log_is_as_it_was(clock, tmp_path):
         train(tracker, clock, 1)
     (path,) = (tmp_path / "logs").glob("*/epochs-0.csv")
     assert path.read_text().splitlines()[0] == ",".join(EPOCHS.least)
-    assert "intensity_order" not in the_run().fields
+    assert "intensity_order" not in only_run("logs").fields
     assert "greenlove-intensity" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -342,7 +336,7 @@ def test_rates_are_read_by_the_names_of_their_columns(clock, tmp_path, header, e
     cells = [dict(zip(old, line, strict=True)) for line in lines]
     lines = [header, *([row.get(column, "7") for column in header] for row in cells)]
     path.write_text("".join(",".join(line) + "\n" for line in lines))
-    run = the_run()
+    run = only_run("logs")
     assert run.rows[0][0].carbon_intensity_gco2e_per_kwh == expected
     assert run.rows[0][0].electricity_price_usd_per_kwh is None
 
@@ -361,7 +355,7 @@ def test_rates_are_read_by_the_names_of_their_columns(clock, tmp_path, header, e
         ({"electricity_tariff": "base 0.3", "electricity_price_usd_per_kwh": 0.2}, "not both"),
     ],
 )
-def test_what_cannot_be_is_said_before_the_run(clock, tmp_path, arguments, message):
+def test_what_cannot_be_is_said_before_only_run(clock, tmp_path, arguments, message):
     with pytest.raises(UsageError, match=message):
         make_tracker(clock, tmp_path / "logs", **arguments)
     assert not (tmp_path / "logs").exists()
@@ -373,7 +367,7 @@ def test_a_bad_variable_is_warned_of_and_the_run_tracked(clock, tmp_path, monkey
     monkeypatch.setenv("GREENLOVE_ELECTRICITY_TARIFF", "0,3")
     with make_tracker(clock, tmp_path / "logs") as tracker:
         train(tracker, clock, 1)
-    assert the_run().summary.epochs_done == 1
+    assert only_run("logs").summary.epochs_done == 1
     text = caplog.text
     assert "neso knows no zone for DE" in text and "with a point" in text
 
@@ -396,7 +390,7 @@ def test_two_nodes_are_added_up_by_their_own_intensities(clock, tmp_path, monkey
         meter = SimulatedMeter(clock, gpu_w=watts)
         with make_tracker(clock, tmp_path / "logs", meter=meter, intensity=source) as tracker:
             train(tracker, clock, 1)
-    run = the_run()
+    run = only_run("logs")
     assert run.summary.n_nodes == 2
     assert run.summary.emissions_kgco2e == pytest.approx((KWH * 100 + 2 * KWH * 400) / 1000)
 

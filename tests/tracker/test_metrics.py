@@ -7,16 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from fakes import make_tracker, train
+from fakes import make_tracker, only_run, train
 
-from greenlove_tracker import read_logs
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter
 from greenlove_tracker.logs import metrics as metrics_module
-
-
-def only_run(log_dir):
-    (run,) = read_logs(log_dir).runs
-    return run
 
 
 def test_the_last_and_the_best_value_are_in_summary_and_log(clock, tmp_path):

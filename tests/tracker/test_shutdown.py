@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fakes import only_run
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.records import Flag
@@ -57,12 +58,6 @@ def run_to_end(script: str, *arguments: str) -> tuple[int, str, str]:
     child = start(script, *arguments)
     out, err = child.communicate(timeout=180)
     return child.returncode, out, err
-
-
-def only_run():
-    logs = read_logs("greenlove_logs")
-    assert len(logs.runs) == 1
-    return logs.runs[0]
 
 
 def wait_for_segments():

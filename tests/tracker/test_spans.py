@@ -9,9 +9,9 @@ import sys
 import threading
 
 import pytest
-from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, session, tick
+from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, only_run, session, tick
 
-from greenlove_tracker import Tracker, read_logs, track
+from greenlove_tracker import Tracker, track
 from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.logs.spans import SpanFlag
 from greenlove_tracker.meter import SimulatedMeter
@@ -24,12 +24,6 @@ KWH_PER_S = 1e-4  # of the simulated GPU of 360 W
 @pytest.fixture(autouse=True)
 def _no_span_is_open(bare_environment):
     tracker_module._entered.set(())
-
-
-def only_run(log_dir):
-    (run,) = read_logs(log_dir).runs
-    assert run.problems == []
-    return run
 
 
 def spans_of(log_dir):
@@ -52,14 +46,6 @@ def test_a_span_has_its_time_and_energy(clock, tmp_path):
     assert span.emissions_gco2e == close(5 * KWH_PER_S * 500 * 2)
     (row,) = only_run(tmp_path).span_rows[0]
     assert (row.started_at[-5:], row.flags) == ("3.000Z"[-5:], frozenset())
-
-
-def test_a_row_of_a_long_span_is_in_the_log_at_its_end(clock, tmp_path):
-    tracker = make_tracker(clock, tmp_path)
-    with track("loading"):
-        clock.pass_s(5.0)
-    assert spans_of(tmp_path)["loading"].energy.gpu_kwh == close(5 * KWH_PER_S)
-    tracker.stop()
 
 
 def test_nested_spans_add_up_once(clock, tmp_path):

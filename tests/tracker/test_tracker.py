@@ -9,7 +9,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from fakes import FakeClock, ScriptedMeter, gpu_energy, session, status_text, tick
+from fakes import FakeClock, ScriptedMeter, gpu_energy, only_run, session, status_text, tick
 
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker import format as fmt
@@ -37,12 +37,6 @@ def train(tracker: Tracker, clock: FakeClock, epochs: int = 3, epoch_s: float = 
         tracker.epoch_start()
         clock.pass_s(epoch_s)
         tracker.epoch_end()
-
-
-def only_run():
-    logs = read_logs("greenlove_logs")
-    assert len(logs.runs) == 1
-    return logs.runs[0]
 
 
 def test_a_run_is_written_as_it_was(clock):
