@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["KEYS", "Aggregate", "Totals", "aggregate", "flat_totals"]
 
 Value = TypeVar("Value")
+_LEAST_WIDTH = 1e-3  # of an interval, in its sum: both ends of a narrower one read alike
 
 
 class _Column(cached_property[Value]):
@@ -181,9 +182,9 @@ class Totals:
         return found
 
     def bounds(self, quantity: str) -> Estimate | None:
-        """Return a sum with its interval; None where that is not known, or no error is in it."""
+        """Return a sum with its interval; None where that is not known, or next to no error is in it."""
         found = self.intervals.get(quantity)
-        return found if found is not None and found.lower != found.upper else None
+        return found if found is not None and found.upper - found.lower > _LEAST_WIDTH * abs(found.point) else None
 
 
 FLAT = {
