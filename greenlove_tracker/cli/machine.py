@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import click
@@ -10,8 +10,10 @@ import click
 from greenlove_tracker.cli.base import Verb, cli, country_option, json_option, log_dir_option, show_json, show_screen
 from greenlove_tracker.config import Settings, load_settings, setting_names, settings_with_origins
 from greenlove_tracker.errors import MissingExtraError, UsageError
-from greenlove_tracker.phases import phases_text
+from greenlove_tracker.phases import Plan, phases_text
+from greenlove_tracker.records import SystemClock
 from greenlove_tracker.rendering import terminal
+from greenlove_tracker.warn_once import WarnOnce
 
 
 @cli.command(short_help="Check what this machine can measure, and what to fix.")
@@ -74,10 +76,17 @@ def show(as_json: bool) -> None:
 def check() -> None:
     """List every mistake in settings files and variables; greenlove doctor looks at the log directory.
 
-    The exit code is 1 if there is one. Whether a country or a tariff is known shows when a run begins.
+    The exit code is 1 if there is one. No network is asked.
     """
-    if notes := load_settings().notes:
-        raise UsageError("; ".join(notes))
+    from greenlove_tracker.tracker.exporters import named_exporters
+    from greenlove_tracker.tracker.live_intensity import open_rates
+    from greenlove_tracker.tracker.state import run_factors
+
+    settings = replace(load_settings(), strict=True)  # what a run warns of ends this
+    if settings.notes:
+        raise UsageError("; ".join(settings.notes))
+    open_rates(settings, run_factors(settings, Plan(), "", ""), SystemClock(), WarnOnce())
+    named_exporters(settings.export)
     show_screen("No mistakes found.")
 
 

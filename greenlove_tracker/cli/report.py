@@ -120,7 +120,7 @@ def report(
     form = style or ("runs" if n_runs else "sums" if is_of_runs else "page")
     _refuse_foreign_options(given, form)
     if output is not None and form in ("sums", "runs", "forecasts", "ledger", "metrics"):
-        raise UsageError("-o writes a page, or a declaration such as --format cite: what is shown here goes > FILE")
+        raise UsageError("-o writes a page or a declaration: --by, --text and --json go to a file by > FILE")
     is_chosen = any(value for name, value in chosen.items() if name != "simulated")
     is_of_all = is_chosen or by is not None or form in ("forecasts", "ledger", "metrics", "runs")
     read = logs_of(logs, may_be_empty=as_json and form != "runs", is_latest=not is_of_all)
@@ -311,17 +311,24 @@ def import_logs(directory: str) -> None:
 @click.argument("log_dir", required=False)
 @click.option("-o", "--output", metavar="FILE", help="file to write: .json or .csv; default epochs.json")
 def export(log_dir: str | None, output: str | None) -> None:
-    """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV."""
+    """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV.
+
+    Simulated runs are left out beside others, as in reports. The totals of runs, with what lies outside their epochs,
+    are in greenlove report --format ledger.
+    """
     from greenlove_tracker.files import write_report
+    from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.export import checked_suffix, epoch_rows, exported
 
     path = output or "epochs.json"
     suffix = checked_suffix(path)
-    logs = logs_of(log_dir)
-    rows = epoch_rows(logs.readable())
+    chosen = aggregate(logs_of(log_dir))
+    rows = epoch_rows(chosen.each())
     written = write_report(path, exported(rows, suffix))
-    _print_problems(logs.problems)
-    click.echo(f"wrote {plural(len(rows), 'row')} to {written}", err=True)
+    _print_problems(chosen.problems)
+    runs, n_without = plural(chosen.total.n_runs, "run"), chosen.total.n_runs - len({row["run_id"] for row in rows})
+    without = f", {n_without:,} of which have no epochs" if n_without else ""
+    click.echo(f"wrote {plural(len(rows), 'row')} of {runs}{without}, to {written}", err=True)
 
 
 @cli.command(short_help="Calibrate a machine's energy with a wall meter.")

@@ -45,7 +45,7 @@ class _Run(base.Verb):
 _settings_options = base.with_options(
     base.country_option,
     base.group_option,
-    click.option("--epochs", type=int, help="epochs the script trains; default: as its loop says"),
+    click.option("--epochs", type=int, help="epochs the script trains; default: as its loop or its arguments say"),
     click.option(
         "--price",
         "price_usd_per_gpu_hour",

@@ -20,7 +20,7 @@ from greenlove_tracker.workloads import WORKLOADS
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
 METER_STARTING = "the meter is not up yet"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
-STAR = "*"
+STAR, TILDE = "*", "~"
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
 GOOD = (RunStatus.FINISHED, RunStatus.EXITED)
@@ -393,16 +393,25 @@ SUM_COLUMNS = (
 
 
 def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
-    """Write the sums of ``SUM_COLUMNS``; one that lacks runs carries a star, and GPU-hours are a dash of no GPU."""
-    hours = totals.gpu_hours
+    """Write the sums of ``SUM_COLUMNS``.
+
+    One that lacks runs carries a star, a tilde stands before what no hardware measured, and GPU-hours are a dash of no
+    GPU.
+    """
+    hours, tilde = totals.gpu_hours, TILDE if is_all_modelled(totals) else ""
     hours_text = fmt.UNKNOWN if hours is None else fmt.significant(hours) if hours else "–"
     return (
         fmt.duration(totals.duration_s or None),
         _starred(hours_text, hours, totals.n_unknown_gpu_hours),
-        _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
-        _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
+        tilde + _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
+        tilde + _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
         _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
     )
+
+
+def is_all_modelled(totals: Totals) -> bool:
+    """Return True where no hardware measured any of a known energy, and no wall meter calibrates it."""
+    return totals.measured_share == 0 and not (totals.n_unknown_measured or totals.n_calibrated)
 
 
 def _starred(text: str, value: float | None, n_unknown: int) -> str:
@@ -418,6 +427,7 @@ def sum_notes(totals: Totals) -> list[str]:
     assumed = "The energy includes an assumed node_overhead, or is calibrated with a wall meter."
     said = {
         "* without the runs for which it is unknown.": lacks,
+        f"{TILDE} Energy is modelled: no hardware measured it.": is_all_modelled(totals),
         mock: totals.n_mock_intensity,
         "The CO2e mixes direct and lifecycle carbon intensities.": "+" in totals.intensity_coverage,
         "The sums hold carbontracker's prediction for epochs that it did not monitor.": totals.n_predicted,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import platform
 import shlex
@@ -85,7 +84,7 @@ def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
 
 
 def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return ""
+    """Return the login name of the process's own user, whatever the environment says."""
+    import psutil
+
+    return psutil.Process().username()
