@@ -47,7 +47,7 @@ SHOWN_BY = {
         "tests/meter/test_codecarbon.py::test_every_component_says_how_it_was_obtained"
     ),
     "Its row is on the disk within a second": (
-        "tests/logs/test_writer.py::test_a_row_can_be_read_as_soon_as_it_is_written"
+        "tests/tracker/test_tracker.py::test_rows_are_on_the_disk_with_the_next_tick"
     ),
     "kill -9 costs at most the last minute": (
         "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"

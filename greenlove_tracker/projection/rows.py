@@ -277,7 +277,7 @@ def _caveats(local: Machine, target: Target, machine: Machine, faster: speedups.
     found = [machine.warning, *faster.notes]
     bases = [intensity.coverage if intensity else "" for intensity in (local.intensity, machine.intensity)]
     if all(bases) and bases[0] != bases[1]:
-        found.append(f"its carbon intensity is {bases[1]}, the local one {bases[0]}, which do not compare exactly")
+        found.append(f"its carbon intensity is {bases[1]}, the local one {bases[0]}, to be compared with care")
     if target.gpu.tdp_w is None:
         found.append("its TDP is in no table: no energy, no CO2e")
     return tuple(Caveat(text) for text in found if text)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from greenlove_tracker import __version__
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
@@ -29,10 +30,11 @@ _GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE)
 _MOST_LISTED = 4  # names in a sentence
 _HEADS = ("group", "runs", "time", "GPU-hours", "energy", "CO2e")
 _BIBTEX = {
-    "greenlove_tracker": r"""@software{greenlove_tracker,
-  title = {{greenlove\_tracker: what a training run costs in hours, kWh, dollars and CO\textsubscript{2}}},
-  author = {{greenlove\_tracker developers}},
-}""",
+    "greenlove_tracker": rf"""@software{{greenlove_tracker,
+  title = {{{{greenlove\_tracker: what a training run costs in hours, kWh, dollars and CO\textsubscript{{2}}}}}},
+  author = {{{{greenlove\_tracker developers}}}},
+  version = {{{__version__}}},
+}}""",
     "codecarbon": """@software{codecarbon,
   title = {{CodeCarbon}},
   author = {{CodeCarbon contributors}},

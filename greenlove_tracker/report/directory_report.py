@@ -95,7 +95,8 @@ def _verdict(aggregate: Aggregate) -> str:
     if not total.n_runs:
         return ""
     runs = _runs(aggregate)
-    took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
+    tilde = wording.TILDE if wording.is_all_modelled(total) else ""
+    took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, tilde)
     n_bad = sum(row["status"] not in (*wording.GOOD, RunStatus.RUNNING) for row in total.rows)
     ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
     are = "is" if total.n_calibrated == 1 else "are"
@@ -127,7 +128,7 @@ def _scope(aggregate: Aggregate) -> str:
 def directory_scope(aggregate: Aggregate) -> str:
     """Return the emissions of a directory by scope, and market-based."""
     total, by_scope, by_contract = aggregate.total, aggregate.by("scope"), aggregate.by("contract")
-    scope = wording.scope_sentence(is_rented=bool(total.n_rented))
+    scope = wording.scope_sentence(is_rented=bool(total.n_rented), coverage=total.intensity_coverage)
     if len(by_scope) > 1:
         parts = (
             f"Scope {key}: {fmt.mass(of.emissions_kgco2e)} ({fmt.plural(of.n_runs, 'run')} on {whose} machines)."

@@ -20,7 +20,7 @@ from greenlove_tracker.report import wording
 
 _MOST_TIME_LIMITS = 5
 _TALLEST = 2.0  # times the outcome
-_CHOSEN = "We score the first forecast after 10% of the run and two epochs, or else the last."
+_CHOSEN = "Scored: the first forecast after two epochs and 10% of the run; if there is none, the last."
 
 
 @dataclass(frozen=True, slots=True)

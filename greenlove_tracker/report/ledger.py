@@ -35,7 +35,9 @@ def ledger_row(run: Run) -> dict[str, Any]:
         "measured_share": summary.measured_share,
         "pue": summary.pue,
         "scope": scope,
-        "scope_statement": scope_sentence(is_rented=scope == RENTED),
+        "scope_statement": scope_sentence(
+            is_rented=scope == RENTED, coverage="" if factor is None else factor.coverage
+        ),
         **_factor_cells("location", factor),
         "location_kgco2e": _kg(summary.energy_kwh, factor),
         **_factor_cells("market", run.market_intensity),

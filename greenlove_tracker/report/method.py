@@ -15,14 +15,15 @@ from greenlove_tracker.rendering.document import Block, Column, Heading, Paragra
 from greenlove_tracker.report import wording
 
 METHODS = (
-    "Time is a steady clock's, on a GPU after it has finished its work. Counters and power readings are the hardware's "
-    "own (RAPL, NVML): measured. A CPU without one is modelled as CodeCarbon does, by rated power (TDP) × (0.1 + 0.9 × "
-    "load³), and memory by a power for its size. What no meter saw counts at the mean metered power. Not counted: "
+    "Time is read from a monotonic clock, after a GPU has finished. Counters and power readings are the hardware's own "
+    "(RAPL, NVML): measured. A CPU without one is modelled as CodeCarbon does, by rated power (TDP) × (0.1 + 0.9 × "
+    "load³), and memory by a power for its size. Time without a meter counts at the mean metered power. Not counted: "
     f"{', '.join(wording.NOT_COUNTED)}."
 )
 NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not in the ranges."
 _ERRORS = (
-    "95 of 100 true energies lie within these. Errors of one method add up; those of different ones in quadrature."
+    "These are 95% ranges; where the basis is assumed, they are our judgement. Errors of one method add up; those of "
+    "different ones in quadrature."
 )
 _COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
 

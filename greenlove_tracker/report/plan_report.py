@@ -70,7 +70,7 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
 def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
     """Return the advice in one sentence: when and where to start, and what that saves; or why not to wait."""
     if not advice.is_worth_waiting or advice.saving is None:
-        return advice.reason.removesuffix(".")
+        return ("No advice: " if advice.saving is None else "") + advice.reason.removesuffix(".")
     start = "Start now"
     if advice.wait_s > 0:
         start = f"Start at {when_text(advice.start_utc, _now(advice), zone)} (in {fmt.brief_duration(advice.wait_s)})"

@@ -197,7 +197,7 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
     """
     time, energy, mass = _units_of(shown)
     columns: list[tuple[doc.Column, Callable[[Projection], str]]] = [
-        (doc.Column("price/h", 0.8, True), _price),
+        (doc.Column("$/GPU-h", 0.8, True), _price),
         (doc.Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
         (doc.Column("cost, $", 1.6, True), lambda r: figure(r.cost_usd, 1.0)),
     ]
@@ -258,7 +258,7 @@ def _chart(shown: Sequence[Projection], decision: Decision) -> tuple[doc.Block, 
             marks.append(doc.MarkedPoint(*point, *ranges, is_named=is_named, is_here=row.is_local))
     if len(marks) < 2:
         return ()
-    title = "What it takes and costs; of those named with the 90% range"
+    title = "Time and cost; bars show 90% ranges"
     return (doc.ChartRow((doc.MarkChart(title, f"time, {unit.unit}", "cost, $", tuple(marks)),)),)
 
 

@@ -170,7 +170,7 @@ def _verdict(run: Run) -> str:
     """Return what a run took, how sure that is, and whether it ended as planned."""
     summary = run.summary
     verb = "has taken" if summary.status == RunStatus.RUNNING else "took"
-    took = wording.took(summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd)
+    took = wording.took(summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, _tilde(run))
     known = "That is simulated: no machine drew it." if run.is_simulated else ""
     ending = ""
     if summary.status not in (*wording.GOOD, RunStatus.RUNNING):
@@ -199,7 +199,7 @@ def run_scope(run: Run) -> str:
     if market_kg is not None and contract is not None:
         market = f"Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
     location = f"CO2e is location-based: {fmt.mass(run.emissions_kgco2e)}."
-    scope = wording.scope_sentence(is_rented=run.text("is_rented") == "yes")
+    scope = wording.scope_sentence(is_rented=run.text("is_rented") == "yes", coverage=run.carbon_intensity.coverage)
     return " ".join(filter(None, (period, place, scope, location, market)))
 
 
@@ -223,10 +223,14 @@ def _said_of(run: Run) -> tuple[str, ...]:
 # -- Its figures --
 
 
+def _tilde(run: Run) -> str:
+    return "" if run.summary.measured_share or run.calibration else wording.TILDE
+
+
 def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
     """Return time, energy, CO2e and cost of a run; a tilde stands before what no hardware measured."""
     summary = run.summary
-    tilde = "" if summary.measured_share or run.calibration else "~"
+    tilde = _tilde(run)
     badge = (
         "calibrated" if run.calibration else "simulated" if run.is_simulated else wording.badge(summary.measured_share)
     )

@@ -344,14 +344,22 @@ def warnings(run: Run) -> tuple[str, ...]:
 
 # -- What it took, and in which scope --
 
-_NOT_IN_IT = "Hardware manufacturing is excluded. Upstream fuel emissions count as scope 3."
+_NOT_IN_IT = "Hardware manufacturing is excluded."
+_UPSTREAM = {
+    "": "Whether upstream emissions are in the carbon intensity is not known.",
+    "direct": "Upstream emissions, which are scope 3, are excluded.",
+    "lifecycle": "The lifecycle intensity includes upstream emissions, which are scope 3.",
+    "direct+lifecycle": "Upstream emissions, which are scope 3, are in a part of it.",
+}
 
 
-def took(duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost_usd: float | None) -> str:
-    """Write ``41 min 12 s, 95.9 Wh, 36.6 g of CO2e and $0.04``."""
+def took(
+    duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost_usd: float | None, tilde: str = ""
+) -> str:
+    """Write ``41 min 12 s, 95.9 Wh, 36.6 g of CO2e and $0.04``, with the tilde of a modelled energy."""
     known = [fmt.duration(duration_s) if duration_s else "an unknown time"]
-    known += [fmt.energy(energy_kwh) if energy_kwh is not None else "an unknown energy"]
-    known += [f"{fmt.mass(kgco2e)} of CO2e"] if kgco2e is not None else []
+    known += [f"{tilde}{fmt.energy(energy_kwh)}" if energy_kwh is not None else "an unknown energy"]
+    known += [f"{tilde}{fmt.mass(kgco2e)} of CO2e"] if kgco2e is not None else []
     return joined([*known, *([fmt.money(cost_usd)] if cost_usd is not None else [])])
 
 
@@ -362,10 +370,15 @@ def gpu_hours(value_h: float | None) -> str:
     return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
 
 
-def scope_sentence(*, is_rented: bool) -> str:
-    """Say in which scope of the GHG Protocol the electricity is, and what is in none."""
+def scope_sentence(*, is_rented: bool, coverage: str) -> str:
+    """Say in which scope of the GHG Protocol the electricity is, what is in none, and what of upstream is in it.
+
+    Args:
+        is_rented: the machine is somebody else's.
+        coverage: of the carbon intensity, as ``Factor`` and ``Totals`` have it.
+    """
     of = "Scope 3: electricity of a rented machine." if is_rented else "Scope 2: electricity of an owned machine."
-    return f"{of} {_NOT_IN_IT}"
+    return f"{of} {_NOT_IN_IT} {_UPSTREAM[coverage]}"
 
 
 def stamp(n_simulated: int, n_runs: int) -> str:
@@ -421,6 +434,7 @@ def _starred(text: str, value: float | None, n_unknown: int) -> str:
 def sum_notes(totals: Totals) -> list[str]:
     """Return what the sums over some runs lack, assume or mix, a sentence each."""
     lacks = any(cell.endswith(STAR) for cell in sum_cells(totals))
+    n_of_world = sum("world average" in row["intensity"] for row in totals.rows)
     mock = (
         f"! MOCK: the carbon intensity of {fmt.plural(totals.n_mock_intensity, 'run')} is invented, and so is the CO2e."
     )
@@ -428,6 +442,7 @@ def sum_notes(totals: Totals) -> list[str]:
     said = {
         "* without the runs for which it is unknown.": lacks,
         f"{TILDE} Energy is modelled: no hardware measured it.": is_all_modelled(totals),
+        f"{fmt.plural(n_of_world, 'run')} without a country: CO2e at the world's average intensity.": n_of_world,
         mock: totals.n_mock_intensity,
         "The CO2e mixes direct and lifecycle carbon intensities.": "+" in totals.intensity_coverage,
         "The sums hold carbontracker's prediction for epochs that it did not monitor.": totals.n_predicted,

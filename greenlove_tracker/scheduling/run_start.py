@@ -113,7 +113,7 @@ def best_of(planned: Callable[[datetime], Planned], latest_utc_s: float) -> Next
 
     def next_start(now: datetime, before: Outlook | None) -> Outlook:
         advice, answer = planned(now)
-        why, is_known = advice.reason.removeprefix("Start now: ").rstrip("."), advice.saving is not None
+        why, is_known = advice.reason.rstrip("."), advice.saving is not None
         point = latest_point(before, answer)
         if before is None and not advice.is_worth_waiting:
             return Outlook(point, None, "not worth waiting" if is_known else "no provider", why)

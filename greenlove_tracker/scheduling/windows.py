@@ -483,7 +483,7 @@ class _Search:
         saving, wait_h = advice.saving, advice.wait_s / SECONDS_PER_HOUR
         if saving is None:
             why = "; ".join(f"{one.region}: {one.problem}" if len(bases) > 1 else one.problem for one in bases)
-            return f"Start now: {'the price of a run that starts now is not known' if self.by == 'cost' else why}."
+            return f"{'the price of a run that starts now is not known' if self.by == 'cost' else why}."
         what = "cost" if self.by == "cost" else "CO2e"
         wait_text = f"{wait_h:.0f} h" if wait_h >= 1 else f"{60 * wait_h:.0f} min"
         saves = f"waiting {wait_text} saves" if wait_h else "starting elsewhere saves"

@@ -74,7 +74,7 @@ def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypa
         monkeypatch.setenv("GREENLOVE_INTENSITY_URLS", urls)
         result = call(*arguments)
     assert result.exit_code == 0
-    assert result.stdout.startswith("Start now: GB: neso: HTTP 503 from 127.0.0.1; DE: energy_charts: HTTP 503")
+    assert result.stdout.startswith("No advice: GB: neso: HTTP 503 from 127.0.0.1; DE: energy_charts: HTTP 503")
     assert server.asked
 
 

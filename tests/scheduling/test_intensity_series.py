@@ -87,13 +87,13 @@ def test_where_nobody_answers_it_starts_now_with_the_reason():
         4, intensity=Service(history="HTTP 503"), regions=["DE"], deadline=NOW + 24 * HOUR, now=NOW, energy_kwh=2
     )
     assert (advice.wait_s, advice.is_worth_waiting, advice.saving, advice.hours) == (0.0, False, None, ())
-    assert advice.reason == "Start now: ours: HTTP 503."
+    assert advice.reason == "ours: HTTP 503."
     assert advice.emissions_kgco2e is None  # not zero
 
 
 def test_the_table_tells_no_hours_apart_and_says_what_to_give():
     advice = best_start(4, intensity="table", regions=["DE"], deadline=NOW + 24 * HOUR, now=NOW, energy_kwh=2)
-    assert advice.reason.startswith("Start now: a yearly average tells no hour from another: give")
+    assert advice.reason.startswith("a yearly average tells no hour from another: give")
     assert '"live"' in advice.reason and "CSV" in advice.reason
     assert not advice.is_worth_waiting and advice.wait_s == 0
     yearly = advice.sources[0].yearly_gco2e_per_kwh
@@ -155,7 +155,7 @@ def test_hours_without_a_price_are_unknown_and_not_free(tmp_path):
     assert advice.start_utc == NOW.replace(minute=0) + 9 * HOUR
     assert advice.cost_usd == pytest.approx(0.25)
     unknown = best_start(2, now=NOW + 5 * HOUR, price_usd_per_kwh=prices, **options)
-    assert unknown.reason == "Start now: the price of a run that starts now is not known."
+    assert unknown.reason == "the price of a run that starts now is not known."
     assert unknown.cost_now_usd is None and not unknown.is_worth_waiting
 
 
