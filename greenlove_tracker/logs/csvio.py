@@ -1,4 +1,4 @@
-"""CSV in and out: the files of a log, damaged ones too, tables that users give, and tables for spreadsheets.
+"""CSV in: the files of a log, damaged ones too, and tables that users give; and out: tables for spreadsheets.
 
 Only the tables that come with the package, and offers in a file, are read below this package, in ``tables``.
 """
@@ -148,13 +148,6 @@ def read_table(data: bytes) -> tuple[Sequence[str], list[tuple[int, dict[str, st
         return reader.fieldnames or (), [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise ValueError(str(error)) from error
-
-
-def log_lines(rows: Iterable[Sequence[str]]) -> bytes:
-    """Return rows as lines of a log; no cell has a line end in it (``schema.cell``)."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode("utf-8", "replace")
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -14,7 +14,9 @@ and in ``Annotated`` its meaning. The files that only some runs have are in ``ta
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 import math
 import re
@@ -30,7 +32,6 @@ from greenlove_tracker.logs.csvio import (
     PLAIN,
     Line,
     OnProblem,
-    log_lines,
     read_fields,
     read_records,
     read_small,
@@ -91,6 +92,13 @@ def cell(value: object) -> str:
 
 
 _ONE_LINE = str.maketrans({"\0": None, "\n": " ", "\r": " "})
+
+
+def log_lines(rows: Iterable[Sequence[str]]) -> bytes:
+    """Return rows as lines of a log; no cell has a line end in it (``cell``)."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "replace")
 
 
 def any_cell(value: float | None) -> str:

@@ -18,8 +18,7 @@ from typing import TypeVar
 from greenlove_tracker.errors import LogDirError, pass_on_from_handler
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.schema import LogTable, R
+from greenlove_tracker.logs.schema import LogTable, R, log_lines
 from greenlove_tracker.logs.tables import FORECASTS, forecasts_file
 from greenlove_tracker.records import Field, Row, RunSummary
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.schema import (
     EPOCHS,
     cell,
     contradiction,
     factor_fields,
     factor_in,
+    log_lines,
     read_totals,
     summary_fields,
     summary_of,
