@@ -119,7 +119,8 @@ def _project(
 
         row = row_for_spot(rows, chosen.gpus)
         advice = spot_advice_of(row, spot_terms, found.options.price_usd_per_gpu_hour)
-        text = " · ".join(part for part in (*about, f"on {row.billed_gpus} × {row.name}") if part)
+        at = f"on {row.billed_gpus} × {row.name}{f' at {row.offer.provider}' if row.offer else ''}"
+        text = " · ".join(part for part in (*about, at) if part)
         answer(spot_document(advice, text), spot_record(advice, text))
         return
     asked = click.get_current_context().params

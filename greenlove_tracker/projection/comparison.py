@@ -66,6 +66,8 @@ def decided(
             decision = decide(larger.projections, larger.options)
             if _is_settled(decision):
                 return larger, decision
+            if (decision.meets or 0.0) > (made.meets or 0.0):
+                found, made = larger, decision
     return found, made
 
 

@@ -41,8 +41,7 @@ def local_row(
     if forecast.energy_kwh is not None:
         energy = at_level(forecast.energy_kwh)
         joint["energy_kwh"] = _energy_here(joint["duration_s"], energy)
-    peak_gb, gpu = options.peak_memory_gb, machine.gpu
-    is_too_small = peak_gb is not None and gpu is not None and gpu.memory_gb is not None and gpu.memory_gb < peak_gb
+    gpu = machine.gpu
     row = _row(
         machine,
         joint,
@@ -55,7 +54,7 @@ def local_row(
         n_gpus=machine.n_gpus,
         speedup=None,
         gain=1.0,
-        fits=None if peak_gb is None else not is_too_small,
+        fits=None if options.peak_memory_gb is None else gpu is None or _fits(gpu, gpu, options),
         sources=(_cited(machine.intensity),),
         assumptions=(),
         caveats=(*caveats, *_caveats_of_draw(machine, has_energy=energy is not None)),
@@ -227,10 +226,10 @@ def _at_least(duration_s: Estimate, least_s: float) -> Estimate:
 
 
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:
-    """Return True where the peak fits, as measured locally or else estimated; measured on the same GPU, it did."""
+    """Return True where the peak fits, as measured locally or else estimated; the same GPU held what was measured."""
     peak_gb, estimate_gb = options.peak_memory_gb, options.memory_estimate_gb
     if peak_gb is not None:
-        return True if gpu == local else gpu.holds(peak_gb)
+        return gpu.memory_gb is None or peak_gb <= gpu.memory_gb if gpu == local else gpu.holds(peak_gb)
     if gpu == local or estimate_gb is None:
         return None
     return gpu.holds(estimate_gb, ESTIMATE_ERROR)

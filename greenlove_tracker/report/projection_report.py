@@ -385,21 +385,23 @@ def advice(decision: Decision) -> str:
     if decision.verdict == "best chance":
         do = f"{do[0].lower()}{do[1:]}"
         return f"Nothing compared surely finishes {limits}. The best chance{likely}: {do}, {takes(row)}."
-    return f"{do}{f', {limits}' if limits else ''}{likely}: {takes(row)}.{_faster(decision.faster)}"
+    return f"{do}{f', {limits}' if limits else ''}{likely}: {takes(row)}.{_faster(decision.faster, row)}"
 
 
-def _faster(faster: Faster | None) -> str:
+def _faster(faster: Faster | None, chosen: Projection) -> str:
     if faster is None:
         return ""
-    row, more = faster.machine, f"for {fmt.money(-faster.more_usd)} less"
-    if faster.more_usd >= 0:
+    row, more = faster.machine, f" for {fmt.money(-faster.more_usd)} less"
+    if chosen.payable_usd is None:
+        more = ""  # nobody knows what it costs more
+    elif faster.more_usd >= 0:
         an_hour = faster.more_usd / faster.saved_s * SECONDS_PER_HOUR
-        more = f"for {fmt.money(faster.more_usd)} more"
+        more = f" for {fmt.money(faster.more_usd)} more"
         more += f" ({fmt.money(an_hour)} an hour saved)" if faster.saved_s > SECONDS_PER_HOUR else ""
     cost = fmt.money(row.cost_usd.point) if row.cost_usd else fmt.UNKNOWN
     scale = fmt.time_scale(faster.saved_s)
     sooner = f"{fmt.significant(scale.value(faster.saved_s), 2)} {scale.unit} sooner"
-    return f" Faster: {at(row)}, {time_text(row.duration_s)}, {cost}: {sooner} {more}."
+    return f" Faster: {at(row)}, {time_text(row.duration_s)}, {cost}: {sooner}{more}."
 
 
 def takes(row: Projection) -> str:
@@ -435,7 +437,9 @@ def advice_reasons(decision: Decision, rows: Sequence[Projection]) -> Iterator[s
     for one in named:
         yield from _terms(one)
         if here is not None and here.n_gpus == 1 and one.billed_gpus > 1:
-            yield f"The code must train on {one.billed_gpus} GPUs at once."
+            n_of_one = max(one.offer.gpus_per_instance) if one.offer else one.billed_gpus
+            apart = f", on {-(-one.billed_gpus // n_of_one)} machines" if one.billed_gpus > n_of_one else ""
+            yield f"The code must train on {one.billed_gpus} GPUs at once{apart}."
         own = here.gpu.vendor if here is not None and here.gpu is not None else ""
         yield from (sentence(note) for note in (software_notes(own, one.gpu.vendor) if one.gpu else ()))
 
@@ -447,7 +451,7 @@ def _terms(row: Projection) -> Iterator[str]:
     if row.obtained == "reserved":
         yield f"It can only be reserved; the minimum term of {MINIMUM_TERM_DAYS} d is an assumption."
     elif row.is_rented and row.billed_gpus > row.n_gpus:
-        yield f"It is rented as a whole machine alone: all {row.billed_gpus} GPUs are paid for, and used."
+        yield f"{at(row)} is rented only as a whole machine: all {row.billed_gpus} GPUs are paid for, and used."
 
 
 def left_out(machines: Sequence[LeftOut], limits: Limits) -> Iterator[str]:

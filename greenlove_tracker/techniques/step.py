@@ -24,6 +24,7 @@ _OPAQUE = (
     "the task makes its steps itself (train_step), and nobody else can change them: let it give loss, a function of "
     "(model, batch), instead"
 )
+_AUTOCAST_OF = {"meta": "cpu"}  # which has none of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,11 @@ class OwnStep:
 
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = self._settings.dtype
-        return nullcontext() if dtype is None else torch.autocast(self._device.type, dtype=dtype)
+        return (
+            nullcontext()
+            if dtype is None
+            else torch.autocast(_AUTOCAST_OF.get(self._device.type, self._device.type), dtype=dtype)
+        )
 
     def _parts_of(self, batch: Any) -> Iterator[tuple[Any, float]]:
         """Yield the micro-batches, each with the share that its loss has in that of the batch."""

@@ -142,8 +142,9 @@ def test_a_spot_offer_is_no_choice_beside_others_but_is_named(spot_beside):
 
 
 def test_a_card_that_cannot_hold_the_training_is_no_choice():
-    made = decide(projected(peak_memory_gb=60.0))
-    assert made.recommended.is_rented
+    rows = projected(peak_memory_gb=60.0, provider="all")
+    assert decide(rows).recommended.gpu != rows[0].gpu
+    assert {(row.is_local, row.fits) for row in rows if row.gpu == rows[0].gpu} == {(True, False), (False, False)}
     assert decide(projected(peak_memory_gb=20.0)).recommended.is_local
 
 

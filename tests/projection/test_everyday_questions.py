@@ -129,3 +129,9 @@ def test_where_nobody_says_how_many_gpus_they_are_as_many_as_the_limit_needs(tmp
         assert made == decide(found.projections, found.options)
         assert (made.recommended.billed_gpus, made.recommended.is_local) == (n_gpus, n_gpus == 1)
     assert decided(partial(compare_hours, 40.0), replace(options, target_gpus=1))[1].recommended is None
+    hope = ProjectionOptions(
+        local_gpu="RTX 4090", today=TODAY, provider="node", prices=prices, within_s=8 * 3600.0, max_cost_usd=25.0
+    )
+    found, made = decided(partial(compare_hours, 20.0), hope)  # no number of them surely keeps both
+    assert made == decide(found.projections, found.options)
+    assert (made.verdict, made.recommended.billed_gpus) == ("best chance", 2)
