@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import epoch_row
-from fakes import FakeClock, ScriptedMeter, gpu_energy
+from fakes import FakeClock, ScriptedMeter, gpu_energy, only_run
 from foreign_samples import END, write_log
 
-from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker import Tracker
 from greenlove_tracker.compat.carbontracker import parser
 from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
 from greenlove_tracker.errors import UsageError
@@ -32,11 +32,6 @@ def train(tracker, epochs, clock=None, epoch_s=10.0):
         if clock is not None:
             clock.pass_s(epoch_s)
         tracker.epoch_end()
-
-
-def only_run(path):
-    (run,) = read_logs(path).readable()
-    return run
 
 
 # -- its documented examples -------------------------------------------------------------------------------------------

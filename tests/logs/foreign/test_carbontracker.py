@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fakes import only_run
 from foreign_samples import END, HEAD, write_log
 
 from greenlove_tracker.cli import cli
@@ -14,11 +15,6 @@ from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report.build import document
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "foreign" / "carbontracker"
-
-
-def only_run(path):
-    (run,) = read_logs(path).readable()
-    return run
 
 
 def test_the_recorded_logs():
