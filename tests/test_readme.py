@@ -39,7 +39,7 @@ SHOWN_BY = {
         "tests/integrations/test_automatic.py::test_a_hugging_face_trainer_is_tracked_unless_the_script_does_so",
         "tests/integrations/test_automatic.py::test_a_lightning_trainer_is_tracked_unless_the_script_does_so",
     ),
-    "tells the whole story on one screen": (
+    "tells the whole story in a minute": (
         "tests/cli/test_demo.py::test_the_whole_story_is_on_one_screen_without_torch"
     ),
     "Unknown is never zero": "tests/tracker/test_tracker.py::test_no_meter_is_unknown_energy_not_zero",
@@ -64,7 +64,7 @@ SHOWN_BY = {
     ),
     "An epoch costs about a millisecond": "benchmarks/overhead.py",
     "Each is logged and compared with what the run took": ("tests/golden/expected/forecast-outcomes.json"),
-    "How often the intervals hold is measured, against every baseline we know": (
+    "How often the intervals hold is measured": (
         "benchmarks/backtest.py",
         "benchmarks/backtest_gpu.py",
         "benchmarks/backtest_live.py",
