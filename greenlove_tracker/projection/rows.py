@@ -85,7 +85,7 @@ def _caveats_of_draw(machine: Machine, *, has_energy: bool) -> tuple[Caveat, ...
         what = "energy elsewhere" if has_energy else "the energy here is not known, as there is no GPU; elsewhere it"
         what += " is that of the GPUs there"
     of_limit = f"{share.point:.0%} of their power limit is assumed [{share.lower:.0%}–{min(1.0, share.upper):.0%}]"
-    return (Caveat(f"{what}: {of_limit}; give {{argument}}", ("utilization",)),)
+    return (Caveat(f"{what}: {of_limit}, beside the rest of the node; give {{argument}}", ("utilization",)),)
 
 
 def _energy_here(duration_s: Uncertain, energy: Estimate) -> Uncertain:
@@ -119,7 +119,7 @@ def target_row(
     is_alone = offer is not None and max(offer.gpus_per_instance) == 1  # several are as many machines on a network
     gain = gain_of_number(options, local.gpu, gpu, n_gpus, usual=BETWEEN_NODES if is_alone else None)
     fits = _fits(gpu, local.gpu, options)
-    least_s = _least_s(forecast, local, faster, n_gpus)
+    least_s = _least_s(forecast, local, faster)
     joint: dict[str, Uncertain] = {}
     duration = None
     if fits is not False:
@@ -208,15 +208,15 @@ def gain_of_number(
     return of_one(n_gpus, interconnect=there).over(of_one(n_here, interconnect=here))
 
 
-def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup, n_gpus: int) -> float:
+def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> float:
     """Return the time that launching all kernels takes, which an assumed CPU's speedup ignores; 0: not known.
 
-    Several GPUs take a step each at the same time, so that there are fewer one after another.
+    Several GPUs share each batch, so that there are as many steps one after another.
     """
     plan = forecast.plan
     if local.has_gpu or faster.method != "specifications" or plan is None:
         return 0.0
-    return speedups.LAUNCH_S * plan.n_epochs * math.ceil(plan.batches_per_epoch * local.n_gpus / n_gpus)
+    return speedups.LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
 
 
 def _at_least(duration_s: Estimate, least_s: float) -> Estimate:

@@ -102,4 +102,4 @@ def about_length(plan: Plan | None, source: str, option: str) -> str:
         return f" · length from {source}"
     if plan is not None and plan.length:
         return ""
-    return f" · without the number of epochs no forecast of the end: {option}"
+    return f" · no forecast: the number of epochs is unknown, give {option}"

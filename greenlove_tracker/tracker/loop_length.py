@@ -97,9 +97,13 @@ def _iterates(loop: ast.For | ast.While, frame: FrameType, loader: object) -> bo
 
 
 def _length(iterated: ast.expr, frame: FrameType) -> int | None:
-    """Return the length of a ``range``, also of one in a progress bar; None of anything else."""
+    """Return the length of a ``range``, also of one in a progress bar, or of either in a variable; else None."""
+    if isinstance(iterated, ast.NamedExpr):
+        iterated = iterated.value
     if not isinstance(iterated, ast.Call):
-        return None
+        value = _value(iterated, frame)
+        value = getattr(value, "iterable", value)  # of a bar of tqdm
+        return len(value) if isinstance(value, range) else None
     name = getattr(iterated.func, "id", "")
     if name in _WRAPPERS and iterated.args:
         return _length(iterated.args[0], frame)

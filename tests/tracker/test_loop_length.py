@@ -39,12 +39,16 @@ def found_in(script: str, loader: object = LOADER) -> list[tuple[int, str] | Non
         ("trange(args.n, disable=True)", 3),
         ("enumerate(tqdm(range(4), disable=True))", 4),
         ("epochs", None),
+        ("numbers", 4),
+        ("bar", 4),
+        ("(named := tqdm(range(3), disable=True))", 3),
         ("iter(epochs)", None),
         ("range(int('3'))", None),
     ],
 )
 def test_the_loop_around_the_call_has_the_number(iterated, n):
-    found = found_in(f"epochs = list(range(5))\nfor epoch in {iterated}:\n    for batch in loader:\n        here()\n")
+    before = "epochs, numbers = list(range(5)), range(4); bar = tqdm(numbers, disable=True)"
+    found = found_in(f"{before}\nfor epoch in {iterated}:\n    for batch in loader:\n        here()\n")
     assert found[0] == (n and (n, f"{iterated}, train.py:2"))
 
 

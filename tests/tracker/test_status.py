@@ -113,7 +113,7 @@ def test_where_nobody_says_how_many_epochs_there_are_the_line_says_so_and_nothin
     told = lines(capsys)
     job.finish(RunStatus.FINISHED, 0)
     assert job.state.forecast is None and "epoch 6 · 1 min 20 s · " in texts[-1]
-    assert len(told) == 1 and "without the number of epochs" in told[0]  # the next is due in a minute
+    assert len(told) == 1 and "the number of epochs is unknown" in told[0]  # the next is due in a minute
     assert not list(tmp_path.glob("*/forecasts.csv"))
 
 
