@@ -254,8 +254,7 @@ class _LoopPlans:
             if is_first and self._epochs is not None:
                 planned: LoopLength | None = LoopLength(self._epochs, "--epochs")
             else:
-                planned = loop_length(sys._getframe(1), loader)
-                planned = planned or length_by_arguments(sys.argv[1:] if is_first else ())
+                planned = loop_length(sys._getframe(1), loader) or length_by_arguments(sys.argv[1:] if is_first else ())
             self._planned_to = math.inf if planned is None else done + planned.epochs
             if planned is not None:
                 source = planned.source if is_first else f"{planned.source}, after {done} of another training"
