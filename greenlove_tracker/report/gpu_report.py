@@ -25,7 +25,10 @@ _KNOWN_FROM = {
     "specs only": "data sheets: no benchmark of either",
     "same GPU": "it is the same GPU",
 }
-_OF_PRICES = "Prices as of the dates shown, from transcriptions of the providers' pages or from --prices: check them."
+_OF_PRICES = (
+    "Prices as of the dates shown, from transcriptions of the providers' pages or from --prices: check them. "
+    "--provider all shows every provider."
+)
 _NOT_IN = "Not counted: data loading, larger batches, several GPUs. --speedup takes what you measured."
 _MOST_NAMED = 6
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "peak")
