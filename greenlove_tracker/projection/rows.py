@@ -228,8 +228,10 @@ def _at_least(duration_s: Estimate, least_s: float) -> Estimate:
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:
     """Return True where the peak fits, as measured locally or else estimated; the same GPU held what was measured."""
     peak_gb, estimate_gb = options.peak_memory_gb, options.memory_estimate_gb
+    if peak_gb is not None and gpu == local:
+        return gpu.memory_gb is None or peak_gb <= gpu.memory_gb
     if peak_gb is not None:
-        return gpu.memory_gb is None or peak_gb <= gpu.memory_gb if gpu == local else gpu.holds(peak_gb)
+        return gpu.holds(peak_gb)
     if gpu == local or estimate_gb is None:
         return None
     return gpu.holds(estimate_gb, ESTIMATE_ERROR)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -24,7 +24,6 @@ _OPAQUE = (
     "the task makes its steps itself (train_step), and nobody else can change them: let it give loss, a function of "
     "(model, batch), instead"
 )
-_AUTOCAST_OF = {"meta": "cpu"}  # which has none of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +140,11 @@ class OwnStep:
         self._n_steps, self.n_skipped = state["n_steps"], state["n_skipped"]
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        dtype = self._settings.dtype
-        return (
-            nullcontext()
-            if dtype is None
-            else torch.autocast(_AUTOCAST_OF.get(self._device.type, self._device.type), dtype=dtype)
-        )
+        dtype, device = self._settings.dtype, self._device.type
+        if dtype is None:
+            return nullcontext()
+        computed_on = "cpu" if device == "meta" else device  # meta has no autocast of its own
+        return cast("AbstractContextManager[Any]", torch.autocast(computed_on, dtype=dtype))
 
     def _parts_of(self, batch: Any) -> Iterator[tuple[Any, float]]:
         """Yield the micro-batches, each with the share that its loss has in that of the batch."""
