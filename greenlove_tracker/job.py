@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from greenlove_tracker.records import Field
 
 _GIT_TIMEOUT_S = 5.0
+RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run` for processes that its script or command starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +160,16 @@ def git_commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()
+
+
+def user_name() -> str:
+    """Return the login name of the process's own user, whatever the environment says."""
+    import psutil
+
+    return psutil.Process().username()
+
+
+def outer_run_dir() -> Path | None:
+    """Return the directory of the run that another process leads, of which this process is a part."""
+    text = os.environ.get(RUN_DIR_VARIABLE, "")
+    return Path(text) if text and Path(text).is_dir() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -9,6 +10,11 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
 
 Amount = TypeVar("Amount", float, Estimate)
+# In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
+# 1 - exp(-(both lengths) / 5 h): over nine hourly series of grids, 2022 (EIA-930) and 2023 (Electricity Maps), by
+# benchmarks/intensity_persistence.py, 2026-11-22.
+_MOST_PERSISTENCE_ERROR = 0.47
+_PERSISTENCE_TIME_H = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +74,27 @@ class Rates:
         whole = None if forecast.without_stop is None else self.priced(forecast.without_stop, gpu_count)
         emissions = self.emissions(forecast.energy_kwh)
         return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost, without_stop=whole)
+
+
+def persistence_error(duration_s: float) -> float:
+    """Return what the error of a forecast by persistence is within, in 95% of runs so long.
+
+    It is the logarithm of (mean intensity of the rest / mean so far).
+    """
+    return _MOST_PERSISTENCE_ERROR * -math.expm1(-h_from_s(duration_s) / _PERSISTENCE_TIME_H)
+
+
+def with_persistence_error(emissions: Estimate, elapsed_s: float, rest_s: float) -> Estimate:
+    """Return the CO2e of a run with an interval that has what the intensity of the rest may be, in that so far.
+
+    Energy and intensity err independently of each other; each side of the interval is half a normal distribution, and
+    their widths add up as squares.
+    """
+    if not (rest_s > 0 and emissions.has_interval and emissions.point > 0):
+        return emissions
+    log_ratio = persistence_error(elapsed_s + rest_s)
+    rest_share = rest_s / (elapsed_s + rest_s)
+    below, above = (abs(math.expm1(sign * log_ratio)) * rest_share * emissions.point for sign in (-1, 1))
+    lower = emissions.point - math.hypot(emissions.point - emissions.lower, below)
+    upper = emissions.point + math.hypot(emissions.upper - emissions.point, above)
+    return replace(emissions, lower=max(0.0, lower), upper=upper)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import math
 import os
 import re
 import shlex
@@ -12,7 +11,7 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -23,15 +22,12 @@ from typing import Any
 from greenlove_tracker.config import Settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import BudgetExceeded, NoSuchScriptError, UsageError
-from greenlove_tracker.integrations.automatic import AutomaticCallbacks
-from greenlove_tracker.integrations.pytorch import PyTorchHooks
-from greenlove_tracker.integrations.training_loops import LoopDetector
-from greenlove_tracker.job import find_ranks
+from greenlove_tracker.integrations.script_loops import watched_loops
+from greenlove_tracker.job import RUN_DIR_VARIABLE, find_ranks, outer_run_dir
 from greenlove_tracker.phases import Plan
 from greenlove_tracker.records import Field, RunStatus, status_of
 from greenlove_tracker.signals import wait_and_forward
-from greenlove_tracker.tracker.loop_length import LoopLength, length_by_arguments, loop_length
-from greenlove_tracker.tracker.session import RUN_DIR_VARIABLE, Session, open_run, outer_run_dir
+from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import RunMode
 from greenlove_tracker.warn_once import WarnOnce
 
@@ -184,7 +180,7 @@ def _run(
     session = _start_session(settings, shown, RunMode.RUNNER)
     sys.argv = argv
     sys.modules["__main__"] = main
-    watched = _watched_loops(session, loops.epochs) if loops.are_seen else contextlib.nullcontext()
+    watched = watched_loops(session, loops.epochs) if loops.are_seen else contextlib.nullcontext()
     try:
         with watched:
             exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
@@ -206,63 +202,6 @@ def _finished(session: Session, status: RunStatus, exit_code: int | None) -> Ses
     last = open_run() or session
     last.finish(status, exit_code)
     return last
-
-
-@contextlib.contextmanager
-def _watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
-    """Find epochs of the script's own loops and trainers, and say in the log whether there were any."""
-    warn_once, detector = session.state.warn_once, LoopDetector(session)
-    detector.on_epoch = _LoopPlans(session, epochs).plan
-    hooks = PyTorchHooks(detector, lambda error: warn_once.internal_error("loops", error))
-    callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
-    try:
-        with hooks, callbacks:
-            yield
-    finally:
-        try:
-            with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
-                detector.finish()
-            if detector.takes_turns:
-                message = "the script's data loaders take turns: steps are counted, and its epochs cannot be told"
-                warn_once.warn("turns", message)
-            if not session.state.has_tracker and not session.is_finished:
-                is_told = detector.n_epochs and not detector.takes_turns
-                nothing = "no steps" if hooks.has_torch else "no torch"
-                seen = "epochs" if is_told else "steps" if detector.n_steps else nothing
-                session.write_fields([Field("loops_seen", seen)])
-        except Exception as problem:
-            warn_once.internal_error("loops", problem)
-
-
-class _LoopPlans:
-    """The planned length of each training of a script, one after the other."""
-
-    def __init__(self, session: Session, epochs: int | None) -> None:
-        self._session, self._epochs = session, epochs
-        self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
-
-    def plan(self, loader: object) -> None:
-        """Plan a training before its first epoch, as ``--epochs`` says, its loop, or the script's own arguments.
-
-        Where more epochs follow than were planned, another training has begun. Only its loop tells of its length.
-        """
-        session, done = self._session, self._session.recorder.epochs_done
-        if loader is None or done < self._planned_to:
-            return
-        is_first = not self._planned_to
-        try:
-            if is_first and self._epochs is not None:
-                planned: LoopLength | None = LoopLength(self._epochs, "--epochs")
-            else:
-                planned = loop_length(sys._getframe(1), loader) or length_by_arguments(sys.argv[1:] if is_first else ())
-            self._planned_to = math.inf if planned is None else done + planned.epochs
-            if planned is not None:
-                source = planned.source if is_first else f"{planned.source}, after {done} of another training"
-                session.plan_job(Plan(done + planned.epochs), source)
-            elif not is_first:
-                session.plan_job(None, "")
-        except Exception as error:  # epochs are seen without it
-            session.state.warn_once.internal_error("plan", error)
 
 
 def _show_traceback(error: BaseException) -> None:

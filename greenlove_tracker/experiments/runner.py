@@ -28,10 +28,10 @@ from greenlove_tracker.experiments.progress import (
     outputs_lock,
 )
 from greenlove_tracker.grid.live.fallback import opened_intensity
+from greenlove_tracker.job import outer_run_dir
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.scheduling.wait_loop import wait_for_low_carbon
 from greenlove_tracker.signals import wait_and_forward
-from greenlove_tracker.tracker.session import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
 from greenlove_tracker.waits import WAIT_VARIABLE
 

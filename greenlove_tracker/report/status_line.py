@@ -103,3 +103,27 @@ def about_length(plan: Plan | None, source: str, option: str) -> str:
     if plan is not None and plan.length:
         return ""
     return f" · no forecast: the number of epochs is unknown, give {option}"
+
+
+def over_budget(
+    quantity: str, limit: float, used: float | None, expected: Estimate | None, probability: float, limit_source: str
+) -> str:
+    """Return which budget a run exceeds, or how likely it will.
+
+    Args:
+        quantity: of ``format.QUANTITIES``.
+        limit: of it.
+        used: what exceeds it already; None where nothing does yet.
+        expected: the forecast; None where there is none.
+        probability: that the run comes to more.
+        limit_source: of a limit of the time.
+    """
+    name, text = fmt.QUANTITIES[quantity]
+    is_time = quantity == "duration_s"
+    if is_time and limit <= 0:
+        return f"the {limit_source} had passed before the run began"
+    over = f"over the {f'{limit_source} after' if is_time else 'limit of'} {text(limit)}"
+    if used is not None:
+        return f"{name} is at {text(used)}, {over}"
+    total = "" if expected is None else f"will reach {fmt.interval(expected, text)}"
+    return f"{name} {total}, {over} with a probability of {fmt.chance(probability)}"

@@ -10,6 +10,7 @@ from greenlove_tracker.config import TimeLimitSource
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.forecasting import Estimate, WarningCode
 from greenlove_tracker.records import Row
+from greenlove_tracker.report.status_line import over_budget
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunState
 
@@ -103,15 +104,8 @@ class Overrun:
         return self.used is not None and self.used > self.limit
 
     def __str__(self) -> str:
-        name, text = fmt.QUANTITIES[self.quantity]
-        is_time = self.quantity == "duration_s"
-        if is_time and self.limit <= 0:
-            return f"the {self.source} had passed before the run began"
-        limit = f"over the {f'{self.source} after' if is_time else 'limit of'} {text(self.limit)}"
-        if self.used is not None and self.is_certain:
-            return f"{name} is at {text(self.used)}, {limit}"
-        total = "" if self.expected is None else f"will reach {fmt.interval(self.expected, text)}"
-        return f"{name} {total}, {limit} with a probability of {fmt.chance(self.probability)}"
+        used = self.used if self.is_certain else None
+        return over_budget(self.quantity, self.limit, used, self.expected, self.probability, self.source)
 
 
 @dataclass(frozen=True, slots=True)

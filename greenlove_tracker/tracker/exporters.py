@@ -1,10 +1,10 @@
 """Events of a run for services beside its log, such as MLflow; the interface ``Exporter``; the part that tells them.
 
 Exporters are called on one thread of theirs, so that the training waits for none. Rows that they are too slow for are
-left out, the oldest first; what the run consumed so far stands in each of those that follow.
+left out, the oldest first; the totals of the run so far stand with each of those that follow.
 
-Energies by component are as metered, before PUE; ``energy_kwh`` is what is counted, with PUE and the assumed rest of
-the node, as in the log. What is not known is None.
+What they are given are the log's own records: energies by component are as metered, before PUE, and what is not known
+is None.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -20,11 +20,10 @@ from typing import Protocol, runtime_checkable
 from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.forks import forks_wait, start_thread
 from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
-from greenlove_tracker.logs.totals import MeanRates, RowTotals
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, RunSummary
+from greenlove_tracker.logs.totals import Ending, merge_epochs, summarise
+from greenlove_tracker.records import EpochRecord, Row, RunStatus, RunSummary
 from greenlove_tracker.tracker.part import RunPart, RunParts
 from greenlove_tracker.tracker.state import RunMode, RunState
-from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
 _DELIVER_S = 1.0
 _MOST_PENDING = 10_000  # events that wait for the exporters
@@ -68,46 +67,19 @@ class ExportedRun:
     """A run that has begun.
 
     Attributes:
-        run_id: of the log.
+        run_dir: of the log, which has the name of the run; the directory of all runs is above it.
         project: a name that runs are grouped by; empty without one.
-        log_dir: the directory of all runs.
-        run_dir: of this run.
         started_utc_s: when it began.
-        is_in_steps: it counts in optimizer steps, so that the ``position`` of a row is one, and not an epoch.
+        is_in_steps: it counts in optimizer steps, so that the ``position`` of an event is one, and not an epoch.
         facts: its plan, place, factors and hardware by name, as ``run.csv`` has them: nothing of the user, the command
             or the host.
     """
 
-    run_id: str
-    project: str
-    log_dir: Path
     run_dir: Path
+    project: str
     started_utc_s: float
     is_in_steps: bool
     facts: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedConsumption:
-    """The consumption of a stretch of a run.
-
-    Attributes:
-        duration_s: of the stretch.
-        components: metered energy by component, with its methods, before PUE.
-        counts: the work that was done.
-        energy_kwh: energy with PUE.
-        emissions_gco2e: of that.
-        cost_usd: of that, or of the machine's time.
-        power_w: mean power of the metered components, before PUE.
-    """
-
-    duration_s: float
-    components: Energy
-    counts: Counts
-    energy_kwh: float | None
-    emissions_gco2e: float | None
-    cost_usd: float | None
-    power_w: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,61 +87,33 @@ class RowWritten:
     """A row was written to the log.
 
     Attributes:
-        kind: of the row; a segment is a part of an epoch that goes on.
-        epoch: its number, from 1; None between two.
-        position: the epoch, or in a run that counts in steps the steps that are done; of a gap, that of what was last.
-        utc_s: when it ended.
-        row: what it consumed, without the gap before it.
-        of_epoch: what its epoch consumed so far, all segments together; None between two.
-        of_run: what the run consumed so far, gaps included; energy as far as it was metered.
-        epochs_done: of this run.
+        row: as it stands there; a segment is a part of an epoch that goes on.
+        of_epoch: its epoch so far, all segments together; None between two.
+        of_run: the totals so far, gaps included.
+        energy_factor: the energy that is counted, PUE included, in that of the metered components.
     """
 
-    kind: RowKind
-    epoch: int | None
-    position: int
-    utc_s: float
-    row: ExportedConsumption
-    of_epoch: ExportedConsumption | None
-    of_run: ExportedConsumption
-    epochs_done: int
+    row: Row
+    of_epoch: EpochRecord | None
+    of_run: RunSummary
+    energy_factor: float
 
 
 @dataclass(frozen=True, slots=True)
-class ForecastIssued:
-    """A forecast of the whole run was issued.
+class ExportEvent:
+    """Something has happened in a run.
 
     Attributes:
-        forecast: with its interval for each quantity.
-        position: of the last row, or in a run that counts in steps the steps that were done.
+        position: the epoch that it belongs to, or in a run that counts in steps the steps that were done; of a gap that
+            of what was last.
         utc_s: when that was.
+        what: a row; a forecast of the whole run, with its interval for each quantity; or a figure of its quality that
+            the training's user logged, such as an accuracy.
     """
 
-    forecast: IssuedForecast
     position: int
     utc_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class MetricLogged:
-    """The training's user logged a figure of its quality, such as an accuracy.
-
-    Attributes:
-        name: of the metric.
-        value: of it.
-        epoch: that it belongs to; None where it is not known.
-        step: optimizer steps that were done then; None where it is not known.
-        utc_s: when that was.
-    """
-
-    name: str
-    value: float
-    epoch: int | None
-    step: int | None
-    utc_s: float
-
-
-ExportEvent = RowWritten | ForecastIssued | MetricLogged
+    what: RowWritten | IssuedForecast | MetricRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,17 +131,6 @@ class RunEnded:
     summary: RunSummary | None
     run_dir: Path
     utc_s: float
-
-    def report_html(self) -> str:
-        """Return the run's report as one page of HTML.
-
-        Raises:
-            UsageError: where the log cannot be read.
-        """
-        from greenlove_tracker.rendering import html
-        from greenlove_tracker.report.build import document
-
-        return html.render(document(self.run_dir))
 
 
 @runtime_checkable
@@ -273,39 +206,27 @@ class RunExporters(RunPart):
 
     def row(self, row: Row) -> None:
         """Tell of a row."""
-        if not self._state.exporters:
+        state = self._state
+        if not state.exporters:
             return
-        of_epoch, of_run = None, self._state.row_totals
         self._is_underway = self._is_underway or row.epoch is not None
         if row.epoch is not None:
-            if self._rows_of_epoch and self._rows_of_epoch[0].epoch != row.epoch:
-                self._rows_of_epoch.clear()
-            self._rows_of_epoch.append(row)
-            self._position, of_epoch = row.epoch, self._consumption(self._alone(self._rows_of_epoch))
-        if _is_in_steps(self._state):
-            self._position = of_run.counts.steps or 0
-        self._put(
-            RowWritten(
-                row.kind,
-                row.epoch,
-                self._position,
-                self._state.clock.utc_s(),
-                self._consumption(self._alone([row])),
-                of_epoch,
-                self._consumption(of_run, is_whole=False),
-                of_run.epochs_done,
-            )
-        )
+            self._rows_of_epoch = [one for one in (*self._rows_of_epoch, row) if one.epoch == row.epoch]
+            self._position = row.epoch
+        if _is_in_steps(state):
+            self._position = state.row_totals.counts.steps or 0
+        of_epoch = merge_epochs(self._rows_of_epoch, state.ranks.rank)[0] if row.epoch is not None else None
+        so_far = {state.ranks.rank: state.row_totals}
+        of_run = summarise(state.factors, so_far, Ending(RunStatus.RUNNING, None, ""), gpu_count=state.gpu_count)
+        self._put(self._position, RowWritten(row, of_epoch, of_run, state.energy_factor))
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
         """Tell of a forecast."""
-        position = issued.steps_done if _is_in_steps(self._state) else self._position
-        self._put(ForecastIssued(issued, position, self._state.clock.utc_s()))
+        self._put(issued.steps_done if _is_in_steps(self._state) else self._position, issued)
 
     def metric_logged(self, record: MetricRecord) -> None:
         """Tell of a metric that the user logged."""
-        utc_s = self._state.clock.utc_s()
-        self._put(MetricLogged(record.name, record.value, record.epoch, record.steps_done, utc_s))
+        self._put(record.steps_done if _is_in_steps(self._state) else record.epoch or self._position, record)
 
     def tick(self) -> None:
         """Hand over what there is where that is not done in the background."""
@@ -327,8 +248,8 @@ class RunExporters(RunPart):
             message = f"exporters did not finish within {limit_s:g} s of the run's end; the log has all"
             self._state.warn_once.warn("exporters", message)
 
-    def _put(self, event: ExportEvent) -> None:
-        self._events.append(event)
+    def _put(self, position: int, what: RowWritten | IssuedForecast | MetricRecord) -> None:
+        self._events.append(ExportEvent(position, self._state.clock.utc_s(), what))
         if self._is_underway:
             self._begin()  # what the script has made active may be gone soon
 
@@ -372,43 +293,12 @@ class RunExporters(RunPart):
                 message = f"{name} failed, and is left out from now on; the log has all: {error!r}"
                 self._state.warn_once.warn(message, message)
 
-    def _alone(self, rows: Sequence[Row]) -> RowTotals:
-        """Return what rows come to without the gaps before them."""
-        alone = (replace(row, gap_before_s=0.0, gap_before=UNKNOWN_ENERGY) for row in rows)
-        return RowTotals.of(alone, MeanRates(self._state.factors.rates))
-
-    def _consumption(self, totals: RowTotals, *, is_whole: bool = True) -> ExportedConsumption:
-        """Return what rows come to; where that is asked for, without an energy that is a part of the whole."""
-        state, duration_s, energy = self._state, totals.sum("total_s"), totals.node.metered
-        if is_whole and totals.sum("known_s") < duration_s:
-            energy = UNKNOWN_ENERGY
-        rates, metered_kwh = state.rates_of(totals.mean), energy.total_kwh
-        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
-        emissions_kgco2e = rates.emissions(energy_kwh)
-        return ExportedConsumption(
-            duration_s,
-            energy,
-            totals.counts,
-            energy_kwh,
-            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
-            rates.cost(duration_s, energy_kwh, state.gpu_count)[0],
-            None if metered_kwh is None else w_from_kwh_s(metered_kwh, duration_s),
-        )
-
     def _describe(self) -> ExportedRun:
         state, fields = self._state, self._writer.fields
         facts = {n.replace(".", "_"): fields[n].value for n in _FACTS if n in fields and fields[n].value}
         if "intensity_order" in facts:  # what stands in run.csv then counts only where no service answers
             facts = {name: value for name, value in facts.items() if not name.startswith("carbon_intensity")}
-        return ExportedRun(
-            state.factors.run_id,
-            state.factors.project,
-            state.run_dir.parent,
-            state.run_dir,
-            state.started_utc_s,
-            _is_in_steps(state),
-            facts,
-        )
+        return ExportedRun(state.run_dir, state.factors.project, state.started_utc_s, _is_in_steps(state), facts)
 
 
 def _is_in_steps(state: RunState) -> bool:

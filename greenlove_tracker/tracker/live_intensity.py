@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.logs.intensity_sources import MOCK, TABLE, IntensitySource
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.pricing import Rates
+from greenlove_tracker.pricing import Rates, with_persistence_error
 from greenlove_tracker.records import Clock, Factor
-from greenlove_tracker.units import h_from_s
 from greenlove_tracker.warn_once import WarnOnce
 
 if TYPE_CHECKING:  # they are loaded only where they are asked for
@@ -31,11 +30,6 @@ if TYPE_CHECKING:  # they are loaded only where they are asked for
 
 ASK_EVERY_S = 300.0
 _LEAST_WAIT_S = 1.0  # between two questions, where figures are of shorter stretches of time
-# In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
-# 1 - exp(-(both lengths) / 5 h): over nine hourly series of grids, 2022 (EIA-930) and 2023 (Electricity Maps), by
-# benchmarks/intensity_persistence.py, 2026-11-22.
-_MOST_PERSISTENCE_ERROR = 0.47
-_PERSISTENCE_TIME_H = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +153,6 @@ class RatesInForce:
         """True where one of the two is not the same at all times."""
         return self.intensity is not None or self.tariff is not None
 
-    @property
-    def constant(self) -> RowRates | None:
-        """The rates of every row, where they are the same at all times; else None."""
-        return None if self.is_by_time else self.between(0.0, 0.0)
-
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates of a stretch of time."""
         own, source = (None, "") if self.intensity is None else self.intensity.in_force
@@ -197,7 +186,7 @@ class RatesInForce:
         priced = rates.priced(forecast, gpu_count)
         if self.intensity is None or priced.emissions_kgco2e is None:
             return priced
-        return replace(priced, emissions_kgco2e=_with_persistence_error(priced.emissions_kgco2e, elapsed_s, rest_s))
+        return replace(priced, emissions_kgco2e=with_persistence_error(priced.emissions_kgco2e, elapsed_s, rest_s))
 
     def now(self, rates: Rates, utc_s: float) -> Rates:
         """Return the rates of a run with those that are in force now."""
@@ -207,30 +196,6 @@ class RatesInForce:
             carbon_intensity=rates.carbon_intensity if self.intensity is None else self.intensity.in_force[0],
             electricity_price=rates.electricity_price if price is None else price,
         )
-
-
-def persistence_error(duration_s: float) -> float:
-    """Return what the error of a forecast by persistence is within, in 95% of runs so long.
-
-    It is the logarithm of (mean intensity of the rest / mean so far).
-    """
-    return _MOST_PERSISTENCE_ERROR * -math.expm1(-h_from_s(duration_s) / _PERSISTENCE_TIME_H)
-
-
-def _with_persistence_error(emissions: Estimate, elapsed_s: float, rest_s: float) -> Estimate:
-    """Return the CO2e of a run with an interval that has what the intensity of the rest may be, in that so far.
-
-    Energy and intensity err independently of each other; each side of the interval is half a normal distribution, and
-    their widths add up as squares.
-    """
-    if not (rest_s > 0 and emissions.has_interval and emissions.point > 0):
-        return emissions
-    log_ratio = persistence_error(elapsed_s + rest_s)
-    rest_share = rest_s / (elapsed_s + rest_s)
-    below, above = (abs(math.expm1(sign * log_ratio)) * rest_share * emissions.point for sign in (-1, 1))
-    lower = emissions.point - math.hypot(emissions.point - emissions.lower, below)
-    upper = emissions.point + math.hypot(emissions.upper - emissions.point, above)
-    return replace(emissions, lower=max(0.0, lower), upper=upper)
 
 
 def open_rates(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-import re
 import sysconfig
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -21,9 +18,6 @@ _OPERATORS = ast.operator | ast.unaryop | ast.expr_context
 _EVALUATED = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.BinOp | ast.UnaryOp | _OPERATORS
 _LOOPS = ast.For | ast.While
 _AROUND = _LOOPS | ast.FunctionDef | ast.AsyncFunctionDef
-
-
-_ARGUMENT = re.compile(r"--(?:n|num|max|num[_-]train)?[_-]?(?:epochs?|niter)(?:=(?P<number>\d+))?")
 
 
 class LoopLength(NamedTuple):
@@ -57,16 +51,6 @@ def loop_length(frame: FrameType | None, loader: object) -> LoopLength | None:
     n_epochs = _length(loop.iter, frame)
     source = f"{ast.unparse(loop.iter)}, {Path(frame.f_code.co_filename).name}:{loop.lineno}"
     return LoopLength(n_epochs, source) if n_epochs else None
-
-
-def length_by_arguments(arguments: Sequence[str]) -> LoopLength | None:
-    """Return the epochs that a script's own arguments say, as ``--epochs 2``; None where they do not."""
-    for word, following in pairwise([*arguments, ""]):
-        if found := _ARGUMENT.fullmatch(word):
-            number = found["number"] or following
-            source = f"the script's {word.partition('=')[0]}"
-            return LoopLength(int(number), source) if number.isdecimal() and int(number) else None
-    return None
 
 
 def _is_of_script(frame: FrameType) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import greenlove_tracker
 from greenlove_tracker.config import Settings
-from greenlove_tracker.job import Ranks, job_fields
+from greenlove_tracker.job import Ranks, job_fields, user_name
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.phases import Plan, phases_text
@@ -52,7 +52,7 @@ def run_fields(
         "precision_basis": GIVEN if settings.precision else "",
         "workload": settings.workload,
         "workload_basis": GIVEN if settings.workload else "",
-        "user": _user() if settings.log_user else "",
+        "user": user_name() if settings.log_user else "",
     }
     fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}
     fields |= {f.name: f for f in job_fields(os.environ)}
@@ -63,28 +63,18 @@ def run_fields(
 
 
 def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
-    fields = [Field("pue", cell(settings.pue))]
-    if settings.pue != 1.0:
-        fields.append(Field("pue.source", settings.given_by("pue")))
-    if settings.price_usd_per_gpu_hour is not None:
-        fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))
-    if settings.is_rented:
-        fields.append(Field("is_rented", cell(True)))
-    if settings.node_overhead is not None:
+    overhead, market, price = settings.node_overhead, settings.market_gco2e_per_kwh, settings.price_usd_per_gpu_hour
+    lines = [
+        Field("pue", cell(settings.pue)),
+        Field("pue.source", "" if settings.pue == 1.0 else settings.given_by("pue")),
+        Field("price_usd_per_gpu_hour", cell(price), "USD/h"),
+        Field("is_rented", cell(settings.is_rented or None)),
+    ]
+    found = [factors.carbon_intensity, factors.electricity_price]
+    if overhead is not None:
         given = settings.given_by("node_overhead")
-        assumed = Factor("node_overhead", settings.node_overhead, "×", given, "", "an assumption")
-        fields += factor_fields(assumed)
-    multiplied = [factors.carbon_intensity, *([factors.electricity_price] if factors.electricity_price else [])]
-    if settings.market_gco2e_per_kwh is not None:
+        found.insert(0, Factor("node_overhead", overhead, "×", given, basis="an assumption"))
+    if market is not None:
         given = settings.given_by("market_gco2e_per_kwh")
-        multiplied.append(
-            Factor("market_intensity", settings.market_gco2e_per_kwh, "gCO2e/kWh", given, "", "market-based")
-        )
-    return [*fields, *(field for factor in multiplied for field in factor_fields(factor))]
-
-
-def _user() -> str:
-    """Return the login name of the process's own user, whatever the environment says."""
-    import psutil
-
-    return psutil.Process().username()
+        found.append(Factor("market_intensity", market, "gCO2e/kWh", given, basis="market-based"))
+    return [line for line in lines if line.value] + [f for one in found if one is not None for f in factor_fields(one)]

@@ -53,11 +53,6 @@ class _MeteredSpan:
     energy: Energy = UNKNOWN_ENERGY
     flags: frozenset[str] = frozenset()
 
-    @property
-    def started_at(self) -> str:
-        """The start as the log has it."""
-        return timestamp(self.started_utc_s)
-
 
 class StepMark(NamedTuple):
     """The work of a loop at the end of one of its steps: a tuple, since each step makes one.
@@ -118,7 +113,7 @@ class Recorder:
         epochs_before: int = 0,
     ) -> None:
         self._clock, self._emit, self._wait_for_device = clock, emit, before_reading
-        self._rates, self._constant_rates = rates, rates.constant
+        self._rates = rates
         self._on_meter_failure = on_meter_failure
         self._epochs_before = epochs_before
         self._meter: Meter | None = None
@@ -257,10 +252,8 @@ class Recorder:
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
         self.resume_epoch()
-        count: Any
         for name in _QUANTITIES:
-            count = getattr(done, name)
-            if count is None:
+            if (count := getattr(done, name)) is None:
                 continue
             try:
                 whole = count if type(count) is int and 0 <= count < _TOO_MANY else _whole(count)
@@ -281,7 +274,7 @@ class Recorder:
 
     def change_terms(self, epochs_before: int, rates: RatesInForce) -> None:
         """Count epochs and emissions otherwise from now on; no epoch has begun."""
-        self._epochs_before, self._rates, self._constant_rates = epochs_before, rates, rates.constant
+        self._epochs_before, self._rates = epochs_before, rates
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -343,11 +336,11 @@ class Recorder:
         self, kind: RowKind, epoch: int | None, gap: _MeteredSpan, span: _MeteredSpan, counts: Counts, flags: Set[str]
     ) -> Row:
         first, metered_kwh = (gap if gap.duration_s > 0 else span), span.energy.total_kwh
-        rates = self._constant_rates or self._rates.between(first.started_utc_s, span.ended_utc_s)
+        rates = self._rates.between(first.started_utc_s, span.ended_utc_s)
         return Row(
             kind,
             epoch,
-            (gap if epoch is None else span).started_at,
+            timestamp((gap if epoch is None else span).started_utc_s),
             gap.duration_s,
             gap.energy,
             span.duration_s,

@@ -18,7 +18,7 @@ from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageErr
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.forks import start_thread
 from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.job import Ranks, torch_group
+from greenlove_tracker.job import RUN_DIR_VARIABLE, Ranks, outer_run_dir, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.logs.tables import CHECKPOINTS
 from greenlove_tracker.meter import Meter
@@ -70,7 +70,6 @@ PARTS: tuple[Callable[[RunParts], RunPart], ...] = (
 )
 _END_S = 20.0  # the end of a run waits so long for what its parts still do,
 _TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
-RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run` for processes that its script or command starts
 # Settings that describe hardware, and those that what is known of rates by time goes by.
 _HARDWARE = ("cpu_tdp_w", "ram_w", "sim_cpu_tdp_w", "sim_cpu_util", "sim_gpu_w", "sim_gpu_util", "sim_gpu_count")
 _RATES = (
@@ -737,12 +736,6 @@ def run_of_script() -> Session | None:
     """Return the open run of this process's script under ``greenlove run``; None elsewhere."""
     run = open_run()
     return run if run is not None and run.launch is not None else None
-
-
-def outer_run_dir() -> Path | None:
-    """Return the directory of the run that another process leads, of which this process is a part."""
-    text = os.environ.get(RUN_DIR_VARIABLE, "")
-    return Path(text) if text and Path(text).is_dir() else None
 
 
 def run_dir_to_join() -> Path | None:

@@ -136,9 +136,7 @@ class SpanRecorder(RunPart):
         self._open.clear()
 
     def _sums_of(self, path: tuple[str, ...]) -> _PathSums:
-        if path not in self._sums:
-            self._sums[path] = _PathSums(self._clock.utc_s())
-        return self._sums[path]
+        return self._sums.setdefault(path, _PathSums(self._clock.utc_s()))
 
     def _count(self) -> float:
         """Give the time that has passed to the innermost spans, and return the time."""

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
@@ -376,14 +376,8 @@ def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callabl
 # -- parts of a script ------------------------------------------------------------------------------------------------
 
 
-class _Entry(NamedTuple):
-    """An entry into a span; without a run it has no session, and within a span of its name it is none."""
-
-    owner: NamedSpan
-    session: Session | None
-    span: OpenSpan | None
-
-
+# What was entered, with the run that was open and the span: none where no run is, or within a span of its name.
+_Entry: TypeAlias = "tuple[NamedSpan, Session | None, OpenSpan | None]"
 _entered: ContextVar[tuple[_Entry, ...]] = ContextVar("greenlove_tracker_spans", default=())
 _warn_once = WarnOnce()
 
@@ -406,23 +400,23 @@ class NamedSpan(ContextDecorator):
     def __enter__(self) -> NamedSpan:
         entries, session, span = _entered.get(), open_run(), None
         if session is not None:
-            within = next((entry.span for entry in reversed(entries) if entry.span is not None), None)
+            within = next((span for *_, span in reversed(entries) if span is not None), None)
             with session.tracked_call:
                 span = session.run_parts.get(SpanRecorder).begin(self._name, within)
         elif not devices.in_dataloader_worker():
             _warn_once.misuse("track", "track() measures nothing without an open Tracker: put `with Tracker():` around")
-        _entered.set((*entries, _Entry(self, session, span)))
+        _entered.set((*entries, (self, session, span)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         entries = _entered.get()
-        at = max((i for i, entry in enumerate(entries) if entry.owner is self), default=None)
+        at = max((i for i, (owner, *_) in enumerate(entries) if owner is self), default=None)
         if at is None:
             return
         _entered.set(entries[:at])
-        session, span = entries[at].session, entries[at].span
+        _, session, span = entries[at]
         if session is not None and session.pid == os.getpid() and span is not None:
             with session.tracked_call:
                 session.run_parts.get(SpanRecorder).end(span, has_failed=kind is not None)

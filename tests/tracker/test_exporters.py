@@ -17,6 +17,8 @@ from fakes import ScriptedMeter, gpu_energy, make_tracker, tick, train
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.integrations.exporters.scalars import report_html
+from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import RowKind, SystemClock
 from greenlove_tracker.runner import run_script
@@ -24,8 +26,6 @@ from greenlove_tracker.tracker import session as session_module
 from greenlove_tracker.tracker.exporters import (
     ExportedRun,
     ExportEvent,
-    ForecastIssued,
-    MetricLogged,
     RowWritten,
     RunEnded,
 )
@@ -56,8 +56,11 @@ class Recording:
         self.endings.append(ending)
         self.is_over.set()
 
+    def of(self, kind: type) -> list[ExportEvent]:
+        return [e for e in self.events if isinstance(e.what, kind)]
+
     def rows(self, kind: RowKind = RowKind.EPOCH) -> list[RowWritten]:
-        return [e for e in self.events if isinstance(e, RowWritten) and e.kind is kind]
+        return [e.what for e in self.of(RowWritten) if e.what.row.kind is kind]
 
 
 def real_tracker(logs: Path, *exporters: object, **settings: object) -> Tracker:
@@ -82,24 +85,25 @@ def test_a_run_is_told_from_start_to_end_with_its_figures(clock, logs):
             tracker.epoch_end()
             tick()
     (run,), (ending,) = exporter.runs, exporter.endings
-    assert (run.project, run.run_dir, run.log_dir, run.is_in_steps) == ("thesis", tracker.run_dir, logs, False)
+    assert (run.project, run.run_dir, run.is_in_steps) == ("thesis", tracker.run_dir, False)
     assert run.facts["country"] == "DE" and run.facts["epochs_planned"] == "4" and run.facts["pue"] == "1.5"
     assert run.facts["gpu_models"] and "Germany" in run.facts["carbon_intensity_source"]
     rows = exporter.rows()
-    assert [(e.epoch, e.position, e.epochs_done) for e in rows] == [(n, n, n) for n in (1, 2, 3, 4)]
+    assert [(r.row.epoch, r.of_run.epochs_done) for r in rows] == [(n, n) for n in (1, 2, 3, 4)]
+    assert [e.position for e in exporter.of(RowWritten) if e.what in rows] == [1, 2, 3, 4]
     last, factors = rows[-1], session_factors(logs)
-    assert last.row.duration_s == 10.0 and last.row.power_w == pytest.approx(360.0) and last.row.counts.samples == 32
-    assert last.row.energy_kwh == pytest.approx(0.0015) and last.row.components.gpu_kwh == pytest.approx(0.001)
-    assert last.row.components.gpu_method == "tdp_model"
-    assert last.row.emissions_gco2e == pytest.approx(0.0015 * factors[0])
-    assert last.row.cost_usd == pytest.approx(0.0015 * factors[1])
+    assert last.row.duration_s == last.of_epoch.duration_s == 10.0 and last.row.counts.samples == 32
+    assert last.row.energy.gpu_kwh == pytest.approx(0.001) and last.row.energy.gpu_method == "tdp_model"
+    assert last.of_epoch.energy.total_kwh * last.energy_factor == pytest.approx(0.0015)
     assert last.of_run.duration_s == 48.0 and last.of_run.energy_kwh == pytest.approx(0.0072)
-    forecasts = [e for e in exporter.events if isinstance(e, ForecastIssued)]
-    assert forecasts and all(f.forecast.estimates["energy_kwh"].has_interval for f in forecasts)
+    assert last.of_run.emissions_kgco2e == pytest.approx(0.0072 * factors[0] / 1000)
+    assert last.of_run.cost_usd == pytest.approx(0.0072 * factors[1])
+    forecasts = [e.what for e in exporter.of(IssuedForecast)]
+    assert forecasts and all(f.estimates["energy_kwh"].has_interval for f in forecasts)
     assert ending.summary == tracker.summary and ending.status == "finished"
     assert last.of_run.energy_kwh == pytest.approx(ending.summary.energy_kwh)
-    html = ending.report_html()
-    assert html.startswith("<!doctype html>") and run.run_id in html
+    html = report_html(ending)
+    assert html.startswith("<!doctype html>") and run.run_dir.name in html
 
 
 def session_factors(logs: Path) -> tuple[float, float]:
@@ -128,8 +132,8 @@ def test_segments_of_an_epoch_add_up_and_a_part_without_energy_leaves_that_of_th
             tracker.epoch_end()
     first, second = exporter.rows()
     assert first.row.duration_s == 30.0 and first.of_epoch.duration_s == 100.0
-    assert first.of_epoch.energy_kwh == pytest.approx(0.002) and first.row.energy_kwh == pytest.approx(0.001)
-    assert second.of_epoch.duration_s == 100.0 and second.of_epoch.energy_kwh is None
+    assert first.of_epoch.energy.total_kwh == pytest.approx(0.002) == 2 * first.row.energy.total_kwh
+    assert second.of_epoch.duration_s == 100.0 and second.of_epoch.energy.total_kwh is None
 
 
 def test_a_training_in_steps_has_steps_as_position(clock, logs):
@@ -141,9 +145,10 @@ def test_a_training_in_steps_has_steps_as_position(clock, logs):
             if n % 30 == 0:
                 tick()
     assert exporter.runs[0].is_in_steps
-    segments = [e.position for e in exporter.rows(RowKind.SEGMENT)]
-    assert segments == sorted(segments) and len(segments) >= 4 and exporter.rows()[-1].position == 300
-    positions = [e.position for e in exporter.events if isinstance(e, ForecastIssued)]
+    written = exporter.of(RowWritten)
+    segments = [e.position for e in written if e.what.row.kind is RowKind.SEGMENT]
+    assert segments == sorted(segments) and len(segments) >= 4 and written[-1].position == 300
+    positions = [e.position for e in exporter.of(IssuedForecast)]
     assert positions and positions == sorted(positions)
 
 
@@ -153,8 +158,8 @@ def test_a_metric_of_the_user_has_a_place(clock, logs):
         train(tracker, clock, 1)
         tracker.log_metric("accuracy", 0.93)
         tick()
-    (metric,) = [e for e in exporter.events if isinstance(e, MetricLogged)]
-    assert (metric.name, metric.value, metric.epoch, metric.step) == ("accuracy", 0.93, 1, 0)
+    (event,) = exporter.of(MetricRecord)
+    assert (event.position, event.what.name, event.what.value) == (1, "accuracy", 0.93)
 
 
 def test_one_exporter_serves_two_runs(clock, logs):
@@ -162,7 +167,7 @@ def test_one_exporter_serves_two_runs(clock, logs):
     for _ in range(2):
         with make_tracker(clock, logs, exporters=[exporter]) as tracker:
             train(tracker, clock, 2)
-    assert len({run.run_id for run in exporter.runs}) == 2 == len(exporter.endings) and len(exporter.rows()) == 4
+    assert len({run.run_dir for run in exporter.runs}) == 2 == len(exporter.endings) and len(exporter.rows()) == 4
 
 
 def test_only_the_first_rank_exports(clock, logs, monkeypatch):

@@ -11,7 +11,8 @@ import pytest
 from fakes import FakeClock, make_tracker
 from tqdm import tqdm, trange
 
-from greenlove_tracker.tracker.loop_length import length_by_arguments, loop_length
+from greenlove_tracker.integrations.script_loops import length_by_arguments
+from greenlove_tracker.tracker.loop_length import loop_length
 
 LOADER = ["batch"]
 

@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from greenlove_tracker.integrations.exporters.scalars import PREFIX, Scalars, final_scalars, require, scalars_of
+from greenlove_tracker.integrations.exporters.scalars import (
+    PREFIX,
+    Scalars,
+    final_scalars,
+    report_html,
+    require,
+    scalars_of,
+)
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
 
@@ -45,7 +52,7 @@ class MLflowExporter:
         params = {f"{PREFIX}{name}": value[:_MOST_PARAM_CHARACTERS] for name, value in run.facts.items()}
         known = {} if self._is_own else self._client.get_run(self._run_id).data.params
         new = [mlflow.entities.Param(n, v) for n, v in params.items() if n not in known]  # they cannot be changed
-        tags = {f"{PREFIX}run_id": run.run_id, f"{PREFIX}project": run.project}
+        tags = {f"{PREFIX}run_id": run.run_dir.name, f"{PREFIX}project": run.project}
         tagged = [mlflow.entities.RunTag(n, v) for n, v in tags.items() if v]
         self._client.log_batch(self._run_id, params=new, tags=tagged)
 
@@ -60,7 +67,7 @@ class MLflowExporter:
         self._log([Scalars(self._position, ending.utc_s, final_scalars(ending.summary))])
         self._client.set_tag(self._run_id, f"{PREFIX}status", str(ending.status))
         try:
-            self._client.log_text(self._run_id, ending.report_html(), f"{PREFIX}report.html")
+            self._client.log_text(self._run_id, report_html(ending), f"{PREFIX}report.html")
         finally:
             if self._is_own:
                 self._client.set_terminated(self._run_id, _STATUSES.get(RunStatus(ending.status), "KILLED"))
@@ -81,7 +88,7 @@ class MLflowExporter:
 
         # what set_experiment() and the variables of MLflow say; no public function tells
         experiment_id = getattr(fluent, "_get_experiment_id", lambda: None)() or "0"
-        return str(self._client.create_run(experiment_id, run_name=run.run_id).info.run_id)
+        return str(self._client.create_run(experiment_id, run_name=run.run_dir.name).info.run_id)
 
     def _log(self, points: Iterable[Scalars]) -> None:
         import mlflow

@@ -16,15 +16,8 @@ from greenlove_tracker import files
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.exporters.scalars import require
 from greenlove_tracker.logs.tables import IssuedForecast
-from greenlove_tracker.records import COMPONENTS, Energy, RunSummary
-from greenlove_tracker.tracker.exporters import (
-    ExportedConsumption,
-    ExportedRun,
-    ExportEvent,
-    ForecastIssued,
-    RowWritten,
-    RunEnded,
-)
+from greenlove_tracker.records import COMPONENTS, RunSummary
+from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.units import GRAMS_PER_KG, JOULES_PER_KWH
 
 _FILE = "greenlove.prom"
@@ -60,28 +53,26 @@ class PrometheusExporter:
 
     def start(self, run: ExportedRun) -> None:
         """Begin with a run; what the file had of the one before goes with the first row."""
-        self._run, self._path = run, self._given or run.log_dir / _FILE
+        self._run, self._path = run, self._given or run.run_dir.parent / _FILE
         self._totals, self._forecasts, self._logged = list[Metric](), list[Metric](), dict[str, float]()
 
     def export(self, events: Sequence[ExportEvent]) -> None:
         """Write the file with the latest of everything."""
         for event in events:
-            if isinstance(event, RowWritten):
-                run = event.of_run
-                self._totals = list(_totals(run, run.emissions_gco2e, run.components, event.epochs_done))
-            elif isinstance(event, ForecastIssued):
-                self._forecasts = list(_forecasts(event.forecast))
-            else:
-                self._logged[event.name] = event.value
+            match event.what:
+                case RowWritten(of_run=run):
+                    self._totals = list(_totals(run))
+                case IssuedForecast() as forecast:
+                    self._forecasts = list(_forecasts(forecast))
+                case metric:
+                    self._logged[metric.name] = metric.value
         if events:
             self._write("running", events[-1].utc_s)
 
     def end(self, ending: RunEnded) -> None:
         """Write the totals; the file stays."""
-        summary = ending.summary
-        if summary is not None:
-            grams = None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG
-            self._totals = list(_totals(summary, grams, summary.energy, summary.epochs_done))
+        if ending.summary is not None:
+            self._totals = list(_totals(ending.summary))
         self._write(str(ending.status), ending.utc_s)
 
     def _write(self, status: str, updated_utc_s: float) -> None:
@@ -98,7 +89,7 @@ class PrometheusExporter:
         ]
         logged = [({"name": name}, value) for name, value in self._logged.items()]
         metric: Metric = "greenlove_metric", "The latest value that the training logged.", logged
-        labels = {"run_id": run.run_id, "project": run.project}
+        labels = {"run_id": run.run_dir.name, "project": run.project}
         for name, text, values in (*about, *self._totals, *self._forecasts, metric):
             known = [(own, value) for own, value in values if value is not None]
             if known:
@@ -122,22 +113,22 @@ def _forecasts(forecast: IssuedForecast) -> Iterator[Metric]:
         yield name, f"{text} The bounds are of an interval of this level.", samples
 
 
-def _totals(
-    whole: RunSummary | ExportedConsumption, grams: float | None, energy: Energy, epochs_done: int
-) -> Iterator[Metric]:
-    yield "greenlove_duration_seconds", "Time of the run so far.", [({}, whole.duration_s)]
-    yield "greenlove_energy_joules_total", "Energy of the run so far, PUE included.", [({}, _joules(whole.energy_kwh))]
+def _totals(run: RunSummary) -> Iterator[Metric]:
+    energy, kilograms = run.energy, run.emissions_kgco2e
+    grams = None if kilograms is None else kilograms * GRAMS_PER_KG
+    yield "greenlove_duration_seconds", "Time of the run so far.", [({}, run.duration_s)]
+    yield "greenlove_energy_joules_total", "Energy of the run so far, PUE included.", [({}, _joules(run.energy_kwh))]
     yield "greenlove_emissions_grams_total", "CO2e of the run so far, in grams.", [({}, grams)]
-    yield "greenlove_cost_usd_total", "Cost of the run so far, in US dollars.", [({}, whole.cost_usd)]
+    yield "greenlove_cost_usd_total", "Cost of the run so far, in US dollars.", [({}, run.cost_usd)]
     by_component = [
         ({"component": c, "method": energy.component_method(c) or ""}, _joules(energy.component_kwh(c)))
         for c in COMPONENTS
     ]
     text = "Metered energy by component, before PUE, and how it was obtained."
     yield "greenlove_component_energy_joules_total", text, by_component
-    yield "greenlove_epochs_total", "Epochs done.", [({}, epochs_done)]
+    yield "greenlove_epochs_total", "Epochs done.", [({}, run.epochs_done)]
     for unit in ("steps", "batches", "samples", "tokens"):
-        yield f"greenlove_{unit}_total", f"{unit.capitalize()} done.", [({}, getattr(whole.counts, unit))]
+        yield f"greenlove_{unit}_total", f"{unit.capitalize()} done.", [({}, getattr(run.counts, unit))]
 
 
 def _joules(energy_kwh: float | None) -> float | None:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from greenlove_tracker.errors import MissingExtraError
-from greenlove_tracker.records import RowKind, RunSummary
-from greenlove_tracker.tracker.exporters import ExportEvent, ForecastIssued, MetricLogged, RowWritten
-from greenlove_tracker.units import GRAMS_PER_KG
+from greenlove_tracker.logs.tables import IssuedForecast
+from greenlove_tracker.records import EpochRecord, Row, RowKind, RunSummary
+from greenlove_tracker.tracker.exporters import ExportEvent, RowWritten, RunEnded
+from greenlove_tracker.units import w_from_kwh_s
 
 PREFIX = "greenlove/"
+_TOTALS = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,43 +39,32 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
         events: in order.
         is_in_steps: the run counts in optimizer steps.
     """
-    position = 0
     for event in events:
-        values = dict[str, float | None]()
-        if isinstance(event, RowWritten):
-            position = event.position
-            if event.epoch is not None and (is_in_steps or event.kind is RowKind.EPOCH):
-                values = _of_row(event, is_in_steps=is_in_steps)
-        elif isinstance(event, ForecastIssued):
-            position, values = event.position, _of_forecast(event)
-        elif isinstance(event, MetricLogged):
-            at = event.step if is_in_steps else event.epoch
-            position, values = position if at is None else at, {f"metrics/{event.name}": event.value}
-        known = _known(values)
-        if known:
-            yield Scalars(position, event.utc_s, known)
+        what, values = event.what, dict[str, float | None]()
+        if isinstance(what, RowWritten):
+            if what.of_epoch is not None and (is_in_steps or what.row.kind is RowKind.EPOCH):
+                values = _of_row(what, what.row if is_in_steps else what.of_epoch, is_in_steps=is_in_steps)
+        elif isinstance(what, IssuedForecast):
+            values = _of_forecast(what)
+        else:
+            values = {f"metrics/{what.name}": what.value}
+        if known := _known(values):
+            yield Scalars(event.position, event.utc_s, known)
 
 
-def _of_row(event: RowWritten, *, is_in_steps: bool) -> dict[str, float | None]:
-    run, part = event.of_run, event.row if is_in_steps or event.of_epoch is None else event.of_epoch
-    values: dict[str, float | None] = {
-        "power_w": part.power_w,
-        "duration_s": run.duration_s,
-        "energy_kwh": run.energy_kwh,
-        "emissions_kgco2e": None if run.emissions_gco2e is None else run.emissions_gco2e / GRAMS_PER_KG,
-        "cost_usd": run.cost_usd,
-    }
+def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) -> dict[str, float | None]:
+    part_kwh = part.energy.total_kwh
+    values = {"power_w": None if part_kwh is None else w_from_kwh_s(part_kwh, part.duration_s)}
+    values |= {name: getattr(written.of_run, name) for name in _TOTALS}
     if not is_in_steps:
-        values |= {
-            "epoch_duration_s": part.duration_s,
-            "epoch_energy_kwh": part.energy_kwh,
-        }
+        values["epoch_duration_s"] = part.duration_s
+        values["epoch_energy_kwh"] = None if part_kwh is None else part_kwh * written.energy_factor
     return values
 
 
-def _of_forecast(event: ForecastIssued) -> dict[str, float | None]:
+def _of_forecast(forecast: IssuedForecast) -> dict[str, float | None]:
     values = dict[str, float | None]()
-    for quantity, estimate in event.forecast.estimates.items():
+    for quantity, estimate in forecast.estimates.items():
         name, _, unit = quantity.rpartition("_")
         values[f"forecast_{quantity}"] = estimate.point
         if estimate.has_interval:
@@ -83,20 +74,26 @@ def _of_forecast(event: ForecastIssued) -> dict[str, float | None]:
 
 
 def final_scalars(summary: RunSummary | None) -> Mapping[str, float]:
-    """Return the totals of the whole run, by the names that they had while it ran: unmetered time is estimated here."""
+    """Return the totals of the whole run, by the names that they had while it ran."""
     if summary is None:
         return {}
-    totals = {
-        "duration_s": summary.duration_s,
-        "energy_kwh": summary.energy_kwh,
-        "emissions_kgco2e": summary.emissions_kgco2e,
-        "cost_usd": summary.cost_usd,
-    }
-    return _known(totals)
+    return _known({name: getattr(summary, name) for name in _TOTALS})
 
 
 def _known(values: Mapping[str, float | None]) -> Mapping[str, float]:
     return {f"{PREFIX}{n}": float(v) for n, v in values.items() if v is not None and not math.isinf(v)}
+
+
+def report_html(ending: RunEnded) -> str:
+    """Return the report of a run that has ended, as one page of HTML.
+
+    Raises:
+        UsageError: where the log cannot be read.
+    """
+    from greenlove_tracker.rendering import html
+    from greenlove_tracker.report.build import document
+
+    return html.render(document(ending.run_dir))
 
 
 def require(package: str, extra: str) -> None:

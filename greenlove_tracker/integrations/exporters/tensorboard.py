@@ -35,7 +35,7 @@ class TensorBoardExporter:
         """Begin an event file."""
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._writer = EventFileWriter(str(self._log_dir / f"greenlove_{run.run_id}"))
+        self._writer = EventFileWriter(str(self._log_dir / f"greenlove_{run.run_dir.name}"))
         self._is_in_steps, self._position = run.is_in_steps, 0
 
     def export(self, events: Sequence[ExportEvent]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.integrations.exporters.scalars import PREFIX, final_scalars, require, scalars_of
+from greenlove_tracker.integrations.exporters.scalars import PREFIX, final_scalars, report_html, require, scalars_of
 from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
 
 
@@ -69,7 +69,7 @@ class WandbExporter:
             self._run = wandb.run
             self._run.define_metric(self._axis)
             self._run.define_metric(f"{PREFIX}*", step_metric=self._axis)
-            facts = {"run_id": self._begun.run_id, **self._begun.facts}
+            facts = {"run_id": self._begun.run_dir.name, **self._begun.facts}
             self._run.config.update({"greenlove": facts}, allow_val_change=True)
 
     def _log_report(self, ending: RunEnded) -> None:
@@ -78,6 +78,6 @@ class WandbExporter:
         artifact = wandb.Artifact(f"greenlove-{ending.run_dir.name}", type="report")
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "report.html")
-            path.write_text(ending.report_html(), encoding="utf-8")
+            path.write_text(report_html(ending), encoding="utf-8")
             artifact.add_file(str(path), name="report.html")  # it takes a copy
         self._run.log_artifact(artifact)

@@ -62,7 +62,7 @@ from greenlove_tracker.tracker.exporters import ExportedRun
 from pathlib import Path
 exporter = exporter_from("tensorboard={tmp_path}")
 assert "tensorboard" not in sys.modules
-exporter.start(ExportedRun("a", "", Path(), Path(), 0.0, False, {{}}))
+exporter.start(ExportedRun(Path("a"), "", 0.0, False, {{}}))
 assert "tensorboard" in sys.modules and not {{"torch", "tensorflow"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,88 @@
+"""Finds the epochs of a script that marks none, in its own loops and in its trainers', and how many are to come."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from greenlove_tracker.errors import BudgetExceeded
+from greenlove_tracker.integrations.automatic import AutomaticCallbacks
+from greenlove_tracker.integrations.pytorch import PyTorchHooks
+from greenlove_tracker.integrations.training_loops import LoopDetector
+from greenlove_tracker.phases import Plan
+from greenlove_tracker.records import Field
+from greenlove_tracker.tracker.loop_length import LoopLength, loop_length
+from greenlove_tracker.tracker.session import Session
+
+_ARGUMENT = re.compile(r"--(?:n|num|max|num[_-]train)?[_-]?(?:epochs?|niter)(?:=(?P<number>\d+))?")
+
+
+@contextlib.contextmanager
+def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
+    """Find epochs of the script's own loops and trainers, and say in the log whether there were any."""
+    warn_once, detector = session.state.warn_once, LoopDetector(session)
+    detector.on_epoch = _LoopPlans(session, epochs).plan
+    hooks = PyTorchHooks(detector, lambda error: warn_once.internal_error("loops", error))
+    callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
+    try:
+        with hooks, callbacks:
+            yield
+    finally:
+        try:
+            with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
+                detector.finish()
+            if detector.takes_turns:
+                message = "the script's data loaders take turns: steps are counted, and its epochs cannot be told"
+                warn_once.warn("turns", message)
+            if not session.state.has_tracker and not session.is_finished:
+                is_told = detector.n_epochs and not detector.takes_turns
+                nothing = "no steps" if hooks.has_torch else "no torch"
+                seen = "epochs" if is_told else "steps" if detector.n_steps else nothing
+                session.write_fields([Field("loops_seen", seen)])
+        except Exception as problem:
+            warn_once.internal_error("loops", problem)
+
+
+class _LoopPlans:
+    """The planned length of each training of a script, one after the other."""
+
+    def __init__(self, session: Session, epochs: int | None) -> None:
+        self._session, self._epochs = session, epochs
+        self._planned_to = 0.0  # epochs of all trainings so far; infinite where no more is known
+
+    def plan(self, loader: object) -> None:
+        """Plan a training before its first epoch, as ``--epochs`` says, its loop, or the script's own arguments.
+
+        Where more epochs follow than were planned, another training has begun. Only its loop tells of its length.
+        """
+        session, done = self._session, self._session.recorder.epochs_done
+        if loader is None or done < self._planned_to:
+            return
+        is_first = not self._planned_to
+        try:
+            if is_first and self._epochs is not None:
+                planned: LoopLength | None = LoopLength(self._epochs, "--epochs")
+            else:
+                planned = loop_length(sys._getframe(1), loader) or length_by_arguments(sys.argv[1:] if is_first else ())
+            self._planned_to = math.inf if planned is None else done + planned.epochs
+            if planned is not None:
+                source = planned.source if is_first else f"{planned.source}, after {done} of another training"
+                session.plan_job(Plan(done + planned.epochs), source)
+            elif not is_first:
+                session.plan_job(None, "")
+        except Exception as error:  # epochs are seen without it
+            session.state.warn_once.internal_error("plan", error)
+
+
+def length_by_arguments(arguments: Sequence[str]) -> LoopLength | None:
+    """Return the epochs that a script's own arguments say, as ``--epochs 2``; None where they do not."""
+    for word, following in pairwise([*arguments, ""]):
+        if found := _ARGUMENT.fullmatch(word):
+            number = found["number"] or following
+            source = f"the script's {word.partition('=')[0]}"
+            return LoopLength(int(number), source) if number.isdecimal() and int(number) else None
+    return None
