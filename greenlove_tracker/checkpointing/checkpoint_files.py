@@ -305,39 +305,34 @@ def _sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-class LiveMark:
-    """Says while a process writes in a directory that it does: two trainings there would delete each other's files.
+@contextlib.contextmanager
+def live_mark(directory: LogPath | None) -> Iterator[bool]:
+    """Mark a directory as one that this process writes to: two trainings there would delete each other's files.
 
-    It is a file that the process holds a lock of, which the system gives back however the process ends; on a shared
-    directory too, where its file system has locks, as NFS does.
+    The mark is a file that the process holds a lock of, which the system gives back however the process ends; on a
+    shared directory too, where its file system has locks, as NFS does.
 
     Args:
         directory: that one process alone may write in; one in a store, or None, is not marked.
+
+    Yields:
+        False where a process has marked it before, and lives.
     """
-
-    def __init__(self, directory: LogPath | None) -> None:
-        self._path = directory / MARK if isinstance(directory, Path) else None
-        self._file: IO[bytes] | None = None
-
-    def begin(self) -> bool:
-        """Mark the directory; return False where a process has marked it before, and lives."""
-        if self._path is None:
-            return True
+    file: IO[bytes] | None = None
+    is_alone = True
+    if isinstance(directory, Path):
         with contextlib.suppress(ImportError, OSError):  # Windows, or a directory without locks: nobody is refused
             import fcntl
 
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab")
+            directory.mkdir(parents=True, exist_ok=True)
+            file = (directory / MARK).open("ab")
             try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: no worker inherits it
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: no worker inherits it
             except (BlockingIOError, PermissionError):
-                self._file = None
-                return False
-        return True
-
-    def end(self) -> None:
-        """Take the mark away."""
-        if self._file is not None and self._path is not None:
-            with contextlib.suppress(OSError), self._file:
-                self._path.unlink()
-        self._file = None
+                file, is_alone = None, False
+    try:
+        yield is_alone
+    finally:
+        if file is not None and directory is not None:
+            with contextlib.suppress(OSError), file:
+                (directory / MARK).unlink()

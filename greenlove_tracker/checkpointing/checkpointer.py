@@ -23,8 +23,8 @@ from greenlove_tracker.checkpointing.checkpoint_files import (
     Checkpoint,
     CheckpointStore,
     Draft,
-    LiveMark,
     checkpoint_name,
+    live_mark,
 )
 from greenlove_tracker.checkpointing.data_position import PositionedBatches, drawn_since
 from greenlove_tracker.checkpointing.distributed import RankAgreement, first_line, write_together
@@ -51,6 +51,7 @@ _MODEL_FILE = "model.pt"
 _RANK_FILE = "rank-{}.pt"  # what is a rank's own: random states, its position in the data
 # What ranks ask for: the greatest number of all counts. A stop is _STOP and the number of the signal.
 _NOTHING, _REGULAR, _BEST, _STOP = 0, 1, 2, 1000
+_NO_TRACKER: Tracker = object.__new__(Tracker)  # which does nothing
 _VERSIONS = {  # of what writes and reads checkpoints
     "greenlove_tracker": greenlove_tracker.__version__,
     "torch": str(torch.__version__),
@@ -115,7 +116,7 @@ class Checkpointer:
         values: plain values of your own, such as a running loss: saved, and put back.
         position: the progress of the training.
         resumed: the arguments that tell your own tracker of the resume: ``Tracker(30, **checkpointer.resumed)``.
-        tracker: that tracks the training, while it runs; None without one.
+        tracker: that tracks the training, while it runs; one that does nothing before, behind it, and without one.
         directory: of the checkpoints.
 
     Raises:
@@ -158,22 +159,20 @@ class Checkpointer:
         self._ranks = RankAgreement()
         self._store = CheckpointStore(directory, keep_last=keep_last)
         self.directory = self._store.path
-        self._mark = LiveMark(self.directory if self._ranks.rank == 0 else None)
         self.values: dict[str, Any] = {}
-        self.tracker: Tracker | None = None
+        self.tracker = _NO_TRACKER
         self.position = TrainingPosition()
         self._n_epochs: int | None = None
-        self._is_looping = False  # or the loop was left before its end
-        self._is_in_epoch = self._is_pass_begun = self._is_stopped = self._is_asked = False
-        self._is_timed = False  # the epoch is open for its tracker
-        self._is_batch_open = False  # it is with the loop's body
+        # In the loop, or it was left before its end; in an epoch, which is open for its tracker; in a batch's body.
+        self._is_looping = self._is_in_epoch = self._is_timed = self._is_batch_open = False
+        self._is_pass_begun = self._is_stopped = self._is_asked = False
         self._pass: PositionedBatches | None = None  # the first one of the epoch, or of the one before
         self._passes: weakref.WeakSet[Generator[Any]] = weakref.WeakSet()  # what the loop takes of it, and others
         self._reasons: dict[str, None] = {}  # why the training is not identical any more, whatever comes
-        self._has_missed_step = False  # a batch of this epoch
         self._at_epoch_start = self._after_pass = dict[str, Any]()  # random states
         self._optimizer_steps = self._batches_of_step = 0
-        self._counts_steps = False  # a tracker of the user's own is told by their loop
+        # An epoch has a batch without a step; the tracker is ours: one of the user's own is told by their loop.
+        self._has_missed_step = self._counts_steps = False
         self._left: _Resumed | None = None  # what is still to be put back in the loop
         self._resumed_from: Manifest | None = None
         self.resumed: dict[str, Any] = {}
@@ -231,8 +230,7 @@ class Checkpointer:
             value: a number, or a scalar of NumPy or torch.
             higher_is_better: which of two values is the better one; without it the name tells.
         """
-        if self.tracker is not None:
-            self.tracker.log_metric(name, value, higher_is_better=higher_is_better)
+        self.tracker.log_metric(name, value, higher_is_better=higher_is_better)
         if self._best is not None and name == self._best.metric:
             self._best.note(value)
 
@@ -244,7 +242,7 @@ class Checkpointer:
         Raises:
             SystemExit: as ``Tracker.epoch_end()``.
         """
-        if self._is_timed and self.tracker is not None:
+        if self._is_timed:
             self._is_timed = False
             self.tracker.epoch_end()
 
@@ -268,29 +266,32 @@ class Checkpointer:
                 self._put_back_random(self._left, "random")
                 self._left = None
             return
-        if not self._ranks.gathered(self._mark.begin())[0]:
-            raise UsageError(
-                f"another training writes its checkpoints to {self.directory}, and each would delete the other's: give "
-                "this one another directory, or end that one first"
-            )
-        self._is_looping, self._n_epochs = True, n
-        with self._notices, self._tracking(n, tracker):
-            self._note_saved()
-            try:
-                while (n is None or self.position.epoch < n) and not self._is_stopped:
-                    self._begin_epoch()
-                    yield self.position.epoch
-                    self._end_epoch()
-                self._save(CheckpointKind.FINAL)
-                self._is_looping = False
-            except (BudgetExceeded, SystemExit) as error:  # a budget, or an answer, ends it between two epochs
-                is_saved = isinstance(error, TrainingInterrupted)
-                if not is_saved and self._ranks.world_size == 1 and self.position.batches == 0:
-                    self._save(CheckpointKind.REGULAR)
-                raise
-            finally:
-                self._is_in_epoch = False
-                self._mark.end()
+        with live_mark(self.directory if self._ranks.rank == 0 else None) as is_alone:
+            if not self._ranks.gathered(is_alone)[0]:
+                raise UsageError(
+                    f"another training writes its checkpoints to {self.directory}, and each would delete the other's: "
+                    "give this one another directory, or end that one first"
+                )
+            self._is_looping, self._n_epochs = True, n
+            with self._notices, self._tracking(n, tracker):
+                yield from self._loop(n)
+
+    def _loop(self, n: int | None) -> Generator[int]:
+        self._note_saved()
+        try:
+            while (n is None or self.position.epoch < n) and not self._is_stopped:
+                self._begin_epoch()
+                yield self.position.epoch
+                self._end_epoch()
+            self._save(CheckpointKind.FINAL)
+            self._is_looping = False
+        except (BudgetExceeded, SystemExit) as error:  # a budget, or an answer, ends it between two epochs
+            is_saved = isinstance(error, TrainingInterrupted)
+            if not is_saved and self._ranks.world_size == 1 and self.position.batches == 0:
+                self._save(CheckpointKind.REGULAR)
+            raise
+        finally:
+            self._is_in_epoch = False
 
     @contextlib.contextmanager
     def _tracking(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Iterator[None]:
@@ -308,7 +309,7 @@ class Checkpointer:
             except GeneratorExit:  # by an error or by break: only the end of the process tells, and closes the run
                 own.pop_all()
                 raise
-        self.tracker, self._counts_steps = None, False
+        self.tracker, self._counts_steps = _NO_TRACKER, False
 
     def _begin_epoch(self) -> None:
         self._is_pass_begun = self._has_missed_step = False
@@ -319,8 +320,7 @@ class Checkpointer:
                 self._put_back(left)  # as it was between two epochs, whatever the script did since it was loaded
             self._put_back_random(left, "at_epoch_start" if is_within else "random")
         self._at_epoch_start = random_state_values()
-        if self.tracker is not None:
-            self.tracker.epoch_start()
+        self.tracker.epoch_start()
         self._is_in_epoch = self._is_timed = True
 
     def _end_epoch(self) -> None:
@@ -392,12 +392,11 @@ class Checkpointer:
     @contextlib.contextmanager
     def _gap(self, *, is_one: bool) -> Iterator[None]:
         """Have the time of the block counted as none of the epoch's."""
-        tracker = self.tracker if is_one else None
-        if tracker is not None:
-            tracker.pause()
+        if is_one:
+            self.tracker.pause()
         yield
-        if tracker is not None:
-            tracker.resume()
+        if is_one:
+            self.tracker.resume()
 
     def _batch_done(self) -> None:
         """Count a batch; and the optimizer's steps, with the batches each was accumulated over, for our tracker."""
@@ -409,7 +408,7 @@ class Checkpointer:
         if self._state.has_stepped:
             n_batches, self._batches_of_step = self._batches_of_step, 0
             self._optimizer_steps += 1
-            if self._counts_steps and self.tracker is not None:
+            if self._counts_steps:
                 self.tracker.step(n_batches=n_batches)
 
     def _code(self, *, is_epoch_end: bool = False) -> int:
@@ -420,7 +419,7 @@ class Checkpointer:
             event = CheckpointEvent(
                 CheckpointAction.NOTICED, timestamp(self._clock.utc_s()), position=self.position, note=notice.name
             )
-            self._log(event)
+            self.tracker.log_checkpoint(event)
             return _STOP + notice
         if self._ranks.rank != 0:
             return _NOTHING  # the first rank's clock counts
@@ -449,8 +448,7 @@ class Checkpointer:
         elif code >= _STOP:
             saved = self._save(CheckpointKind.EMERGENCY)
             self._notices.is_answered = True
-            if self.tracker is not None:
-                self.tracker.stop(status=RunStatus.TERMINATED)
+            self.tracker.stop(status=RunStatus.TERMINATED)
             number = signal.Signals(code - _STOP)  # of whichever rank
             error = TrainingInterrupted(128 + number, saved, number.name)
             if self._ranks.rank == 0:
@@ -467,7 +465,7 @@ class Checkpointer:
             self.position,
             timestamp(self._clock.utc_s()),
             self._ranks.world_size,
-            run_id="" if self.tracker is None or self.tracker.run_dir is None else self.tracker.run_dir.name,
+            run_id="" if self.tracker.run_dir is None else self.tracker.run_dir.name,
             epochs=self._n_epochs,
             not_identical=self._not_identical(),
             versions=_VERSIONS,
@@ -492,7 +490,7 @@ class Checkpointer:
                     f"checkpoint {problem}", f"checkpoint {name} could not be written: {problem}. The training goes on"
                 )
         if self._ranks.rank == 0:
-            self._log(
+            self.tracker.log_checkpoint(
                 CheckpointEvent(
                     CheckpointAction.FAILED if problem else CheckpointAction.SAVED,
                     manifest.saved_at,
@@ -553,10 +551,6 @@ class Checkpointer:
 
     def _note_saved(self) -> None:
         self._saved_s, self._saved_at, self._is_asked = self._clock.perf_s(), self.position, False
-
-    def _log(self, event: CheckpointEvent) -> None:
-        if self.tracker is not None:
-            self.tracker.log_checkpoint(event)
 
     # -- resuming ------------------------------------------------------------------------------------------------
 
@@ -619,9 +613,11 @@ class Checkpointer:
             return
         manifest, note = left.checkpoint.manifest, "; ".join(self._reasons)
         if note:
-            message = f"the result is not bit-identical to a training without an interruption: {note}"
-            self._warn_once.warn("checkpoint not identical", message)
-        self._log(
+            self._warn_once.warn(
+                "checkpoint not identical",
+                f"the result is not bit-identical to a training without an interruption: {note}",
+            )
+        self.tracker.log_checkpoint(
             CheckpointEvent(
                 CheckpointAction.RESTORED,
                 timestamp(self._clock.utc_s()),

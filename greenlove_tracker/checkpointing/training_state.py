@@ -275,13 +275,11 @@ def read_plain(path: Path) -> dict[str, Any]:
 
 def named(kind: str, things: Any) -> dict[str, Any]:
     """Return one thing or several by name: ``model``, or ``model-1``, ``model-2``, or as the user calls them."""
-    if things is None:
-        return {}
+    if isinstance(things, list | tuple):
+        things = dict(enumerate(things, 1))
     if isinstance(things, Mapping):
         return {f"{kind}-{name}": thing for name, thing in things.items()}
-    if isinstance(things, list | tuple):
-        return {f"{kind}-{number}": thing for number, thing in enumerate(things, 1)}
-    return {kind: things}
+    return {} if things is None else {kind: things}
 
 
 # -- models --

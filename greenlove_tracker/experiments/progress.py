@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.checkpointing.checkpoint_files import LiveMark
+from greenlove_tracker.checkpointing.checkpoint_files import live_mark
 from greenlove_tracker.errors import LogDirError, UsageError
 from greenlove_tracker.experiments.definition import Experiment, PlannedRun
 from greenlove_tracker.logs.directory import read_logs
@@ -158,17 +158,14 @@ def outputs_lock(outputs: Path) -> Iterator[None]:
         UsageError: where another process has the right.
         LogDirError: where the directory cannot be written.
     """
-    mark = LiveMark(outputs)
     try:
         outputs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LogDirError(f"{outputs} cannot be written: {error.strerror}") from error
-    if not mark.begin():
-        raise UsageError(
-            f"another process runs this experiment in {outputs}: wait for it, or give the experiment another outputs "
-            "directory"
-        )
-    try:
+    with live_mark(outputs) as is_alone:
+        if not is_alone:
+            raise UsageError(
+                f"another process runs this experiment in {outputs}: wait for it, or give the experiment another "
+                "outputs directory"
+            )
         yield
-    finally:
-        mark.end()

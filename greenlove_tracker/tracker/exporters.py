@@ -245,8 +245,9 @@ class RunExporters(RunPart):
         self.tick()
         if self._state.exporters and not self._is_done.wait(limit_s):
             self._is_done.set()
-            message = f"exporters did not finish within {limit_s:g} s of the run's end; the log has all"
-            self._state.warn_once.warn("exporters", message)
+            self._state.warn_once.warn(
+                "exporters", f"exporters did not finish within {limit_s:g} s of the run's end; the log has all"
+            )
 
     def _put(self, position: int, what: RowWritten | IssuedForecast | MetricRecord) -> None:
         self._events.append(ExportEvent(position, self._state.clock.utc_s(), what))

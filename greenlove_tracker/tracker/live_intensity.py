@@ -153,6 +153,11 @@ class RatesInForce:
         """True where one of the two is not the same at all times."""
         return self.intensity is not None or self.tariff is not None
 
+    @property
+    def constant(self) -> RowRates | None:
+        """The rates of every row, where they are the same at all times; else None."""
+        return None if self.is_by_time else self.between(0.0, 0.0)
+
     def between(self, from_utc_s: float, to_utc_s: float) -> RowRates:
         """Return the rates of a stretch of time."""
         own, source = (None, "") if self.intensity is None else self.intensity.in_force

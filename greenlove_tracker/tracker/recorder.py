@@ -113,7 +113,7 @@ class Recorder:
         epochs_before: int = 0,
     ) -> None:
         self._clock, self._emit, self._wait_for_device = clock, emit, before_reading
-        self._rates = rates
+        self._rates, self._constant_rates = rates, rates.constant
         self._on_meter_failure = on_meter_failure
         self._epochs_before = epochs_before
         self._meter: Meter | None = None
@@ -274,7 +274,7 @@ class Recorder:
 
     def change_terms(self, epochs_before: int, rates: RatesInForce) -> None:
         """Count epochs and emissions otherwise from now on; no epoch has begun."""
-        self._epochs_before, self._rates = epochs_before, rates
+        self._epochs_before, self._rates, self._constant_rates = epochs_before, rates, rates.constant
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class Recorder:
         self, kind: RowKind, epoch: int | None, gap: _MeteredSpan, span: _MeteredSpan, counts: Counts, flags: Set[str]
     ) -> Row:
         first, metered_kwh = (gap if gap.duration_s > 0 else span), span.energy.total_kwh
-        rates = self._rates.between(first.started_utc_s, span.ended_utc_s)
+        rates = self._constant_rates or self._rates.between(first.started_utc_s, span.ended_utc_s)
         return Row(
             kind,
             epoch,

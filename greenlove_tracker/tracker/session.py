@@ -263,8 +263,9 @@ class Session:
         try:
             devices.synchronise()
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
-            message = f"the GPU could not be synchronised: {error}; times may be short"
-            self.state.warn_once.warn("synchronise", message, error)
+            self.state.warn_once.warn(
+                "synchronise", f"the GPU could not be synchronised: {error}; times may be short", error
+            )
 
     @property
     @contextmanager
@@ -487,8 +488,9 @@ class Session:
     def warn_closed(self, method: str) -> None:
         """Warn of a call after the end of the run; not where another one took its place."""
         if self.summary is None or self.summary.status != RunStatus.SUPERSEDED:
-            message = f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
-            self.state.warn_once.misuse("closed", message)
+            self.state.warn_once.misuse(
+                "closed", f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
+            )
 
     # -- a script under ``greenlove run``, and its trackers --------------------------------------------------------
 

@@ -269,7 +269,7 @@ def test_loop_that_was_left_is_not_gone_through_again(tmp_path: Path) -> None:
     before = torch.get_rng_state()
     finished.run(1)  # a cell that is run again
     assert torch.equal(torch.get_rng_state(), before)
-    assert finished.checkpointer.tracker is None
+    assert finished.checkpointer.tracker.run_dir is None
     finished.run(2)
     assert finished.epochs == [0, 1]
 
