@@ -17,31 +17,27 @@ WORDS = " ".join(re.sub(r"\]\([^)]*\)|[\[\]*`]", "", TEXT).split())
 
 SHOWN_BY = {
     "half a minute of exploration forecasts the whole training": "benchmarks/compare_explorations.py",
-    "each epoch is measured, and the rest is forecast and can be held to a budget": (
+    "each epoch is measured, and the rest is forecast and held to your budget": (
         "tests/tracker/test_budgets.py::test_a_budget_that_will_be_overrun_is_warned_of_once"
     ),
-    "from plain CSV files that survive a crash": (
+    "from CSV files that survive a crash": (
         "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"
     ),
-    "of seven more providers, or of your price list": (
+    "seven more providers, or from your price list": (
         "tests/cli/test_project.py::test_the_decision_keeps_the_limits_where_it_can"
     ),
-    "Every forecast has a range": "tests/golden/expected/forecast-outcomes.json",
-    "and so has the energy of a finished run": "benchmarks/energy_errors.py",
-    "No network is used unless you ask for it": (
-        "tests/tracker/test_shutdown.py::test_without_any_network_it_is_the_same"
+    "Every forecast and energy has a range": (
+        "tests/golden/expected/forecast-outcomes.json",
+        "benchmarks/energy_errors.py",
     ),
-    "Torch is not needed to track a loop": "tests/test_public_names.py::test_importing_the_package_loads_nothing_heavy",
-    "The epochs of a plain PyTorch script are found": (
-        "tests/test_runner_loops.py::test_a_plain_script_is_seen_and_does_what_it_does_without_us"
-    ),
-    "Trainers of Hugging Face and Lightning are tracked with no change to your script": (
+    "It uses no network unless you ask": ("tests/tracker/test_shutdown.py::test_without_any_network_it_is_the_same"),
+    "loop needs five lines, and no torch": "tests/test_public_names.py::test_importing_the_package_loads_nothing_heavy",
+    "Your epochs are found in plain PyTorch, Hugging Face and Lightning": (
+        "tests/test_runner_loops.py::test_a_plain_script_is_seen_and_does_what_it_does_without_us",
         "tests/integrations/test_automatic.py::test_a_hugging_face_trainer_is_tracked_unless_the_script_does_so",
         "tests/integrations/test_automatic.py::test_a_lightning_trainer_is_tracked_unless_the_script_does_so",
     ),
-    "tells the whole story in a minute": (
-        "tests/cli/test_demo.py::test_the_whole_story_is_on_one_screen_without_torch"
-    ),
+    "shows everything in a minute": ("tests/cli/test_demo.py::test_the_whole_story_is_on_one_screen_without_torch"),
     "Unknown is never zero": "tests/tracker/test_tracker.py::test_no_meter_is_unknown_energy_not_zero",
     "A model never looks like a measurement": (
         "tests/meter/test_codecarbon.py::test_every_component_says_how_it_was_obtained"
@@ -49,7 +45,7 @@ SHOWN_BY = {
     "Its row is on the disk within a second": (
         "tests/tracker/test_tracker.py::test_rows_are_on_the_disk_with_the_next_tick"
     ),
-    "kill -9 costs at most the last minute": (
+    "kill -9 costs a minute at most": (
         "tests/tracker/test_shutdown.py::test_a_killed_process_leaves_all_that_was_finished"
     ),
     "The meter starts in the background": (
@@ -63,13 +59,13 @@ SHOWN_BY = {
         "tests/tracker/test_parts.py::test_a_part_that_fails_is_warned_of_once_and_dropped_and_the_run_goes_on"
     ),
     "An epoch costs about a millisecond": "benchmarks/overhead.py",
-    "Each is logged and compared with what the run took": ("tests/golden/expected/forecast-outcomes.json"),
-    "How often the intervals hold is measured": (
+    "Forecasts are scored against what the run took": "tests/golden/expected/forecast-outcomes.json",
+    "How often their ranges hold is measured": (
         "benchmarks/backtest.py",
         "benchmarks/backtest_gpu.py",
         "benchmarks/backtest_live.py",
     ),
-    "No carbon-intensity service was queried live": "docs/reference/intensity.md",
+    "Carbon-intensity services were not queried live": "docs/reference/intensity.md",
 }
 
 
