@@ -36,10 +36,10 @@ outputs: {directory: results/digits, reports: [html, pdf]}
 PAGE = Path(__file__).parent / "reference" / "experiment.md"
 
 _RULES = """\
-Only `name` and `task` are needed. Each mistake is said with its line and with what to write instead.
+Only `name` and `task` are needed. An error names each mistake with its line and what to write instead.
 
 **YAML.** Each value is a text, as it is written: `NO`, `10:30`, `2026-11-22` and `1e-3` stay what they are. A key that
-takes a number reads the text as one. In the options of a technique numbers, `true` and `false` are told by themselves.
+takes a number reads the text as one. In the options of a technique, numbers, `true` and `false` are what they look like.
 A key stands once. One document, UTF-8.
 
 **Paths** start at the file's own directory. So the same command finds what lies there, and goes on with it, wherever it
@@ -61,7 +61,7 @@ so that what drifts, such as the temperature of a GPU, favours none.
 **What has been trained** is known again by a hash of what defines a training: file name and function of the task,
 arguments as they are written, techniques with their options and their order, epochs, steps, batch size and seed. To
 add a seed or an arm, to rename an arm, to reorder keys, or to change schedule, budget, settings or outputs trains
-nothing anew. The code of the task is no part of it: who changes it names another `outputs: {directory: …}`.
+nothing anew. The hash does not see the code of the task: after a change, name another `outputs: {directory: …}`.
 """
 
 

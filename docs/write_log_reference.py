@@ -129,7 +129,7 @@ def log_reference() -> str:
         *(line for table in FURTHER for line in _table(table.title, "column", _meanings(table, table.columns))),
         *_table("summary.csv: field, value, unit", "field", _meanings(SUMMARY, SUMMARY.columns)),
         "",
-        "Behind these each metric has six lines: `metric.<name>.last`, `.best` (empty where it is not known which is),",
+        "After these each metric has six lines: `metric.<name>.last`, `.best` (empty where it is not known which is),",
         "`.lowest`, `.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks",
         "logged, those of the first of them.",
     ]

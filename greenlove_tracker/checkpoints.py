@@ -136,10 +136,10 @@ class CheckpointEvent:
     blocked_s: Annotated[float | None, "for which the training stood still; of a restore, reading and checking"] = None
     written_s: Annotated[
         float | None,
-        "for which it was written on a thread of its own; empty where the training waited for all of it",
+        "time of writing on a thread of its own; empty where the training waited",
     ] = None
     replay_s: Annotated[float | None, "of a restore: fetching and dropping the batches that were done"] = None
-    replayed_batches: Annotated[int | None, "as many of them"] = None
+    replayed_batches: Annotated[int | None, "how many batches those were"] = None
     from_run: Annotated[str, "of a restore: the run that wrote the checkpoint"] = ""
     saved_at: Annotated[str, "of a restore: when the checkpoint's state was taken"] = ""
     is_bit_identical: Annotated[

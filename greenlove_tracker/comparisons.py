@@ -47,7 +47,7 @@ class ArmTrial:
     position: Annotated[int, "in the order of all trials, from 0"]
     started_s: Annotated[float, "since the comparison began"]
     duration_s: Annotated[float, "of the timed part"]
-    samples: Annotated[int, "that were trained on in it; of a logged run whose samples nobody knows, 1"]
+    samples: Annotated[int, "samples trained on in it; 1 for a logged run without a known number"]
     start_s: Annotated[float, "time until the first batch of its first epoch, before the timed part"] = 0.0
     energy_kwh: Annotated[float | None, "of the timed part, as metered, before PUE; empty below 5 s"] = None
     energy_method: Annotated[str, "how it was obtained"] = ""

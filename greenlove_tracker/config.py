@@ -87,8 +87,8 @@ class Settings:
     )
     market_gco2e_per_kwh: float | None = _setting(
         None,
-        "carbon intensity of the contract that the site's electricity is bought by (market-based); kept beside the "
-        "location-based one in the ledger, never instead of it.",
+        "carbon intensity of the site's electricity contract (market-based); the ledger shows it beside the "
+        "location-based one.",
         must=("at least 0", lambda value: 0 <= value < math.inf),
     )
     is_rented: bool = _setting(
@@ -129,11 +129,11 @@ class Settings:
     )
     phases: tuple[Phase, ...] = _setting(
         (),
-        "stretches of the training whose steps do more work or less, for its forecast; in a file or a variable as "
-        "their steps and the tokens of a step, such as `505x131072 505x262144`.",
+        "stretches of the training in which a step does more or less work, for its forecast; in a file or a variable "
+        "the steps of each and the tokens of a step, such as `505x131072 505x262144`.",
     )
     epochs_before_pred: int = _setting(
-        1, "0 or -1: no forecasts; else the epoch whose forecast carbontracker's parser gives."
+        1, "0 or -1: no forecasts; else carbontracker's parser gives the forecast after this epoch."
     )
     max_energy_kwh: float | None = _setting(
         None, "a budget; `overrun_probability` and `on_overrun` say when and how it acts.", must=_POSITIVE

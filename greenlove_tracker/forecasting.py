@@ -95,9 +95,9 @@ class TrainingPlan:
         tokens_per_step: tokens of one step, or with ``samples`` of one batch, where the cost goes by tokens.
         eval_every: an evaluation after every so many epochs, or steps in a plan in steps; None for none.
         save_every: a checkpoint after every so many epochs, or steps in a plan in steps; None for none.
-        batches_per_step: batches whose gradients one optimizer step accumulates, in a plan in steps; None for one.
-        phases: stretches whose steps do more work or less, or that are evaluated more often; the length of the plan
-            follows from them.
+        batches_per_step: batches that one optimizer step accumulates, in a plan in steps; None for one.
+        phases: stretches in which a step does more or less work, or evaluations are more frequent; the length of the
+            plan follows from them.
         stop: where early stopping is expected to end it, of a plan in epochs; None without a rule that may.
 
     Raises:
@@ -267,7 +267,7 @@ class Estimate:
 
     @property
     def has_interval(self) -> bool:
-        """False for a bare number of somebody else's, whose interval, of level 0, is the point itself."""
+        """False for a bare number without an interval: its level is 0, and its ends are the point."""
         return self.level > 0
 
     @property

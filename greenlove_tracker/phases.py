@@ -20,7 +20,7 @@ _FIELDS = {"tokens": "tokens_per_step", "samples": "samples_per_step", "work": "
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of a training whose steps do the same work.
+    """A stretch of a training in which all steps do the same work.
 
     A training is a sequence of them: ``Tracker(phases=[Phase(steps=505, tokens_per_step=131_072), …])``. What a step
     costs is taken to grow with its work in a straight line, from a part that does not grow. A phase without work has
@@ -408,7 +408,7 @@ class Plan:
         own = first_epoch if self.is_in_epochs else first_step
         if own is None and self.length is not None and (self.phases or not (epochs and steps)):
             wanted = "first_epoch=, in epochs" if self.is_in_epochs else "first_step=, in steps"
-            raise UsageError(f"what is done is told in the unit of the plan: say {wanted}")
+            raise UsageError(f"progress is in the unit of the plan: give {wanted}")
         if epochs and steps and first_epoch is None:
             done_epochs = done_steps * epochs // steps
         elif epochs and steps and first_step is None:

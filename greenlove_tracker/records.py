@@ -150,10 +150,10 @@ def sum_energies(energies: Iterable[Energy]) -> Energy:
 class Counts:
     """The work of a stretch of training; None where the loop did not say."""
 
-    steps: Annotated[int | None, "optimizer steps, as told by `step()`"] = None
-    batches: Annotated[int | None, "batches, as told by `step()`"] = None
-    samples: Annotated[int | None, "samples of this rank, as told by `step(n_samples=…)`"] = None
-    tokens: Annotated[int | None, "tokens of this rank, as told by `step(n_tokens=…)`"] = None
+    steps: Annotated[int | None, "optimizer steps, as counted by `step()`"] = None
+    batches: Annotated[int | None, "batches, as counted by `step()`"] = None
+    samples: Annotated[int | None, "samples of this rank, as counted by `step(n_samples=…)`"] = None
+    tokens: Annotated[int | None, "tokens of this rank, as counted by `step(n_tokens=…)`"] = None
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -337,8 +337,8 @@ class RunSummary:
     epochs_planned: Annotated[int | None, "as given, less those that were done before the run"]
     counts: Counts
     duration_s: Annotated[float, "wall time of the whole run"]
-    epochs_duration_s: Annotated[float, "of it, inside epochs"]
-    metered_s: Annotated[float, "of it, while every known component was metered"]
+    epochs_duration_s: Annotated[float, "part of `duration_s` inside epochs"]
+    metered_s: Annotated[float, "part of `duration_s` while every known component was metered"]
     energy: Annotated[Energy, "{}", "{}, as metered, before PUE"]
     measured_kwh: Annotated[
         float | None, "the part of the metered energy that counters and sampled power gave; the rest is modelled"
@@ -349,7 +349,7 @@ class RunSummary:
     pue: Annotated[float, "power usage effectiveness", 1.0]
     energy_kwh: Annotated[float | None, "(metered energy + estimate + assumed) × PUE"]
     carbon_intensity_gco2e_per_kwh: Annotated[
-        float, "as in `run.csv`, where its source stands; of a run whose rows have their own, its mean over the energy"
+        float, "as in `run.csv`, with its source there; where rows have their own, the mean over the energy"
     ]
     emissions_kgco2e: Annotated[float | None, "energy × carbon intensity"]
     cost_usd: Annotated[float | None, "see `cost_basis`; at prices of an exchange it may be negative", -math.inf]
@@ -359,7 +359,7 @@ class RunSummary:
     gpu_count: Annotated[int, "GPUs of all nodes"]
     gpu_hours: Annotated[float, "GPUs × wall time"]
     n_ranks: Annotated[int, "processes that wrote rows"] = 1
-    n_nodes: Annotated[int, "of them, those that carry a meter"] = 1
+    n_nodes: Annotated[int, "processes that carry a meter, one a node"] = 1
     flags: Annotated[frozenset[str], "all flags of all rows"] = field(default_factory=frozenset)
     node_assumed_kwh: Annotated[
         float | None, "what `node_overhead` adds for the rest of the node, an assumption; not in older logs"

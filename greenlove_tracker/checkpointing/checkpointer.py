@@ -116,7 +116,7 @@ class Checkpointer:
         values: plain values of your own, such as a running loss: saved, and put back.
         position: the progress of the training.
         resumed: the arguments that tell your own tracker of the resume: ``Tracker(30, **checkpointer.resumed)``.
-        tracker: that tracks the training, while it runs; one that does nothing before, behind it, and without one.
+        tracker: that tracks the training, while it runs; else one that does nothing.
         directory: of the checkpoints.
 
     Raises:
@@ -191,7 +191,7 @@ class Checkpointer:
 
         Raises:
             UsageError: on a bad argument; in the loop: another training is live in the directory.
-            TrainingInterrupted: in the loop: it was told to end, and is saved.
+            TrainingInterrupted: in the loop: a signal ended it, and its state is saved.
             BudgetExceeded: in the loop: as ``Tracker.epoch_start()``; the training is saved.
         """
         if n is not None:

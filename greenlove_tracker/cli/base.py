@@ -341,7 +341,7 @@ def logs_of(given: str | None, *, may_be_empty: bool = False, is_latest: bool = 
         return logs
     if logs.problems:
         raise UsageError(f"{logs.path} holds no run that can be read: {'; '.join(map(str, logs.problems))}")
-    raise UsageError(f"{logs.path} holds no run; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
+    raise UsageError(f"{logs.path} holds no run; by default, a run writes to {DEFAULT_LOG_DIR}")
 
 
 def needs_torch(who: str) -> None:

@@ -153,5 +153,7 @@ def techniques_text() -> str:
         for name, listed in TECHNIQUES.items()
     ]
     lines = table(rows, "<<")
-    said = "Several are joined by +, such as amp-bf16+compile. What a model or a GPU cannot do is said when it runs."
+    said = (
+        "Several are joined by +, such as amp-bf16+compile. A technique that the model or the GPU cannot use says so."
+    )
     return "\n".join([*lines, "", said])

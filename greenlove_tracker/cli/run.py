@@ -255,7 +255,7 @@ def watch(log_dir: str | None, once: bool) -> None:
     path = place(load_settings().log_dir if log_dir is None else log_dir)
     is_live = can_draw() and not once
     if path.exists() != path.is_dir() or not (is_live or path.exists()):
-        raise UsageError(f"{path} is not a directory of logs; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
+        raise UsageError(f"{path} is not a directory of logs; by default, a run writes to {DEFAULT_LOG_DIR}")
     if not is_live:
         base.show(watch_document(look(path, MOST_ENDED), time.time()))
         return

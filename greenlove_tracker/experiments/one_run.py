@@ -76,7 +76,7 @@ def _attempted(given: argparse.Namespace, answer: dict[str, Any]) -> int:
         else:
             _train(experiment, planned, given.outputs or experiment.outputs)
     except TrainingInterrupted as ended:
-        answer |= {"outcome": "interrupted", "reason": f"told to end by {ended.reason}"}
+        answer |= {"outcome": "interrupted", "reason": f"ended by {ended.reason}"}
         return int(ended.code or _SAVED)
     except BudgetExceeded as error:
         answer |= {"outcome": "interrupted", "reason": str(error)}

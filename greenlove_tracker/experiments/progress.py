@@ -145,8 +145,8 @@ def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> Iterator[str]:
         if n_other := sum(run.runs[-1].text("task_sha256") not in ("", today) for run in finished):
             kept = f"{n_other} of the {fmt.plural(len(finished), 'training')} that finished"
             yield (
-                f"{file.name} has changed since {kept}: nothing of it is trained again; another outputs directory "
-                "begins anew"
+                f"{file.name} has changed since {kept}: they are not trained again; give another outputs "
+                "directory to begin anew"
             )
 
 

@@ -74,12 +74,12 @@ class Estimator:
         total_epochs: of the whole training.
         batch_size: for a data set; a ``DataLoader`` has its own.
         total_steps: optimizer steps of the whole training, instead of its epochs; needed where the data have no
-            length. How many batches a ``train_step`` accumulates to one of them is seen while exploring.
+            length. The exploration sees how many batches a ``train_step`` accumulates.
         budget_s: of the exploration; overrun by at most one step, or one start of a loader.
         auto_open_report: open the page in a browser, where there is one.
         asks: ask on a terminal whether to train on.
         on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask whether to train on.
-        loss: a function of (model, batch) that returns the loss of a batch, whose tensors are on the device; needed for
+        loss: a function of (model, batch) that returns the loss; the batch is on the device already. Needed for
             anything beyond batches of (inputs, targets).
         train_step: instead, a function of (model, batch, optimizer, criterion, device) that makes one step and may
             return its loss.
@@ -96,8 +96,8 @@ class Estimator:
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
         **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``log_dir``, ``project``;
-            ``phases``: stretches of the training whose steps do more work or less; or ``precision`` and ``workload``,
-            which else are guessed from the model and its first step, for the comparison with other GPUs.
+            ``phases``, as in ``Tracker``; or ``precision`` and ``workload`` for the comparison with other GPUs, else
+            guessed from the model and its first step.
 
     Raises:
         UsageError: on a bad argument, with what to do.

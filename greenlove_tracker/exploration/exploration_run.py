@@ -66,7 +66,7 @@ class Estimation:
     Attributes:
         forecast: of the whole training.
         trials: that it was made from.
-        projections: the same training here and on GPUs that can be rented; empty where that cannot be told.
+        projections: the same training here and on GPUs that can be rented; empty where that is unknown.
         spent_s: time that the exploration took, its preparations too.
         advice: what to do instead of exploring, where the training is short.
         run_dir: where the trials are written; ``greenlove explore DIR`` reads them again.

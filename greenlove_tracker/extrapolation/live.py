@@ -190,7 +190,7 @@ def _warnings(progress: Progress, phases: Sequence[Phase], n_seen: int, are_ends
         (
             progress.has_unseen_ends and not are_ends_known,
             gaps.warning(
-                "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed",
+                "no end of an epoch was seen yet, such as a validation: 0% to 20% of an epoch is assumed",
                 "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)",
             ),
         ),

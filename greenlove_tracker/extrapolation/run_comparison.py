@@ -274,7 +274,7 @@ def _compared(name: str, runs: Sequence[Run], of_all: Sequence[Fitted]) -> Compa
         notes.append(
             f"Too few runs to tell: about {max(len(runs) + 1, math.ceil(needed))} of each would"
             if needed <= _MOST_RUNS
-            else "The runs differ so much among themselves that no number of them that anybody would run tells"
+            else "The runs differ too much among themselves: no practical number of runs would tell"
         )
     per_sample = [run.summary.duration_s / n for run in runs if (n := run.summary.counts.samples)]
     return ComparisonRow(

@@ -36,7 +36,7 @@ def watched_loops(session: Session, epochs: int | None) -> Iterator[None]:
             with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
                 detector.finish()
             if detector.takes_turns:
-                message = "the script's data loaders take turns: steps are counted, and its epochs cannot be told"
+                message = "the script's data loaders take turns: steps are counted, and its epochs are unknown"
                 warn_once.warn("turns", message)
             if not session.state.has_tracker and not session.is_finished:
                 is_told = detector.n_epochs and not detector.takes_turns

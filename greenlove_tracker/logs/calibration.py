@@ -43,7 +43,7 @@ class WallMeasurement:
     gpu_models: Annotated[str, "its GPUs, as the run logs them"]
     run_id: Annotated[str, "of the run"]
     metered_kwh: Annotated[float, "by its components' meters and models, before PUE, without what was assumed"]
-    counted_kwh: Annotated[float, "the part of it of components that hardware measured alone"]
+    counted_kwh: Annotated[float, "the part of `metered_kwh` of components that only hardware measured"]
     wall_kwh: Annotated[float, "by the wall's meter"]
     meter_error: Annotated[float, "of the wall's meter, as a share, at 95%"]
     source: Annotated[str, "which meter"]
@@ -263,7 +263,8 @@ def measured_at_the_wall(
         "has not ended, or was cut off: its time at the wall is not known": not run.has_summary,
         "metered no energy: there is nothing to calibrate": not metered_kwh,
         "is simulated: there is no machine to calibrate": run.is_simulated,
-        "had a share of its machine: the wall's meter sees all of it": run.text("cpu_share") not in ("", "1", "1.0"),
+        "had a share of its machine: the wall's meter sees the whole machine": run.text("cpu_share")
+        not in ("", "1", "1.0"),
         f"has counters that alone measured {fmt.energy(measured_kwh)}, and the wall saw {fmt.energy(wall_kwh)}. Is it "
         "the same machine and time?": 0 < wall_kwh < _LEAST_OF_MEASURED * measured_kwh,
     }

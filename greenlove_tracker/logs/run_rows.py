@@ -6,6 +6,7 @@ Rows are read in this process, in several, or by the workers of a Dask scheduler
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -31,6 +32,7 @@ from greenlove_tracker.records import Factor, Flag, RunStatus
 from greenlove_tracker.units import kgco2e_from_kwh
 
 _PART = 500  # runs that are read by one process at a time
+_RUNS_OF_A_PROCESS = 2_500  # fewer are read while it starts
 _N_AT_ONCE = 32  # of a store, where each file is waited for
 _CONNECT_S = 10.0
 Shared = TypeVar("Shared")
@@ -306,13 +308,15 @@ def read_row(query: Query, run: Run) -> RunRow:
 # -- The runs of a directory --
 
 
-def read_rows(query: Query, runs: Sequence[Run], *, processes: int = 1, scheduler: str | None = None) -> list[RunRow]:
+def read_rows(
+    query: Query, runs: Sequence[Run], *, processes: int | None = None, scheduler: str | None = None
+) -> list[RunRow]:
     """Return the row of each run, in their order.
 
     Args:
         query: what is asked of them.
         runs: not read yet, and not held once they are.
-        processes: of this machine, that read.
+        processes: of this machine, that read; None: one a core, of thousands of runs and where they start at once.
         scheduler: the address of a running Dask scheduler, whose workers read; they must see the runs under the same
             names.
 
@@ -320,9 +324,17 @@ def read_rows(query: Query, runs: Sequence[Run], *, processes: int = 1, schedule
         UsageError: where the scheduler does not answer.
         MissingExtraError: where Dask is not installed.
     """
+    if processes is None:
+        processes = min(os.cpu_count() or 1, len(runs) // _RUNS_OF_A_PROCESS) if _can_fork() else 1
     parts = [runs[i : i + _PART] for i in range(0, len(runs), _PART)]
     with _mapped(min(processes, len(parts)), scheduler) as mapped:
         return list(chain.from_iterable(mapped(partial(_read_part, query), parts)))
+
+
+def _can_fork() -> bool:
+    """Return True where a fork is safe: no other thread may hold a lock. It is there at once; a spawn imports anew."""
+    threads = Path("/proc/self/task")
+    return threads.is_dir() and len(list(threads.iterdir())) == 1
 
 
 def _read_part(query: Query, runs: Sequence[Run]) -> list[RunRow]:
@@ -339,7 +351,7 @@ def _read_part(query: Query, runs: Sequence[Run]) -> list[RunRow]:
 def _read_one(query: Query, run: Run, is_plain: Callable[[str], bool] = lambda directory: False) -> RunRow:
     directory, _, name = run.place.rpartition("/")
     if name == run.run_id and not directory.endswith(EXPLORATIONS_DIR) and is_plain(directory):
-        return read_row(query, run.replace(calibration=None))  # a copy, so that nothing of it is held
+        return read_row(query, Run(run.place, run_id=run.run_id, calibration=None))  # so that nothing of it is held
     return read_row(query, copy(run))
 
 
@@ -360,7 +372,7 @@ def _mapped(processes: int, scheduler: str | None) -> Iterator[Callable[..., Ite
     elif processes > 1:
         from concurrent.futures import ProcessPoolExecutor
 
-        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("fork" if _can_fork() else "spawn")) as pool:
             yield pool.map
     else:
         yield map

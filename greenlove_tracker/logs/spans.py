@@ -15,7 +15,7 @@ class SpanFlag(DescribedStr):
 
     BY_TIME = (
         "by_time",
-        "over a tenth of its energy is its share, by time, of readings of whose time over a tenth is not its own",
+        "over a tenth of its energy is an estimate: it shared those readings with other work, and has its part by time",
     )
     UNMETERED = "unmetered", "no energy: the meter was not up, had failed, or is carried by another rank"
     UNFINISHED = "unfinished", "the run ended while the span was open"

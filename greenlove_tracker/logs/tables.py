@@ -185,7 +185,7 @@ class SpanRow:
 
     path: Annotated[tuple[str, ...], _PATH]
     calls: Annotated[int, "that ended since the row before of this path: 0 where a span of over a minute goes on"]
-    failed: Annotated[int, "of them, those that an exception ended"]
+    failed: Annotated[int, "calls that an exception ended"]
     started_at: Annotated[str, "UTC, ISO 8601: where the time of the row begins"]
     duration_s: Annotated[float, "time in the span, with that of the spans within it"]
     own_s: Annotated[
@@ -218,7 +218,7 @@ class MetricRecord:
     name: Annotated[str, "of the metric"]
     value: Annotated[float, "as it was given; `nan`, `inf` and `-inf` too", math.nan]
     higher_is_better: Annotated[
-        bool | None, "`yes` or `no`, as `log_metric(higher_is_better=…)` said; empty: the name tells, or nothing"
+        bool | None, "`yes` or `no`, as given to `log_metric`; empty: by its name, or unknown"
     ] = None
 
 
@@ -294,7 +294,7 @@ class ComparisonLine:
     ]
     budget_s: Annotated[float | None, "that would tell, where this was too short", math.nan]
     reason: Annotated[str, "it was not run because"]
-    notes: Annotated[tuple[str, ...], "what it changes in the training, and what was seen of it, as a JSON list"]
+    notes: Annotated[tuple[str, ...], "what it changes in the training, and what was observed, as a JSON list"]
     learns_otherwise: Annotated[
         str, "how what it learns differs from the baseline, as a clause; empty where no difference is seen"
     ]
@@ -319,4 +319,4 @@ METRICS = LogTable(MetricRecord, "metrics-{}.csv", "only where a metric was logg
 CHECKPOINTS = LogTable(CheckpointEvent, "checkpoints-{}.csv", "only where a `Checkpointer` wrote, or `log_checkpoint`")
 TRIALS = LogTable(TrialRow, "trials.csv", "only of an exploration, one row an epoch of a trial")
 COMPARISON = LogTable(ComparisonLine, "comparison.csv", "only of a comparison of techniques")
-COMPARISON_TRIALS = LogTable(ArmTrial, "comparison_trials.csv", "one row a trial of it")
+COMPARISON_TRIALS = LogTable(ArmTrial, "comparison_trials.csv", "one row for each trial of a comparison")

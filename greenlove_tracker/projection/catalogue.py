@@ -65,7 +65,7 @@ def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
     if nearest.memory_gb is not None and abs(memory_gb / nearest.memory_gb - 1) > _MEMORY_TOLERANCE:
         raise UsageError(
             f"{name!r} has {nearest.memory_gb:g} GB, but this one shows {memory_gb:.3g} GB: it is another edition or "
-            "a part of that GPU (MIG or vGPU), whose speed is in no table; give {argument}",
+            "a part of that GPU (MIG or vGPU), and no table has its speed; give {argument}",
             argument="custom_speedup",
         )
     return nearest

@@ -248,7 +248,7 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     if done and summary.duration_s > 0:
         plan = TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
     if run.first_epoch or run.first_step:
-        basis += ", without what earlier runs of the training did (--hours is for all of it)"
+        basis += ", without what earlier runs of the training did (--hours is for the whole training)"
     return _forecast(duration_s, energy, plan), basis
 
 

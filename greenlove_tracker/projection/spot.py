@@ -314,7 +314,7 @@ def _known(training: Forecast | Projection | float) -> tuple[Estimate, Estimate 
     """Return the time of a training, and its energy where that is known."""
     if not isinstance(training, int | float):
         if training.duration_s is None:
-            raise UsageError("the training does not fit this machine, so there is nothing to say of it")
+            raise UsageError("the training does not fit this machine")
         return at_level(training.duration_s), training.energy_kwh
     if not (math.isfinite(training) and training > 0):
         raise UsageError(f"{{argument}} must be a positive time in seconds, not {training!r}", argument="training")

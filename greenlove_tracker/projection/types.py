@@ -66,7 +66,7 @@ class Projection:
         name: of the GPU; canonical where it is recognised.
         gpu: its data; None for a local machine without a GPU that is known.
         is_local: True for the machine of the forecast.
-        aside: why the row stands beside the comparison ("price on request", …); empty where it is part of it.
+        aside: why the row is not compared ("price on request", …); empty where it is.
         offer: the offer that it is rented by; None for the local machine and for a GPU that nobody here rents out.
         region: of the offer, the one that is counted with.
         n_gpus: GPUs asked for.

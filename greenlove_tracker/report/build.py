@@ -127,7 +127,7 @@ def document(log_dir: str | os.PathLike[str] | Logs, **chosen: Unpack[Chosen]) -
     total, selection = runs.prepare(*NEEDS), runs.selection  # at once: each run is read once
     if not total.n_runs and not runs.problems:
         if is_of_all:
-            raise UsageError(f"{runs.path} holds no run; a run writes to greenlove_logs unless told otherwise")
+            raise UsageError(f"{runs.path} holds no run; by default, a run writes to greenlove_logs")
         when = "" if selection.period.is_everything else f" in the period {selection.period.text}"
         raise UsageError(f"{runs.path} holds no run{f' of {selection.text}' if selection.text else ''}{when}")
     return directory_document(runs)

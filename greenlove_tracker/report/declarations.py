@@ -150,7 +150,7 @@ def _emissions_kgco2e(facts: _Facts) -> float:
             "would be missing. Declare the directories of single runs, or move these elsewhere"
         )
     if facts.totals.emissions_kgco2e is None or not facts.kinds[TRAINING]:
-        raise UsageError("there is no training to declare whose emissions are known")
+        raise UsageError("no training has known emissions to declare")
     return facts.totals.emissions_kgco2e
 
 

@@ -86,7 +86,7 @@ def _given(advice: SpotAdvice) -> list[str]:
     """Return the terms that it was reckoned with."""
     terms, rate, found = advice.terms, advice.terms.rate_per_hour, []
     is_bare = isinstance(terms.preemptions_per_hour, int | float)
-    how = "its range, from half of it to twice, is an assumption" if is_bare else "as given"
+    how = "its range, from half to twice, is an assumption" if is_bare else "as given"
     found.append(f"Preemptions in an hour: {rate.point:.3g} [{rate.lower:.3g} – {rate.upper:.3g}], {how}.")
     if advice.preemptions is not None:
         found.append(f"{advice.preemptions.point:.3g} are expected in all, at most {advice.preemptions.upper:.3g}.")

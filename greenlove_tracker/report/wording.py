@@ -349,7 +349,7 @@ _UPSTREAM = {
     "": "Whether upstream emissions are in the carbon intensity is not known.",
     "direct": "Upstream emissions, which are scope 3, are excluded.",
     "lifecycle": "The lifecycle intensity includes upstream emissions, which are scope 3.",
-    "direct+lifecycle": "Upstream emissions, which are scope 3, are in a part of it.",
+    "direct+lifecycle": "A part of it includes upstream emissions, which are scope 3.",
 }
 
 

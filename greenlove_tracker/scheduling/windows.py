@@ -119,7 +119,7 @@ class StartAdvice:
 
     @property
     def is_mock(self) -> bool:
-        """True where a figure of it is invented."""
+        """True where a figure is invented."""
         return any(source.is_mock for source in self.sources)
 
 

@@ -20,7 +20,7 @@ _ROUNDING = 1e-9  # of shares and epochs: 0.1 * 30 is a little more than 3
 
 
 class Curriculum(Sampler[int]):  # type: ignore[misc]
-    """A sampler that draws the easiest samples first, and all of them from some epoch on.
+    """A sampler that draws the easiest samples first, and from some epoch on all samples.
 
     ::
 
@@ -94,7 +94,7 @@ class Curriculum(Sampler[int]):  # type: ignore[misc]
         return math.ceil(self.share(epoch) * len(self._order) - _ROUNDING)
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the training as a forecast takes it: epochs of the same share, whose work is the share."""
+        """Return the phases for a forecast: epochs with the same share of the samples, which is their work."""
         runs = groupby(self.share(epoch) for epoch in range(self.epochs))
         return tuple(Phase(epochs=len(list(run)), data_share=share) for share, run in runs)
 

@@ -54,7 +54,7 @@ class EarlyStopping:
         unit: that it says: ``epoch`` or ``step``.
         restore: what gets its best state back: an object with ``state_dict`` and ``load_state_dict``, such as a module
             of torch; or functions ``(save, restore)``, such as a Keras model's ``get_weights`` and ``set_weights``.
-        tracker: a ``Tracker``, which is told the rule, each value and the end.
+        tracker: a ``Tracker``, which logs the rule, each value and the end.
 
     Attributes:
         rule: that ends the training.
@@ -230,7 +230,7 @@ def _pair(thing: Any) -> Pair:
     if not inspect.isclass(thing) and hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
         return partial(_state_of, thing), thing.load_state_dict
     raise UsageError(
-        f"{{argument}} is {thing!r}, whose state is not known: give a module, or functions (save, restore)",
+        f"{{argument}} is {thing!r}, and its state is unknown: give a module, or functions (save, restore)",
         argument="restore",
     )
 

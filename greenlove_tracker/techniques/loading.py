@@ -99,7 +99,7 @@ def with_batch_size(parts: Mapping[str, Any], batch_size: int) -> Parts:
     data = parts["train_dataset"]
     if not isinstance(data, DataLoader):
         if not isinstance(data, IterableDataset) and not isinstance(source_of(data, batch_size), LoaderSource):
-            raise NotApplicableError("the data are ready-made batches: give the data set, or a DataLoader of it")
+            raise NotApplicableError("the data are ready-made batches: give the data set or a DataLoader")
         return {**parts, "batch_size": batch_size}
     is_own_sampler = type(getattr(data, "batch_sampler", None)) not in (BatchSampler, type(None))
     if type(data) is not DataLoader or is_own_sampler or not data.batch_size:

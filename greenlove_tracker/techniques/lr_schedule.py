@@ -38,8 +38,8 @@ def lr_schedule(
         optimizer.step()
         schedule.step()  # after each optimizer step
 
-    Each group of parameters keeps its own rate, and has the same share of it. ``state_dict()`` holds the position; the
-    shape and its length are those of the code that loads it. Behind the end the rate stays as it is there.
+    Each group of parameters keeps its own rate, and all have the same share of theirs. ``state_dict()`` holds the
+    position; the shape and its length are those of the code that loads it. After the end the rate stays.
 
     It is a ``LambdaLR`` over a closed form, since torch's parts joined by ``SequentialLR`` compute each rate from the
     one before: ``CosineAnnealingLR`` rises again after its end, and whoever sets a rate changes all that follow.

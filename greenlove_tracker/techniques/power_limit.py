@@ -50,7 +50,7 @@ def _gpus_of(parts: Parts) -> list[str]:
         NotApplicableError: where it is on none that NVML shows, or others compute there, whom a limit would slow down.
     """
     if device_of(parts["model"], parts.get("device")).type != "cuda":
-        raise NotApplicableError("the model is not on an NVIDIA GPU, whose power could be limited")
+        raise NotApplicableError("the model is not on an NVIDIA GPU: its power cannot be limited")
     by_uuid = {gpu.uuid: gpu for gpu in nvml_gpus()}
     uuids = [f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in _cuda_indices(parts["model"])]
     for uuid in uuids:

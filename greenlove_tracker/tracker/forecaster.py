@@ -262,8 +262,8 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     if isinstance(prior, Forecast) or forecast.method == "power":
         raise UsageError(
             f"prior is a forecast of {_length(forecast.plan)}, and this run has {_length(wanted)}"
-            f"{' in other phases' if wanted.phases else ''}: give the whole exploration, prior=estimation, whose "
-            "trials are then forecast again (none of whole fits, by method='power'), or a forecast of this plan"
+            f"{' in other phases' if wanted.phases else ''}: give the whole exploration, prior=estimation, to "
+            "forecast again from its trials (not for method='power'), or a forecast of this plan"
         )
     return prior.forecast_for(wanted)
 

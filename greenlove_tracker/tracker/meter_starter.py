@@ -67,7 +67,7 @@ class MeterStarter(RunPart):
     def ending(self) -> None:
         """Say where other GPUs were named behind the meter's start: it measured those of before."""
         if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
-            doubt = "CUDA_VISIBLE_DEVICES changed behind the start: GPUs of before were counted"
+            doubt = "CUDA_VISIBLE_DEVICES changed after the start: the GPUs of before were counted"
             self._writer.write_fields([Field("gpu_doubt", doubt)])
 
     def wait_ready(self, timeout_s: float) -> bool:

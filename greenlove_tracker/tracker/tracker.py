@@ -68,8 +68,8 @@ class Tracker:
         project: a name that runs are grouped by.
         log_dir: where runs are written; default ``greenlove_logs``.
         verbose: 0 says nothing but warnings; 1 the status line and the final screen too.
-        phases: stretches of the training whose steps do more work or less, such as a batch that grows, or that are
-            evaluated more often; ``epochs`` or ``total_steps`` follows from them. They are those of the whole
+        phases: stretches of the training in which a step does more or less work, such as a batch that grows, or
+            evaluations are more frequent; ``epochs`` or ``total_steps`` follows from them. Give those of the whole
             training, also where it resumes.
         prior: an exploration of this training, as ``estimate()`` gives it, or a forecast of as many epochs or steps; it
             is what is expected until the run says more.
@@ -218,7 +218,7 @@ class Tracker:
         self._call(Session.step, Counts(n_steps, n_batches, n_samples, n_tokens))
 
     def pause(self) -> None:
-        """Interrupt the open epoch for an evaluation or a checkpoint, whose time and energy are a gap within it."""
+        """Interrupt the open epoch for an evaluation or a checkpoint: its time and energy become a gap in the epoch."""
         self._call(Session.pause)
 
     def resume(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -220,6 +222,21 @@ def test_several_processes_give_the_same_answer(logs, monkeypatch):
     monkeypatch.setattr(run_rows, "_PART", 3)
     monkeypatch.chdir(logs.parent)
     check_same_answer(aggregate("logs"), aggregate("logs", processes=2))
+    script = """
+import os
+from greenlove_tracker import aggregate
+from greenlove_tracker.logs import run_rows
+run_rows._PART, run_rows._RUNS_OF_A_PROCESS, os.cpu_count, read = 3, 1, lambda: 2, run_rows._read_part
+def reading(query, runs):
+    print(os.getpid() != parent, flush=True)
+    return read(query, runs)
+parent, run_rows._read_part = os.getpid(), reading
+print(aggregate("logs").rows("run") == aggregate("logs", processes=1).rows("run"))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    if sys.platform == "linux":  # where they are forked, without being asked for
+        said = done.stdout.split()
+        assert said[-1] == "True" and said.count("True") > 2 and "False" in said
 
 
 @pytest.mark.slow
