@@ -39,8 +39,8 @@ _RULES = """\
 Only `name` and `task` are needed. An error names each mistake with its line and what to write instead.
 
 **YAML.** Each value is a text, as it is written: `NO`, `10:30`, `2026-11-22` and `1e-3` stay what they are. A key that
-takes a number reads the text as one. In the options of a technique, numbers, `true` and `false` are what they look like.
-A key stands once. One document, UTF-8.
+takes a number reads the text as one. In the options of a technique, numbers, `true` and `false` are what they look
+like. A key stands once. One document, UTF-8.
 
 **Paths** start at the file's own directory. So the same command finds what lies there, and goes on with it, wherever it
 is called from.

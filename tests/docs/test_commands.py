@@ -39,7 +39,7 @@ NOT_RUN = {
         "greenlove project --memory train.py:task",
     ),
     "it asks the network": ("--intensity live", "s3://", "greenlove plan --threshold 200 --max-wait 6h --country GB"),
-    "it needs a launcher and several processes": ("torchrun", "greenlove report greenlove_logs --text --processes 2"),
+    "it needs a launcher": ("torchrun",),
     "it waits until tomorrow, or until Ctrl-C": ('--start "tomorrow 03:00"', "greenlove watch greenlove_logs"),
     "it needs a service or a directory of the system": ("--export wandb",),
     "its exit code is the machine's": ("greenlove doctor",),

@@ -110,7 +110,7 @@ def test_trainings_of_code_that_has_changed_are_kept_and_warned_of(experiment, l
     log("baseline-1", "3")  # which does not say
     progress = ExperimentProgress.of(experiment)
     (note,) = progress.notes
-    assert note.startswith("train.py has changed since 1 of the 3 trainings that finished: nothing of it is trained")
+    assert note.startswith("train.py has changed since 1 of the 3 trainings that finished: they are not trained")
     assert progress.n_finished == 3
 
 

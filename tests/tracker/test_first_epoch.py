@@ -51,7 +51,7 @@ def test_after_twenty_seconds_there_is_a_forecast_of_the_whole_run(clock, tmp_pa
     assert forecast.energy_kwh.point == pytest.approx(forecast.duration_s.point * 360 / 3.6e6, rel=0.04)
     assert forecast.cost_usd is not None and forecast.emissions_kgco2e is not None
     assert {w.name for w in forecast.warnings} <= {"GAPS", "WIDE"}
-    assert "0% to 20% of it is assumed" in "".join(w.message for w in forecast.warnings)
+    assert "0% to 20% of an epoch is assumed" in "".join(w.message for w in forecast.warnings)
     assert text.startswith("epoch 0/3 ") and " · ends " in text
 
 

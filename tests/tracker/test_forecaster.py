@@ -111,7 +111,7 @@ def test_a_prior_of_the_same_training_counted_otherwise_is_taken_in_the_runs_uni
 def test_whole_fits_are_no_prior_of_epochs(clock, tmp_path):
     trials = [Trial(n, 1, (1e-3 * n,)) for n in (100, 200, 400, 800)]
     prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=1, epochs=1), method="power")
-    with pytest.raises(UsageError, match="none of whole fits"):
+    with pytest.raises(UsageError, match="not for method='power'"):
         make_tracker(clock, tmp_path, prior=prior)
     with make_tracker(clock, tmp_path, epochs=1, prior=prior) as tracker:
         assert tracker.forecast == prior

@@ -83,10 +83,10 @@ def test_where_nothing_is_left_nothing_is_forecast_and_nothing_breaks(clock, tmp
         ({"first_epoch": -1}, "first_epoch must be a whole number of at least 0"),
         ({"first_epoch": True}, "first_epoch must be a whole number"),
         ({"first_step": 2.5}, "first_step must be a whole number"),
-        ({"first_step": 5}, "say first_epoch="),
-        ({"epochs": None, "phases": "2epochs 3epochs", "total_steps": 9, "first_step": 5}, "say first_epoch="),
-        ({"epochs": None, "total_steps": 9, "first_epoch": 2}, "say first_step="),
-        ({"epochs": 2, "phases": "4 2", "first_epoch": 1}, "say first_step="),
+        ({"first_step": 5}, "give first_epoch="),
+        ({"epochs": None, "phases": "2epochs 3epochs", "total_steps": 9, "first_step": 5}, "give first_epoch="),
+        ({"epochs": None, "total_steps": 9, "first_epoch": 2}, "give first_step="),
+        ({"epochs": 2, "phases": "4 2", "first_epoch": 1}, "give first_step="),
     ],
 )
 def test_what_cannot_be_is_said_where_the_tracker_is_made(clock, tmp_path, arguments, message):
