@@ -64,8 +64,7 @@ class Recording:
 
 
 def real_tracker(logs: Path, *exporters: object, **settings: object) -> Tracker:
-    clock = SystemClock()
-    meter = SimulatedMeter(clock, gpu_w=360.0)
+    meter = SimulatedMeter(SystemClock(), gpu_w=360.0)
     return Tracker(20, log_dir=logs, verbose=0, meter=meter, exporters=list(exporters), **settings)
 
 
@@ -84,6 +83,8 @@ def test_a_run_is_told_from_start_to_end_with_its_figures(clock, logs):
             clock.pass_s(10.0)
             tracker.epoch_end()
             tick()
+        tracker.log_metric("accuracy", 0.93)
+        tick()
     (run,), (ending,) = exporter.runs, exporter.endings
     assert (run.project, run.run_dir, run.is_in_steps) == ("thesis", tracker.run_dir, False)
     assert run.facts["country"] == "DE" and run.facts["epochs_planned"] == "4" and run.facts["pue"] == "1.5"
@@ -91,25 +92,21 @@ def test_a_run_is_told_from_start_to_end_with_its_figures(clock, logs):
     rows = exporter.rows()
     assert [(r.row.epoch, r.of_run.epochs_done) for r in rows] == [(n, n) for n in (1, 2, 3, 4)]
     assert [e.position for e in exporter.of(RowWritten) if e.what in rows] == [1, 2, 3, 4]
-    last, factors = rows[-1], session_factors(logs)
+    last, terms = rows[-1], read_logs(logs).runs[0].terms
     assert last.row.duration_s == last.of_epoch.duration_s == 10.0 and last.row.counts.samples == 32
     assert last.row.energy.gpu_kwh == pytest.approx(0.001) and last.row.energy.gpu_method == "tdp_model"
     assert last.of_epoch.energy.total_kwh * last.energy_factor == pytest.approx(0.0015)
     assert last.of_run.duration_s == 48.0 and last.of_run.energy_kwh == pytest.approx(0.0072)
-    assert last.of_run.emissions_kgco2e == pytest.approx(0.0072 * factors[0] / 1000)
-    assert last.of_run.cost_usd == pytest.approx(0.0072 * factors[1])
+    assert last.of_run.emissions_kgco2e == pytest.approx(0.0072 * terms.carbon_intensity.value / 1000)
+    assert last.of_run.cost_usd == pytest.approx(0.0072 * terms.electricity_price.value)
+    (metric,) = exporter.of(MetricRecord)
+    assert (metric.position, metric.what.name, metric.what.value) == (4, "accuracy", 0.93)
     forecasts = [e.what for e in exporter.of(IssuedForecast)]
     assert forecasts and all(f.estimates["energy_kwh"].has_interval for f in forecasts)
     assert ending.summary == tracker.summary and ending.status == "finished"
     assert last.of_run.energy_kwh == pytest.approx(ending.summary.energy_kwh)
     html = report_html(ending)
     assert html.startswith("<!doctype html>") and run.run_dir.name in html
-
-
-def session_factors(logs: Path) -> tuple[float, float]:
-    terms = read_logs(logs).runs[0].terms
-    assert terms.electricity_price is not None
-    return terms.carbon_intensity.value, terms.electricity_price.value
 
 
 def test_nothing_of_the_user_the_command_or_the_host_is_told(clock, logs):
@@ -150,16 +147,6 @@ def test_a_training_in_steps_has_steps_as_position(clock, logs):
     assert segments == sorted(segments) and len(segments) >= 4 and written[-1].position == 300
     positions = [e.position for e in exporter.of(IssuedForecast)]
     assert positions and positions == sorted(positions)
-
-
-def test_a_metric_of_the_user_has_a_place(clock, logs):
-    exporter = Recording()
-    with make_tracker(clock, logs, exporters=[exporter]) as tracker:
-        train(tracker, clock, 1)
-        tracker.log_metric("accuracy", 0.93)
-        tick()
-    (event,) = exporter.of(MetricRecord)
-    assert (event.position, event.what.name, event.what.value) == (1, "accuracy", 0.93)
 
 
 def test_one_exporter_serves_two_runs(clock, logs):
