@@ -31,6 +31,7 @@ from greenlove_tracker.tracker.session import Session
 
 UDEV_RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
 _METER_TIMEOUT_S = 60.0
+_LEAST_FREE_GB = 1e-3  # a run needs some kB, a long one some MB
 
 GOOD, NEUTRAL, BAD = "✓", "–", "✗"
 
@@ -195,7 +196,9 @@ def _log_finding(path: Path) -> Finding:
     parent = path.absolute()
     while not os.path.lexists(parent) and parent != parent.parent:
         parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        return Finding("logs", str(path), "", BAD, "not writable", "choose another: export GREENLOVE_LOG_DIR=…")
-    free_gb = shutil.disk_usage(parent).free / 1e9
+    is_writable = parent.is_dir() and os.access(parent, os.W_OK)
+    free_gb = shutil.disk_usage(parent).free / 1e9 if is_writable else 0.0
+    if free_gb < _LEAST_FREE_GB:
+        problem = "the disk is full" if is_writable else "not writable"
+        return Finding("logs", str(path), "", BAD, problem, "choose another: export GREENLOVE_LOG_DIR=…")
     return Finding("logs", str(path), "", GOOD, f"writable, {free_gb:,.0f} GB free")
