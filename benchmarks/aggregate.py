@@ -174,12 +174,12 @@ CONTESTANTS = {  # what is imported, and what is timed, in a process that does n
 
 
 def best_of(rounds: int, ours: Path, theirs: Path) -> dict[str, float]:
-    """Seconds of each at its best, without its imports; in turn, so that what disturbs one disturbs all."""
+    """Seconds of each at its best of three in a process, without imports; in turn, so that noise is alike."""
     best = dict.fromkeys(CONTESTANTS, float("inf"))
     for _ in range(rounds):
         for name, (imports, action) in CONTESTANTS.items():
-            timed = f"min(timeit.repeat(lambda: {action}, number=1, repeat=3))"
-            code = f"import sys, timeit\n{imports}\nprint('took', {timed})"
+            timed = f"min(timeit.repeat(lambda: {action}, gc.enable, number=1, repeat=3))"
+            code = f"import gc, sys, timeit\n{imports}\nprint('took', {timed})"
             command = [sys.executable, "-c", code, str(ours), str(theirs)]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             best[name] = min(best[name], float(done.stdout.rpartition("took ")[2]))
@@ -196,7 +196,10 @@ def in_fresh_process(code: str, *arguments: str) -> tuple[float, float]:
     return time.perf_counter() - began, float(done.stdout.split()[-1])
 
 
-SUMMARY = "from greenlove_tracker.cli import cli\ncli.main(['report', sys.argv[1], '--text'], standalone_mode=False)"
+SUMMARY = (
+    "from greenlove_tracker.cli import cli\n"
+    "cli.main(['report', sys.argv[1], '--text', '--processes', '1'], standalone_mode=False)"
+)
 NOTHING = "from greenlove_tracker import aggregate, cli\naggregate(sys.argv[1]).rows('project')"
 REPORT = "from greenlove_tracker import write_pdf\nwrite_pdf(sys.argv[1], sys.argv[2])"
 

@@ -85,7 +85,9 @@ _selection_options = with_options(
     "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
 )
 @click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
-@click.option("--processes", type=click.IntRange(min=1), help="that read; default: one a core for thousands of runs")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="that read; default: one for each 2,500 runs, at most one a core"
+)
 @click.option("--scheduler", metavar="ADDRESS", help="read with the workers of this Dask scheduler: tcp://host:8786")
 def report(
     logs: str | None,

@@ -321,8 +321,9 @@ def aggregate(
 
     Args:
         log_dir: the directory, an address such as ``s3://bucket/logs``, or what ``read_logs`` gave for it.
-        processes: that read. Without it one a core reads thousands of runs, on Linux and while no other thread runs;
-            elsewhere, a script that asks for several needs ``if __name__ == "__main__":``.
+        processes: that read. Without it, on Linux and while no other thread runs, one for each 2,500 runs, at most one
+            a core; else one. Off Linux, and where other threads run, a script that asks for several needs
+            ``if __name__ == "__main__":``.
         scheduler: the address of a running Dask scheduler, ``tcp://…``; its workers then read, with the same answer.
         **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``,
             ``simulated``, as ``Chosen`` says.

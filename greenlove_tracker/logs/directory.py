@@ -54,7 +54,7 @@ class Logs:
 
     @property
     def problems(self) -> list[Problem]:
-        """Everything that could not be read, of the runs that were read so far."""
+        """Everything that could not be read, of the runs that were read here; ``Aggregate.problems`` has its own."""
         of_runs = [problem for run in self.runs for problem in run.problems]
         return list(dict.fromkeys([*self._own_problems, *of_runs]))
 

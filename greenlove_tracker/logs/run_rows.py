@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -325,7 +327,7 @@ def read_rows(
         MissingExtraError: where Dask is not installed.
     """
     if processes is None:
-        processes = min(os.cpu_count() or 1, len(runs) // _RUNS_OF_A_PROCESS) if _can_fork() else 1
+        processes = min(len(os.sched_getaffinity(0)), len(runs) // _RUNS_OF_A_PROCESS) if _can_fork() else 1
     parts = [runs[i : i + _PART] for i in range(0, len(runs), _PART)]
     with _mapped(min(processes, len(parts)), scheduler) as mapped:
         return list(chain.from_iterable(mapped(partial(_read_part, query), parts)))
@@ -335,6 +337,13 @@ def _can_fork() -> bool:
     """Return True where a fork is safe: no other thread may hold a lock. It is there at once; a spawn imports anew."""
     threads = Path("/proc/self/task")
     return threads.is_dir() and len(list(threads.iterdir())) == 1
+
+
+def _end_with_parent() -> None:
+    """Have this process end with the one that started it, also where that is killed: it would wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: wait([parent.sentinel]) and os._exit(1), daemon=True).start()
 
 
 def _read_part(query: Query, runs: Sequence[Run]) -> list[RunRow]:
@@ -372,7 +381,8 @@ def _mapped(processes: int, scheduler: str | None) -> Iterator[Callable[..., Ite
     elif processes > 1:
         from concurrent.futures import ProcessPoolExecutor
 
-        with ProcessPoolExecutor(processes, multiprocessing.get_context("fork" if _can_fork() else "spawn")) as pool:
+        context = multiprocessing.get_context("fork" if _can_fork() else "spawn")
+        with ProcessPoolExecutor(processes, context, _end_with_parent) as pool:
             yield pool.map
     else:
         yield map

@@ -1,4 +1,7 @@
-"""The line that says how far a run is: ``epoch 3/30 · 4 min · ends 18:42 · 0.41 kWh · 0.16 kg CO2e · $0.17``."""
+"""The line that says how far a run is, and the words for a budget that it will exceed.
+
+The line: ``epoch 3/30 · 4 min · ends 18:42 · 0.41 kWh · 0.16 kg CO2e · $0.17``.
+"""
 
 from __future__ import annotations
 

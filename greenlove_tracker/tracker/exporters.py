@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -89,7 +89,7 @@ class RowWritten:
     Attributes:
         row: as it stands there; a segment is a part of an epoch that goes on.
         of_epoch: its epoch so far, all segments together; None between two.
-        of_run: the totals so far, gaps included.
+        of_run: the totals so far, gaps included; energy, CO2e and cost as far as energy was metered.
         energy_factor: the energy that is counted, PUE included, in that of the metered components.
     """
 
@@ -216,8 +216,15 @@ class RunExporters(RunPart):
         if _is_in_steps(state):
             self._position = state.row_totals.counts.steps or 0
         of_epoch = merge_epochs(self._rows_of_epoch, state.ranks.rank)[0] if row.epoch is not None else None
-        so_far = {state.ranks.rank: state.row_totals}
-        of_run = summarise(state.factors, so_far, Ending(RunStatus.RUNNING, None, ""), gpu_count=state.gpu_count)
+        so_far, running = {state.ranks.rank: state.row_totals}, Ending(RunStatus.RUNNING, None, "")
+        of_run = summarise(state.factors, so_far, running, gpu_count=state.gpu_count)
+        used = state.consumption(state.row_totals.node.metered.total_kwh)  # without estimates, which may fall again
+        of_run = replace(
+            of_run,
+            energy_kwh=used["energy_kwh"],
+            emissions_kgco2e=used["emissions_kgco2e"],
+            cost_usd=used["cost_usd"],
+        )
         self._put(self._position, RowWritten(row, of_epoch, of_run, state.energy_factor))
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
@@ -271,8 +278,7 @@ class RunExporters(RunPart):
             ending = self._ending
             if self._is_done.is_set() or not (self._is_underway or ending):
                 return
-            events = list(self._events)
-            self._events.clear()
+            events = [self._events.popleft() for _ in range(len(self._events))]
             run = self._describe()
         if self._exporters is None:
             self._exporters = list(self._state.exporters)

@@ -136,7 +136,7 @@ class SpanRecorder(RunPart):
         self._open.clear()
 
     def _sums_of(self, path: tuple[str, ...]) -> _PathSums:
-        return self._sums.setdefault(path, _PathSums(self._clock.utc_s()))
+        return self._sums.get(path) or self._sums.setdefault(path, _PathSums(self._clock.utc_s()))
 
     def _count(self) -> float:
         """Give the time that has passed to the innermost spans, and return the time."""

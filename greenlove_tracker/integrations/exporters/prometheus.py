@@ -15,7 +15,7 @@ from typing import Any
 from greenlove_tracker import files
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.exporters.scalars import require
-from greenlove_tracker.logs.tables import IssuedForecast
+from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
 from greenlove_tracker.records import COMPONENTS, RunSummary
 from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.units import GRAMS_PER_KG, JOULES_PER_KWH
@@ -64,7 +64,7 @@ class PrometheusExporter:
                     self._totals = list(_totals(run))
                 case IssuedForecast() as forecast:
                     self._forecasts = list(_forecasts(forecast))
-                case metric:
+                case MetricRecord() as metric:
                     self._logged[metric.name] = metric.value
         if events:
             self._write("running", events[-1].utc_s)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from greenlove_tracker.errors import MissingExtraError
-from greenlove_tracker.logs.tables import IssuedForecast
+from greenlove_tracker.logs.tables import IssuedForecast, MetricRecord
+from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.records import EpochRecord, Row, RowKind, RunSummary
 from greenlove_tracker.tracker.exporters import ExportEvent, RowWritten, RunEnded
 from greenlove_tracker.units import w_from_kwh_s
@@ -46,7 +47,7 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
                 values = _of_row(what, what.row if is_in_steps else what.of_epoch, is_in_steps=is_in_steps)
         elif isinstance(what, IssuedForecast):
             values = _of_forecast(what)
-        else:
+        elif isinstance(what, MetricRecord):
             values = {f"metrics/{what.name}": what.value}
         if known := _known(values):
             yield Scalars(event.position, event.utc_s, known)
@@ -54,6 +55,8 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
 
 def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) -> dict[str, float | None]:
     part_kwh = part.energy.total_kwh
+    if part_kwh == 0 and part.duration_s < LEAST_METERED_S:
+        part_kwh = None
     values = {"power_w": None if part_kwh is None else w_from_kwh_s(part_kwh, part.duration_s)}
     values |= {name: getattr(written.of_run, name) for name in _TOTALS}
     if not is_in_steps:
