@@ -34,6 +34,7 @@ from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.exploration_report import exploration_blocks
 from greenlove_tracker.report.projection_report import advice, projection_blocks
 from greenlove_tracker.report.run_report import run_document
+from greenlove_tracker.report.wording import tilde
 
 EPOCHS = 12
 BUDGET_S = 7.0  # of the exploration
@@ -107,7 +108,7 @@ def main(output: str = "demo.pdf", country: str | None = None, log_dir: str | No
     blocks = (
         *document.blocks,
         Heading("What was expected before"),
-        *exploration_blocks(forecast_with_meter_error(expected, run), exploration.trials),
+        *exploration_blocks(forecast_with_meter_error(expected, run), exploration.trials, tilde(run)),
         Heading("Another training, elsewhere"),
         Paragraph(f"This is {EXAMPLE}."),
         *projection_blocks(compared.projections, decision=decision),

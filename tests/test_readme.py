@@ -17,7 +17,7 @@ WORDS = " ".join(re.sub(r"\]\([^)]*\)|[\[\]*`]", "", TEXT).split())
 
 SHOWN_BY = {
     "half a minute of exploration forecasts the whole training": "benchmarks/compare_explorations.py",
-    "each epoch is measured, and the rest is forecast and held to your budget": (
+    "each epoch is measured, the rest is forecast, and a budget can stop it": (
         "tests/tracker/test_budgets.py::test_a_budget_that_will_be_overrun_is_warned_of_once"
     ),
     "from CSV files that survive a crash": (

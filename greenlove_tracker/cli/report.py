@@ -122,7 +122,9 @@ def report(
     form = style or ("runs" if n_runs else "sums" if is_of_runs else "page")
     _refuse_foreign_options(given, form)
     if output is not None and form in ("sums", "runs", "forecasts", "ledger", "metrics"):
-        raise UsageError("-o writes a page or a declaration: --by, --text and --json go to a file by > FILE")
+        raise UsageError(
+            "-o writes a page, which has its own sums: leave --by, --text and --json out, or print to a file by > FILE"
+        )
     is_chosen = any(value for name, value in chosen.items() if name != "simulated")
     is_of_all = is_chosen or by is not None or form in ("forecasts", "ledger", "metrics", "runs")
     read = logs_of(logs, may_be_empty=as_json and form != "runs", is_latest=not is_of_all)

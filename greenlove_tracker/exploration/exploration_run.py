@@ -192,8 +192,10 @@ class ExplorationRun(TrialSession):
         fit = None if limit is None else time_fit(forecast, limit.limit_s)
         projections, why_none = self._projections(forecast)
         shown = forecast_with_meter_error(forecast, Run(session.run_dir))
-        page_of = html.render(exploration_document(shown, record.trials, projections=projections))
-        page = write_report(session.run_dir / "dashboard.html", page_of)
+        explored = exploration_document(
+            shown, record.trials, projections=projections, tilde=wording.tilde(Run(session.run_dir))
+        )
+        page = write_report(session.run_dir / "dashboard.html", html.render(explored))
         if options.auto_open_report:
             open_page(page.as_uri())
         if self.settings.verbose > 0:
@@ -227,7 +229,13 @@ class ExplorationRun(TrialSession):
         elsewhere = [] if why_none else [f"greenlove project {shown}"]
         steps = [f"{shown}/dashboard.html", *elsewhere, f"greenlove explore {shown} --epochs N    no new run needed"]
         said = exploration_document(
-            forecast, self.record.trials, now_utc_s=now_utc_s, fit=fit, notes=notes, next_steps=steps
+            forecast,
+            self.record.trials,
+            now_utc_s=now_utc_s,
+            fit=fit,
+            notes=notes,
+            next_steps=steps,
+            tilde=wording.tilde(run),
         )
         say(terminal.render(said))
 

@@ -293,8 +293,8 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
         relative_power = max(relative_power, _UNKNOWN_POWER)
         warnings.append(
             WarningCode.ENERGY.warning(
-                f"energy was measured for {total_s:.2g} s in {plural(n, 'trial')}: ±{_UNKNOWN_POWER:.0%} of its "
-                "power is assumed",
+                f"the power is known from only {total_s:.2g} s in {plural(n, 'trial')}: "
+                f"±{_UNKNOWN_POWER:.0%} is assumed",
                 "several trials of 5 s in all would show it",
             )
         )

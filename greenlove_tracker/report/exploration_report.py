@@ -14,9 +14,9 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import forecast_with_meter_error
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import narrowing_chart
 from greenlove_tracker.report.projection_report import projection_blocks
-from greenlove_tracker.report.wording import tile
 
 _TALLEST = 3.0  # of a chart, times the forecast
 _EXTENDED = {
@@ -35,6 +35,7 @@ def exploration_document(
     fit: TimeFit | None = None,
     notes: Sequence[str] = (),
     next_steps: Sequence[str] = (),
+    tilde: str = "",
 ) -> doc.Document:
     """Return the report of an exploration.
 
@@ -47,6 +48,7 @@ def exploration_document(
         fit: how it fits a time limit; None without one.
         notes: what else is to be known before it is started, in sentences.
         next_steps: commands.
+        tilde: what stands before an energy that no hardware measured, as ``wording.tilde`` gives it.
     """
     return doc.Document(
         title=title or "What this training will take",
@@ -54,7 +56,7 @@ def exploration_document(
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
         verdict=_verdict(forecast),
         blocks=(
-            doc.KeyFigures(_figures(forecast)),
+            doc.KeyFigures(_figures(forecast, tilde)),
             *(doc.Paragraph(text) for text in (*_when(forecast, now_utc_s, fit), *_said(forecast, trials), *notes)),
             *_details(forecast, trials),
             *projection_blocks(projections, {}),
@@ -71,13 +73,13 @@ def explored_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
         forecast = forecast_with_meter_error(forecast_from_log(run), run)
     except (UsageError, ValueError) as error:
         return f"The exploration cannot be forecast again: {error}.", ()
-    return _verdict(forecast), exploration_blocks(forecast, run.trials)
+    return _verdict(forecast), exploration_blocks(forecast, run.trials, wording.tilde(run))
 
 
-def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
+def exploration_blocks(forecast: Forecast, trials: Sequence[Trial], tilde: str) -> tuple[doc.Block, ...]:
     """Return the forecast of a training, its parts, and the trials behind it."""
     return (
-        doc.KeyFigures(_figures(forecast)),
+        doc.KeyFigures(_figures(forecast, tilde)),
         *(doc.Paragraph(text) for text in _said(forecast, trials)),
         *_details(forecast, trials),
     )
@@ -101,10 +103,17 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
     return f"greenlove explore  {spent} · {fmt.plural(sample_size, 'sample')}{width}"
 
 
-def _figures(forecast: Forecast) -> tuple[doc.KeyFigure, ...]:
+def _figures(forecast: Forecast, tilde: str = "") -> tuple[doc.KeyFigure, ...]:
     estimates: dict[str, Estimate | None] = {quantity: getattr(forecast, quantity) for quantity in fmt.QUANTITIES}
     return tuple(
-        tile(quantity, None if e is None else e.point, e, "forecast", "not measured, or no factor known")
+        wording.tile(
+            quantity,
+            None if e is None else e.point,
+            e,
+            "forecast",
+            "not measured, or no factor known",
+            tilde if quantity in ("energy_kwh", "emissions_kgco2e") else "",
+        )
         for quantity, e in estimates.items()
     )
 
@@ -159,7 +168,10 @@ def _details(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ..
             "checked",
             "" if checked is None else f"the largest size, forecast from the others, is off {fmt.error(checked)}",
         ),
-        ("not covered", "another machine, other work on this one, an error of the carbon intensity"),
+        (
+            "not covered",
+            "what comes before the first epoch, another machine, other work here, an error of the carbon intensity",
+        ),
     ]
     charts = _narrowing(forecast, trials)
     return (

@@ -120,7 +120,9 @@ def _blocks(
     """Return the answer, all that is compared, and what it rests on."""
     shown, local = compared(projections), projections[0]
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
-    told = (*warnings, prices(shown, today))
+    coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
+    mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care." * (len(coverages) > 1)
+    told = (*warnings, prices(shown, today), mixed)
     of_machines: dict[str, list[str]] = {}
     for row in shown[1:]:
         for caveat in row.caveats:
@@ -199,7 +201,7 @@ def machines_table(rows: Sequence[Projection], shown: Sequence[Projection], *, i
     columns: list[tuple[doc.Column, Callable[[Projection], str]]] = [
         (doc.Column("$/GPU-h", 0.8, True), _price),
         (doc.Column(f"time, {time.unit}", 1.6, True), lambda r: figure(r.duration_s, time.per_canonical)),
-        (doc.Column("cost, $", 1.6, True), lambda r: figure(r.cost_usd, 1.0)),
+        (doc.Column("cost, $", 1.6, True), lambda r: figure(r.payable_usd, 1.0)),
     ]
     if is_brief:
         columns.append((doc.Column(f"{mass.unit} CO2e", 1.0, True), lambda r: _bare(r.emissions_kgco2e, mass)))

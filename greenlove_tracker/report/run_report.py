@@ -170,7 +170,9 @@ def _verdict(run: Run) -> str:
     """Return what a run took, how sure that is, and whether it ended as planned."""
     summary = run.summary
     verb = "has taken" if summary.status == RunStatus.RUNNING else "took"
-    took = wording.took(summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, _tilde(run))
+    took = wording.took(
+        summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd, wording.tilde(run)
+    )
     known = "That is simulated: no machine drew it." if run.is_simulated else ""
     ending = ""
     if summary.status not in (*wording.GOOD, RunStatus.RUNNING):
@@ -223,14 +225,10 @@ def _said_of(run: Run) -> tuple[str, ...]:
 # -- Its figures --
 
 
-def _tilde(run: Run) -> str:
-    return "" if run.summary.measured_share or run.calibration else wording.TILDE
-
-
 def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
     """Return time, energy, CO2e and cost of a run; a tilde stands before what no hardware measured."""
     summary = run.summary
-    tilde = _tilde(run)
+    tilde = wording.tilde(run)
     badge = (
         "calibrated" if run.calibration else "simulated" if run.is_simulated else wording.badge(summary.measured_share)
     )

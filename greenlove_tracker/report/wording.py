@@ -422,6 +422,11 @@ def sum_cells(totals: Totals) -> tuple[str, str, str, str, str]:
     )
 
 
+def tilde(run: Run) -> str:
+    """Return what stands before the energy of a run: a tilde where no hardware measured any of it."""
+    return "" if run.summary.measured_share or run.calibration else TILDE
+
+
 def is_all_modelled(totals: Totals) -> bool:
     """Return True where no hardware measured any of a known energy, and no wall meter calibrates it."""
     return totals.measured_share == 0 and not (totals.n_unknown_measured or totals.n_calibrated)
