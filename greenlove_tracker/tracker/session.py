@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -627,7 +628,7 @@ class Session:
             if self.launch is not None and not self.state.is_part_of_other:
                 os.environ.pop(RUN_DIR_VARIABLE, None)
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
-            self.show_final_screen()
+            self.show_final_screen(f"greenlove report {shlex.quote(self.shown_dir)}")
 
     def _close(self, status: RunStatus, exit_code: int | None) -> None:
         state = self.state
@@ -708,12 +709,18 @@ class Session:
         from greenlove_tracker.logs.run import Run
         from greenlove_tracker.report.run_report import end_screen
 
-        is_lost = bool(self.writer.unwritten)  # of which it is warned: the screen is made from memory then
+        is_lost = bool(self.writer.unwritten)  # with a warning: the screen is made from memory then
         try:
             run = Run(self.run_dir, self.writer.held() if is_lost else None)
-            code = run.summary.exit_code if exit_code is None else exit_code
-            wrote = [] if is_lost else [f"{self.shown_dir}/"]
-            console.say(end_screen(run, exit_code=code, wrote=wrote, next_command=next_command))
+            wrote = () if is_lost else (f"{self.shown_dir}/",)
+            console.say(
+                end_screen(
+                    run,
+                    exit_code=run.summary.exit_code if exit_code is None else exit_code,
+                    wrote=wrote,
+                    next_command=next_command,
+                )
+            )
         except Exception as error:  # the training is over, and its exit code is not ours to change
             self.state.warn_once.internal_error("screen", error)
 
