@@ -61,7 +61,7 @@ def projection_document(
         is_list: all machines and nothing of how they are known.
     """
     made = decision or decide(projections)
-    answer, details, basis = _blocks(projections, made, today)
+    answer, details, basis = _blocks(projections, made, today, name=about[0] if about else "")
     blocks = (*answer, *details, *basis)
     n_more = len(compared(projections)) - len(_first_look(compared(projections), made))
     if is_list:
@@ -116,13 +116,14 @@ def _blocks(
     decision: Decision,
     today: date | None,
     options: Mapping[str, str] = _OPTIONS,
+    name: str = "",
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Block, ...], tuple[doc.Block, ...]]:
     """Return the answer, all that is compared, and what it rests on."""
     shown, local = compared(projections), projections[0]
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
     coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
     mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care." * (len(coverages) > 1)
-    told = (*warnings, prices(shown, today), mixed)
+    told = (f"Of {name}." if name else "", *warnings, prices(shown, today), mixed)
     of_machines: dict[str, list[str]] = {}
     for row in shown[1:]:
         for caveat in row.caveats:
