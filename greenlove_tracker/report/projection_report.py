@@ -61,7 +61,7 @@ def projection_document(
         is_list: all machines and nothing of how they are known.
     """
     made = decision or decide(projections)
-    answer, details, basis = _blocks(projections, made, today, name=about[0] if about else "")
+    answer, details, basis = _blocks(projections, made, today, name=fmt.shortened(about[0], 100) if about else "")
     blocks = (*answer, *details, *basis)
     n_more = len(compared(projections)) - len(_first_look(compared(projections), made))
     if is_list:

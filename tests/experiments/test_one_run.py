@@ -127,7 +127,7 @@ def test_kills_and_signals_change_nothing(nursery, whole, tmp_path) -> None:
     code, said = nursery.run(directory, ends={"at": 9, "by": "SIGTERM"})
     assert code == 128 + signal.SIGTERM
     assert said["outcome"] == "interrupted"
-    assert said["reason"] == "told to end by SIGTERM"
+    assert said["reason"] == "ended by SIGTERM"
     code, said = nursery.run(directory, ends={"at": 5, "by": "SIGINT"})
     assert code == 128 + signal.SIGINT
     assert said["outcome"] == "interrupted"
