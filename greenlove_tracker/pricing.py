@@ -1,4 +1,4 @@
-"""The one rule of what energy and time cost in CO2e and in money."""
+"""The one rule of what energy and time cost in CO2e and in money, and how far a carbon intensity stays what it was."""
 
 from __future__ import annotations
 

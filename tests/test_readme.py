@@ -99,3 +99,7 @@ def test_a_command_has_options_that_there_are(command: str) -> None:
     while isinstance(found, click.Group):
         found = found.commands[words.pop(0)]
     found.make_context(verb, words)
+
+
+def test_it_has_the_commands_that_the_test_reads() -> None:
+    assert len(commands()) >= 9

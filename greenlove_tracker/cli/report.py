@@ -123,7 +123,7 @@ def report(
     _refuse_foreign_options(given, form)
     if output is not None and form in ("sums", "runs", "forecasts", "ledger", "metrics"):
         raise UsageError(
-            "-o writes a page, which has its own sums: leave --by, --text and --json out, or print to a file by > FILE"
+            "-o writes a page, which has its own sums, or a declaration: what is printed goes to a file by > FILE"
         )
     is_chosen = any(value for name, value in chosen.items() if name != "simulated")
     is_of_all = is_chosen or by is not None or form in ("forecasts", "ledger", "metrics", "runs")

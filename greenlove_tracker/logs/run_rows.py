@@ -318,7 +318,8 @@ def read_rows(
     Args:
         query: what is asked of them.
         runs: not read yet, and not held once they are.
-        processes: of this machine, that read; None: one a core, of thousands of runs and where they start at once.
+        processes: of this machine, that read; None: one for each ``_RUNS_OF_A_PROCESS``, at most one a core, where they
+            can be forked; else one.
         scheduler: the address of a running Dask scheduler, whose workers read; they must see the runs under the same
             names.
 

@@ -26,7 +26,7 @@ from functools import cache, cached_property, lru_cache, partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from greenlove_tracker.logs.csvio import (
     PLAIN,
@@ -280,6 +280,7 @@ class LogTable(Generic[R]):
         self.least = self.columns[: len(self.columns) - n_later]
         self._writers = [column.write for column in self.described]
         self._readers = [(column.read, column.may_be_empty) for column in self.described]
+        self._plain_readers = [(_PLAIN_READERS.get(read, read), may_be_empty) for read, may_be_empty in self._readers]
         self._makers: list[tuple[slice, Callable[..., Any]]] = []
         begin = 0
         for _, part in self._parts:
@@ -295,19 +296,10 @@ class LogTable(Generic[R]):
         lines[len(self.least) :] = [f"(?:{line})?" for line in lines[len(self.least) :]]
         return re.compile(f"{','.join(RUN_COLUMNS)}{''.join(lines)}\n", re.ASCII).fullmatch
 
-    @cached_property
-    def plain_values(self) -> Callable[[Sequence[str]], dict[str, Any]]:
-        """Turn the cells that ``match_lines`` found into values, by column; raise ValueError where one is none.
-
-        It is compiled, as the methods of a named tuple are: a loop over the readers takes three times as long.
-        """
-        readers = {f"read_{i}": _PLAIN_READERS.get(read, read) for i, (read, _) in enumerate(self._readers)}
-        cells = (
-            f"{name!r}: read_{i}(t[{i}])" + f" if t[{i}] else None" * may_be_empty
-            for i, (name, (_, may_be_empty)) in enumerate(zip(self.columns, self._readers, strict=True))
-        )
-        made = eval(f"lambda t: {{{', '.join(cells)}}}", readers)  # noqa: S307  # of names and numbers of ours
-        return cast("Callable[[Sequence[str]], dict[str, Any]]", made)
+    def plain_values(self, match: re.Match[str]) -> dict[str, Any]:
+        """Return the values of what ``match_lines`` found, by column; raise ValueError where one is none."""
+        cells = zip(self.columns, self._plain_readers, match.groups(""), strict=True)
+        return {name: read(text) if text or not may_be_empty else None for name, (read, may_be_empty), text in cells}
 
     @property
     def title(self) -> str:
@@ -501,7 +493,7 @@ def read_totals(file: LogFile | bytes, on_problem: OnProblem) -> dict[str, Any]:
     """
     data = read_small(file, on_problem)
     if match := SUMMARY.match_lines(data.decode("utf-8", "replace")):  # as nearly all are: in a third of the time
-        return SUMMARY.plain_values(match.groups("")) | {"metrics": ()}
+        return SUMMARY.plain_values(match) | {"metrics": ()}
     texts = {"node_assumed_kwh": ""} | {name: value for name, (value, _) in read_fields(data, on_problem).items()}
     names = texts if len(texts) > len(SUMMARY.columns) else ()  # else there is none beside the columns
     of_metrics = [name.removeprefix(_METRIC).rpartition(".") for name in names if name.startswith(_METRIC)]

@@ -122,8 +122,9 @@ def _blocks(
     shown, local = compared(projections), projections[0]
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
     coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
-    mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care." * (len(coverages) > 1)
-    told = (f"Of {name}." if name else "", *warnings, prices(shown, today), mixed)
+    is_mixed = len(coverages) > 1
+    mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care." if is_mixed else ""
+    told = (f"For {name}." if name else "", *warnings, prices(shown, today), mixed)
     of_machines: dict[str, list[str]] = {}
     for row in shown[1:]:
         for caveat in row.caveats:

@@ -65,7 +65,7 @@ class MeterStarter(RunPart):
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
 
     def ending(self) -> None:
-        """Say where other GPUs were named behind the meter's start: it measured those of before."""
+        """Say where other GPUs were named after the meter's start: it measured those of before."""
         if self._recorder.is_metering and os.environ.get("CUDA_VISIBLE_DEVICES") != self._visible_gpus:
             doubt = "CUDA_VISIBLE_DEVICES changed after the start: the GPUs of before were counted"
             self._writer.write_fields([Field("gpu_doubt", doubt)])

@@ -90,8 +90,9 @@ def test_a_run_is_told_from_start_to_end_with_its_figures(clock, logs):
     assert run.facts["country"] == "DE" and run.facts["epochs_planned"] == "4" and run.facts["pue"] == "1.5"
     assert run.facts["gpu_models"] and "Germany" in run.facts["carbon_intensity_source"]
     rows = exporter.rows()
-    assert [(r.row.epoch, r.of_run.epochs_done) for r in rows] == [(n, n) for n in (1, 2, 3, 4)]
-    assert [e.position for e in exporter.of(RowWritten) if e.what in rows] == [1, 2, 3, 4]
+    assert [
+        (e.position, e.what.row.epoch, e.what.of_run.epochs_done) for e in exporter.of(RowWritten) if e.what in rows
+    ] == [(n, n, n) for n in (1, 2, 3, 4)]
     last, terms = rows[-1], read_logs(logs).runs[0].terms
     assert last.row.duration_s == last.of_epoch.duration_s == 10.0 and last.row.counts.samples == 32
     assert last.row.energy.gpu_kwh == pytest.approx(0.001) and last.row.energy.gpu_method == "tdp_model"

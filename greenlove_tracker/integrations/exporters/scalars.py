@@ -55,7 +55,7 @@ def scalars_of(events: Sequence[ExportEvent], *, is_in_steps: bool) -> Iterator[
 
 def _of_row(written: RowWritten, part: Row | EpochRecord, *, is_in_steps: bool) -> dict[str, float | None]:
     part_kwh = part.energy.total_kwh
-    if part_kwh == 0 and part.duration_s < LEAST_METERED_S:
+    if part_kwh == 0 and part.duration_s < LEAST_METERED_S:  # not known, as in the totals of a run
         part_kwh = None
     values = {"power_w": None if part_kwh is None else w_from_kwh_s(part_kwh, part.duration_s)}
     values |= {name: getattr(written.of_run, name) for name in _TOTALS}
