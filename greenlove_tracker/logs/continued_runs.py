@@ -15,7 +15,7 @@ from pathlib import Path
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.run import Run, count_in
-from greenlove_tracker.logs.selection import Timeline
+from greenlove_tracker.logs.selection import part_of
 from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.logs.totals import Ending, summarise, utc_s
 from greenlove_tracker.records import RunStatus
@@ -72,11 +72,13 @@ def _interruption(run: Run, after: Run) -> Interruption | None:
             return None
         lost_from_s = saved_s
         if (restored_s := utc_s(restored.at)) is not None:
-            restart_s = Timeline(after).between(-math.inf, restored_s)["duration_s"]
-    lost = Timeline(run).between(lost_from_s)
+            until_then = part_of(after, -math.inf, restored_s)
+            restart_s = 0.0 if until_then is None else until_then.summary.duration_s
+    lost = part_of(run, lost_from_s)
+    lost_s = 0.0 if lost is None else lost.summary.duration_s
     return Interruption(
-        lost["duration_s"],
-        lost["energy_kwh"] if lost["duration_s"] else 0.0,
+        lost_s,
+        lost.summary.energy_kwh if lost is not None and lost_s else 0.0,
         is_at_least=run.summary.status in _AFTER_ITS_END,
         restart_s=restart_s,
     )

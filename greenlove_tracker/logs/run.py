@@ -6,7 +6,7 @@ import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -566,31 +566,24 @@ class Run(RunFiles):
             status = RunStatus(ended)
         return self.added_up(totals.Ending(status, None, ""))
 
-    def added_up(
-        self,
-        ending: totals.Ending | None = None,
-        *,
-        within_utc_s: tuple[float, float] | None = None,
-    ) -> RunSummary:
+    def added_up(self, ending: totals.Ending | None = None) -> RunSummary:
         """Return the totals, added up from the rows whatever the summary says.
 
         Args:
             ending: how the run ended; default: as its summary says.
-            within_utc_s: only of the rows that end between these times, in seconds since the Unix epoch.
         """
         if ending is None:
             stated = self.metered_summary
             ending = totals.Ending(stated.status, stated.exit_code, stated.ended_at)
-        command = self.command_rows
-        rows: Mapping[int, Iterable[Row]]
-        if within_utc_s is None:
-            rows = dict(self._row_streams) if self._is_long else self.rows
-        else:
-            rows = {stream: totals.rows_between(of_stream, *within_utc_s) for stream, of_stream in self.rows.items()}
-            command = None if command is None else totals.rows_between(command, *within_utc_s)
+        rows = dict(self._row_streams) if self._is_long and self.cut is None else self.rows
         try:
             summary = totals.summarise(
-                self.terms, rows, ending, gpu_count=self._gpu_count(), command_rows=command, joined=self.joined
+                self.terms,
+                rows,
+                ending,
+                gpu_count=self._gpu_count(),
+                command_rows=self.command_rows,
+                joined=self.joined,
             )
         except OverflowError as error:
             raise LogError(f"{self.path}: left out: its numbers cannot be added up: {error}") from error

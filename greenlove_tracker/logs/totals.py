@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -119,14 +119,6 @@ def _weighted_mean(weights: Mapping[float | None, tuple[float, float]]) -> float
     total = math.fsum(amounts[by] for amounts in weights.values())
     weighted = math.fsum((rate or 0.0) * amounts[by] for rate, amounts in weights.items())
     return weighted / total if total else next(iter(weights))
-
-
-def mean_rates(base: Rates, rows: Iterable[Row]) -> Rates:
-    """Return the rates that these rows were counted with, as ``MeanRates`` has them."""
-    mean = MeanRates(base)
-    for row in rows:
-        mean.add(row)
-    return mean.rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,23 +304,18 @@ def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
     for row in rows[last + 1 :]:
         if row.epoch is None and left_s > 0 and row.gap_before_s > 0:
             share = min(1.0, left_s / row.gap_before_s)
-            gap = _part_of_energy(row.gap_before, share)
+            gap = part_of_energy(row.gap_before, share)
             kept.append(replace(row, gap_before_s=row.gap_before_s * share, gap_before=gap))
             left_s -= row.gap_before_s
     return kept
 
 
-def _part_of_energy(energy: Energy, share: float) -> Energy:
+def part_of_energy(energy: Energy, share: float) -> Energy:
+    """Return a share of an energy."""
     cpu_kwh, gpu_kwh, ram_kwh = (
         None if (kwh := energy.component_kwh(component)) is None else kwh * share for component in COMPONENTS
     )
     return replace(energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh)
-
-
-def rows_between(rows: Sequence[Row], from_utc_s: float, to_utc_s: float) -> Sequence[Row]:
-    """Return the rows that end in a stretch of time, in seconds since the Unix epoch."""
-    ends_s = [(max((s + lasts_s for s, lasts_s, *_ in timed_stretches([row])), default=math.nan), row) for row in rows]
-    return [row for end_s, row in ends_s if from_utc_s < end_s <= to_utc_s]
 
 
 TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
@@ -342,19 +329,6 @@ def utc(text: str) -> datetime:
     """
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def timed_stretches(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy, Row]]:
-    """Yield beginning (seconds since the Unix epoch), duration in s, energy and row of each gap and each row."""
-    for row in rows:
-        at_s = utc_s(row.started_at)
-        if at_s is None:
-            continue
-        if row.kind in (RowKind.GAP, RowKind.TAIL):
-            yield at_s, row.gap_before_s, row.gap_before, row
-        else:
-            yield at_s - row.gap_before_s, row.gap_before_s, row.gap_before, row
-            yield at_s, row.duration_s, row.energy, row
 
 
 def utc_s(text: str) -> float | None:

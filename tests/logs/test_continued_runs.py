@@ -47,7 +47,7 @@ def _run(log_dir, run_id):
 
 
 def test_what_came_after_the_checkpoint_is_lost(two_runs, make_run):
-    c = make_run(C, _rows("14", 4), {"started_at": "2026-11-01T14:00:00.000Z", "continues": B})
+    c = make_run(C, _rows("14", 4), {"started_at": "2026-11-01T14:00:00.000Z", "continues": B}, is_closed=False)
     _events(c, _restored("14", 2, B, "2026-11-01T13:00:20.000Z"))
     first, second = training_interruptions(_run(two_runs, C))
     assert first.lost_s == pytest.approx(35.0)  # of 60 s, the checkpoint was at 25
@@ -72,7 +72,7 @@ def test_without_checkpoints_nothing_is_said_of_lost_work(make_run):
 
 
 def test_an_emergency_checkpoint_at_the_very_end_loses_nothing(make_run):
-    make_run(A, _rows("12", 6), {"started_at": "2026-11-01T12:00:00.000Z"})
+    make_run(A, _rows("12", 6), {"started_at": "2026-11-01T12:00:00.000Z"}, ended_at="2026-11-01T12:01:00.100Z")
     c = make_run(C, _rows("14", 4), {"started_at": "2026-11-01T14:00:00.000Z", "continues": A})
     _events(c, _restored("14", 2, A, "2026-11-01T12:01:00.000Z"))
     (found,) = training_interruptions(_run(c.parent, C))
