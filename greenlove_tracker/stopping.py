@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import accumulate
+from urllib.parse import quote, unquote
 
 from greenlove_tracker.errors import UsageError, whole_number
 
@@ -126,6 +127,31 @@ class ExpectedStop:
     def mean(self) -> float:
         """The mean number of epochs."""
         return math.fsum(epochs * share for epochs, share in self.probabilities)
+
+    @property
+    def text(self) -> str:
+        """The same as ``run.csv`` has it: ``10:0.4 12:0.35 50:0.25 none=0.25 most=50 basis=…``."""
+        shares = " ".join(f"{epochs}:{share!r}" for epochs, share in self.probabilities)
+        return f"{shares} none={self.probability_of_none!r} most={self.most_epochs} basis={quote(self.basis)}"
+
+    @classmethod
+    def parse(cls, text: str) -> ExpectedStop:
+        """Return the expected stop that a ``text`` stands for.
+
+        Raises:
+            UsageError: where it stands for none.
+        """
+        try:
+            *shares, none, most, basis = text.split()
+            pairs = [(int(epochs), float(share)) for epochs, share in (part.split(":") for part in shares)]
+            total = math.fsum(share for _, share in pairs)
+            found = tuple((epochs, share / total) for epochs, share in sorted(pairs))
+            probability, most_epochs = float(none.removeprefix("none=")), int(most.removeprefix("most="))
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop") from error
+        if not all(0 <= share <= 1 for share in (probability, *(share for _, share in found))):
+            raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop")
+        return cls(found, most_epochs, probability, unquote(basis.removeprefix("basis=")))
 
 
 def unknown_stop(rule: StoppingRule, most_epochs: int) -> ExpectedStop:

@@ -10,6 +10,7 @@ from greenlove_tracker.cli import (  # noqa: F401
     compare,
     experiment,
     explore,
+    export,
     machine,
     plan,
     project,

@@ -146,7 +146,7 @@ def _report(described: Experiment, progress: ExperimentProgress, reasons: Mappin
 def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
     """Return what the report is made of."""
     from greenlove_tracker.experiments.progress import PlannedRunState
-    from greenlove_tracker.logs.continued_runs import whole_training
+    from greenlove_tracker.experiments.whole_training import whole_training
     from greenlove_tracker.report.comparison import ExperimentRecord
 
     groups = [

@@ -1,4 +1,4 @@
-"""``report``, ``export``, ``import`` and ``calibrate``: what was measured."""
+"""``report``, ``import`` and ``calibrate``: what was measured."""
 
 from __future__ import annotations
 
@@ -193,14 +193,14 @@ def _show_sums(
     problems = [str(problem) for problem in added_up.problems]
     if form == "ledger":
         click.echo(_ledger(added_up))
-        _print_problems(added_up.problems, added_up.n_left_out)
+        print_problems(added_up.problems, added_up.n_left_out)
     elif form == "metrics":
         answer(metrics_document(added_up), {"metrics": _metrics(added_up), "problems": problems})
     elif as_json:
         show_json({"groups": added_up.rows(*keys), "simulated_left_out": added_up.n_left_out, "problems": problems})
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
-        _print_problems(added_up.problems, added_up.n_left_out)
+        print_problems(added_up.problems, added_up.n_left_out)
     elif len(logs.runs) == 1 and logs.runs[0].path == logs.path:
         from greenlove_tracker.report.run_report import run_document
 
@@ -290,7 +290,7 @@ def _declaration(
     return declarations.cite(added_up, latex=form == "latex")
 
 
-def _print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
+def print_problems(problems: Sequence[Problem], n_left_out: int = 0) -> None:
     """Print on stderr what is not in a table, which has no room to say so."""
     left_out = f"{plural(n_left_out, 'simulated run')} left out; --include-simulated counts them, marked"
     for line in (*([left_out] if n_left_out else []), *problems):
@@ -309,30 +309,6 @@ def import_logs(directory: str) -> None:
 
     show(summary_document(aggregate(logs_of(directory)), ("project",)))
     click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)
-
-
-@cli.command(short_help="Export every epoch as a row for other programs.")
-@click.argument("log_dir", required=False)
-@click.option("-o", "--output", metavar="FILE", help="file to write: .json or .csv; default epochs.json")
-def export(log_dir: str | None, output: str | None) -> None:
-    """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV.
-
-    Simulated runs are left out beside others, as in reports. The totals of runs, with what lies outside their epochs,
-    are in greenlove report --format ledger.
-    """
-    from greenlove_tracker.files import write_report
-    from greenlove_tracker.logs.aggregate import aggregate
-    from greenlove_tracker.logs.export import checked_suffix, epoch_rows, exported
-
-    path = output or "epochs.json"
-    suffix = checked_suffix(path)
-    chosen = aggregate(logs_of(log_dir))
-    rows = epoch_rows(chosen.each())
-    written = write_report(path, exported(rows, suffix))
-    _print_problems(chosen.problems)
-    runs, n_without = plural(chosen.total.n_runs, "run"), chosen.total.n_runs - len({row["run_id"] for row in rows})
-    without = f", {n_without:,} of which have no epochs" if n_without else ""
-    click.echo(f"wrote {plural(len(rows), 'row')} of {runs}{without}, to {written}", err=True)
 
 
 @cli.command(short_help="Calibrate a machine's energy with a wall meter.")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.continued_runs import chain_start
 from greenlove_tracker.logs.csvio import Problem, csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import KEYS, Query, RunRow, read_rows
+from greenlove_tracker.logs.schema import frame
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
 from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, sum_energies
@@ -290,7 +290,7 @@ class Aggregate:
         groups: dict[tuple[str, ...], list[RunRow]] = {}
         for row in total.rows:
             for part in row["parts"].get(unit, [row]):
-                values = (chain_start(row["run"], continues) if key == "training" else part[key] for key in keys)
+                values = (_chain_start(row["run"], continues) if key == "training" else part[key] for key in keys)
                 groups.setdefault(tuple(values), []).append(part)
         return {values: Totals(groups[values]) for values in sorted(groups)}
 
@@ -304,10 +304,22 @@ class Aggregate:
 
     def to_frame(self, *keys: str) -> pd.DataFrame:
         """Return ``rows(*keys)`` as a pandas frame; one row a run where no key is given."""
-        from greenlove_tracker.logs.export import groups_frame
-
         keys = keys or ("run",)
-        return groups_frame(self.rows(*keys), [*keys, *FLAT])
+        return frame(self.rows(*keys), [*keys, *FLAT])
+
+
+def _chain_start(run_id: str, continues: Mapping[str, str]) -> str:
+    """Return the first of the runs that each continue another; of a circle, which only an edited log holds, any.
+
+    Args:
+        run_id: one of the runs.
+        continues: by run id, the run that it continues.
+    """
+    passed = set[str]()
+    while run_id in continues and run_id not in passed:
+        passed.add(run_id)
+        run_id = continues[run_id]
+    return run_id
 
 
 def aggregate(

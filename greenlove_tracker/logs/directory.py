@@ -19,7 +19,7 @@ from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, CarbontrackerRun
 from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, Reading, read_emissions
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX, holds_run
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX, holds_run, records_frame
 from greenlove_tracker.logs.storage import LogPath, entries, file_in, forget_listings, place
 from greenlove_tracker.logs.trials import has_trials
 from greenlove_tracker.records import RunStatus, RunSummary
@@ -77,8 +77,6 @@ class Logs:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row a run."""
-        from greenlove_tracker.logs.export import records_frame
-
         return records_frame(RunSummary, (run.summary for run in self.readable()))
 
 

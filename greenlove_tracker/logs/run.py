@@ -30,7 +30,6 @@ from greenlove_tracker.logs.intensity_sources import (
 )
 from greenlove_tracker.logs.metrics import summarise_metrics
 from greenlove_tracker.logs.schema import LogTable, R
-from greenlove_tracker.logs.spans import SpanSummary, summarise_spans
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names, size_bytes
 from greenlove_tracker.logs.tables import (
     CHECKPOINTS,
@@ -468,9 +467,7 @@ class Run(RunFiles):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame of one row an epoch and rank."""
-        from greenlove_tracker.logs.export import records_frame
-
-        return records_frame(EpochRecord, (record for rank in self.rows for record in self.epochs_of(rank)))
+        return schema.records_frame(EpochRecord, (record for rank in self.rows for record in self.epochs_of(rank)))
 
     @property
     def metered_rows(self) -> Sequence[Row]:
@@ -637,11 +634,6 @@ class Run(RunFiles):
         return tuple(self._read(forecasts_file(0), FORECASTS))
 
     # -- spans-<rank>.csv --
-
-    @property
-    def spans(self) -> Sequence[SpanSummary]:
-        """The sums of the spans of the first rank that has any; each is followed by those within it."""
-        return summarise_spans(next((rows for _, rows in sorted(self.span_rows.items()) if rows), ()))
 
     @cached_property
     def span_rows(self) -> Mapping[int, Sequence[SpanRow]]:

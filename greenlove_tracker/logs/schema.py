@@ -26,7 +26,7 @@ from functools import cache, cached_property, lru_cache, partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from greenlove_tracker.logs.csvio import (
     PLAIN,
@@ -42,6 +42,9 @@ from greenlove_tracker.logs.storage import LogFile
 from greenlove_tracker.records import Energy, Factor, Field, MetricSummary, Row, RunSummary
 from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA_VERSION = 1
 
@@ -443,6 +446,19 @@ def flat_values(record: Any) -> dict[str, Any]:
     """Return a record's flat row, by column."""
     kind: type = type(record)
     return _table_of(kind).values(record)
+
+
+def records_frame(kind: type, records: Iterable[object]) -> pd.DataFrame:
+    """Return a pandas frame of one row a record; what was not measured is missing, not zero."""
+    rows = [{k: cell(v) if isinstance(v, frozenset) else v for k, v in flat_values(one).items()} for one in records]
+    return frame(rows, flat_columns(kind))
+
+
+def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return rows as a pandas frame; only here is pandas imported."""
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=list(columns))
 
 
 def factor_fields(factor: Factor) -> list[Field]:

@@ -15,7 +15,7 @@ from greenlove_tracker.comparisons import ArmTrial, Verdict
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, stop_estimate
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, any_cell, any_number, cell, finite
-from greenlove_tracker.records import Energy
+from greenlove_tracker.records import DescribedStr, Energy
 
 _LEVEL = "of the intervals"
 
@@ -153,6 +153,18 @@ def forecasts_file(stream: int | str) -> str:
 
 
 # -- spans-<rank>.csv --
+
+
+class SpanFlag(DescribedStr):
+    """A reservation about a row of ``spans-<rank>.csv``."""
+
+    BY_TIME = (
+        "by_time",
+        "over a tenth of its energy is an estimate: it shared those readings with other work, and has its part by time",
+    )
+    UNMETERED = "unmetered", "no energy: the meter was not up, had failed, or is carried by another rank"
+    UNFINISHED = "unfinished", "the run ended while the span was open"
+
 
 SEPARATOR = " > "  # of the names in a path
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote, unquote
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.csvio import Line, value_of
-from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, cell, finite, unit_of
+from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, cell, finite, unit_of
 from greenlove_tracker.logs.tables import TRIALS, TrialRow
 from greenlove_tracker.phases import phases_from, phases_text
 from greenlove_tracker.records import Field
@@ -112,7 +110,7 @@ def plan_fields(plan: TrainingPlan) -> list[Field]:
     """Return the lines of ``run.csv`` that keep what was explored for."""
     values = {f"plan_{name}": getattr(plan, name) for name in PLAN_NAMES}
     values["phases"] = phases_text(plan.phases) or None
-    values["plan_stop"] = None if plan.stop is None else stop_text(plan.stop)
+    values["plan_stop"] = None if plan.stop is None else plan.stop.text
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
 
@@ -129,31 +127,8 @@ def plan_of(lines: Mapping[str, Line]) -> TrainingPlan | None:
     return TrainingPlan(
         **{name: int(n) for name, n in numbers.items()},
         phases=phases_from(phases) if phases else (),
-        stop=stop_from_text(stop) if stop else None,
+        stop=ExpectedStop.parse(stop) if stop else None,
     )
-
-
-def stop_text(stop: ExpectedStop) -> str:
-    """Return an expected stop as ``run.csv`` has it: ``10:0.4 12:0.35 50:0.25 none=0.25 basis=…``."""
-    shares = " ".join(f"{epochs}:{share!r}" for epochs, share in stop.probabilities)
-    return f"{shares} none={stop.probability_of_none!r} most={stop.most_epochs} basis={quote(stop.basis)}"
-
-
-def stop_from_text(text: str) -> ExpectedStop:
-    """Return the expected stop that a text of ``stop_text`` stands for.
-
-    Raises:
-        UsageError: where it stands for none.
-    """
-    try:
-        *shares, none, most, basis = text.split()
-        pairs = [(int(epochs), amount(share)) for epochs, share in (part.split(":") for part in shares)]
-        total = math.fsum(share for _, share in pairs)
-        found = tuple((epochs, share / total) for epochs, share in sorted(pairs))
-        most_epochs, probability = int(most.removeprefix("most=")), amount(none.removeprefix("none="))
-    except (ValueError, ZeroDivisionError) as error:
-        raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop") from error
-    return ExpectedStop(found, most_epochs, probability, unquote(basis.removeprefix("basis=")))
 
 
 # -- A run that was an exploration --

@@ -472,7 +472,7 @@ class ExperimentRecord:
         name: of the experiment.
         sha256: of the file's bytes.
         groups: trainings by the name of their group, the baseline's first; each one run (of several runs,
-            ``logs.continued_runs.whole_training`` makes one). Trainings of a group differ in their seed alone.
+            ``experiments.whole_training`` makes one). Trainings of a group differ in their seed alone.
         not_run: name and reason of each training of which there is no run.
         notes: on the whole: sentences without a full stop.
         budget: what all trainings used and may use together, by the total's name in ``format.QUANTITIES``.

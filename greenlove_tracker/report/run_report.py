@@ -14,7 +14,6 @@ from greenlove_tracker.format import power_scale, time_scale
 from greenlove_tracker.logs.continued_runs import Interruption, restored_from, training_interruptions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import market_kgco2e
-from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.logs.uncertainty import run_interval
@@ -25,15 +24,15 @@ from greenlove_tracker.rendering.axes import Points, thinned
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.forecast_report import forecast_blocks, outcome_sentence, time_limit_sentence
 from greenlove_tracker.report.method import method_blocks
-from greenlove_tracker.report.metric_report import final_value, learning_blocks, metric_blocks, number_text, overhead
+from greenlove_tracker.report.metric_report import final_value, learning_blocks, metric_blocks, number_text
+from greenlove_tracker.report.spans import span_blocks
 from greenlove_tracker.report.wording import sentence
-from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, w_from_kwh_s
+from greenlove_tracker.units import w_from_kwh_s
 
 _ELSEWHERE = "greenlove project compares this training with rented machines."
 _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × duration"
 _MOST_METRICS = 3
 _MOST_BANDS = 60  # epochs that can be told apart in a chart
-_MOST_SPANS = 40
 _MOST_RANKS = 16
 _OF_RANKS = (doc.Column("epochs", 1, is_number=True), doc.Column("mean epoch", 1, is_number=True))
 _SPOKEN_OF = 0.02  # behind the median rank: a straggler by less is noise
@@ -301,35 +300,7 @@ def _metered_stretch(row: Row, begin_s: float) -> Points | None:
     return None if power_w is None else ((from_s, power_w), (to_s, power_w))
 
 
-# -- Its spans and settings --
-
-
-def span_blocks(run: Run) -> tuple[doc.Block, ...]:
-    """Return what the named parts of a script took, each with those within it; nothing without any."""
-    spans, factor = run.spans, overhead(run)
-    if not spans:
-        return ()
-    rows = [_span_row(run, span, factor) for span in spans[:_MOST_SPANS]]
-    notes = ["A span with a dash is part of the one above it. PUE is included. * of the time with a meter."]
-    if any(SpanFlag.BY_TIME in span.flags for span in spans):
-        notes.append("Short spans get a share, by time, of meter readings that cover more than the span.")
-    notes += [f"{len(spans) - _MOST_SPANS:,} more are in the log."] if len(spans) > _MOST_SPANS else []
-    numbers = ("calls", "time", "of the run", "energy", "CO2e")
-    columns = (doc.Column("span", 3.2), *(doc.Column(title, 1.1, True) for title in numbers))
-    return (doc.Heading("Spans"), doc.Table(columns, tuple(rows)), doc.Paragraph(" ".join(notes), is_note=True))
-
-
-def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
-    name = f"{'– ' * min(span.depth, 8)}{fmt.shortened(span.name, 44)}"
-    calls = f"{span.calls:,} ({span.failed:,} failed)" if span.failed else f"{span.calls:,}"
-    share = span.duration_s / run.summary.duration_s if run.summary.duration_s else None
-    energy_kwh = None if span.energy.total_kwh is None else span.energy.total_kwh * factor
-    kilograms = None
-    if energy_kwh is not None and run.knows_carbon_intensity:
-        kilograms = gco2e_from_kwh(energy_kwh, run.carbon_intensity.value) / GRAMS_PER_KG
-    mark = " *" if span.unmetered_s > 0 and span.energy.is_known else ""
-    times = (calls, fmt.duration(span.duration_s), fmt.percent(share))
-    return (name, *times, f"{fmt.energy(energy_kwh)}{mark}", f"{fmt.mass(kilograms)}{mark}")
+# -- Its settings --
 
 
 def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from greenlove_tracker.logs.spans import SpanFlag
-from greenlove_tracker.logs.tables import SEPARATOR, SPANS, SpanRow
+from greenlove_tracker.logs.tables import SEPARATOR, SPANS, SpanFlag, SpanRow
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Energy
 from greenlove_tracker.secret_masking import mask_secrets

@@ -16,9 +16,8 @@ from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import Scored, headline, score, scored_forecasts
 from greenlove_tracker.logs.run import Run, units_done
 from greenlove_tracker.logs.tables import FORECASTS
-from greenlove_tracker.logs.trials import stop_from_text, stop_text
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.stopping import StoppingRule, unknown_stop
+from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
 
 
 def test_scores():
@@ -95,7 +94,7 @@ def test_energy_of_several_nodes_is_not_scored_against_the_forecast_of_the_first
 def test_an_expected_stop_is_read_as_it_was_written(most_epochs):
     rule = StoppingRule("val_loss", patience=5)
     stop = unknown_stop(rule, most_epochs)
-    again = stop_from_text(stop_text(stop))
+    again = ExpectedStop.parse(stop.text)
     assert (again.most_epochs, again.basis) == (most_epochs, stop.basis)
     assert [k for k, _ in again.probabilities] == [k for k, _ in stop.probabilities]
     assert again.probability_of_none == pytest.approx(stop.probability_of_none)
@@ -106,4 +105,4 @@ def test_an_expected_stop_is_read_as_it_was_written(most_epochs):
 )
 def test_a_damaged_expected_stop_is_refused(text):
     with pytest.raises(UsageError, match=r"run\.csv is damaged"):
-        stop_from_text(text)
+        ExpectedStop.parse(text)

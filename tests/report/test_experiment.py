@@ -6,7 +6,8 @@ import pytest
 from experiment_samples import record, training, two_arms
 from fakes import FakeClock
 
-from greenlove_tracker.logs.continued_runs import training_interruptions, whole_training
+from greenlove_tracker.experiments.whole_training import whole_training
+from greenlove_tracker.logs.continued_runs import training_interruptions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Heading, Table

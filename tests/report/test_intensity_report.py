@@ -9,11 +9,11 @@ import pytest
 from fakes import make_tracker, tick, train
 
 from greenlove_tracker import aggregate, read_logs
+from greenlove_tracker.cli.export import epoch_rows
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.offline import CsvIntensity, TableIntensity
 from greenlove_tracker.grid.place import grid_place
 from greenlove_tracker.logs.aggregate import flat_totals
-from greenlove_tracker.logs.export import epoch_rows
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import ChartRow
 from greenlove_tracker.report.declarations import cite, model_card, sci

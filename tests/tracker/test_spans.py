@@ -13,9 +13,10 @@ from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, only_run, 
 
 from greenlove_tracker import Tracker, track
 from greenlove_tracker.errors import MeterError, UsageError
-from greenlove_tracker.logs.spans import SpanFlag
+from greenlove_tracker.logs.tables import SpanFlag
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Flag, RunStatus
+from greenlove_tracker.report.spans import span_summaries
 from greenlove_tracker.tracker import tracker as tracker_module
 
 KWH_PER_S = 1e-4  # of the simulated GPU of 360 W
@@ -27,7 +28,7 @@ def _no_span_is_open(bare_environment):
 
 
 def spans_of(log_dir):
-    return {" > ".join(span.path): span for span in only_run(log_dir).spans}
+    return {" > ".join(span.path): span for span in span_summaries(only_run(log_dir))}
 
 
 def close(value):
@@ -40,11 +41,11 @@ def test_a_span_has_its_time_and_energy(clock, tmp_path):
         with track("preprocessing"):
             clock.pass_s(5.0)
         clock.pass_s(2.0)
-    (span,) = only_run(tmp_path).spans
-    assert (span.name, span.calls, span.failed, span.duration_s, span.own_s) == ("preprocessing", 1, 0, 5.0, 5.0)
+    (span,) = span_summaries(only_run(tmp_path))
+    assert (span.path, span.calls, span.failed, span.duration_s, span.own_s) == (("preprocessing",), 1, 0, 5.0, 5.0)
     assert span.energy.gpu_kwh == close(5 * KWH_PER_S) and span.energy.gpu_method == "tdp_model"
-    assert span.emissions_gco2e == close(5 * KWH_PER_S * 500 * 2)
     (row,) = only_run(tmp_path).span_rows[0]
+    assert row.emissions_gco2e == close(5 * KWH_PER_S * 500 * 2)
     assert (row.started_at[-5:], row.flags) == ("3.000Z"[-5:], frozenset())
 
 
@@ -63,9 +64,9 @@ def test_nested_spans_add_up_once(clock, tmp_path):
     spans = spans_of(tmp_path)
     outer, batch, forward = (spans[p] for p in ("evaluation", "evaluation > batch", "evaluation > batch > forward"))
     assert (outer.duration_s, outer.own_s, outer.calls) == (close(8.5), close(1.0), 1)
-    assert (batch.duration_s, batch.own_s, batch.calls, batch.depth) == (close(7.5), close(6.0), 3, 1)
+    assert (batch.duration_s, batch.own_s, batch.calls) == (close(7.5), close(6.0), 3)
     assert (forward.duration_s, forward.own_s, forward.calls) == (close(1.5), close(1.5), 3)
-    assert outer.energy.gpu_kwh == close(8.5 * KWH_PER_S) and outer.own_energy.gpu_kwh == close(KWH_PER_S)
+    assert outer.energy.gpu_kwh == close(8.5 * KWH_PER_S)
     assert batch.energy.gpu_kwh == close(7.5 * KWH_PER_S)
     assert spans["batch"].duration_s == close(4.0)
     rows = run.span_rows[0]
@@ -104,7 +105,7 @@ def test_epochs_are_what_they_are_without_spans(clock, tmp_path):
             pass
 
     without, with_spans = run_with(tmp_path / "a", Nothing), run_with(tmp_path / "b", track)
-    assert with_spans.spans and not without.spans
+    assert span_summaries(with_spans) and not span_summaries(without)
     for a, b in zip(without.rows[0], with_spans.rows[0], strict=True):
         assert (a.kind, a.epoch, a.gap_before_s, a.duration_s, a.counts, a.flags) == (
             (b.kind, b.epoch, b.gap_before_s, b.duration_s, b.counts, b.flags)
@@ -138,7 +139,7 @@ def test_short_spans_share_a_row_and_have_their_part_by_time(clock, tmp_path):
             with track("batch"):
                 clock.pass_s(0.002)
             clock.pass_s(0.008)
-    rows, (span,) = only_run(tmp_path).span_rows[0], only_run(tmp_path).spans
+    rows, (span,) = only_run(tmp_path).span_rows[0], span_summaries(only_run(tmp_path))
     assert len(rows) <= 11  # in 10 s
     assert (span.calls, span.duration_s) == (1000, close(2.0))
     assert span.energy.gpu_kwh == close(2.0 * KWH_PER_S)
@@ -152,12 +153,12 @@ def test_a_long_span_is_written_as_it_goes_on_and_is_unfinished_where_the_run_en
     for _ in range(130):
         clock.pass_s(1.0)
         tick()
-    (span_so_far,) = only_run(tmp_path).spans
+    (span_so_far,) = span_summaries(only_run(tmp_path))
     assert span_so_far.calls == 0 and 125.0 < span_so_far.duration_s <= 130.0
     tracker.stop()
     clock.pass_s(9.0)
     span.__exit__(None, None, None)
-    (whole,) = only_run(tmp_path).spans
+    (whole,) = span_summaries(only_run(tmp_path))
     assert (whole.calls, whole.duration_s, whole.flags) == (0, close(130.0), {SpanFlag.UNFINISHED})
     assert whole.energy.gpu_kwh == close(130 * KWH_PER_S)
 
@@ -320,9 +321,9 @@ def test_spans_around_and_in_a_tracker_under_the_runner_are_of_one_run(clock, tm
         clock.pass_s(2.0)
     job.finish(RunStatus.FINISHED)
     run = only_run(tmp_path)
-    script, part = run.spans
+    script, part = span_summaries(run)
     assert script.own_s == close(3.0) and script.energy.gpu_kwh == close(13 * KWH_PER_S)
-    assert (part.name, part.energy.gpu_kwh) == ("part", close(10 * KWH_PER_S))
+    assert (part.path[-1], part.energy.gpu_kwh) == ("part", close(10 * KWH_PER_S))
     assert run.summary.energy.gpu_kwh == close(13 * KWH_PER_S)
 
 
@@ -366,7 +367,7 @@ with Tracker(epochs=1, log_dir={str(tmp_path)!r}, verbose=0, sim_cpu_tdp_w=50) a
     run = only_run(tmp_path)
     assert set(run.span_rows) == set(run.metric_values) == {0, 1}
     assert run.metrics["accuracy"].last == 0.5 and run.summary.n_ranks == 2
-    (span,) = run.spans
+    (span,) = span_summaries(run)
     assert span.calls == 1 and span.energy.cpu_kwh > 0
     (without_meter,) = run.span_rows[1]
     assert without_meter.flags == {SpanFlag.UNMETERED} and without_meter.own_s >= 0.3

@@ -15,7 +15,7 @@ from fakes import FakeClock, make_tracker, train
 import greenlove_tracker.cli  # noqa: F401  # adds the verbs
 from greenlove_tracker import read_logs
 from greenlove_tracker.cli.base import cli
-from greenlove_tracker.logs.export import COLUMNS, epoch_rows, exported
+from greenlove_tracker.cli.export import COLUMNS, epoch_rows, exported
 
 
 @pytest.fixture

@@ -1,0 +1,116 @@
+"""``export``: every epoch of runs as one flat row of JSON or CSV; docs/reference/export.md describes the rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from greenlove_tracker.cli.base import cli, logs_of
+from greenlove_tracker.cli.report import print_problems
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import plural
+from greenlove_tracker.records import COMPONENTS
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.run import Run
+
+EXPORT_VERSION = 1
+
+COLUMNS = (
+    *("run_id", "project", "tags", "status", "host"),
+    *("rank", "epoch", "is_complete", "started_at", "duration_s", "gap_before_s"),
+    *("steps", "batches", "samples", "tokens"),
+    *("energy_kwh", *(f"{component}_kwh" for component in COMPONENTS)),
+    *(f"{component}_method" for component in COMPONENTS),
+    *("gap_before_kwh", *(f"gap_before_{component}_kwh" for component in COMPONENTS)),
+    *("emissions_gco2e", "pue", "carbon_intensity_gco2e_per_kwh", "flags", "carbon_intensity_source"),
+)
+
+
+@cli.command(short_help="Export every epoch as a row for other programs.")
+@click.argument("log_dir", required=False)
+@click.option("-o", "--output", metavar="FILE", help="file to write: .json or .csv; default epochs.json")
+def export(log_dir: str | None, output: str | None) -> None:
+    """Export every epoch of a run, or of all runs in a directory, as a row: JSON or CSV.
+
+    Simulated runs are left out beside others, as in reports. The totals of runs, with what lies outside their epochs,
+    are in greenlove report --format ledger.
+    """
+    from greenlove_tracker.files import write_report
+    from greenlove_tracker.logs.aggregate import aggregate
+
+    path = output or "epochs.json"
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".json", ".csv"):
+        raise UsageError(f"{path}: epochs are exported to .json and .csv, which pandas turns into other formats")
+    chosen = aggregate(logs_of(log_dir))
+    rows = epoch_rows(chosen.each())
+    written = write_report(path, exported(rows, suffix))
+    print_problems(chosen.problems)
+    runs, n_without = plural(chosen.total.n_runs, "run"), chosen.total.n_runs - len({row["run_id"] for row in rows})
+    without = f", {n_without:,} of which have no epochs" if n_without else ""
+    click.echo(f"wrote {plural(len(rows), 'row')} of {runs}{without}, to {written}", err=True)
+
+
+def epoch_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Return a row for each epoch and rank, in the order of ``COLUMNS``; behind these, ``metrics``: a mapping."""
+    from greenlove_tracker.logs.schema import cell, flat_values
+
+    rows = []
+    for run in runs:
+        intensity = run.carbon_intensity if run.knows_carbon_intensity else None
+        for rank in run.rows:
+            metrics = _metrics_by_epoch(run, rank)
+            for epoch in run.epochs_of(rank):
+                energy_kwh, grams = epoch.energy.total_kwh, epoch.emissions_gco2e
+                values = {
+                    **{name: run.text(name) or None for name in ("project", "tags", "host")},
+                    **flat_values(epoch),
+                    "run_id": run.run_id,
+                    "status": run.summary.status,
+                    "is_complete": epoch.is_complete,
+                    "energy_kwh": energy_kwh,
+                    "gap_before_kwh": epoch.gap_before.total_kwh,
+                    "pue": run.summary.pue,
+                    "carbon_intensity_gco2e_per_kwh": intensity and intensity.value,
+                    "carbon_intensity_source": intensity and intensity.source,
+                    "flags": cell(epoch.flags),
+                }
+                if run.intensity_sources and energy_kwh and grams is not None:  # that of the epoch's own time
+                    values["carbon_intensity_gco2e_per_kwh"] = grams / (energy_kwh * run.summary.pue)
+                rows.append({name: values[name] for name in COLUMNS} | {"metrics": metrics.get(epoch.epoch, {})})
+    return rows
+
+
+def _metrics_by_epoch(run: Run, rank: int) -> Mapping[int, Mapping[str, float | None]]:
+    """Return the last value of each metric that a rank logged in each epoch, or behind it; None where it was NaN."""
+    found: dict[int, dict[str, float | None]] = {}
+    for value in run.metric_values.get(rank, ()):
+        if value.epoch is not None:
+            number = value.value if math.isfinite(value.value) else None
+            found.setdefault(value.epoch, {})[value.name] = number
+    return found
+
+
+def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> str:
+    """Return the content of a file of such rows.
+
+    Args:
+        rows: as ``epoch_rows`` gives them.
+        suffix: ``.json`` or ``.csv``.
+    """
+    if suffix == ".json":
+        whole = {"schema_version": EXPORT_VERSION, "epochs": list(rows)}
+        return f"{json.dumps(whole, indent=1, allow_nan=False)}\n"
+    from greenlove_tracker.logs.csvio import csv_text
+    from greenlove_tracker.logs.schema import cell
+
+    names = sorted({name for row in rows for name in row["metrics"]})
+    flat = [{**row, **{f"metric.{name}": row["metrics"].get(name) for name in names}} for row in rows]
+    texts = [{n: cell(v) if isinstance(v, bool) else v for n, v in row.items() if n != "metrics"} for row in flat]
+    return csv_text([*COLUMNS, *(f"metric.{name}" for name in names)], texts)

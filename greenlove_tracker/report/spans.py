@@ -1,0 +1,103 @@
+"""What the named parts of a script took (``track``), and how they add up where they are nested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.tables import SpanFlag, SpanRow
+from greenlove_tracker.records import Energy, sum_energies
+from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report.metric_report import overhead
+from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh
+
+_MOST_SPANS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSummary:
+    """All calls of the spans of one path.
+
+    Attributes:
+        path: the names of the spans that it lies in, and its own last.
+        calls: those that ended.
+        failed: those of them that an exception ended.
+        duration_s: time in it, with that of the spans within it.
+        own_s: of it, without that of the spans within it.
+        energy: with that of the spans within it; of the time that was metered.
+        unmetered_s: time in it and the spans within it that has no energy.
+        flags: of its rows and of those of the spans within it.
+    """
+
+    path: tuple[str, ...]
+    calls: int
+    failed: int
+    duration_s: float
+    own_s: float
+    energy: Energy
+    unmetered_s: float
+    flags: frozenset[str]
+
+
+def span_summaries(run: Run) -> list[SpanSummary]:
+    """Return what the spans of each path came to in the first rank that has any.
+
+    Each is followed by those within it, those of most time first.
+    """
+    within: dict[tuple[str, ...], list[SpanRow]] = {}
+    for row in next((rows for _, rows in sorted(run.span_rows.items()) if rows), ()):
+        for length in range(1, len(row.path) + 1):
+            within.setdefault(row.path[:length], []).append(row)
+    found = {path: _summary(path, rows) for path, rows in within.items()}
+
+    def order(summary: SpanSummary) -> list[tuple[float, str]]:
+        ancestors = (found[summary.path[: length + 1]] for length in range(len(summary.path)))
+        return [(-ancestor.duration_s, ancestor.path[-1]) for ancestor in ancestors]
+
+    return sorted(found.values(), key=order)
+
+
+def _summary(path: tuple[str, ...], rows: Sequence[SpanRow]) -> SpanSummary:
+    """Return what the rows of a path and of those within it come to; an open one may have no row of its own yet."""
+    own = [row for row in rows if row.path == path]
+    return SpanSummary(
+        path,
+        sum(row.calls for row in own),
+        sum(row.failed for row in own),
+        math.fsum(row.duration_s for row in own),
+        math.fsum(row.own_s for row in own),
+        sum_energies(row.energy for row in rows),
+        math.fsum(row.own_s for row in rows if not row.energy.is_known),
+        frozenset[str]().union(*(row.flags for row in rows)),
+    )
+
+
+def span_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return what the named parts of a script took, each with those within it; nothing without any."""
+    spans, factor = span_summaries(run), overhead(run)
+    if not spans:
+        return ()
+    rows = [_span_row(run, span, factor) for span in spans[:_MOST_SPANS]]
+    notes = ["A span with a dash is part of the one above it. PUE is included. * of the time with a meter."]
+    if any(SpanFlag.BY_TIME in span.flags for span in spans):
+        notes.append("Short spans get a share, by time, of meter readings that cover more than the span.")
+    notes += [f"{len(spans) - _MOST_SPANS:,} more are in the log."] if len(spans) > _MOST_SPANS else []
+    numbers = ("calls", "time", "of the run", "energy", "CO2e")
+    columns = (doc.Column("span", 3.2), *(doc.Column(title, 1.1, True) for title in numbers))
+    return (doc.Heading("Spans"), doc.Table(columns, tuple(rows)), doc.Paragraph(" ".join(notes), is_note=True))
+
+
+def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
+    name = f"{'– ' * min(len(span.path) - 1, 8)}{fmt.shortened(span.path[-1], 44)}"
+    calls = f"{span.calls:,} ({span.failed:,} failed)" if span.failed else f"{span.calls:,}"
+    share = span.duration_s / run.summary.duration_s if run.summary.duration_s else None
+    energy_kwh = None if span.energy.total_kwh is None else span.energy.total_kwh * factor
+    kilograms = None
+    if energy_kwh is not None and run.knows_carbon_intensity:
+        kilograms = gco2e_from_kwh(energy_kwh, run.carbon_intensity.value) / GRAMS_PER_KG
+    mark = " *" if span.unmetered_s > 0 and span.energy.is_known else ""
+    times = (calls, fmt.duration(span.duration_s), fmt.percent(share))
+    return (name, *times, f"{fmt.energy(energy_kwh)}{mark}", f"{fmt.mass(kilograms)}{mark}")
