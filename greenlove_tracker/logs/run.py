@@ -573,17 +573,9 @@ class Run(RunFiles):
             stated = self.metered_summary
             ending = totals.Ending(stated.status, stated.exit_code, stated.ended_at)
         rows = dict(self._row_streams) if self._is_long and self.cut is None else self.rows
-        try:
-            summary = totals.summarise(
-                self.terms,
-                rows,
-                ending,
-                gpu_count=self._gpu_count(),
-                command_rows=self.command_rows,
-                joined=self.joined,
-            )
-        except OverflowError as error:
-            raise LogError(f"{self.path}: left out: its numbers cannot be added up: {error}") from error
+        summary = totals.summarise(
+            self.terms, rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows, joined=self.joined
+        )
         return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
     def replace(self, **known: Any) -> Self:

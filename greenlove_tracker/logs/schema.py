@@ -136,28 +136,21 @@ _UNITS = {
 # -- What a cell holds --
 
 
-def finite(text: str) -> float:
-    """Return the number that a cell holds.
+def amount(text: str, least: float = 0.0) -> float:
+    """Return the number that a cell holds, of something of which there cannot be less than ``least``.
 
     Raises:
-        ValueError: where it holds none, or an infinite one.
+        ValueError: where it holds none, or an infinite or a smaller one.
     """
     value = float(text) if _is_number(text) else math.nan
-    if not -_MOST < value < _MOST:
-        raise ValueError(f"{text!r} is not a finite number")
+    if not least <= value < _MOST:
+        kind = "an amount" if least == 0 else "a finite number" if least < 0 else f"{least:g} or more"
+        raise ValueError(f"{text!r} is not {kind}")
     return value
 
 
-def amount(text: str) -> float:
-    """Return the number that a cell holds of something of which there cannot be less than none.
-
-    Raises:
-        ValueError: where it holds none, or an infinite or a negative one.
-    """
-    value = float(text) if _is_number(text) else math.nan
-    if not 0 <= value < _MOST:
-        raise ValueError(f"{text!r} is not an amount")
-    return value
+finite = partial(amount, least=-_MOST)
+_at_least_1 = partial(amount, least=1.0)
 
 
 def any_number(text: str) -> float:
@@ -180,13 +173,6 @@ def count(text: str) -> int:
     if not _is_count(text):
         raise ValueError(f"{text!r} is not a count")
     return int(text)
-
-
-def _at_least_1(text: str) -> float:
-    value = amount(text)
-    if value < 1:
-        raise ValueError(f"{text}: there is none below 1")
-    return value
 
 
 @lru_cache(maxsize=256)  # of some ten that there are
@@ -370,7 +356,7 @@ class LogTable(Generic[R]):
 
 
 _READERS: Mapping[Any, Callable[[str], Any]] = {str: str, bool: yes, frozenset: _flags, tuple: _texts, int: count}
-_BY_LEAST = {0.0: amount, 1.0: _at_least_1, -math.inf: finite}
+_BY_LEAST: Mapping[float, Callable[[str], Any]] = {0.0: amount, 1.0: _at_least_1, -math.inf: finite}
 
 
 _NUMBER = (
@@ -418,10 +404,7 @@ def _nested(kind: Any, names: str = "{}", meanings: str = "{}", total: tuple[str
 def _energy(total_kwh: float | None, *values: Any) -> Energy:
     """Return an energy; raise ValueError where it is not its total: one of its cells is damaged."""
     energy = Energy(*values)
-    try:
-        sum_kwh = energy.total_kwh
-    except OverflowError as error:
-        raise ValueError("its energy is too large to be a number") from error
+    sum_kwh = energy.total_kwh
     if (total_kwh is None) != (sum_kwh is None) or not _are_close(total_kwh, sum_kwh):
         raise ValueError(f"its energy of {cell(total_kwh) or 'nothing'} kWh is not the sum of its components")
     return energy
@@ -552,17 +535,13 @@ def before_pue_kwh(values: Mapping[str, Any]) -> float | None:
 
 def contradiction(values: Mapping[str, Any]) -> str:
     """Return which totals of a flat row are not made of one another, as they were when written; empty: none."""
-    energy_kwh = values["energy_kwh"]
-    try:
-        metered_kwh = before_pue_kwh(values)
-        if metered_kwh is not None and not _are_close(metered_kwh * values["pue"], energy_kwh):
-            return "energy_kwh is not the energy of its components"
-        if energy_kwh is not None:
-            emissions_kgco2e = energy_kwh * values["carbon_intensity_gco2e_per_kwh"] / GRAMS_PER_KG
-            if not _are_close(emissions_kgco2e, values["emissions_kgco2e"]):
-                return "emissions_kgco2e is not energy times carbon intensity"
-        if not _are_close(values["gpu_count"] * h_from_s(values["duration_s"]), values["gpu_hours"]):
-            return "gpu_hours is not the time of its GPUs"
-    except OverflowError:
-        return "a number in it is too large"
+    energy_kwh, metered_kwh = values["energy_kwh"], before_pue_kwh(values)
+    if metered_kwh is not None and not _are_close(metered_kwh * values["pue"], energy_kwh):
+        return "energy_kwh is not the energy of its components"
+    if energy_kwh is not None:
+        emissions_kgco2e = energy_kwh * values["carbon_intensity_gco2e_per_kwh"] / GRAMS_PER_KG
+        if not _are_close(emissions_kgco2e, values["emissions_kgco2e"]):
+            return "emissions_kgco2e is not energy times carbon intensity"
+    if not _are_close(values["gpu_count"] * h_from_s(values["duration_s"]), values["gpu_hours"]):
+        return "gpu_hours is not the time of its GPUs"
     return ""

@@ -229,7 +229,7 @@ def test_a_damaged_cell_costs_its_row(column, text, says):
         ("emissions_kgco2e", "0.9", "energy times carbon intensity"),
         ("gpu_hours", "0.9", "time of its GPUs"),
         ("duration_s", "7200.0", "time of its GPUs"),
-        ("pue", "0.5", "none below 1"),
+        ("pue", "0.5", "not 1 or more"),
         ("gpu_method", "cou7ter", "cou7ter"),
     ],
 )
