@@ -299,8 +299,7 @@ def training_rows(rows: Sequence[Row]) -> Sequence[Row]:
     if last is None:
         return rows
     kept = list(rows[: last + 1])
-    gaps = _gaps_before(kept)
-    left_s = max([gap_s for gap_s, _ in gaps.values()][1:], default=0.0)  # the first is loading
+    left_s = max([epoch.gap_before_s for epoch in merge_epochs(kept, 0)[1:]], default=0.0)  # the first is loading
     for row in rows[last + 1 :]:
         if row.epoch is None and left_s > 0 and row.gap_before_s > 0:
             share = min(1.0, left_s / row.gap_before_s)
@@ -342,57 +341,43 @@ def utc_s(text: str) -> float | None:
 def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
     """Return one record an epoch, from its segments; an epoch without a closing row is unfinished."""
     parts: dict[int, list[Row]] = {}
-    for row in rows:
-        if row.epoch is not None:
-            parts.setdefault(row.epoch, []).append(row)
-    gaps = _gaps_before(rows)
-    return [_merge_epoch(number, rank, group, *gaps[number]) for number, group in parts.items()]
-
-
-def _gaps_before(rows: Sequence[Row]) -> dict[int, tuple[float, Energy]]:
-    """Return by epoch the whole gap before it, gap rows included."""
-    gaps: dict[int, tuple[float, Energy]] = {}
+    since_last: dict[int, list[Row]] = {}  # the first row of each epoch, and the gap rows before it
     pending: list[Row] = []
     for row in rows:
         pending.append(row)
-        if row.epoch is not None and row.epoch not in gaps:
-            duration_s = math.fsum(r.gap_before_s for r in pending)
-            is_metered = _are_alike(r.gap_before for r in pending if r.gap_before_s > 0)
-            gap = sum_energies(r.gap_before for r in pending) if is_metered else UNKNOWN_ENERGY
-            gaps[row.epoch] = (duration_s, gap)
         if row.epoch is not None:
+            parts.setdefault(row.epoch, []).append(row)
+            since_last.setdefault(row.epoch, pending)
             pending = []
-    return gaps
+    return [_merge_epoch(number, rank, group, since_last[number]) for number, group in parts.items()]
 
 
-def _are_alike(energies: Iterable[Energy]) -> bool:
-    """Return True where the same components were metered in all, at least one; else their sum would be of a part."""
-    known = {(e.cpu_kwh is not None, e.gpu_kwh is not None, e.ram_kwh is not None) for e in energies}
-    return len(known) <= 1 and (False, False, False) not in known
+def _energy_of_all(stretches: Sequence[tuple[float, Energy]]) -> Energy:
+    """Return the energy of stretches of time; unknown where not the same components were metered in each."""
+    known = {(e.cpu_kwh is None, e.gpu_kwh is None, e.ram_kwh is None) for seconds, e in stretches if seconds > 0}
+    return sum_energies(energy for _, energy in stretches) if len(known) <= 1 else UNKNOWN_ENERGY
 
 
-def _merge_epoch(number: int, rank: int, group: Sequence[Row], gap_s: float, gap: Energy) -> EpochRecord:
-    counts = Counts()
-    for row in group:
-        counts = counts + row.counts
+def _merge_epoch(number: int, rank: int, group: Sequence[Row], since_last: Sequence[Row]) -> EpochRecord:
+    counts = sum((row.counts for row in group), Counts())
     flags = frozenset[str]().union(*(row.flags for row in group))
     if group[-1].kind is not RowKind.EPOCH:
         flags |= {Flag.UNFINISHED.value}
-    is_metered = _are_alike(row.energy for row in group)
+    energy = _energy_of_all([(row.duration_s, row.energy) for row in group])
     emissions = [row.emissions_gco2e for row in group if row.emissions_gco2e is not None]
     return EpochRecord(
         epoch=number,
         rank=rank,
         started_at=group[0].started_at,
-        gap_before_s=gap_s,
-        gap_before=gap,
+        gap_before_s=math.fsum(row.gap_before_s for row in since_last),
+        gap_before=_energy_of_all([(row.gap_before_s, row.gap_before) for row in since_last]),
         duration_s=math.fsum(row.duration_s for row in group),
         steps=counts.steps,
         batches=counts.batches,
         samples=counts.samples,
         tokens=counts.tokens,
-        energy=sum_energies(row.energy for row in group) if is_metered else UNKNOWN_ENERGY,
-        emissions_gco2e=math.fsum(emissions) if is_metered and len(emissions) == len(group) else None,
+        energy=energy,
+        emissions_gco2e=math.fsum(emissions) if energy.is_known and len(emissions) == len(group) else None,
         flags=flags,
         n_segments=len(group),
     )

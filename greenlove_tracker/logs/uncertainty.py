@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind
 from greenlove_tracker.records import COMPONENTS
-from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.tables.reading import record, rows
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
@@ -72,20 +72,7 @@ class MeasurementError:
 @cache
 def measurement_errors() -> tuple[MeasurementError, ...]:
     """Return the shipped table; an error of some GPUs stands before that of all."""
-    found = [
-        MeasurementError(
-            component=row["component"],
-            method=row["method"],
-            gpus=tuple(filter(None, row["gpus"].lower().split("|"))),
-            lower=float(row["lower"]),
-            upper=float(row["upper"]),
-            after_1_s=float(row["after_1_s"]),
-            basis=row["basis"],
-            source=row["source"],
-        )
-        for row in rows(TABLE)
-    ]
-    return tuple(sorted(found, key=lambda error: not error.gpus))
+    return tuple(sorted((record(MeasurementError, row) for row in rows(TABLE)), key=lambda error: not error.gpus))
 
 
 @lru_cache(maxsize=1024)
@@ -100,7 +87,7 @@ def error_of(component: str, methods: str, gpu_models: str = "") -> MeasurementE
     models, found = gpu_models.lower(), []
     for method in methods.split("+"):
         of_method = [error for error in measurement_errors() if (error.component, error.method) == (component, method)]
-        fitting = [error for error in of_method if not error.gpus or any(part in models for part in error.gpus)]
+        fitting = [error for error in of_method if not error.gpus or any(part.lower() in models for part in error.gpus)]
         if not fitting:
             return None
         found.append(fitting[0])
