@@ -96,10 +96,8 @@ def _hours(run: Run) -> float:
 
 def _with_forecasts(folder: str) -> dict[str, bytes]:
     """Return the files of a run that was forecast, and of an exploration, as the writer writes them."""
-    from greenlove_tracker import Trial
     from greenlove_tracker.forecasting import Estimate
-    from greenlove_tracker.logs.tables import FORECASTS, TRIALS, IssuedForecast
-    from greenlove_tracker.logs.trials import trial_rows
+    from greenlove_tracker.logs.tables import FORECASTS, TRIALS, IssuedForecast, TrialRow
 
     estimates = {
         "duration_s": Estimate(100.0, 90.0, 115.0, 0.95, "s"),
@@ -109,10 +107,11 @@ def _with_forecasts(folder: str) -> dict[str, bytes]:
         IssuedForecast(f"2026-11-21T08:1{n}:00.000Z", 10.0 * n, n, 5 * n, 40, "local level", estimates, 130.0)
         for n in (2, 3, 4)
     ]
-    trials = [Trial(64 * n, 32, (0.01 * n, 0.011 * n, 0.0105 * n), 1e-6 * n) for n in (1, 2, 4)]
+    times = [(n, epoch, n * factor) for n in (1, 2, 4) for epoch, factor in enumerate((0.01, 0.011, 0.0105), 1)]
+    trials = [TrialRow(n, epoch, 64 * n, 32, duration_s, 1e-6 * n) for n, epoch, duration_s in times]
     return {
         f"{folder}forecasts.csv": FORECASTS.lines(issued),
-        f"{folder}trials.csv": TRIALS.lines(trial_rows(trials)),
+        f"{folder}trials.csv": TRIALS.lines(trials),
     }
 
 

@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "logs",
         "logs/selection.py",
-        "found.append([amount * (overlap_s / (end_s - start_s)) for amount in amounts])",
-        "found.append([amount * (start_s >= from_utc_s) for amount in amounts])",
+        "return max(0.0, min(end_s, to_s) - max(start_s, from_s)) / (end_s - start_s)",
+        "return float(start_s >= from_s)",
         "a row across the end of a month counts wholly to the first one",
         golden("summary-by-day-and-status"),
     ),

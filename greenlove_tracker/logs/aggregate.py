@@ -15,7 +15,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.csvio import Problem, csv_text
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.run_rows import KEYS, Query, RunRow, read_rows
+from greenlove_tracker.logs.run_rows import KEYS, RunRow, read_rows
 from greenlove_tracker.logs.schema import frame
 from greenlove_tracker.logs.selection import DAY, MONTH, Chosen, Selection
 from greenlove_tracker.logs.uncertainty import QUANTITIES, interval
@@ -207,7 +207,7 @@ class Aggregate:
 
     Args:
         source: the runs.
-        query: the period, and how they are read.
+        selection: the runs that count, and the time of them.
         how: ``processes`` and ``scheduler``, as ``read_rows`` takes them.
 
     Attributes:
@@ -215,26 +215,25 @@ class Aggregate:
         selection: the runs that count, and the time of them.
     """
 
-    def __init__(self, source: Logs, query: Query, how: Mapping[str, Any]) -> None:
-        self._source, self._query, self._how = source, query, how
-        self.path, self.selection = source.path, query.selection
+    def __init__(self, source: Logs, selection: Selection, how: Mapping[str, Any]) -> None:
+        self._source, self.selection, self._how = source, selection, how
+        self.path = source.path
+        self._needs = frozenset[str]()
         self._every: list[RunRow] = []
         self._total: Totals | None = None
-        self._n_left_out = 0
 
     def prepare(self, *needs: str) -> Totals:
-        """Read everything once for what will be asked: ``DAY``, ``MONTH`` and ``DETAILS``, as in ``Query``.
+        """Read everything once for what will be asked: ``DAY``, ``MONTH`` and ``DETAILS``, as ``read_rows`` says.
 
         Returns:
             Everything together.
         """
-        if self._total is None or not self._query.needs.issuperset(needs):
-            self._query = replace(self._query, needs=self._query.needs.union(needs))
-            self._every = read_rows(self._query, self._source.runs, **self._how)
+        if self._total is None or not self._needs.issuperset(needs):
+            self._needs = self._needs.union(needs)
+            self._every = read_rows(self.selection, self._needs, self._source.runs, **self._how)
             chosen = [row for row in self._every if row["counts"]]
             real, simulated = [row for row in chosen if not row["n_simulated"]], self.selection.simulated
             self._total = Totals(chosen if simulated or (simulated is None and not real) else real)
-            self._n_left_out = len(chosen) - self._total.n_runs
         return self._total
 
     @property
@@ -271,8 +270,8 @@ class Aggregate:
     @property
     def n_left_out(self) -> int:
         """The number of simulated runs that were chosen and do not count."""
-        self.prepare()
-        return self._n_left_out
+        total = self.total
+        return [row["counts"] for row in self._every].count(True) - total.n_runs
 
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.
@@ -347,8 +346,8 @@ def aggregate(
         UsageError: where there is no such directory, or a date is none.
         MissingExtraError: where what the address needs is not installed.
     """
-    query = Query(Selection.of(**chosen))
+    selection = Selection.of(**chosen)
     if scheduler and not isinstance(log_dir, Logs) and "://" not in str(log_dir):
         log_dir = os.path.abspath(log_dir)  # noqa: PTH100  # a worker is somewhere else
     logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
-    return Aggregate(logs, query, {"processes": processes, "scheduler": scheduler})
+    return Aggregate(logs, selection, {"processes": processes, "scheduler": scheduler})

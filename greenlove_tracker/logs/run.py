@@ -282,11 +282,6 @@ class Run(RunFiles):
     def _count(self, name: str) -> int | None:
         return count_in(self.lines, name)
 
-    @property
-    def time_limit_s(self) -> float | None:
-        """The time from its start in which the run had to be done; None where it had no limit."""
-        return self.amount("time_limit_s")
-
     def amount(self, name: str) -> float | None:
         """Return the number in a field of ``run.csv``; None where there is none, or it is damaged."""
         text = self.text(name)
@@ -395,11 +390,6 @@ class Run(RunFiles):
         """The machines that it ran on, as their processes call them."""
         found = (value_of(fields, "host") for fields in (self.own_lines, *self.lines_by_stream.values()))
         return frozenset(found) - {""}
-
-    @property
-    def is_of_this_machine(self) -> bool:
-        """True where the process that wrote it can be looked for here."""
-        return self.text("host") == socket.gethostname() and self.text("pid").isdecimal()
 
     @cached_property
     def joined(self) -> Mapping[int, int]:
@@ -518,7 +508,9 @@ class Run(RunFiles):
     def values(self) -> Mapping[str, Any]:
         """The same as a flat row, by the columns of ``summary.csv``, and ``metrics``."""
         stated = self.stated if self.calibration is None else None
-        return stated if stated is not None and self._has_own_totals else schema.summary_values(self.summary)
+        if stated is not None and self._has_own_totals:
+            return stated
+        return schema.SUMMARY.values(self.summary) | {"metrics": self.summary.metrics}
 
     @cached_property
     def stated(self) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain
@@ -132,19 +132,6 @@ def market_kgco2e(contract: Factor | None, energy_kwh: float | None) -> float | 
 DETAILS = "details"  # what only the report of a directory needs, and takes longer to read
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What is asked of every run.
-
-    Attributes:
-        selection: the runs that count, and the time of them.
-        needs: some of ``DAY`` and ``MONTH``, whose parts are wanted of runs that cross an end of them, and ``DETAILS``.
-    """
-
-    selection: Selection = field(default_factory=Selection)
-    needs: frozenset[str] = frozenset()
-
-
 @lru_cache(maxsize=4096)
 def _shared(value: Shared) -> Shared:
     """Return the first value that was equal to this one: many runs have the same factors."""
@@ -205,7 +192,7 @@ def run_row(run: Run, whole: Run | None = None, needs: frozenset[str] = frozense
     Args:
         run: or a part of one.
         whole: that it is a part of.
-        needs: as in ``Query``.
+        needs: as ``read_rows`` takes them.
 
     Raises:
         LogError: where the run cannot be read.
@@ -280,7 +267,7 @@ def _lies_in_one(run: Run, unit: str) -> bool:
     return n_ranks == 1 and began[:n] == ended[:n] and began[-1:] == ended[-1:] == "Z"
 
 
-def read_row(query: Query, run: Run) -> RunRow:
+def read_row(selection: Selection, needs: frozenset[str], run: Run) -> RunRow:
     """Return the row of a run; one that does not count, or cannot be read, says little more than that.
 
     Returns:
@@ -291,13 +278,13 @@ def read_row(query: Query, run: Run) -> RunRow:
     try:
         run.check_is_run()
         row["continues"] = run.text("continues")
-        part = query.selection.part(run)
+        part = selection.part(run)
         if part is not None:
-            row |= run_row(part, run, query.needs)
-            for unit in query.needs - {DETAILS}:
-                if not _lies_in_one(run, unit) and (
-                    parts := list(calendar_parts(run, unit, query.selection.period))
-                ) != [run]:
+            row |= run_row(part, run, needs)
+            for unit in needs - {DETAILS}:
+                if not _lies_in_one(run, unit) and (parts := list(calendar_parts(run, unit, selection.period))) != [
+                    run
+                ]:
                     row["parts"][unit] = [run_row(one, run) for one in parts]
             row["counts"] = True
     except (LogError, OSError, ValueError, ArithmeticError) as error:
@@ -311,12 +298,18 @@ def read_row(query: Query, run: Run) -> RunRow:
 
 
 def read_rows(
-    query: Query, runs: Sequence[Run], *, processes: int | None = None, scheduler: str | None = None
+    selection: Selection,
+    needs: frozenset[str],
+    runs: Sequence[Run],
+    *,
+    processes: int | None = None,
+    scheduler: str | None = None,
 ) -> list[RunRow]:
     """Return the row of each run, in their order.
 
     Args:
-        query: what is asked of them.
+        selection: the runs that count, and the time of them.
+        needs: some of ``DAY`` and ``MONTH``, whose parts are wanted of runs that cross an end of them, and ``DETAILS``.
         runs: not read yet, and not held once they are.
         processes: of this machine, that read; None: one for each ``_RUNS_OF_A_PROCESS``, at most one a core, where they
             can be forked; else one.
@@ -331,7 +324,7 @@ def read_rows(
         processes = min(len(os.sched_getaffinity(0)), len(runs) // _RUNS_OF_A_PROCESS) if _can_fork() else 1
     parts = [runs[i : i + _PART] for i in range(0, len(runs), _PART)]
     with _mapped(min(processes, len(parts)), scheduler) as mapped:
-        return list(chain.from_iterable(mapped(partial(_read_part, query), parts)))
+        return list(chain.from_iterable(mapped(partial(_read_part, selection, needs), parts)))
 
 
 def _can_fork() -> bool:
@@ -347,22 +340,23 @@ def _end_with_parent() -> None:
         threading.Thread(target=lambda: wait([parent.sentinel]) and os._exit(1), daemon=True).start()
 
 
-def _read_part(query: Query, runs: Sequence[Run]) -> list[RunRow]:
+def _read_part(selection: Selection, needs: frozenset[str], runs: Sequence[Run]) -> list[RunRow]:
     """Return the rows of these runs; pure, so that any process may do it anywhere."""
     if isinstance(runs[0].path, Path):
         is_plain = cache(is_uncalibrated)
-        return [_read_one(query, run, is_plain) for run in runs]
+        return [read_row(selection, needs, _unread(run, is_plain)) for run in runs]
     from concurrent.futures import ThreadPoolExecutor  # not at the end of a process, which reports itself too
 
     with ThreadPoolExecutor(_N_AT_ONCE) as pool:
-        return list(pool.map(partial(_read_one, query), runs))
+        return list(pool.map(partial(read_row, selection, needs), map(copy, runs)))
 
 
-def _read_one(query: Query, run: Run, is_plain: Callable[[str], bool] = lambda directory: False) -> RunRow:
+def _unread(run: Run, is_plain: Callable[[str], bool]) -> Run:
+    """Return a run of a disk anew, so that nothing of it is held; most have no calibration to be looked for."""
     directory, _, name = run.place.rpartition("/")
     if name == run.run_id and not directory.endswith(EXPLORATIONS_DIR) and is_plain(directory):
-        return read_row(query, Run(run.place, run_id=run.run_id, calibration=None))  # so that nothing of it is held
-    return read_row(query, copy(run))
+        return Run(run.place, run_id=run.run_id, calibration=None)
+    return copy(run)
 
 
 @contextmanager

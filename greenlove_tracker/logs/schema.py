@@ -520,11 +520,6 @@ def summary_of(values: Mapping[str, Any]) -> RunSummary:
     return dataclasses.replace(summary, metrics=values["metrics"]) if values["metrics"] else summary
 
 
-def summary_values(summary: RunSummary) -> dict[str, Any]:
-    """Return a summary as a flat row, with its metrics."""
-    return SUMMARY.values(summary) | {"metrics": summary.metrics}
-
-
 def before_pue_kwh(values: Mapping[str, Any]) -> float | None:
     """Return the energy of a flat row before PUE: metered, estimated and assumed; None where nothing was metered."""
     known = [kwh for kwh in (values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"]) if kwh is not None]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.comparisons import ArmTrial, Verdict
-from greenlove_tracker.forecasting import Estimate, Forecast, Kind, stop_estimate
+from greenlove_tracker.forecasting import LEVEL, Estimate, Forecast, Kind, stop_estimate
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.schema import LogColumn, LogTable, Part, amount, any_cell, any_number, cell, finite
 from greenlove_tracker.records import DescribedStr, Energy
@@ -75,7 +75,7 @@ def _stop(point: float | None, lower: float | None, upper: float | None) -> Esti
         return None
     if point is None or lower is None or upper is None:
         raise ValueError("stop_epochs without its interval")
-    return Estimate(point, lower, upper, math.nan, "epochs")  # its level is that of the others
+    return Estimate(point, lower, upper, LEVEL, "epochs")
 
 
 _STOP = Part(
@@ -142,9 +142,7 @@ class IssuedForecast:
 def _whole_forecast(issued: IssuedForecast) -> IssuedForecast:
     if "duration_s" not in issued.estimates:
         raise ValueError("a forecast without its duration")
-    stop = issued.stop_epochs
-    level = issued.estimates["duration_s"].level
-    return issued if stop is None else replace(issued, stop_epochs=replace(stop, level=level))
+    return issued
 
 
 def forecasts_file(stream: int | str) -> str:

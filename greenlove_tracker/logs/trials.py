@@ -24,15 +24,6 @@ EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while
 PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
 
 
-def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
-    """Return every epoch of every trial."""
-    return [
-        TrialRow(number, epoch, t.sample_size, t.batch_size, duration_s, t.energy_kwh)
-        for number, t in enumerate(trials, 1)
-        for epoch, duration_s in enumerate(t.epoch_durations_s, 1)
-    ]
-
-
 def trials_of(rows: Iterable[TrialRow]) -> tuple[Trial, ...]:
     """Return the trials that the rows belong to."""
     by_trial: dict[int, list[TrialRow]] = {}
@@ -56,7 +47,12 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
         OSError: where it cannot be written.
     """
     path = run_dir / TRIALS.file(0)
-    write_atomically(path, TRIALS.lines(trial_rows(trials)))
+    rows = (
+        TrialRow(number, epoch, trial.sample_size, trial.batch_size, duration_s, trial.energy_kwh)
+        for number, trial in enumerate(trials, 1)
+        for epoch, duration_s in enumerate(trial.epoch_durations_s, 1)
+    )
+    write_atomically(path, TRIALS.lines(rows))
     return path
 
 

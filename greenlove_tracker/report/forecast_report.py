@@ -101,7 +101,7 @@ def issued_after(issued: IssuedForecast) -> str:
 def time_fit_of(run: Run) -> TimeFit | None:
     """Return how a run that is not done was to fit its time limit, on its latest forecast; None of any other run."""
     is_done = run.summary.status in GOOD_ENDINGS and not run.text("monitor_epochs")
-    limit_s = run.time_limit_s
+    limit_s = run.amount("time_limit_s")
     if limit_s is None or is_done or run.is_complete or not run.forecasts:
         return None
     issued, epochs, steps = run.forecasts[-1], run.summary.epochs_planned, run.total_steps_planned
@@ -118,7 +118,7 @@ def time_fit_of(run: Run) -> TimeFit | None:
 
 def time_limit_sentence(run: Run) -> str:
     """Say whether a run kept its time limit, or how it was to fit it; empty where it had none, or no forecast."""
-    limit_s = run.time_limit_s
+    limit_s = run.amount("time_limit_s")
     if run.is_exploration or limit_s is None:
         return ""
     limit, fit, spare_s = f"time limit of {fmt.duration(limit_s)}", time_fit_of(run), limit_s - run.summary.duration_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,7 +77,7 @@ def _doubt(run: Run, silent_s: float) -> str:
     silence = f"nothing was written for {fmt.duration(silent_s)}"
     if run.summary.status == RunStatus.RUNNING:
         return f"its process is there, but {silence}: it may hang" if silent_s > SILENT_AFTER_S else ""
-    if run.is_of_this_machine:
+    if run.text("host") == socket.gethostname() and run.text("pid").isdecimal():
         return f"no end was written, and process {run.text('pid')} is gone"
     return f"no end was written, and {silence}"
 

@@ -43,7 +43,7 @@ def test_what_is_not_worth_waiting_for_runs_at_once_and_says_why(script):
     assert "starting: Not worth waiting" in done.stderr and "MOCK" in done.stderr
     found = read_logs("greenlove_logs").runs[0]
     assert found.text("wait_reason") == "not worth waiting"
-    assert found.time_limit_s is not None and found.time_limit_s < 2 * 3600
+    assert found.amount("time_limit_s") is not None and found.amount("time_limit_s") < 2 * 3600
 
 
 @pytest.mark.slow

@@ -348,7 +348,7 @@ def test_a_training_is_said_to_fit_its_time_limit_or_not(tmp_path, monkeypatch):
     assert missed.time_fit.probability < 0.01 and 40 < missed.time_fit.longest <= 50
     never, *_ = explored(tmp_path, **loop, max_hours=0.5 / 3600)
     assert never.time_fit.longest == 0
-    assert [run.time_limit_s for run in read_logs(tmp_path).runs] == [None] * 4
+    assert [run.amount("time_limit_s") for run in read_logs(tmp_path).runs] == [None] * 4
 
 
 @pytest.mark.slow

@@ -13,11 +13,11 @@ from greenlove_tracker.logs.schema import (
     contradiction,
     factor_fields,
     factor_in,
+    flat_values,
     log_lines,
     read_totals,
     summary_fields,
     summary_of,
-    summary_values,
 )
 from greenlove_tracker.records import Counts, Energy, Factor, Flag, Method, Row, RowKind, RunSummary
 
@@ -250,10 +250,10 @@ def test_totals_that_contradict_each_other_are_refused(name, text, says):
     summary = RunSummary(energy=energy, **names, **amounts, **energies_kwh, **counts, **factor)
     fields = {f.name: f for f in summary_fields(summary)}
     assert read_back(fields) == summary
-    assert contradiction(summary_values(summary)) == ""
+    assert contradiction(flat_values(summary)) == ""
     damaged = {**fields, name: dataclasses.replace(fields[name], value=text)}
     if name in ("pue", "gpu_method"):
         with pytest.raises(ValueError, match=says):
             read_back(damaged)
     else:
-        assert says in contradiction(summary_values(read_back(damaged)))
+        assert says in contradiction(flat_values(read_back(damaged)))

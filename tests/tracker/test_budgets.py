@@ -256,7 +256,7 @@ def test_the_log_keeps_the_limit(clock, tmp_path, no_slurm):
     with make_tracker(clock, tmp_path, max_hours=2.0) as tracker:
         train(tracker, clock, 1)
     run = read_logs(tmp_path).runs[0]
-    assert (run.time_limit_s, run.text("time_limit_source")) == (7200.0, "time limit")
+    assert (run.amount("time_limit_s"), run.text("time_limit_source")) == (7200.0, "time limit")
 
 
 def test_the_hours_of_a_job_count_from_its_own_start(clock, tmp_path, no_slurm):
