@@ -44,7 +44,7 @@ _PLACE = r"at detected location:? (?!Unknown)(?P<location>[^:\n]*)(?::.*)?"
 _KNOWN = tuple(
     re.compile(pattern, re.ASCII)
     for pattern in (
-        rf"Epoch (?P<number>{_COUNT}):? ?",
+        rf"Epoch (?P<number>(?!0){_COUNT}):? ?",
         rf"Duration: (?P<duration>{_DURATION})",
         rf"Average power usage \(W\) for (?i:gpu): (?P<gpu_w>{_POWERS})",
         rf"Average power usage \(W\) for (?i:cpu): (?P<cpu_w>{_POWERS})",
@@ -192,8 +192,8 @@ def _n_damaged(parts: Sequence[Said], powers: Iterable[str]) -> int:
     """
     epochs = [part for part in parts if "number" in part]
     expected = {"duration", *powers, *{"gpu_w", "cpu_w"}.intersection(chain(*epochs))}
-    n_whole = sum(epoch.keys() >= expected for epoch in epochs)
-    return max(0, max((int(epoch["number"]) for epoch in epochs), default=0) - n_whole)
+    whole = {epoch["number"] for epoch in epochs if epoch.keys() >= expected}
+    return max([len(epochs), *(int(epoch["number"]) for epoch in epochs)]) - len(whole)
 
 
 def _row(

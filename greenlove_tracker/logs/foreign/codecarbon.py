@@ -29,6 +29,11 @@ _TEXTS = {  # our field by the column that it is the text of
     "ram_total_size": "ram_gb",
     "tracking_mode": "tracking_mode",
 }
+_FURTHER = (  # columns of all its versions so far
+    "task_name experiment_id experiment_name emissions_rate cpu_power gpu_power ram_power water_consumed country_name "
+    "region cloud_provider cloud_region longitude latitude codecarbon_version cpu_count gpu_count gpu_model "
+    "cpu_utilization_percent gpu_utilization_percent ram_utilization_percent ram_used_gb on_cloud pue wue"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,11 @@ def read_emissions(file: Path, notes: ProblemLog) -> Iterator[tuple[str, Reading
     """Yield the rows of a CSV file, each with the name of its run; none where it is another kind of file."""
     on_problem = partial(notes.add, file)
     header = split_line(next(read_lines(str(file), on_problem), ""))
-    for number, values in read_records(file, header, on_problem) if set(header) >= _NEEDED else ():
+    if not set(header) >= _NEEDED:
+        return
+    if unknown := sorted(set(header).difference(_NEEDED, _TEXTS, _FURTHER.split())):  # the PUE's, damaged, may be
+        on_problem(f"columns that are not known, left out: {', '.join(map(safe_text, unknown))}")
+    for number, values in read_records(file, header, on_problem):
         cells = dict(zip(header, values, strict=True))
         try:
             reading = _reading(file, cells)
