@@ -251,7 +251,7 @@ FAULTS = (
     Fault(
         "logs",
         "logs/foreign/carbontracker.py",
-        "seconds=float(found[4])",
+        "seconds=seconds",
         "seconds=0.0",
         "carbontracker's epochs lose their seconds",
         golden("summary-foreign"),

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.csvio import Problem, ProblemLog
 from greenlove_tracker.logs.foreign.base import ForeignRun
-from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, CarbontrackerRun
-from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, Reading, read_emissions
+from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, carbontracker_run
+from greenlove_tracker.logs.foreign.codecarbon import Reading, codecarbon_run, read_emissions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE, CODECARBON_PREFIX, holds_run, records_frame
 from greenlove_tracker.logs.storage import LogPath, entries, file_in, forget_listings, place
@@ -181,15 +181,12 @@ def _tell_of_the_rest(root: LogPath, listed: Iterable[LogPath], used: Iterable[L
 
 
 def _carbontracker_runs(logs: Iterable[Path], notes: ProblemLog) -> Iterator[ForeignRun]:
-    by_name: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
     for file in logs:
-        name, kind = LOG_NAME.fullmatch(file.name).groups()  # type: ignore[union-attr]  # they were chosen by it
-        by_name[file.parent, name][kind] = file
-    for (_, name), by_kind in by_name.items():
-        if "" in by_kind:
-            yield CarbontrackerRun(name, by_kind[""], by_kind.get("_output"))
-        else:
-            notes.add(next(iter(by_kind.values())), "is not a run: its standard log is missing, which holds the epochs")
+        standard = file.with_name(re.sub(r"_(output|err)\.log$", ".log", file.name))
+        if file == standard:
+            yield carbontracker_run(file)
+        elif not standard.exists():
+            notes.add(file, "is not a run: its standard log is missing, which holds the epochs")
 
 
 def _codecarbon_runs(emissions: Mapping[Path, Iterable[tuple[str, Reading]]]) -> Iterator[ForeignRun]:
@@ -199,7 +196,7 @@ def _codecarbon_runs(emissions: Mapping[Path, Iterable[tuple[str, Reading]]]) ->
         by_name[name].append(reading)
     for name, readings in by_name.items():
         if not name.startswith(CODECARBON_PREFIX):
-            yield CodeCarbonRun(name, readings)
+            yield codecarbon_run(name, readings)
 
 
 def _identity(run: Run) -> str:

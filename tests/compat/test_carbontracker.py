@@ -185,7 +185,7 @@ def test_1_devices_are_summed_not_averaged(tmp_path):
         + "2026-11-21 02:55:47 - CarbonTracker: Finished monitoring.\n"
     )
     run = only_run(tmp_path)
-    assert (run.summary.energy.gpu_kwh, run.summary.gpu_hours) == (pytest.approx(1.2), 4.0)
+    assert (run.summary.energy.gpu_kwh, run.summary.gpu_hours) == (pytest.approx(1.2), 40.0)
     (entry,) = parser.parse_all_logs(tmp_path)
     assert entry["actual"]["energy (kWh)"] == pytest.approx(1.2 * 1.58)
     assert entry["pred"]["energy (kWh)"] == pytest.approx(12 * 1.58)

@@ -17,9 +17,9 @@ import numpy as np
 
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun, Consumption
+from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import Energy, RunSummary
+from greenlove_tracker.records import Energy, Flag, RunStatus, RunSummary
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
@@ -94,10 +94,9 @@ def _readable(path: PathText) -> Sequence[Run]:
 
 
 def _entry(run: Run) -> dict[str, Any]:
-    files = (run.output or "", run.standard or "") if isinstance(run, CarbontrackerRun) else (run.path, run.path)
     return {
-        "output_filename": str(files[0]),
-        "standard_filename": str(files[1]),
+        "output_filename": log.output if (log := _logged(run)) else run.place,
+        "standard_filename": run.place,
         "components": _components(run),
         "early_stop": is_stopped_early(run),
         "actual": actual_of(run),
@@ -110,23 +109,25 @@ def actual_of(run: Run) -> dict[str, Any] | None:
 
     Of carbontracker the figures of its own log, where they agree with the sum over its devices and epochs.
     """
-    summary: RunSummary = run.metered_summary if isinstance(run, CarbontrackerRun) else run.summary
+    summary, log = run.summary, _logged(run)
+    if log and (own := log.consumed.get("Actual")):
+        return _amounts(summary.epochs_done, summary.epochs_duration_s, *own[1:])
+    if Flag.PREDICTED in summary.flags:  # in its last row, for what was not monitored
+        summary = run.replace(rows={0: run.rows[0][:-1]}).added_up()
     if summary.energy_kwh is None and not summary.epochs_done:
         return None
-    grams = None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG
-    own = Consumption(summary.epochs_done, summary.duration_s, summary.energy_kwh, grams)
-    if isinstance(run, CarbontrackerRun) and (logged := run.actual):
-        own = replace(logged, epochs=own.epochs, duration_s=own.duration_s)
-    return _amounts(own)
+    return _totals(summary, summary.epochs_done)
 
 
 def predicted_of(run: Run) -> dict[str, Any] | None:
     """Return the prediction of the run; None where none was made."""
-    predicted = run.predicted if isinstance(run, CarbontrackerRun) else _prediction(run)
-    return None if predicted is None else _amounts(predicted)
+    summary, log = run.summary, _logged(run)
+    if log and (own := log.consumed.get("Predicted")):
+        return _amounts(summary.epochs_planned, *own)
+    return _totals(summary, summary.epochs_planned) if Flag.PREDICTED in summary.flags else _forecast(run)
 
 
-def _prediction(run: Run) -> Consumption | None:
+def _forecast(run: Run) -> dict[str, Any] | None:
     """Return a run's first forecast of its energy from ``epochs_before_pred`` on."""
     text, intensity = run.text("epochs_before_pred"), run.carbon_intensity.value
     n_before = int(text) if text.isdecimal() else 1
@@ -134,29 +135,40 @@ def _prediction(run: Run) -> Consumption | None:
         if n_before and issued.epochs_done >= n_before and "energy_kwh" in issued.estimates:
             energy_kwh = issued.estimates["energy_kwh"].point
             grams = energy_kwh * intensity if math.isfinite(intensity) else None
-            return Consumption(issued.planned, issued.estimates["duration_s"].point, energy_kwh, grams)
+            return _amounts(issued.planned, issued.estimates["duration_s"].point, energy_kwh, grams)
     return None
 
 
 def is_stopped_early(run: Run) -> bool:
     """Return True where no more will be measured, though more was to be."""
-    if isinstance(run, CarbontrackerRun):
-        return run.log.is_stopped_early
+    if _logged(run):
+        return run.summary.status != RunStatus.FINISHED
     planned, text = run.summary.epochs_planned, run.text("monitor_epochs")
-    if planned is None:
-        return False
-    return run.summary.epochs_done < min(planned, int(text) if text.isdecimal() else planned)
+    monitored = int(text) if text.isdecimal() else planned
+    return planned is not None and monitored is not None and run.summary.epochs_done < min(planned, monitored)
 
 
-def _amounts(consumption: Consumption) -> dict[str, Any]:
-    grams = consumption.emissions_gco2e
-    as_much = None if grams is None else {_CAR: grams / GRAMS_PER_KG / _car_kgco2e_per_km()}
+def _logged(run: Run) -> ForeignLog | None:
+    """Return what carbontracker logged; None of any other run."""
+    return run.log if isinstance(run, ForeignRun) and run.log.powers_w else None
+
+
+def _totals(summary: RunSummary, epochs: int | None) -> dict[str, Any]:
+    return _amounts(
+        epochs,
+        summary.duration_s,
+        summary.energy_kwh,
+        None if summary.emissions_kgco2e is None else summary.emissions_kgco2e * GRAMS_PER_KG,
+    )
+
+
+def _amounts(epochs: int | None, duration_s: float, energy_kwh: float | None, grams: float | None) -> dict[str, Any]:
     return {
-        "epochs": consumption.epochs,
-        "duration (s)": consumption.duration_s,
-        _ENERGY: consumption.energy_kwh,
+        "epochs": epochs,
+        "duration (s)": duration_s,
+        _ENERGY: energy_kwh,
         _GRAMS: grams,
-        "equivalents": consumption.equivalents or as_much,
+        "equivalents": None if grams is None else {_CAR: grams / GRAMS_PER_KG / _car_kgco2e_per_km()},
     }
 
 
@@ -166,27 +178,25 @@ def _car_kgco2e_per_km() -> float:
 
 
 def _components(run: Run) -> dict[str, dict[str, Any]]:
-    if isinstance(run, CarbontrackerRun):
-        durations = [epoch.duration_s or 0.0 for epoch in run.log.epochs]
-        return {
-            component: _arrays([epoch.powers_w.get(component) or () for epoch in run.log.epochs], durations, devices)
-            for component, devices in run.log.devices.items()
-        }
+    if log := _logged(run):
+        durations = [row.duration_s for row in log.rows if row.epoch is not None]
+        return {c: _arrays(log.powers_w[c], durations, devices) for c, devices in log.devices.items() if devices}
     found = {}
     durations = [epoch.duration_s for epoch in run.epochs]
     for component, name in (("gpu", "gpu_models"), ("cpu", "cpu_model")):
         energies = [_energy_kwh(epoch.energy, component) for epoch in run.epochs]
         device = run.text(name)
         if device or any(kwh is not None for kwh in energies):
-            pairs = zip(energies, durations, strict=True)
-            powers = [(None if kwh is None else w_from_kwh_s(kwh, seconds),) for kwh, seconds in pairs]
+            powers = [
+                (None if kwh is None else w_from_kwh_s(kwh, seconds),)
+                for kwh, seconds in zip(energies, durations, strict=True)
+            ]
             found[component] = _arrays(powers, durations, [device] if device else [])
     return found
 
 
 def _energy_kwh(energy: Energy, component: str) -> float | None:
-    held = replace(energy, gpu_kwh=None) if component == "cpu" else Energy(gpu_kwh=energy.gpu_kwh)
-    return held.total_kwh
+    return replace(energy, gpu_kwh=None).total_kwh if component == "cpu" else energy.gpu_kwh
 
 
 def _arrays(

@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from greenlove_tracker.format import escape_formula
-from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.csvio import Line
+from greenlove_tracker.logs.csvio import Line, ProblemLog
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import COMPONENTS, RunSummary
+from greenlove_tracker.records import COMPONENTS, Factor, Field, Row, RunSummary
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLog:
+    """What a log of another tool says, in our terms.
+
+    Attributes:
+        texts: fields of ``run.csv`` by name; what is empty is not there.
+        factors: that it was counted with.
+        rows: its epochs, or its one row.
+        ending: how and when it ended.
+        output: of carbontracker alone, its output log; empty where there is none.
+        devices: of carbontracker alone, by component.
+        powers_w: of carbontracker alone, by component: of each epoch the power of each device; nothing was measured
+            where there is none.
+        consumed: of carbontracker alone, by ``Actual`` and ``Predicted``: duration in s, energy in kWh and CO2e in g,
+            with PUE; only where they agree with the sum over devices and epochs.
+    """
+
+    texts: Mapping[str, str]
+    factors: Sequence[Factor]
+    rows: Sequence[Row]
+    ending: Ending
+    output: str = ""
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    powers_w: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    consumed: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
 
 class ForeignRun(Run):
-    """A run of another tool, read when it is asked for; each tool's kind has its own fields, rows and ending.
+    """A run of another tool, read when it is asked for.
 
     Args:
         file: its log.
-        run_id: its time and what the tool calls it: the same whenever it is read.
+        name: what the tool calls it, and before it the tool and the time: the same whenever it is read.
+        read: returns what the log says, and notes what cannot be read.
     """
 
     calibration = None  # other tools do not name the machine
@@ -29,25 +59,46 @@ class ForeignRun(Run):
     stated = None
     file_names: list[str] = []  # noqa: RUF012  # no directory of its own: no trials, no forecasts, no further ranks
 
-    def __init__(self, file: Path, run_id: str) -> None:
-        super().__init__(file, run_id=run_id)
+    def __init__(self, file: Path, name: Sequence[str], read: Callable[[ProblemLog], ForeignLog]) -> None:
+        super().__init__(file, run_id="-".join(re.sub(r"[^\w.-]+", "_", part)[:80] for part in name if part))
+        self._read_log = read
+
+    @cached_property
+    def log(self) -> ForeignLog:
+        """What its log says.
+
+        Raises:
+            LogError: where it is no log of that tool.
+        """
+        return self._read_log(self._problem_log)
 
     @property
-    def ending(self) -> Ending:
-        """How and when it ended."""
-        raise NotImplementedError
+    def has_summary(self) -> bool:
+        """True where it came to its end."""
+        return bool(self.log.ending.ended_at)
+
+    @cached_property
+    def own_lines(self) -> Mapping[str, Line]:
+        """The fields of ``run.csv``."""
+        texts = (Field(name, value) for name, value in self.log.texts.items() if value)
+        return {f.name: (f.value, f.unit) for f in chain(texts, *map(factor_fields, self.log.factors))}
+
+    @cached_property
+    def rows(self) -> Mapping[int, Sequence[Row]]:
+        """The rows of its one rank."""
+        return {0: self.log.rows}
 
     @cached_property
     def metered_summary(self) -> RunSummary:
         """The totals, added up from what was logged."""
-        summary = self.added_up(self.ending)
-        energy = summary.energy
-        if any(energy.component_kwh(c) is not None and not energy.component_method(c) for c in COMPONENTS):
+        summary = self.added_up(self.log.ending)
+        known = (c for c in COMPONENTS if summary.energy.component_kwh(c) is not None)
+        if not all(map(summary.energy.component_method, known)):
             return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known
         return summary
 
 
-# -- Text files that other tools wrote, whatever they hold: nothing in them is believed --
+# -- Text that other tools wrote, whatever it holds: nothing in it is believed --
 
 _MAX_TEXT = 200  # characters of a name or a note
 
@@ -56,15 +107,6 @@ def safe_text(text: str) -> str:
     """Return ``text`` as one short line that no spreadsheet takes for a formula."""
     visible = "".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_TEXT])
     return escape_formula(" ".join(visible.split())[:_MAX_TEXT])
-
-
-def amount(text: str) -> float | None:
-    """Return the number that ``text`` holds; None where it is empty or says that there is none.
-
-    Raises:
-        ValueError: where it is no number, or a negative one.
-    """
-    return None if text.strip().lower() in ("", "none", "nan") else schema.amount(text)
 
 
 def moment(text: str) -> datetime | None:
@@ -78,8 +120,3 @@ def moment(text: str) -> datetime | None:
 def iso(moment: datetime | None) -> str:
     """Return ISO 8601; without a zone where the log gives none: local times, and not of where."""
     return moment.isoformat(timespec="milliseconds") if moment else ""
-
-
-def lines_of(values: Mapping[str, str]) -> dict[str, Line]:
-    """Return lines of ``run.csv`` by field; what is empty is not there."""
-    return {name: (value, "") for name, value in values.items() if value}

@@ -4,101 +4,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from functools import cached_property, partial
-from itertools import pairwise
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.logs.csvio import Line, ProblemLog, read_lines
-from greenlove_tracker.logs.foreign.base import ForeignRun, amount, iso, lines_of, moment, safe_text
-from greenlove_tracker.logs.schema import cell, factor_fields
+from greenlove_tracker.format import plural
+from greenlove_tracker.logs.csvio import ProblemLog, read_lines
+from greenlove_tracker.logs.foreign.base import ForeignLog, ForeignRun, iso, moment, safe_text
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import (
-    UNKNOWN_ENERGY,
-    Counts,
-    Energy,
-    Factor,
-    Flag,
-    Method,
-    Row,
-    RowKind,
-    RunStatus,
-    RunSummary,
-)
-from greenlove_tracker.units import gco2e_from_kwh, h_from_s, kwh_from_w_s
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Flag, Method, Row, RowKind, RunStatus
+from greenlove_tracker.units import gco2e_from_kwh, kwh_from_w_s
 
 _ROUNDING = 0.02  # durations in a log are rounded to 0.01 s: of epochs of a second its parts differ by up to 1%
-_MAX_PARTS = 1000  # devices, equivalents: more are no log's
+_MAX_DEVICES = 1000  # more are no log's
 _MAX_MESSAGE = 20_000  # characters: the powers of a thousand devices have fewer
-_APPLE_GPU = ("GPU", "ANE")  # read as one: its power is their sum already
 
 LOG_NAME = re.compile(r"(.*?)_?carbontracker(|_output|_err)\.log", re.DOTALL)
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):?(\d\d):?(\d\d)?Z?")
 _PROCESS = re.compile(r"(?:(.*)_)?\d+(?:\.\w+)?")  # pid, and since 2.0 a random number; before it the user's prefix
-_SENSOR = re.compile(r"(?:cpu|dram)(?::\d+)+|CPU|GPU|ANE")  # RAPL's domains, Apple's powermetrics; else it is a model
+_SENSOR = re.compile(r"(?:cpu|dram)(?::\d+)+|CPU|GPU")  # RAPL's domains, Apple's powermetrics; else it is a model
 _UNKNOWN_METHOD = "carbontracker does not log whether it measured the power or was given it"
-
-
-# -- What a log holds --
-
-
-@dataclass(slots=True)
-class LoggedEpoch:
-    """An epoch, with the power of each device by component: None where none was measured."""
-
-    number: int
-    ended_at: datetime | None
-    duration_s: float | None = None
-    powers_w: dict[str, tuple[float, ...] | None] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Consumption:
-    """A prediction or the totals, as the output log gives them; PUE is in the energy."""
-
-    epochs: int | None
-    duration_s: float | None = None
-    energy_kwh: float | None = None
-    emissions_gco2e: float | None = None
-    equivalents: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class CarbontrackerLog:
-    """Both logs of a run; times are local ones of a zone that is not logged.
-
-    Attributes:
-        said: what its lines say of the whole run, by the names of the groups of ``_KNOWN``; what was said first counts.
-        devices: their names by component.
-        blocks: what was consumed, by ``Actual`` and ``Predicted``.
-    """
-
-    said: dict[str, str] = field(default_factory=dict)
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    epochs: list[LoggedEpoch] = field(default_factory=list)
-    blocks: dict[str, Consumption] = field(default_factory=dict)
-    began_at: datetime | None = None
-    ended_at: datetime | None = None
-
-    def number(self, name: str) -> float | None:
-        """Return a number that was said."""
-        return amount(self.said.get(name, ""))
-
-    @property
-    def is_stopped_early(self) -> bool:
-        """True where not all epochs were monitored that were to be."""
-        return "interrupted" in self.said or "closed" not in self.said
-
-    @property
-    def location(self) -> str:
-        """The place that it found; empty where it found none."""
-        place = safe_text(self.said.get("location", "").partition(": [")[0].strip(" .:"))
-        return "" if place == "Unknown" else place
-
 
 # -- The messages of a log: one table of patterns, whose groups name what is said --
 
@@ -106,289 +35,231 @@ class CarbontrackerLog:
 _HEAD = re.compile(
     r"^(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? - (?:CarbonTracker: ?)?|CarbonTracker: ?)", re.MULTILINE
 )
+_COUNT = r"[0-9]{1,9}"
+_NUMBER = r"(?:0|[1-9]\d{0,14})(?:\.\d{1,30})?"
+_POWER = rf"(?:{_NUMBER}(?:e[+-]\d\d)?|None|nan)"
+_POWERS = rf"\[\s*{_POWER}(?:[\s,]+{_POWER})*\s*\]|{_POWER}"
+_DURATION = r"(?:\d{1,7} days?, )?\d{1,7}:[0-5]\d:[0-5]\d(?:\.\d{1,9})?"
+_PLACE = r"at detected location:? (?!Unknown)(?P<location>[^:\n]*)(?::.*)?"
 _KNOWN = tuple(
-    re.compile(pattern)
+    re.compile(pattern, re.ASCII)
     for pattern in (
-        r"Epoch (?P<number>[0-9]{1,9}):? ?",
-        r"Duration: (?P<duration>.*)",
-        r"Average power usage \(W\) for (?P<component>\w+): (?P<powers>\[[^][]*\]|[^][]*)",
+        rf"Epoch (?P<number>(?!0){_COUNT}):? ?",
+        rf"Duration: (?P<duration>{_DURATION})",
+        rf"Average power usage \(W\) for (?i:gpu): (?P<gpu_w>{_POWERS})",
+        rf"Average power usage \(W\) for (?i:cpu): (?P<cpu_w>{_POWERS})",
         r"The .*components were found:(?P<devices>.*)",
-        r"\n?(?P<which>Actual|Predicted) consumption(?: for (?P<epochs>[0-9]{1,9}) epoch(?:\(s\)|s)?)?:?[ ]*"
-        r"\n\s*Time:\s(?P<time>.*)\n\s*Energy:\s+(?P<energy>\d\S*) kWh[ ]*\n\s*CO2eq:\s+(?P<grams>\d\S*) g[ ]*"
-        r"(?:\n\s*This is equivalent to:[ ]*)?(?P<equivalents>(?:\n\s*\d[\d.]* \S.*)*)",
+        rf"\n?(?P<which>Actual|Predicted) consumption"
+        rf"(?: for (?:(?<=Predicted consumption for )(?P<planned>{_COUNT})|{_COUNT}) epoch(?:\(s\)|s)?)?:?[ ]*"
+        rf"\n\s*Time:\s(?P<time>{_DURATION})\n\s*Energy:\s+(?P<energy>{_NUMBER}) kWh[ ]*"
+        rf"\n\s*CO2eq:\s+(?P<grams>{_NUMBER}) g[ ]*(?:\n\s*This is equivalent to:[ ]*)?(?:\n[ \t]+\d.*)*",
         r"carbontracker.* version (?P<version>.*)",
-        r"Only .*PUE coefficient of (?P<pue>[1-9][0-9]*(?:\.[0-9]+)?)(?: \((?P<pue_source>.*)\))?\.?\s*",
-        r"Average carbon intensity during training was (?P<carbon_intensity>\d+(?:\.\d+)?) gCO2eq/kWh"
-        r"(?:.*at detected location:? (?P<location>.*)|.*)",
-        r"Carbon.*at detected location:? (?P<location>.*)",
-        r"Training was (?P<interrupted>interrupted)(?: before all (?P<planned>[0-9]{1,9}) epochs.*|.*)",
+        rf"Only .*PUE coefficient of (?P<pue>(?!0){_NUMBER})(?: \((?P<pue_source>.*)\))?\.?\s*",
+        rf"Average carbon intensity during training was (?P<carbon_intensity>{_NUMBER}) gCO2eq/kWh(?:.*{_PLACE}|.*)",
+        rf"Carbon.*{_PLACE}",
+        rf"Training was (?P<interrupted>interrupted)(?: before all (?P<planned>{_COUNT}) epochs.*|.*)",
         r"Session (?P<refused>ended by user).*",
         r"Monitoring thread (?P<closed>ended).*",
     )
 )
 # A message that fits no pattern was damaged where it has one of these, and else is of no interest.
 _TELLING = re.compile(r"\d{4}|.*(?:Epoch|Duration:|Average|PUE|components|interrupted|ended|onsumption|CarbonTracker)")
-_DURATION = re.compile(r"(?:(\d{1,7}) days?, )?(\d{1,7}):([0-5]\d):([0-5]\d(?:\.\d+)?)", re.ASCII)
-_DEVICES = re.compile(r"\b(\w+) with device\(s\) (.*?)\.(?= \w+ with device\(s\) |\s*$)")
+_DEVICES = re.compile(r"\b(CPU|GPU) with device\(s\) (.*?)(?:, ANE)?\.(?= \w+ with device\(s\) |\s*$)")  # ANE: in GPU's
+
+# By the names of the groups; and the times of the first and the last message, ``from`` and ``to``.
+Said = dict[str, str]
 
 
-def _read(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
-    """Take in what one of the logs says; what cannot be read is noted."""
-    lines = read_lines(str(file), partial(notes.add, file))
-    parts = ["", *_HEAD.split("\n".join(line.rstrip("\r\n") for line in lines))]
-    for stamp, message in zip(parts[::2], map(str.rstrip, parts[1::2]), strict=True):
-        at = moment(stamp or "")
-        log.began_at, log.ended_at = log.began_at or at, at or log.ended_at
-        try:
-            if len(message) > _MAX_MESSAGE:
-                raise ValueError("it is too long")
-            found = next(filter(None, (pattern.fullmatch(message) for pattern in _KNOWN)), None)
-            if found:
-                _take(log, {name: text for name, text in found.groupdict().items() if text is not None}, at)
+def _parts_of(files: Iterable[Path], notes: ProblemLog) -> Sequence[Said]:
+    """Return what the logs say before the first epoch, from each epoch on, and from each consumption on.
+
+    What a part says first counts.
+    """
+    parts = [Said()]
+    for file in files:
+        for time, message in _messages(file, notes):
+            found = (pattern.fullmatch(message) for pattern in _KNOWN if len(message) <= _MAX_MESSAGE)
+            if match := next(filter(None, found), None):
+                said = {name: text for name, text in match.groupdict().items() if text is not None}
+                if "number" in said or "which" in said:
+                    parts.append(Said())
+                parts[-1] = {**said, **parts[-1]}
             elif "\n" in message or _TELLING.match(message):
-                raise ValueError("it is not understood")
-        except ValueError as error:
-            notes.add(file, f"{message.strip()[:80]!r} left out: {str(error)[:80]}")
+                notes.add(file, f"{message.strip()[:80]!r} left out: it is not understood")
+            if time:
+                parts[-1] = {"from": time, **parts[-1], "to": time}
+    return parts
 
 
-def _take(log: CarbontrackerLog, said: dict[str, str], at: datetime | None) -> None:
-    """Take in one message."""
-    epoch = log.epochs[-1] if log.epochs else None
-    match said:
-        case {"number": number}:
-            log.epochs.append(LoggedEpoch(int(number), at))
-        case {"duration": text}:
-            if epoch is None or epoch.duration_s is not None:
-                raise ValueError("a duration without an epoch of its own")
-            epoch.duration_s = _seconds(text)
-        case {"component": name, "powers": text}:
-            if epoch is None or name.lower() in epoch.powers_w:
-                raise ValueError(f"a power of {name} without an epoch of its own")
-            epoch.powers_w[name.lower()] = _powers_w(text, log.devices.get(name.lower(), ()))
-        case {"devices": text}:
-            log.devices = log.devices or _devices(text)
-        case {"which": which, "time": time, "energy": energy, "grams": grams, "equivalents": text}:
-            pairs = (line.split(maxsplit=1) for line in text.split("\n")[1:_MAX_PARTS])
-            equivalents = {safe_text(name): amount(number) or 0.0 for number, name in pairs}
-            epochs = int(said["epochs"]) if "epochs" in said else None
-            log.blocks[which] = Consumption(epochs, _seconds(time), amount(energy), amount(grams), equivalents)
-        case _:
-            log.said = said | log.said
-
-
-def _check(log: CarbontrackerLog) -> Iterator[str]:
-    """Yield what the log should hold and does not: a line of it was lost, or damaged beyond being known."""
-    components = {"cpu", "gpu"}.intersection(log.devices).union(*(epoch.powers_w for epoch in log.epochs))
-    for before, epoch in pairwise([LoggedEpoch(0, None), *log.epochs]):
-        if epoch.number != before.number + 1:
-            yield f"epoch {epoch.number} follows on epoch {before.number}"
-        if epoch.duration_s is None:
-            yield f"epoch {epoch.number} left out: no duration"
-        if lacking := components - epoch.powers_w.keys():
-            yield f"epoch {epoch.number} has no power of {', '.join(sorted(lacking))}"
-
-
-# -- Readers of what stands in a message: each raises ValueError where it cannot be meant --
-
-
-def _devices(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the devices by component; their names may hold full stops."""
-    found = _DEVICES.findall(text)
-    return {name.lower(): tuple(safe_text(d) for d in devices.split(", ")[:_MAX_PARTS]) for name, devices in found}
+def _messages(file: Path, notes: ProblemLog) -> Iterator[tuple[str | None, str]]:
+    """Yield each message with its time, where it has one."""
+    lines = read_lines(str(file), partial(notes.add, file))
+    texts = ["", *_HEAD.split("\n".join(line.rstrip("\r\n") for line in lines))]
+    return zip(texts[::2], map(str.rstrip, texts[1::2]), strict=True)
 
 
 def _seconds(text: str) -> float:
-    """Return a duration such as ``0:01:02.50``."""
-    if not (found := _DURATION.fullmatch(text.strip())):
-        raise ValueError(f"{text.strip()[:40]!r} is no duration")
-    days, hours, minutes = (int(part or 0) for part in found.groups()[:3])
-    return timedelta(days, hours=hours, minutes=minutes, seconds=float(found[4])).total_seconds()
+    """Return a duration such as ``0:01:02.50`` or ``2 days, 0:01:02``."""
+    *days, hours, minutes, seconds = map(float, re.findall(r"[\d.]+", text))
+    return timedelta(sum(days), hours=hours, minutes=minutes, seconds=seconds).total_seconds()
 
 
-def _powers_w(text: str, devices: tuple[str, ...]) -> tuple[float, ...] | None:
-    """Return one power for each device; a power without brackets is the mean over all devices, not their sum.
+def _powers_w(text: str, n_devices: int) -> Sequence[float]:
+    """Return one power for each device, nothing where none was measured.
 
-    0 W is of hardware that could not be read: what draws nothing does not run.
+    A power without brackets is the mean over all devices, not their sum. 0 W is of hardware that could not be read:
+    what draws nothing does not run.
     """
-    parts = text.strip("[] ").replace(",", " ").split()
-    values = tuple(value for part in parts[:_MAX_PARTS] if (value := amount(part)) is not None)
-    if not any(values):
-        return None
-    return values if text.startswith("[") or devices == _APPLE_GPU else values[:1] * max(1, len(devices))
+    values = [float(word) for word in re.findall(r"\d[^\s,\]]*", text)]
+    n_each = 1 if text.startswith("[") else max(1, n_devices)
+    return values[:_MAX_DEVICES] * n_each if any(values) else ()
+
+
+def _method(component: str, devices: Sequence[str], powers_w: Sequence[Sequence[float]]) -> str | None:
+    """Return the method behind the powers: the log does not say which hardware was simulated.
+
+    Powers of a GPU that never change are given ones; a single one may be either.
+    """
+    if devices and all(map(_SENSOR.fullmatch, devices)):
+        return Method.SAMPLED_POWER
+    measured = [tuple(each) for each in powers_w if each]
+    if component == "cpu" or len(set(measured)) < min(2, len(measured)):
+        return Method.TDP_MODEL  # of a CPU without a counter: half of its rated power
+    return Method.SAMPLED_POWER if len(measured) > 1 else None
 
 
 # -- The run --
 
 
-class CarbontrackerRun(ForeignRun):
-    """A run of carbontracker.
+def carbontracker_run(standard: Path) -> ForeignRun:
+    """Return the run of a standard log, and of the output log beside it."""
+    name = LOG_NAME.sub(r"\1", standard.name)
+    time, rest = _TIME.search(name), _TIME.sub("", name).strip("_")
+    began = "{}{}{}T{}{}{}".format(*time.groups("00")) if time else ""  # first, so that runs sort by it
+    project = process[1] if (process := _PROCESS.fullmatch(rest)) else ""
+    return ForeignRun(standard, (began, "carbontracker", rest), partial(_read, standard, project or ""))
+
+
+def _read(standard: Path, project: str, notes: ProblemLog) -> ForeignLog:
+    """Return what the logs of a run say.
+
+    Raises:
+        LogError: where they are no logs of carbontracker.
+    """
+    output = standard.with_name(f"{standard.stem}_output.log")
+    files = [standard, output] if output.exists() else [standard]
+    parts = _parts_of(files, notes)
+    said, last_said = ChainMap(*parts), ChainMap(*reversed(parts))
+    if said.keys() <= {"from", "to"}:
+        raise LogError(f"{standard}: is no log of carbontracker: nothing in it is known")
+    if "pue" not in said:
+        notes.add(standard, "names no PUE: counted without")
+    found = dict(_DEVICES.findall(said.get("devices", "")))
+    names = {component: found.get(component.upper(), "").split(", ") for component in ("cpu", "gpu")}
+    devices = {c: [safe_text(name) for name in names[c][:_MAX_DEVICES] if name] for c in names}
+    if n_damaged := _n_damaged(parts, [f"{c}_w" for c in devices if devices[c]]):
+        notes.add(standard, f"lacks lines of {plural(n_damaged, 'epoch')}: what they said is left out")
+    epochs = [part for part in parts if part.keys() >= {"number", "duration"}]
+    powers_w = {c: [_powers_w(epoch.get(f"{c}_w", ""), len(devices[c])) for epoch in epochs] for c in devices}
+    methods = {c: _method(c, devices[c], powers_w[c]) for c in devices}
+    is_whole = "closed" in said and "interrupted" not in said
+    status = RunStatus.STOPPED if "refused" in said else RunStatus.FINISHED if is_whole else RunStatus.INTERRUPTED
+    rows = [_row(said, epoch, methods, of_it) for epoch, *of_it in zip(epochs, *powers_w.values(), strict=True)]
+    if status is RunStatus.FINISHED and 0 < len(rows) < int(said.get("planned", 0)):
+        rows.append(_unmonitored(rows, int(said["planned"])))
+    blocks = [part for part in parts if "which" in part]
+    consumed = {part["which"]: (_seconds(part["time"]), float(part["energy"]), float(part["grams"])) for part in blocks}
+    energy_kwh = math.fsum(row.energy.total_kwh or 0.0 for row in rows) * float(said.get("pue", 1.0))
+    is_sum = "Actual" in consumed and math.isclose(energy_kwh, consumed["Actual"][1], rel_tol=_ROUNDING)
+    return ForeignLog(
+        texts={"project": safe_text(project), **_texts(said, devices, methods)},
+        factors=_factors(said),
+        rows=rows,
+        ending=Ending(status, None, iso(moment(last_said.get("to", ""))) if "closed" in said else ""),
+        output=str(output) if output in files else "",
+        devices=devices,
+        powers_w=powers_w,
+        consumed=consumed if is_sum else {},
+    )
+
+
+def _n_damaged(parts: Sequence[Said], powers: Iterable[str]) -> int:
+    """Return the epochs of which a line is missing: it was lost, or damaged beyond being known.
 
     Args:
-        name: of its logs, without ``_carbontracker.log``.
-        standard: its standard log.
-        output: its output log, where there is one.
+        parts: of the log.
+        powers: of the devices that were found; further ones count where any epoch has them.
     """
-
-    def __init__(self, name: str, standard: Path, output: Path | None) -> None:
-        found, rest = _TIME.search(name), _TIME.sub("", name).strip("_")
-        time = "".join(found.groups("00")) if found else ""  # first, so that runs sort by it
-        parts = (f"{time[:8]}T{time[8:]}" if time else "", "carbontracker", re.sub(r"[^\w.-]+", "_", rest)[:80])
-        super().__init__(standard, "-".join(part for part in parts if part))
-        self.standard, self.output, self._process = standard, output, _PROCESS.fullmatch(rest)
-
-    @cached_property
-    def log(self) -> CarbontrackerLog:
-        """The content of its logs.
-
-        Raises:
-            LogError: where they are no logs of carbontracker.
-        """
-        log, notes = CarbontrackerLog(), ProblemLog()
-        for file in filter(None, (self.standard, self.output)):
-            _read(file, log, notes)
-        if not ("version" in log.said or log.devices or log.epochs or log.blocks):
-            why = notes.problems[0].message if notes.problems else "nothing in it is known"
-            raise LogError(f"{self.path}: is no log of carbontracker: {why}")
-        if "pue" not in log.said:
-            notes.add(self.path, "names no PUE: counted without")
-        for message in _check(log):
-            notes.add(self.path, message)
-        log.epochs = [epoch for epoch in log.epochs if epoch.duration_s is not None]
-        for problem in notes.problems:
-            self._problem_log.add(problem.path, problem.message)
-        return log
-
-    @cached_property
-    def _correction(self) -> float:
-        """The factor that corrects carbontracker's energies: it takes the mean over devices for their sum.
-
-        1.0 where the totals of the log are the sum over its devices and epochs, up to its rounding.
-        """
-        logged, measured_kwh = self.log.blocks.get("Actual"), self.metered_summary.energy_kwh
-        if logged is None or not logged.energy_kwh or measured_kwh is None:
-            return 1.0
-        factor = measured_kwh / logged.energy_kwh
-        return 1.0 if math.isclose(factor, 1.0, rel_tol=_ROUNDING) else factor
-
-    @property
-    def actual(self) -> Consumption | None:
-        """The totals of the log; None without any, and where they are not the sum over its devices and epochs."""
-        return self.log.blocks.get("Actual") if self._correction == 1.0 else None
-
-    @property
-    def predicted(self) -> Consumption | None:
-        """The prediction, corrected as the totals are; None where none was made."""
-        logged, factor = self.log.blocks.get("Predicted"), self._correction
-        if logged is None or factor == 1.0:
-            return logged
-        energy_kwh, grams = (logged.energy_kwh or 0.0) * factor, (logged.emissions_gco2e or 0.0) * factor
-        return replace(logged, energy_kwh=energy_kwh, emissions_gco2e=grams, equivalents={})  # which were of these
-
-    @cached_property
-    def summary(self) -> RunSummary:
-        """The totals, with carbontracker's prediction for epochs that it was not to monitor, flagged as such."""
-        log, predicted, summary = self.log, self.predicted, self.metered_summary
-        is_whole = not log.is_stopped_early and "refused" not in log.said
-        if predicted is None or not is_whole or not 0 < len(log.epochs) < (predicted.epochs or 0):
-            return summary
-        duration_s = max(summary.duration_s, predicted.duration_s or 0.0)
-        summary = replace(
-            summary,
-            duration_s=duration_s,
-            gpu_hours=summary.gpu_count * h_from_s(duration_s),
-            flags=summary.flags | {Flag.PREDICTED.value},
-        )
-        energy_kwh, measured_kwh, kilograms = summary.energy_kwh, summary.energy.total_kwh, summary.emissions_kgco2e
-        if not energy_kwh or measured_kwh is None or predicted.energy_kwh is None:
-            return summary
-        return replace(
-            summary,
-            unmetered_estimate_kwh=max(0.0, predicted.energy_kwh / summary.pue - measured_kwh),
-            energy_kwh=predicted.energy_kwh,
-            emissions_kgco2e=None if kilograms is None else kilograms * predicted.energy_kwh / energy_kwh,
-        )
-
-    @property
-    def ending(self) -> Ending:
-        """How and when it ended."""
-        log = self.log
-        status = RunStatus.INTERRUPTED if log.is_stopped_early else RunStatus.FINISHED
-        ended_at = iso(log.ended_at) if self.has_summary else ""
-        return Ending(RunStatus.STOPPED if "refused" in log.said else status, None, ended_at)
-
-    @property
-    def has_summary(self) -> bool:
-        """True where it came to its end."""
-        return "closed" in self.log.said
-
-    @cached_property
-    def _methods(self) -> Mapping[str, str | None]:
-        return {component: _method(self.log, component) for component in ("cpu", "gpu")}
-
-    @cached_property
-    def rows(self) -> Mapping[int, Sequence[Row]]:
-        """Its epochs."""
-        return {0: [_row(self.log, epoch, self._methods) for epoch in self.log.epochs]}
-
-    @cached_property
-    def own_lines(self) -> Mapping[str, Line]:
-        """What its lines say of the whole run."""
-        log, methods = self.log, self._methods
-        gpus, cpus = log.devices.get("gpu", ()), log.devices.get("cpu", ())
-        gpus = gpus[:1] if gpus[1:] == ("ANE",) else gpus  # Apple's are one
-        version, predicted = safe_text(log.said.get("version", "")), log.blocks.get("Predicted")
-        has_memory = any(cpu.startswith("dram") for cpu in cpus)
-        country = re.fullmatch(r".*, ([A-Z]{2})", log.location)
-        fields = lines_of(
-            {
-                "project": safe_text(self._process[1] or "") if self._process else "",
-                "started_at": iso(log.began_at),
-                "meter": f"carbontracker {version}".strip(),
-                "meter_note": "" if any(methods.get(c) for c in log.devices) else _UNKNOWN_METHOD,
-                "epochs_planned": cell(predicted.epochs if predicted else None) or log.said.get("planned", ""),
-                "gpu_count": str(len(gpus)) if log.devices else "",
-                "gpu_models": ", ".join(f"{n} × {model}" for model, n in Counter(gpus).items()),
-                "gpu_method": methods["gpu"] or "" if gpus else "",
-                "cpu_model": ", ".join(cpus),
-                "cpu_method": methods["cpu"] or "" if cpus else "",
-                "unmeasured": "" if has_memory or not log.devices else "ram",
-                "country": country[1] if country else "",
-                "location": log.location,
-            }
-        )
-        source, of_pue = f"as carbontracker {version} counted it", safe_text(log.said.get("pue_source", ""))
-        factors = (
-            ("pue", "", f"{source} ({of_pue})" if of_pue else source),
-            ("carbon_intensity", "gCO2e/kWh", f"{source} ({log.location or 'no place known'})"),
-        )
-        for name, unit, of in factors:
-            if (value := log.number(name)) is not None:
-                fields |= {f.name: (f.value, f.unit) for f in factor_fields(Factor(name, value, unit, of))}
-        return fields
+    epochs = [part for part in parts if "number" in part]
+    expected = {"duration", *powers, *{"gpu_w", "cpu_w"}.intersection(chain(*epochs))}
+    whole = {epoch["number"] for epoch in epochs if epoch.keys() >= expected}
+    return max([len(epochs), *(int(epoch["number"]) for epoch in epochs)]) - len(whole)
 
 
-def _row(log: CarbontrackerLog, epoch: LoggedEpoch, methods: Mapping[str, str | None]) -> Row:
-    duration_s = epoch.duration_s or 0.0
-    powers_w = {c: epoch.powers_w.get(c) for c in ("cpu", "gpu")}
-    cpu_kwh, gpu_kwh = (None if w is None else kwh_from_w_s(sum(w), duration_s) for w in powers_w.values())
-    cpu_method, gpu_method = (None if w is None else methods[c] for c, w in powers_w.items())
+def _row(
+    said: Mapping[str, str], epoch: Said, methods: Mapping[str, str | None], powers_w: Iterable[Sequence[float]]
+) -> Row:
+    """Return an epoch, by the powers of CPU and GPUs in it."""
+    duration_s, ended_at = _seconds(epoch["duration"]), moment(epoch.get("from", ""))
+    cpu_kwh, gpu_kwh = (kwh_from_w_s(sum(each), duration_s) if each else None for each in powers_w)
+    cpu_method, gpu_method = (None if kwh is None else methods[c] for c, kwh in (("cpu", cpu_kwh), ("gpu", gpu_kwh)))
     energy = Energy(cpu_kwh, gpu_kwh, None, cpu_method, gpu_method)
-    total_kwh, intensity = energy.total_kwh, log.number("carbon_intensity")
-    is_known = total_kwh is not None and intensity is not None
-    emissions = gco2e_from_kwh((total_kwh or 0.0) * (log.number("pue") or 1.0), intensity or 0.0) if is_known else None
-    began_at = iso(epoch.ended_at - timedelta(seconds=duration_s) if epoch.ended_at else None)
-    return Row(RowKind.EPOCH, epoch.number, began_at, 0.0, UNKNOWN_ENERGY, duration_s, Counts(), energy, emissions)
+    total_kwh, intensity = energy.total_kwh, said.get("carbon_intensity")
+    emissions_gco2e = (
+        gco2e_from_kwh(total_kwh * float(said.get("pue", 1.0)), float(intensity))
+        if total_kwh is not None and intensity
+        else None
+    )
+    began_at = iso(ended_at - timedelta(seconds=duration_s) if ended_at else None)
+    number = int(epoch["number"])
+    return Row(RowKind.EPOCH, number, began_at, 0.0, UNKNOWN_ENERGY, duration_s, Counts(), energy, emissions_gco2e)
 
 
-def _method(log: CarbontrackerLog, component: str) -> str | None:
-    """Return the method behind the powers: the log does not say which hardware was simulated.
+def _unmonitored(epochs: Sequence[Row], n_planned: int) -> Row:
+    """Return the epochs that were not to be monitored, each of the mean time, as carbontracker predicts them."""
+    mean_s = math.fsum(epoch.duration_s for epoch in epochs) / len(epochs)
+    left_s, flags = mean_s * (n_planned - len(epochs)), frozenset({Flag.PREDICTED.value})
+    return Row(RowKind.TAIL, None, "", left_s, UNKNOWN_ENERGY, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
 
-    Powers of a GPU that never change are given ones; a single one may be either.
-    """
-    devices = log.devices.get(component, ())
-    if devices and all(_SENSOR.fullmatch(device) for device in devices):
-        return Method.SAMPLED_POWER
-    powers = [powers_w for epoch in log.epochs if (powers_w := epoch.powers_w.get(component))]
-    if component == "cpu" or len(set(powers)) < min(2, len(powers)):
-        return Method.TDP_MODEL  # of a CPU without a counter: half of its rated power
-    return Method.SAMPLED_POWER if len(powers) > 1 else None
+
+def _texts(
+    said: Mapping[str, str], devices: Mapping[str, Sequence[str]], methods: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return the fields of ``run.csv``."""
+    cpus, gpus = devices["cpu"], devices["gpu"]
+    country = re.search(r", ([A-Z]{2})$", _place(said))
+    has_memory = any(cpu.startswith("dram") for cpu in cpus)
+    return {
+        "started_at": iso(moment(said.get("from", ""))),
+        "meter": _tool(said),
+        "meter_note": "" if any(methods[c] for c in devices if devices[c]) else _UNKNOWN_METHOD,
+        "epochs_planned": said.get("planned", ""),
+        "gpu_count": str(len(gpus)) if cpus or gpus else "",
+        "gpu_models": ", ".join(f"{n} × {model}" for model, n in Counter(gpus).items()),
+        "gpu_method": methods["gpu"] or "" if gpus else "",
+        "cpu_model": ", ".join(cpus),
+        "cpu_method": methods["cpu"] or "" if cpus else "",
+        "unmeasured": "ram" if (cpus or gpus) and not has_memory else "",
+        "country": country[1] if country else "",
+        "location": _place(said),
+    }
+
+
+def _factors(said: Mapping[str, str]) -> Sequence[Factor]:
+    """Return what carbontracker counted with."""
+    of_pue = safe_text(said.get("pue_source", ""))
+    factors = (("pue", "", of_pue), ("carbon_intensity", "gCO2e/kWh", _place(said) or "no place known"))
+    source = f"as {_tool(said)} counted it"
+    return [
+        Factor(name, float(said[name]), unit, f"{source} ({of})" if of else source)
+        for name, unit, of in factors
+        if name in said
+    ]
+
+
+def _tool(said: Mapping[str, str]) -> str:
+    return f"carbontracker {safe_text(said.get('version', ''))}".strip()
+
+
+def _place(said: Mapping[str, str]) -> str:
+    return safe_text(said.get("location", "")).strip(" .")

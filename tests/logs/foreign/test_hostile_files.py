@@ -91,7 +91,7 @@ def test_links_that_lead_round_in_a_circle(tmp_path):
     found = "\n".join(told(logs))
     assert "up: left out: links to directories are not followed" in found
     assert "itself: is not a run: a file" in found and "itself.csv: cannot be read: Too many levels" in found
-    assert "gone_carbontracker.log: is no log of carbontracker: cannot be read: No such file" in found
+    assert "gone_carbontracker.log: cannot be read: No such file" in found
 
 
 def test_a_file_of_2_gb_is_not_read(tmp_path):
@@ -101,8 +101,8 @@ def test_a_file_of_2_gb_is_not_read(tmp_path):
             file.truncate(2 * 1024**3)
     logs = read_logs(tmp_path)
     assert names(logs) == ["7.1"]
-    assert [line.partition(": ")[0] for line in told(logs)] == ["huge.csv", log.name.replace("7.1", "8.1")]
-    assert all("cannot be read: a line of over 1 MiB" in line for line in told(logs))
+    unread = [line.partition(": cannot be read: a line of over 1 MiB")[0] for line in told(logs)]
+    assert unread[:2] == ["huge.csv", log.name.replace("7.1", "8.1")]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes there")
