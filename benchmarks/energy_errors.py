@@ -32,10 +32,10 @@ from scoring import coverage, markdown, told
 
 from greenlove_tracker.logs import totals
 from greenlove_tracker.logs.aggregate import Totals
-from greenlove_tracker.logs.calibration import METER_ERROR, add_measurement, measured_at_the_wall
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import run_row
 from greenlove_tracker.logs.uncertainty import LEVEL, error_of, run_interval
+from greenlove_tracker.meter.wall import METER_ERROR, add_measurement, measured_at_the_wall
 from greenlove_tracker.records import Counts, Energy, Factor, Method, Row, RowKind, RunStatus
 from greenlove_tracker.units import kwh_from_w_s
 

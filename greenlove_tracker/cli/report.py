@@ -330,23 +330,23 @@ def calibrate(run_dir: str, wall_kwh: float, meter_error: float | None, note: st
     greenlove_calibration.csv in the log directory and applies to all runs of that host with the same GPUs, earlier
     and later ones. Measuring the run again replaces its line; delete the line to undo it.
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.logs import calibration
     from greenlove_tracker.logs.schema import CALIBRATION_FILE
     from greenlove_tracker.logs.writer import timestamp
+    from greenlove_tracker.meter import wall
     from greenlove_tracker.records import SystemClock
 
     logs = logs_of(run_dir)
     if len(logs.runs) != 1 or logs.runs[0].path != logs.path:
         raise UsageError(f"{run_dir} is not one run: a calibration needs the run that was measured")
     (run,) = logs.runs
-    measurement = calibration.measured_at_the_wall(
+    measurement = wall.measured_at_the_wall(
         run,
         wall_kwh,
-        meter_error=calibration.METER_ERROR if meter_error is None else meter_error,
+        meter_error=wall.METER_ERROR if meter_error is None else meter_error,
         source="; ".join(filter(None, (note, "given"))),
         added_at=timestamp(SystemClock().utc_s()),
     )
-    found = calibration.add_measurement(run.log_dir, measurement)
+    found = wall.add_measurement(run.log_dir, measurement)
     gpus = measurement.gpu_models or "no GPU"
     metered = f"{fmt.energy(measurement.wall_kwh)} at the wall, {fmt.energy(measurement.metered_kwh)} metered"
     show_screen(

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from report_samples import STARTED_AT, epoch_row, write_run
 
-from greenlove_tracker.logs.calibration import add_measurement, measured_at_the_wall
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import factors_of
+from greenlove_tracker.meter.wall import add_measurement, measured_at_the_wall
 from greenlove_tracker.records import Energy, Factor, Method
 
 GPU = {"gpu_models": "H100", "gpu_count": "1", "host": "node1", "pue": "1.2", "pue.source": "the landlord"}

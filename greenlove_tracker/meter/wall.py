@@ -1,0 +1,86 @@
+"""A meter at the wall: what it saw of a run, and the file of a log directory that calibrates machines by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.files import write_atomically
+from greenlove_tracker.logs.calibration import (
+    TABLE,
+    Calibration,
+    WallMeasurement,
+    measurements_in,
+    metered_before_pue_kwh,
+    plausible,
+)
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import CALIBRATION_FILE
+from greenlove_tracker.logs.storage import LogPath
+
+METER_ERROR = 0.01  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
+
+
+def measured_at_the_wall(
+    run: Run, wall_kwh: float, *, meter_error: float, source: str, added_at: str
+) -> WallMeasurement:
+    """Return the measurement of a run that has ended.
+
+    Args:
+        run: of one host.
+        wall_kwh: the energy from its beginning to its end.
+        meter_error: of the wall's meter, as a share.
+        source: which meter that is.
+        added_at: the time now, in UTC.
+
+    Raises:
+        UsageError: where the run was of several hosts, goes on, or metered nothing; or the energies cannot be.
+    """
+    hosts, metered_kwh = sorted(run.hosts), metered_before_pue_kwh(run.metered_summary) or 0.0
+    refusals = {
+        f"ran on {', '.join(hosts) or 'no host'}: a calibration is of one host that the run names": len(hosts) != 1,
+        "has not ended, or was cut off: its time at the wall is not known": not run.has_summary,
+        "metered no energy: there is nothing to calibrate": not metered_kwh,
+        "is simulated: there is no machine to calibrate": run.is_simulated,
+        "had a share of its machine: the wall's meter sees the whole machine": run.text("cpu_share")
+        not in ("", "1", "1.0"),
+    }
+    for why, holds in refusals.items():
+        if holds:
+            raise UsageError(f"{run.run_id} {why}")
+    return plausible(
+        WallMeasurement(
+            host=hosts[0],
+            gpu_models=run.text("gpu_models"),
+            run_id=run.run_id,
+            metered_kwh=metered_kwh,
+            wall_kwh=wall_kwh,
+            meter_error=meter_error,
+            source=source,
+            added_at=added_at,
+        )
+    )
+
+
+def add_measurement(directory: LogPath, measurement: WallMeasurement) -> Calibration:
+    """Add a measurement to the file of a log directory, in place of an earlier one of the same run.
+
+    Args:
+        directory: the log directory.
+        measurement: of one of its runs.
+
+    Returns:
+        The calibration of other runs of that machine, with it.
+
+    Raises:
+        UsageError: where the directory is remote, or the file cannot be read or written.
+    """
+    if not isinstance(directory, Path):
+        raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")
+    kept = [one for one in measurements_in(directory) if one.run_id != measurement.run_id]
+    try:
+        write_atomically(directory / CALIBRATION_FILE, TABLE.lines([*kept, measurement]))
+    except OSError as error:
+        raise UsageError(f"{directory / CALIBRATION_FILE} cannot be written: {error.strerror or error}") from error
+    machine = measurement.host, measurement.gpu_models
+    return Calibration([*(one for one in kept if (one.host, one.gpu_models) == machine), measurement], is_own=False)
