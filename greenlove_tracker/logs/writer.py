@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import secrets
@@ -215,9 +216,8 @@ class RunWriter:
             self.write_fields([Field(schema.CLOSED_FIELD, schema.cell(True))])
         self.sync()
         if summary is not None:
-            lines = _summary_lines(summary)
-            self._summary = {schema.SUMMARY_FILE: lines}
-            self._guarded(schema.SUMMARY_FILE, lambda: write_atomically(self.run_dir / schema.SUMMARY_FILE, lines))
+            self._summary = {schema.SUMMARY_FILE: _summary_lines(summary)}
+            self._guarded(schema.SUMMARY_FILE, lambda: write_summary(self.run_dir, summary))
         for file in () if self.unwritten else self._files.values():  # else ``held`` reads them
             file.close()
         return not self.unwritten
@@ -278,7 +278,6 @@ def _info_name(run_dir: Path, rank: int | str) -> str:
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)  # Windows would write other line ends
 MOST_PENDING_BYTES = 16 * 1024**2  # of a file: rows of a month
-_PART_BYTES = 1024**2
 
 
 class AppendFile:
@@ -302,14 +301,14 @@ class AppendFile:
     @property
     def content(self) -> bytes:
         """All that was ever appended, on the disk or not; of a file that somebody removed too, while it is open."""
-        written = bytearray()
-        if self._handle >= 0:
-            os.lseek(self._handle, 0, os.SEEK_SET)  # Windows has no os.pread
-            while part := os.read(self._handle, _PART_BYTES):
-                written += part
-        elif self.path.exists():  # it is closed
-            written += self.path.read_bytes()
-        return bytes(written + self._pending)
+        is_closed, written = self._handle < 0, b""
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),  # nothing could be written yet
+            io.FileIO(self.path if is_closed else self._handle, closefd=is_closed) as file,
+        ):
+            file.seek(0)
+            written = file.readall()
+        return written + self._pending
 
     def append(self, lines: bytes, record: object = None) -> None:
         """Append lines; raises OSError where not all could be written, and keeps them all the same.
@@ -329,10 +328,8 @@ class AppendFile:
     def unsynced(self) -> int | None:
         """Return a new handle on what the disk may not hold yet; raises OSError where not all could be written."""
         self._flush()
-        if not self._is_dirty:
-            return None
-        self._is_dirty = False
-        return os.dup(self._handle)
+        is_dirty, self._is_dirty = self._is_dirty, False
+        return os.dup(self._handle) if is_dirty else None
 
     def close(self) -> None:
         """Let go of the file."""
@@ -341,14 +338,14 @@ class AppendFile:
             os.close(handle)
 
     def _flush(self) -> None:
-        if self._handle < 0 or os.fstat(self._handle).st_nlink == 0:
-            before = self._handle
-            content = bytearray(self._pending if before < 0 else self.content)
+        if self._handle >= 0 and os.fstat(self._handle).st_nlink == 0:
+            removed = self._handle
+            self._pending, self._handle = bytearray(self.content), -1  # at once, whatever handler raises
+            os.close(removed)
+        if self._handle < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, _FLAGS, 0o666)
-            self._pending, self._handle, self._size_bytes = content, handle, os.fstat(handle).st_size
-            if before >= 0:
-                os.close(before)
+            self._handle, self._size_bytes = handle, os.fstat(handle).st_size
         while self._rest():
             self._is_dirty = True
             os.write(self._handle, self._pending)
