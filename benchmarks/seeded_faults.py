@@ -235,8 +235,8 @@ FAULTS = (
     Fault(
         "logs",
         "logs/csvio.py",
-        'if before.endswith("\\n"):',
-        "if before:",
+        'if not line.endswith(("\\n", "\\r")):',
+        "if len(line) == _LONGEST_LINE:",
         "a line that a crash cut off is read as a whole one",
         ("tests/logs/test_directory.py",),
     ),

@@ -20,10 +20,9 @@ from greenlove_tracker.logs.storage import LogFile, LogPath, open_binary, read_b
 
 MAX_SMALL_BYTES = 4 * 1024**2  # of run.csv and summary.csv, which are kept whole and have some thousand bytes
 OnProblem = Callable[[str], None]  # takes a sentence on a part that could not be read and is left out
-_SIGNATURE = "\ufeff".encode()  # which a spreadsheet puts in front
 UNKNOWN = "\ufffd"
 NOT_UTF_8 = f"is not UTF-8: what could not be read is shown as {UNKNOWN}"
-_LONGEST_LINE = 1024**2  # characters
+_LONGEST_LINE = 1024**2  # characters; a hole in a file, or what is no log, may go on for ever
 _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long for the csv module
 RUN_COLUMNS = ("field", "value", "unit")
 PLAIN = r'[^,"\n\r\0\ufffd]*'  # a cell without quotes, and without what could not be decoded
@@ -55,8 +54,7 @@ def read_fields(data: bytes, on_problem: OnProblem) -> dict[str, Line]:
 
 def value_of(lines: Mapping[str, Line], name: str, default: str = "") -> str:
     """Return the value of a field."""
-    line = lines.get(name)
-    return default if line is None else line[0]
+    return lines.get(name, (default, ""))[0]
 
 
 def read_records(
@@ -97,36 +95,28 @@ def read_records(
 
 
 def read_lines(file: LogFile | Path | bytes, on_problem: OnProblem) -> Iterator[str]:
-    """Yield the lines; the last is left out where it has no end. str.splitlines would also cut at U+2028."""
+    """Yield the lines; one that has no end is left out. str.splitlines would also cut at U+2028."""
+    line = ""
     try:
-        with io.BytesIO(file) if isinstance(file, bytes) else open_binary(file) as stream:
-            begin = stream.read(len(_SIGNATURE) + 1)
-            stream.seek(0)
-            if not begin.removeprefix(_SIGNATURE):
-                on_problem("is empty")
-            else:
-                with io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
-                    yield from _whole_lines(text, on_problem)
+        stream = io.BytesIO(file) if isinstance(file, bytes) else open_binary(file)
+        with io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
+            for line in iter(partial(text.readline, _LONGEST_LINE), ""):
+                if not line.endswith(("\n", "\r")):
+                    on_problem(
+                        "last line was cut off, and is left out"
+                        if len(line) < _LONGEST_LINE
+                        else "cannot be read: a line of over 1 MiB; it and what follows are left out"
+                    )
+                    return
+                if UNKNOWN in line:
+                    on_problem(NOT_UTF_8)
+                yield line
     except OSError as error:
         pass_on_from_handler(error)
         on_problem(f"cannot be read: {error.strerror or error}")
-
-
-def _whole_lines(text: io.TextIOWrapper, on_problem: OnProblem) -> Iterator[str]:
-    before = ""
-    for line in iter(partial(text.readline, _LONGEST_LINE), ""):
-        if before:
-            yield before
-        if len(line) == _LONGEST_LINE:  # a hole in a file, or no log: it may go on for ever
-            on_problem("cannot be read: a line of over 1 MiB; it and what follows are left out")
-            return
-        if UNKNOWN in line:
-            on_problem(NOT_UTF_8)
-        before = line
-    if before.endswith("\n"):
-        yield before
-    elif before:
-        on_problem("last line was cut off, and is left out")
+    else:
+        if not line:
+            on_problem("is empty")
 
 
 def split_line(line: str) -> list[str]:
@@ -181,17 +171,16 @@ class ProblemLog:
     __slots__ = ("_by_file",)  # every run has one
 
     def __init__(self) -> None:
-        self._by_file: dict[LogPath, dict[Problem, None]] = {}
+        self._by_file: dict[LogPath, dict[str, None]] = {}
 
     @property
     def problems(self) -> list[Problem]:
         """The problems, in the order of their files."""
-        return [problem for found in self._by_file.values() for problem in found]
+        return [Problem(file, message) for file, found in self._by_file.items() for message in found]
 
     def add(self, file: LogPath, message: str) -> None:
         """Note a problem."""
         found = self._by_file.setdefault(file, {})
-        if len(found) < _MAX_OF_FILE:
-            found[Problem(file, message)] = None
-        elif Problem(file, message) not in found:
-            found[Problem(file, "and more like these")] = None
+        if message not in found and len(found) >= _MAX_OF_FILE:
+            message = "and more like these"
+        found[message] = None

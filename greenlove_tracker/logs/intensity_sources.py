@@ -18,13 +18,14 @@ MOCK = "mock"
 TABLE = "table"
 KINDS = ("measured", "estimated", "forecast", "given")
 _LONGEST_REASON = 80  # characters
-_CELL = re.compile(
-    r"(?P<provider>\S+)"
-    rf"(?: (?P<kind>{'|'.join(KINDS)}))?"
-    rf"(?: (?P<coverage>{'|'.join(INTENSITY_COVERAGES)}))?"
-    r"(?:, (?P<age_min>\d+) min old)?"
-    r"(?: \(fallback: (?P<reason>.*)\))?"
-)
+_find_sources = re.compile(
+    r"([^ ;]+?)(?=,? |;|$)"  # the provider, a word
+    rf"(?: ({'|'.join(KINDS)})\b)?"
+    rf"(?: ({'|'.join(INTENSITY_COVERAGES)})\b)?"
+    r"(?:, (\d{1,9}) min old)?"
+    r"(?: \(fallback: ([^;]*)\))?"
+    r"[^;]*"  # of a damaged one
+).findall
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +78,10 @@ def sources_text(sources: Iterable[IntensitySource]) -> str:
 
 def sources_in(cell: str) -> Sequence[IntensitySource]:
     """Return the sources that a cell names; of a damaged one, what can be read of it."""
-    return [_read(part) for part in cell.split("; ") if part]
-
-
-def _read(text: str) -> IntensitySource:
-    match = _CELL.fullmatch(text)
-    if match is None:
-        return IntensitySource(text.partition(" ")[0])
-    age_min = int(match["age_min"] or 0)
-    return IntensitySource(
-        match["provider"], match["kind"] or "", match["coverage"] or "", age_min, match["reason"] or ""
-    )
+    return [
+        IntensitySource(provider, kind, coverage, int(age_min or 0), reason)
+        for provider, kind, coverage, age_min, reason in _find_sources(cell)
+    ]
 
 
 def sources_of(cells: Iterable[str]) -> Sequence[IntensitySource]:
@@ -96,11 +90,10 @@ def sources_of(cells: Iterable[str]) -> Sequence[IntensitySource]:
     Of a fall-back the last reason stands for all: the first is mostly that no answer had come yet.
     """
     found: dict[tuple[str, bool], IntensitySource] = {}
-    for cell in dict.fromkeys(cells):
-        for source in sources_in(cell):
-            key = source.name, source.is_fallback
-            oldest_min = max(source.age_min, found[key].age_min if key in found else 0)
-            found[key] = replace(source, age_min=oldest_min)
+    for source in sources_in("; ".join(dict.fromkeys(cells))):
+        key = source.name, source.is_fallback
+        oldest_min = max(source.age_min, found.get(key, source).age_min)
+        found[key] = replace(source, age_min=oldest_min)
     return list(found.values())
 
 
@@ -116,15 +109,9 @@ def mean_factor(gco2e_per_kwh: float, sources: Sequence[IntensitySource]) -> Fac
         gco2e_per_kwh: the mean.
         sources: of its rows.
     """
-    in_order = sorted(sources, key=lambda source: source.is_fallback)
-    names = ", ".join(dict.fromkeys(map(_described, in_order)))
+    in_order = sources_text(sorted(sources, key=lambda source: source.is_fallback))
     mock = "MOCK: invented figures, of no grid; " if is_mock(sources) else ""
     coverages = {source.coverage for source in sources}
     basis = ", ".join(["location-based", *filter(None, coverages if len(coverages) == 1 else ())])
-    source = f"{mock}mean over the energy of what was in force: {names}"
+    source = f"{mock}mean over the energy of what was in force: {in_order}"
     return Factor("carbon_intensity", gco2e_per_kwh, "gCO2e/kWh", source, basis=basis)
-
-
-def _described(source: IntensitySource) -> str:
-    age = f", up to {source.age_min} min old" if source.age_min else ""
-    return f"{source.name}{age}" + (f" as fall-back ({source.reason})" if source.is_fallback else "")

@@ -40,9 +40,7 @@ def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
         MissingExtraError: where the package that reads such a store is not installed.
         UsageError: where nobody reads such a store.
     """
-    if not isinstance(address, str):
-        return Path(address) if isinstance(address, os.PathLike) else address
-    if "://" not in address:
+    if isinstance(address, os.PathLike) or (isinstance(address, str) and "://" not in address):
         return Path(address)
     from upath import UPath
 
@@ -77,10 +75,7 @@ def entries(path: LogPath) -> list[DirectoryEntry]:
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry))  # noqa: PTH112
 
 
 def names(path: LogPath | str) -> list[str]:
@@ -108,9 +103,8 @@ def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     if not isinstance(file, str | Path):
         _check_size(file.fs.size(file.path) or 0, max_bytes)
         return bytes(file.fs.cat_file(file.path))
-    handle = os.open(file, _HOW)  # half the time of a file object, which counts for small files
+    handle, size_bytes = _opened(file)  # half the time of a file object, which counts for small files
     try:
-        size_bytes = _size_bytes(handle)
         _check_size(size_bytes, max_bytes)
         return os.read(handle, size_bytes)
     finally:
@@ -125,21 +119,17 @@ def open_binary(file: LogFile | Path) -> BinaryIO:
     """
     if not isinstance(file, str | Path):
         return file.open("rb")
+    return os.fdopen(_opened(file)[0], "rb")
+
+
+def _opened(file: str | Path) -> tuple[int, int]:
+    """Return a handle on a plain file, and its size; raise OSError for anything else."""
     handle = os.open(file, _HOW)
-    try:
-        _size_bytes(handle)
-        return os.fdopen(handle, "rb")
-    except BaseException:
-        os.close(handle)
-        raise
-
-
-def _size_bytes(handle: int) -> int:
-    """Return the size of a plain file; raise OSError for anything else."""
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
         raise OSError(errno.EINVAL, "no plain file")
-    return found.st_size
+    return handle, found.st_size
 
 
 def _check_size(size_bytes: int, max_bytes: int) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import secrets
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -91,26 +93,19 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
 
 
 def _claim(claim: Path, own: str) -> str:
-    """Return the run id of a claim, ``own`` where this process makes it; nothing of an old or a damaged one."""
-    try:
-        with claim.open("x", encoding="ascii") as file:
-            file.write(own)
-            return own
-    except FileExistsError:
-        pass
-    text = ""
-    for _ in range(100):  # until who made it has written it: an instant
-        if text := claim.read_text(encoding="ascii", errors="replace"):
-            break
-        time.sleep(0.01)
+    """Return the run id of a claim, which this process makes where none has; nothing of an old or a damaged one."""
+    with suppress(FileExistsError), claim.open("x", encoding="ascii") as file:
+        file.write(own)
+    end_s = time.monotonic() + 1.0
+    while not (text := claim.read_text(encoding="ascii", errors="replace")) and time.monotonic() < end_s:
+        time.sleep(0.01)  # until who made it has written it: an instant
     is_fresh = time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S
     return text if is_fresh and _RUN_ID.fullmatch(text) else ""
 
 
 def _make_claims_dir(log_dir: Path) -> Path:
     claims = log_dir / claims_dir_name()
-    log_dir.mkdir(parents=True, exist_ok=True)
-    claims.mkdir(mode=_PRIVATE_MODE, exist_ok=True)
+    claims.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
     found = claims.lstat()  # anybody may have made it in a directory that is shared
     if stat.S_ISLNK(found.st_mode) or _user_id() not in (0, found.st_uid):  # root's files may be nobody's on a server
         raise OSError(errno.EPERM, f"{claims.name} there is not ours; remove it", str(claims))
@@ -175,37 +170,29 @@ class RunWriter:
         self._columns = schema.EPOCHS.columns if has_rates else schema.EPOCHS.least
         self._info, self._epochs = _info_name(run_dir, rank), schema.epochs_file(rank)
         self._files: dict[str, AppendFile] = {}
-        head = log_lines([schema.RUN_COLUMNS, *self._new_cells(fields)])
-        self._guarded(self._info, lambda: write_atomically(run_dir / self._info, head))
-        self._append(self._info, head if self.unwritten else b"")
-        self._append(self._epochs, log_lines([self._columns]))
+        self.write_fields(fields)
+        self._append(self._epochs, self._columns, [])
 
     def write_row(self, row: Row) -> None:
         """Append a row; once, where it is given again because a handler of the training's raised meanwhile."""
-        self._append(self._epochs, log_lines([schema.EPOCHS.cells(row)[: len(self._columns)]]), row)
+        self._append(self._epochs, self._columns, [schema.EPOCHS.cells(row)[: len(self._columns)]], row)
 
-    def write_fields(self, fields: Sequence[Field]) -> None:
-        """Append what was found out after the start; of several lines of one field the last counts."""
-        self._append(self._info, log_lines(self._new_cells(fields)))
+    def write_fields(self, fields: Iterable[Field]) -> None:
+        """Append what is new, without secrets; of several lines of one field the last counts."""
+        shown = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
+        new = {f.name: f for f in shown if self.fields.get(f.name) != f}
+        self.fields |= new
+        self._append(self._info, schema.RUN_COLUMNS, _field_cells(new.values()))
 
     def write(self, table: LogTable[R], record: R) -> None:
         """Append a line to a file that is there only once it has a line."""
         name = forecasts_file(self._rank) if table is FORECASTS else table.file(self._rank)
+        self._append(name, table.columns, [table.cells(record)], record)
+
+    def _append(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[str]], record: object = None) -> None:
         if name not in self._files:
-            self._append(name, log_lines([table.columns]))
-        self._append(name, log_lines([table.cells(record)]), record)
-
-    def _new_cells(self, fields: Iterable[Field]) -> list[list[str]]:
-        """Return the cells of the fields that are new or have another value, without secrets."""
-        shown = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
-        new = {f.name: f for f in shown if self.fields.get(f.name) != f}
-        self.fields |= new
-        return _field_cells(new.values())
-
-    def _append(self, name: str, lines: bytes, record: object = None) -> None:
-        if (file := self._files.get(name)) is None:
-            file = self._files[name] = AppendFile(self.run_dir / name)
-        self._guarded(name, lambda: file.append(lines, record))
+            self._files[name] = AppendFile(self.run_dir / name, log_lines([columns]))
+        self._guarded(name, lambda: self._files[name].append(log_lines(rows), record))
 
     def sync(self) -> None:
         """Bring all to the disk, where it lets us."""
@@ -229,9 +216,8 @@ class RunWriter:
             self.write_fields([Field(schema.CLOSED_FIELD, schema.cell(True))])
         self.sync()
         if summary is not None:
-            lines = _summary_lines(summary)
-            self._summary = {schema.SUMMARY_FILE: lines}
-            self._guarded(schema.SUMMARY_FILE, lambda: write_atomically(self.run_dir / schema.SUMMARY_FILE, lines))
+            self._summary = {schema.SUMMARY_FILE: _summary_lines(summary)}
+            self._guarded(schema.SUMMARY_FILE, lambda: write_summary(self.run_dir, summary))
         for file in () if self.unwritten else self._files.values():  # else ``held`` reads them
             file.close()
         return not self.unwritten
@@ -292,18 +278,21 @@ def _info_name(run_dir: Path, rank: int | str) -> str:
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)  # Windows would write other line ends
 MOST_PENDING_BYTES = 16 * 1024**2  # of a file: rows of a month
-_PART_BYTES = 1024**2
 
 
 class AppendFile:
     """A file that is only appended to; what it holds is on the disk, and what that did not take yet in memory.
 
     Where somebody removed it, it is written anew, with what was in it.
+
+    Args:
+        path: of the file.
+        head: its first line.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, head: bytes) -> None:
         self.path = path
-        self._pending = bytearray()
+        self._pending = bytearray(head)
         self._handle = -1  # not open
         self._size_bytes = 0  # of the file, where what is pending begins
         self._is_dirty = self._has_lost = False
@@ -312,14 +301,14 @@ class AppendFile:
     @property
     def content(self) -> bytes:
         """All that was ever appended, on the disk or not; of a file that somebody removed too, while it is open."""
-        written = bytearray()
-        if self._handle >= 0:
-            os.lseek(self._handle, 0, os.SEEK_SET)  # Windows has no os.pread
-            while part := os.read(self._handle, _PART_BYTES):
-                written += part
-        elif self.path.exists():  # it is closed
-            written += self.path.read_bytes()
-        return bytes(written + self._pending)
+        is_closed, written = self._handle < 0, b""
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),  # nothing could be written yet
+            io.FileIO(self.path if is_closed else self._handle, closefd=is_closed) as file,
+        ):
+            file.seek(0)
+            written = file.readall()
+        return written + self._pending
 
     def append(self, lines: bytes, record: object = None) -> None:
         """Append lines; raises OSError where not all could be written, and keeps them all the same.
@@ -339,10 +328,8 @@ class AppendFile:
     def unsynced(self) -> int | None:
         """Return a new handle on what the disk may not hold yet; raises OSError where not all could be written."""
         self._flush()
-        if not self._is_dirty:
-            return None
-        self._is_dirty = False
-        return os.dup(self._handle)
+        is_dirty, self._is_dirty = self._is_dirty, False
+        return os.dup(self._handle) if is_dirty else None
 
     def close(self) -> None:
         """Let go of the file."""
@@ -351,14 +338,14 @@ class AppendFile:
             os.close(handle)
 
     def _flush(self) -> None:
-        if self._handle < 0 or os.fstat(self._handle).st_nlink == 0:
-            before = self._handle
-            content = bytearray(self._pending if before < 0 else self.content)
+        if self._handle >= 0 and os.fstat(self._handle).st_nlink == 0:
+            removed = self._handle
+            self._pending, self._handle = bytearray(self.content), -1  # at once, whatever handler raises
+            os.close(removed)
+        if self._handle < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, _FLAGS, 0o666)
-            self._pending, self._handle, self._size_bytes = content, handle, os.fstat(handle).st_size
-            if before >= 0:
-                os.close(before)
+            self._handle, self._size_bytes = handle, os.fstat(handle).st_size
         while self._rest():
             self._is_dirty = True
             os.write(self._handle, self._pending)
