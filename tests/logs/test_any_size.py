@@ -227,9 +227,9 @@ import os
 from greenlove_tracker import aggregate
 from greenlove_tracker.logs import run_rows
 run_rows._PART, run_rows._RUNS_OF_A_PROCESS, os.sched_getaffinity, read = 3, 1, lambda _: {0, 1}, run_rows._read_part
-def reading(query, runs):
+def reading(*asked):
     print(os.getpid() != parent, flush=True)
-    return read(query, runs)
+    return read(*asked)
 parent, run_rows._read_part = os.getpid(), reading
 print(aggregate("logs").rows("run") == aggregate("logs", processes=1).rows("run"))
 """
