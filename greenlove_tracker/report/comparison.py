@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.errors import LogError
@@ -92,14 +91,10 @@ def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Docu
     return doc.Document(
         title="How the runs compare" if comparison.is_of_runs else "What saves time and energy in this training",
         subtitle=f"{names or 'nothing'} against {comparison.baseline.name}",
-        footer=_footer(comparison.run_dir.name if comparison.run_dir else ""),
+        footer=wording.footer(comparison.run_dir.name if comparison.run_dir else ""),
         verdict=f"{headline(comparison)}.",
         blocks=comparison_blocks(comparison, groups),
     )
-
-
-def _footer(*parts: str) -> str:
-    return " · ".join(filter(None, (f"greenlove_tracker {greenlove_tracker.__version__}", *parts)))
 
 
 def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
@@ -507,7 +502,7 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
     return doc.Document(
         title=f"Experiment {record.name}",
         subtitle=" · ".join(parts),
-        footer=_footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
+        footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
         verdict=_experiment_verdict(sides, comparisons),
         blocks=(
             *_answer(comparisons, sides),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, timedelta
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate, Totals
+from greenlove_tracker.logs.run import GOOD_ENDINGS
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, RunRow
 from greenlove_tracker.logs.selection import DAY, MONTH
 from greenlove_tracker.logs.uncertainty import QUANTITIES
@@ -80,7 +80,7 @@ def _document(aggregate: Aggregate, blocks: Sequence[doc.Block]) -> doc.Document
         subtitle=" · ".join(filter(None, (_runs(aggregate), f"{' to '.join(days)} (UTC)" if days else ""))),
         verdict=_verdict(aggregate),
         stamp=wording.stamp(total.n_simulated, total.n_runs),
-        footer=" · ".join(filter(None, (f"greenlove_tracker {greenlove_tracker.__version__}", name, when))),
+        footer=wording.footer(name, when),
         blocks=tuple(blocks),
     )
 
@@ -97,7 +97,7 @@ def _verdict(aggregate: Aggregate) -> str:
     runs = _runs(aggregate)
     tilde = wording.TILDE if wording.is_all_modelled(total) else ""
     took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, tilde)
-    n_bad = sum(row["status"] not in (*wording.GOOD, RunStatus.RUNNING) for row in total.rows)
+    n_bad = sum(row["status"] not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
     ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
     are = "is" if total.n_calibrated == 1 else "are"
     calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {are} calibrated." if total.n_calibrated else ""

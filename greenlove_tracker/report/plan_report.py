@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report.wording import footer
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     return doc.Document(
         title="When to start",
         subtitle=" · ".join(filter(None, (about, deadline, f"given {_dated(_now(advice), zone)}"))),
-        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        footer=footer(),
         verdict=f"{headline(advice, zone)}.",
         stamp="MOCK" if advice.is_mock else "",
         blocks=tuple(blocks),

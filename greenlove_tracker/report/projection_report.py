@@ -8,7 +8,6 @@ from dataclasses import asdict
 from datetime import date
 from typing import Any
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.forecasting import Estimate
@@ -20,7 +19,7 @@ from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROV
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.report.wording import sentence
+from greenlove_tracker.report.wording import footer, sentence
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
@@ -70,7 +69,7 @@ def projection_document(
     return doc.Document(
         title="Where to train",
         subtitle=head_text(projections[0], about),
-        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        footer=footer(),
         verdict=advice(made),
         blocks=blocks,
         next_steps=(f"--all shows {n_more} more machines",) if n_more > 0 else (),

@@ -12,7 +12,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import CheckpointAction
 from greenlove_tracker.format import power_scale, time_scale
 from greenlove_tracker.logs.continued_runs import Interruption, restored_from, training_interruptions
-from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_rows import market_kgco2e
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
@@ -174,7 +174,7 @@ def _verdict(run: Run) -> str:
     )
     known = "That is simulated: no machine drew it." if run.is_simulated else ""
     ending = ""
-    if summary.status not in (*wording.GOOD, RunStatus.RUNNING):
+    if summary.status not in (*GOOD_ENDINGS, RunStatus.RUNNING):
         ending = f"It did not finish: {wording.why_incomplete(summary)}, {wording.progress(run)}."
     return " ".join(filter(None, (f"This training {verb} {took}.", known, ending)))
 
