@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from greenlove_tracker import __version__
 from greenlove_tracker import format as fmt
@@ -17,6 +18,8 @@ from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatu
 from greenlove_tracker.rendering.document import Column, KeyFigure
 from greenlove_tracker.workloads import WORKLOADS
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
 METER_STARTING = "the meter is not up yet"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
@@ -75,6 +78,14 @@ def joined(words: Sequence[str], most: int | None = None) -> str:
     if len(words) > len(shown):
         shown.append(f"{len(words) - len(shown):,} more")
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, both in the order of the pairs."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
