@@ -206,12 +206,10 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
     ranked = sorted(by_project, key=lambda name: -by_project[name])
     found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
     last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
-    labels: dict[str, str] = {}
-    for day in (first + timedelta(days=i) for i in range((last - first).days + 1)):
-        if unit == DAY:
-            labels[f"{day}"] = f"{day.day} {day:%b}"
-        else:
-            labels[f"{day:%Y-%m}"] = f"{day:%b %Y}"
+    every = [first + timedelta(days=i) for i in range((last - first).days + 1)]
+    labels = {f"{day:%Y-%m}": f"{day:%b %Y}" for day in every}
+    if unit == DAY:
+        labels = {f"{day}": f"{day.day} {day:%b}" for day in every}
     if len(labels) < 2:
         return []
     n_named = len(ranked) if len(ranked) <= _MOST_LAYERS + 1 else _MOST_LAYERS
@@ -229,7 +227,7 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the runs with the highest emissions, and the others as one row."""
-    every = sorted(aggregate.total.rows, key=_by_emissions)
+    every = sorted(aggregate.total.rows, key=lambda row: (-(row["emissions_kgco2e"] or 0.0), row["run"]))
     if not every:
         return ()
     top, others = every[:_N_TOP], every[_N_TOP:]
@@ -251,10 +249,6 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
 def _without_gpu_hours(totals: Totals) -> tuple[str, ...]:
     time, _, *others = sum_cells(totals)
     return (time, *others)
-
-
-def _by_emissions(row: RunRow) -> tuple[float, str]:
-    return (-(row["emissions_kgco2e"] or 0.0), row["run"])
 
 
 _RUN_NAMES = (("run", 2.6), ("user", 1.0), ("job", 1.0), ("status", 1.2))  # titles and widths
