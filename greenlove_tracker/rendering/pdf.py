@@ -156,14 +156,9 @@ def story(document: doc.Document, width_pt: float) -> list[Flowable]:
         may_split = isinstance(following, doc.Table) and not _is_short(following)
         if may_split:
             flowables.append(CondPageBreak(_TABLE_BEGINS_PT))
-        if isinstance(block, doc.Heading):
-            heading = HeadingText(block.text)
-            heading.keepWithNext = not may_split
-            flowables.append(heading)
-        else:
-            flowables += _flowables(block, width_pt)
-        if isinstance(block, doc.Table) and _is_short(block) and _is_note(following):
-            flowables[-1].keepWithNext = 1
+        flowable = _flowable(block, width_pt)
+        flowable.keepWithNext = not may_split and _stays_with(block, following)
+        flowables.append(flowable)
     return flowables
 
 
@@ -171,22 +166,24 @@ def _is_short(table: doc.Table) -> bool:
     return len(table.rows) <= _SHORT_TABLE_ROWS and sum(len(cell) for row in table.rows for cell in row) <= _SHORT_TABLE
 
 
-def _is_note(block: doc.Block | None) -> bool:
-    return isinstance(block, doc.Paragraph) and block.is_note
+def _stays_with(block: doc.Block, following: doc.Block | None) -> bool:
+    """Return True where no page may end between two blocks: after a heading, and before the note on a short table."""
+    is_note = isinstance(following, doc.Paragraph) and following.is_note
+    return isinstance(block, doc.Heading) or (is_note and isinstance(block, doc.Table) and _is_short(block))
 
 
-def _flowables(block: doc.Block, width_pt: float) -> list[Flowable]:
+def _flowable(block: doc.Block, width_pt: float) -> Flowable:
     match block:
         case doc.Heading():
-            return []  # story() sees to them
+            return HeadingText(block.text)
         case doc.Paragraph():
-            return [Text(style.markup(block.text), style.NOTE if block.is_note else style.BODY)]
+            return Text(style.markup(block.text), style.NOTE if block.is_note else style.BODY)
         case doc.KeyFigures():
-            return [_key_figures(block, width_pt)]
+            return _key_figures(block, width_pt)
         case doc.Table():
-            return [_table(block, width_pt)]
+            return _table(block, width_pt)
         case doc.ChartRow():
-            return [_chart_row(block, width_pt)]
+            return _chart_row(block, width_pt)
 
 
 def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequence[Any], **more: Any) -> Grid:
@@ -212,25 +209,29 @@ def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequ
 def _chart_row(block: doc.ChartRow, width_pt: float) -> Grid:
     each_pt = (width_pt - _BETWEEN_CHARTS_PT * (len(block.charts) - 1)) / len(block.charts)
     cells = [[Text(style.markup(c.title), style.CHART_TITLE), _chart(c, each_pt)] for c in block.charts]
-    widths_pt = [each_pt + _BETWEEN_CHARTS_PT] * (len(cells) - 1) + [each_pt]
-    commands = [("LINEBELOW", (0, 0), (-1, -1), 0, style.WHITE), ("RIGHTPADDING", (0, 0), (-1, -1), 0)]
-    return _grid([cells], widths_pt, commands)
+    return _side_by_side(cells, each_pt, _BETWEEN_CHARTS_PT, [("RIGHTPADDING", (0, 0), (-1, -1), 0)])
 
 
 def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
     """Set figures as equal tiles in a row: the number, its range as a bar, and how it is known."""
     each_pt = (width_pt - _BETWEEN_TILES_PT * (len(block.figures) - 1)) / len(block.figures)
-    cells, widths_pt, commands = list[Any](), list[float](), list[Any]()
-    for figure in block.figures:
-        if cells:
-            cells.append("")
-            widths_pt.append(_BETWEEN_TILES_PT)
-        at = len(cells)
-        commands += [("BACKGROUND", (at, 0), (at, 0), style.PALE), ("LINEABOVE", (at, 0), (at, 0), 2, style.GREEN)]
-        cells.append(_tile(figure, each_pt - 2 * _TILE_PADDING_PT))
-        widths_pt.append(each_pt)
-    padding = [(side, (0, 0), (-1, -1), _TILE_PADDING_PT) for side in ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")]
-    return _grid([cells], widths_pt, [*padding, ("LINEBELOW", (0, 0), (-1, -1), 0, style.WHITE), *commands])
+    tiles = [_tile(figure, each_pt - 2 * _TILE_PADDING_PT) for figure in block.figures]
+    places = [(2 * i, 0) for i in range(len(tiles))]  # a gap lies after each
+    commands = [
+        *((side, (0, 0), (-1, -1), _TILE_PADDING_PT) for side in ("LEFTPADDING", "RIGHTPADDING", "BOTTOMPADDING")),
+        *(("BACKGROUND", place, place, style.PALE) for place in places),
+        *(("LINEABOVE", place, place, 2, style.GREEN) for place in places),
+    ]
+    return _side_by_side(tiles, each_pt, _BETWEEN_TILES_PT, commands)
+
+
+def _side_by_side(
+    cells: Sequence[list[Flowable]], each_pt: float, gap_pt: float, commands: Sequence[tuple[Any, ...]]
+) -> Grid:
+    """Set cells of one width in a row, with a column as a gap between each two."""
+    row = [part for cell in cells for part in (cell, "")][:-1]
+    widths_pt = ([each_pt, gap_pt] * len(cells))[:-1]
+    return _grid([row], widths_pt, [("LINEBELOW", (0, 0), (-1, -1), 0, style.WHITE), *commands])
 
 
 def _tile(figure: doc.KeyFigure, width_pt: float) -> list[Flowable]:
@@ -279,8 +280,7 @@ def _widths_pt(block: doc.Table, width_pt: float) -> list[float]:
     if room_pt < 0:
         least_pt = [min(least, most_pt) for least in least_pt]  # of a word that fits nowhere, no more
         return [width_pt * least / sum(least_pt) for least in least_pt]
-    wanted_pt = [min(whole, most_pt) - least for whole, least in zip(whole_pt, least_pt, strict=True)]
-    wanted_pt = [max(0.0, wanted) for wanted in wanted_pt]
+    wanted_pt = [max(0.0, min(whole, most_pt) - least) for whole, least in zip(whole_pt, least_pt, strict=True)]
     share = min(1.0, room_pt / (sum(wanted_pt) or 1.0))
     rest_pt = room_pt - share * sum(wanted_pt)
     weights = sum(column.weight for column in block.columns)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.errors import LogError
@@ -42,7 +41,7 @@ _MOST_ROWS = 100
 _MOST_NAMED = 8  # points of a chart
 _NAME_WIDTH = 40
 _DASH = "–"
-_MODEL_NOTE = "* what of the energy is modelled says nothing beyond the time"
+_MODEL_NOTE = "* what of the energy is modelled says nothing beyond the time."
 
 # What may differ between runs, beside the technique: the label, and the field.
 _FIELDS = {
@@ -92,14 +91,10 @@ def comparison_document(comparison: Comparison, groups: Groups = ()) -> doc.Docu
     return doc.Document(
         title="How the runs compare" if comparison.is_of_runs else "What saves time and energy in this training",
         subtitle=f"{names or 'nothing'} against {comparison.baseline.name}",
-        footer=_footer(comparison.run_dir.name if comparison.run_dir else ""),
+        footer=wording.footer(comparison.run_dir.name if comparison.run_dir else ""),
         verdict=f"{headline(comparison)}.",
         blocks=comparison_blocks(comparison, groups),
     )
-
-
-def _footer(*parts: str) -> str:
-    return " · ".join(filter(None, (f"greenlove_tracker {greenlove_tracker.__version__}", *parts)))
 
 
 def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
@@ -117,11 +112,10 @@ def compared_blocks(run: Run) -> tuple[str, tuple[doc.Block, ...]]:
 def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[doc.Block, ...]:
     """Return the changes and what each takes, what differed, and how it was measured."""
     sides = [side_of(name, runs) for name, runs in groups]
-    reasons = [(row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN]
     return (
         *_answer([comparison], sides),
         *(doc.Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed),
-        *_not_run(reasons),
+        *_not_run((row.name, row.reason) for row in comparison.rows if row.verdict is Verdict.NOT_RUN),
         *_details([comparison], sides),
         *_method(comparison),
     )
@@ -129,7 +123,6 @@ def comparison_blocks(comparison: Comparison, groups: Groups = ()) -> tuple[doc.
 
 def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
     """Return the table of changes, that of totals, and what has to be known to read them."""
-    caveats = dict.fromkeys(filter(None, map(_energy_caveat, comparisons)))
     took = _took_by_runs(sides) if sides else _took_whole(comparisons)
     invented = any(is_mock(run.intensity_sources) for side in sides for run in side.runs)
     unlike = [label for label, *_ in _unlike(sides) if label in _OF_MACHINE]
@@ -137,7 +130,7 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
         *_marks(sides),
         *_changes(comparisons),
         *took,
-        *(doc.Paragraph(f"{text}.") for text in caveats),
+        *((doc.Paragraph(_MODEL_NOTE),) if any(map(_has_model, comparisons)) else ()),
         *((doc.Paragraph(f"! The runs also differ in {wording.joined(unlike, _MOST_SAID)}."),) if unlike else ()),
         *((doc.Paragraph("! MOCK: the carbon intensity is invented, and so is the CO2e."),) if invented else ()),
     )
@@ -174,10 +167,11 @@ def headline(comparison: Comparison) -> str:
 
 def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     """Return what an arm does: ``amp-bf16 saves 31% of the energy [27 – 35] and 38% of the time [36 – 40]``."""
+    learnt = f"; {row.learns_otherwise}" if row.learns_otherwise else ""
     if row.verdict is Verdict.TOO_SHORT:
         budget = "" if row.budget_s is None else f": --budget {math.ceil(row.budget_s)} would show more"
         advice = ": more runs of each may tell" if comparison.is_of_runs else budget
-        return f"{row.name}: {Verdict.TOO_SHORT}{advice}{_learnt(row)}"
+        return f"{row.name}: {Verdict.TOO_SHORT}{advice}{learnt}"
     model = "modelled " if is_modelled(comparison.energy_method) else ""
     named = {f"{model}energy": row.energy_ratio, "time": row.time_ratio}
     known = {name: ratio for name, ratio in named.items() if ratio is not None}
@@ -186,13 +180,8 @@ def row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     memory = row.memory_ratio
     if spent and memory is not None and memory.upper < 1:
         saved.append(share_text(memory, "peak memory"))
-    parts = [f"saves {' and '.join(saved)}"] if saved else []
-    parts += [f"takes {' and '.join(spent)}"] if spent else []
-    return f"{row.name} {', but '.join(parts) or 'makes no measurable difference'}{_learnt(row)}"
-
-
-def _learnt(row: ComparisonRow) -> str:
-    return f"; {row.learns_otherwise}" if row.learns_otherwise else ""
+    does = [f"{verb} {' and '.join(shares)}" for verb, shares in (("saves", saved), ("takes", spent)) if shares]
+    return f"{row.name} {', but '.join(does) or 'makes no measurable difference'}{learnt}"
 
 
 def share_text(ratio: Estimate, of_what: str) -> str:
@@ -231,10 +220,10 @@ def rows_that_ran(comparison: Comparison) -> list[ComparisonRow]:
     return [row for row in comparison.rows if row.verdict is not Verdict.NOT_RUN]
 
 
-def _energy_caveat(comparison: Comparison) -> str:
-    """Return what a model in the energy means for its ratio; empty where all of it was measured, or none."""
-    has_model = any(map(is_modelled, filter(None, comparison.energy_method.split("+"))))
-    return _MODEL_NOTE if has_model and any(row.energy_ratio for row in comparison.rows) else ""
+def _has_model(comparison: Comparison) -> bool:
+    """Return True where some of the energy is modelled, so that its ratio says nothing beyond that of the time."""
+    methods = filter(None, comparison.energy_method.split("+"))
+    return any(map(is_modelled, methods)) and any(row.energy_ratio for row in comparison.rows)
 
 
 def _not_run(reasons: Iterable[tuple[str, str]]) -> list[doc.Block]:
@@ -246,16 +235,14 @@ def _not_run(reasons: Iterable[tuple[str, str]]) -> list[doc.Block]:
 
 def _changes(comparisons: Sequence[Comparison]) -> list[doc.Block]:
     """Return the changes of each arm that ran; quantities that change alike share a column, unknown ones have none."""
-    ran = [(comparison, row) for comparison in comparisons for row in rows_that_ran(comparison)]
-    if not ran:
-        return []
-    star = wording.STAR if any(map(_energy_caveat, comparisons)) else ""
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for field_name, name in QUANTITIES.items():
-        cells = tuple(change_text(getattr(row, field_name)) for _, row in ran)
-        if set(cells) != {fmt.UNKNOWN}:
-            alike.setdefault(cells, []).append(f"{name}{star if name == 'energy' else ''}")
-    if not alike:  # the budget held too few trials for any ratio
+    ran = [row for comparison in comparisons for row in rows_that_ran(comparison)]
+    star = wording.STAR if any(map(_has_model, comparisons)) else ""
+    alike = wording.grouped(
+        (tuple(change_text(getattr(row, field_name)) for row in ran), f"{name}{star if name == 'energy' else ''}")
+        for field_name, name in QUANTITIES.items()
+    )
+    alike.pop((fmt.UNKNOWN,) * len(ran), None)
+    if not alike:  # nothing ran, or the budget held too few trials for any ratio
         return []
     heads = [doc.Column(", ".join(names), 1.6, is_number=True) for names in alike.values()]
     columns = (
@@ -263,7 +250,7 @@ def _changes(comparisons: Sequence[Comparison]) -> list[doc.Block]:
         doc.Column("", 1),
         *heads,
     )
-    names = [(row.name, _SHORT_VERDICTS.get(row.verdict, str(row.verdict))) for _, row in ran]
+    names = [(row.name, _SHORT_VERDICTS.get(row.verdict, str(row.verdict))) for row in ran]
     rows = tuple((*name, *cells) for name, cells in zip(names, zip(*alike, strict=True), strict=True))
     return [doc.Table(columns, rows[:_MOST_ROWS])]
 
@@ -410,14 +397,13 @@ def _marks(sides: Sequence[Side]) -> list[doc.Block]:
 
 def _unlike(sides: Sequence[Side]) -> list[tuple[str, ...]]:
     """Return the settings, versions and machines that were not the same, with the text of each side."""
-    rows = []
-    sides = [side for side in sides if side.runs]
-    for label, name in _FIELDS.items():
-        of_sides = [list(dict.fromkeys(wording.field_text(run, name, 60) for run in side.runs)) for side in sides]
-        texts = [wording.joined(sorted(set(values)), _MOST_SAID) or _DASH for values in of_sides]
-        if len(set(texts)) > 1:
-            rows.append((label, *texts))
-    return rows
+    with_runs = [side.runs for side in sides if side.runs]
+    rows = [(label, *(_settings_text(runs, name) for runs in with_runs)) for label, name in _FIELDS.items()]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _settings_text(runs: Sequence[Run], name: str) -> str:
+    return wording.joined(sorted({wording.field_text(run, name, 60) for run in runs}), _MOST_SAID) or _DASH
 
 
 def _differences(sides: Sequence[Side]) -> list[doc.Block]:
@@ -507,7 +493,7 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
     return doc.Document(
         title=f"Experiment {record.name}",
         subtitle=" · ".join(parts),
-        footer=_footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
+        footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
         verdict=_experiment_verdict(sides, comparisons),
         blocks=(
             *_answer(comparisons, sides),
@@ -527,9 +513,9 @@ def _comparisons(sides: Sequence[Side]) -> list[Comparison]:
     A combination without a finished training of the baseline and of another arm has none.
     """
     arms = [_arm(side) for side in sides]
-    combinations: dict[str, list[Side]] = {}
-    for side, arm in zip(sides, arms, strict=True):
-        combinations.setdefault(side.name.removeprefix(arm) if len(set(arms)) > 1 else "", []).append(side)
+    combinations = wording.grouped(
+        (side.name.removeprefix(arm) if len(set(arms)) > 1 else "", side) for side, arm in zip(sides, arms, strict=True)
+    )
     found = []
     for own in combinations.values():
         done = [(side.name, side.runs) for side in own if side.runs]

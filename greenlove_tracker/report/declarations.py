@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -187,9 +187,7 @@ def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     facts = _Facts(aggregate)
     if not facts.totals.n_runs:
         return "No run could be read: there is nothing to cite."
-    by_group: defaultdict[str, list[RunRow]] = defaultdict(list)
-    for row in facts.totals.rows:
-        by_group[_group(row)].append(row)
+    by_group = wording.grouped((_group(row), row) for row in facts.totals.rows)
     groups = [(name, Totals(by_group[name])) for name in _GROUPS if name in by_group]
     note = ""
     if _FINAL not in by_group:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, timedelta
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import mass_scale
 from greenlove_tracker.logs.aggregate import Aggregate, Totals
+from greenlove_tracker.logs.run import GOOD_ENDINGS
 from greenlove_tracker.logs.run_rows import COMPARISON, DETAILS, EXPLORATION, RunRow
 from greenlove_tracker.logs.selection import DAY, MONTH
 from greenlove_tracker.logs.uncertainty import QUANTITIES
@@ -80,7 +80,7 @@ def _document(aggregate: Aggregate, blocks: Sequence[doc.Block]) -> doc.Document
         subtitle=" · ".join(filter(None, (_runs(aggregate), f"{' to '.join(days)} (UTC)" if days else ""))),
         verdict=_verdict(aggregate),
         stamp=wording.stamp(total.n_simulated, total.n_runs),
-        footer=" · ".join(filter(None, (f"greenlove_tracker {greenlove_tracker.__version__}", name, when))),
+        footer=wording.footer(name, when),
         blocks=tuple(blocks),
     )
 
@@ -97,7 +97,7 @@ def _verdict(aggregate: Aggregate) -> str:
     runs = _runs(aggregate)
     tilde = wording.TILDE if wording.is_all_modelled(total) else ""
     took = wording.took(total.duration_s or 0.0, total.energy_kwh, total.emissions_kgco2e, total.cost_usd, tilde)
-    n_bad = sum(row["status"] not in (*wording.GOOD, RunStatus.RUNNING) for row in total.rows)
+    n_bad = sum(row["status"] not in (*GOOD_ENDINGS, RunStatus.RUNNING) for row in total.rows)
     ended = f" {fmt.plural(n_bad, 'run')} did not finish." if n_bad else ""
     are = "is" if total.n_calibrated == 1 else "are"
     calibrated = f" {fmt.plural(total.n_calibrated, 'run')} {are} calibrated." if total.n_calibrated else ""
@@ -206,12 +206,10 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
     ranked = sorted(by_project, key=lambda name: -by_project[name])
     found = {values: totals.emissions_kgco2e or 0.0 for values, totals in aggregate.by(unit, "project").items()}
     last = max([last, *(date.fromisoformat(when) for when, _ in found if unit == DAY)])
-    labels: dict[str, str] = {}
-    for day in (first + timedelta(days=i) for i in range((last - first).days + 1)):
-        if unit == DAY:
-            labels[f"{day}"] = f"{day.day} {day:%b}"
-        else:
-            labels[f"{day:%Y-%m}"] = f"{day:%b %Y}"
+    every = [first + timedelta(days=i) for i in range((last - first).days + 1)]
+    labels = {f"{day:%Y-%m}": f"{day:%b %Y}" for day in every}
+    if unit == DAY:
+        labels = {f"{day}": f"{day.day} {day:%b}" for day in every}
     if len(labels) < 2:
         return []
     n_named = len(ranked) if len(ranked) <= _MOST_LAYERS + 1 else _MOST_LAYERS
@@ -229,7 +227,7 @@ def _trend(aggregate: Aggregate) -> list[doc.Block]:
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     """Return the runs with the highest emissions, and the others as one row."""
-    every = sorted(aggregate.total.rows, key=_by_emissions)
+    every = sorted(aggregate.total.rows, key=lambda row: (-(row["emissions_kgco2e"] or 0.0), row["run"]))
     if not every:
         return ()
     top, others = every[:_N_TOP], every[_N_TOP:]
@@ -251,10 +249,6 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
 def _without_gpu_hours(totals: Totals) -> tuple[str, ...]:
     time, _, *others = sum_cells(totals)
     return (time, *others)
-
-
-def _by_emissions(row: RunRow) -> tuple[float, str]:
-    return (-(row["emissions_kgco2e"] or 0.0), row["run"])
 
 
 _RUN_NAMES = (("run", 2.6), ("user", 1.0), ("job", 1.0), ("status", 1.2))  # titles and widths

@@ -6,7 +6,6 @@ import contextlib
 import statistics
 from collections.abc import Sequence
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, Trial, stop_estimate
@@ -53,7 +52,7 @@ def exploration_document(
     return doc.Document(
         title=title or "What this training will take",
         subtitle=fmt.plan(forecast.plan),
-        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        footer=wording.footer(),
         verdict=_verdict(forecast),
         blocks=(
             doc.KeyFigures(_figures(forecast, tilde)),

@@ -46,20 +46,17 @@ def metric_blocks(run: Run) -> tuple[doc.Block, ...]:
     metrics = run.summary.metrics
     if not metrics:
         return ()
-    heads = ["metric", "last", "best", "lowest", "highest", "values"]
-    rows = []
-    for one in metrics[:_MAX_METRICS]:
-        values = map(number_text, (one.last, one.best, one.lowest, one.highest))
-        rows.append([fmt.shortened(one.name, 40), *values, f"{one.n_values:,}"])
-    notes = ["Best is of all epochs, whichever weights were kept."]
+    shown = metrics[:_MAX_METRICS]
+    cells = {name: [number_text(getattr(one, name)) for one in shown] for name in ("last", "best", "lowest", "highest")}
+    cells["values"] = [f"{one.n_values:,}" for one in shown]
     if run.stopped_early_after is not None:  # the weights are those of another epoch than the last
-        heads.append("of the kept weights")
-        for row, one in zip(rows, metrics, strict=False):
-            row.append(number_text(final_value(run, one.name)))
-    notes += [f"{len(metrics) - _MAX_METRICS:,} more are in the log."] if len(metrics) > _MAX_METRICS else []
-    columns = tuple(doc.Column(head, 1 if i else 2.4, i > 0) for i, head in enumerate(heads))
-    table = doc.Table(columns, tuple(map(tuple, rows)))
-    return (doc.Heading("Metrics"), table, doc.Paragraph(" ".join(notes), is_note=True))
+        cells["of the kept weights"] = [number_text(final_value(run, one.name)) for one in shown]
+    names = [fmt.shortened(one.name, 40) for one in shown]
+    columns = (doc.Column("metric", 2.4), *(doc.Column(head, 1, True) for head in cells))
+    table = doc.Table(columns, tuple(zip(names, *cells.values(), strict=True)))
+    more = f" {len(metrics) - _MAX_METRICS:,} more are in the log." if len(metrics) > _MAX_METRICS else ""
+    note = f"Best is of all epochs, whichever weights were kept.{more}"
+    return (doc.Heading("Metrics"), table, doc.Paragraph(note, is_note=True))
 
 
 class RankedMetric(NamedTuple):
@@ -96,19 +93,18 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
 
 def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[doc.Block, ...]:
     """Return the runs with the best values of each metric that so many runs have; nothing without such a metric."""
-    metrics = ranked_metrics(runs)
-    shared = sorted((-len(ranked), key) for key, ranked in metrics.items() if len(ranked) >= least_runs)
+    shared = [item for item in ranked_metrics(runs).items() if len(item[1]) >= least_runs]
+    shared.sort(key=lambda item: -len(item[1]))  # those of as many runs stay in the order of their names
     blocks: list[doc.Block] = []
-    for _, key in shared[:_MAX_SHARED]:
-        (name, is_higher), ranked = key, metrics[key]
-        rows = []
-        for one in ranked[:N_BEST]:
-            values = (number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
-            rows.append((run_label(one.run_id), *values))
+    for (name, is_higher), ranked in shared[:_MAX_SHARED]:
+        rows = tuple(
+            (run_label(one.run_id), number_text(one.best), number_text(one.last), fmt.energy(one.energy_kwh))
+            for one in ranked[:N_BEST]
+        )
         more = f"; {fmt.plural(len(ranked), 'run')} in all" if len(ranked) > N_BEST else ""
         columns = (doc.Column("run", 2), *(doc.Column(h, 1, True) for h in ("best", "last", "energy")))
         title = f"Runs by {fmt.shortened(name, 40)}, {'larger' if is_higher else 'smaller'} is better{more}"
-        blocks += [doc.Heading(title), doc.Table(columns, tuple(rows))]
+        blocks += [doc.Heading(title), doc.Table(columns, rows)]
     return tuple(blocks)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report.wording import footer
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     return doc.Document(
         title="When to start",
         subtitle=" · ".join(filter(None, (about, deadline, f"given {_dated(_now(advice), zone)}"))),
-        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        footer=footer(),
         verdict=f"{headline(advice, zone)}.",
         stamp="MOCK" if advice.is_mock else "",
         blocks=tuple(blocks),
@@ -151,20 +151,15 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
 
 def region_cells(row: StartAdvice, advice: StartAdvice, zone: tzinfo | None = None) -> tuple[str, ...]:
     """Return a region's row: its name, start, intensity, CO2e, cost and saving."""
-    start = fmt.UNKNOWN
-    if not row.problem:
-        is_now = row.start_utc <= _now(advice)
-        start = "now" if is_now else when_text(row.start_utc, _now(advice), zone)
-    saving = ""
-    if row.saving is not None:
-        saving = f"{row.saving.point:z.0%} ({row.saving.lower:z.0%} to {row.saving.upper:z.0%})"
+    start = "now" if row.start_utc <= _now(advice) else when_text(row.start_utc, _now(advice), zone)
+    saving = row.saving
     return (
         row.region or "",
-        start,
+        fmt.UNKNOWN if row.problem else start,
         intensity_text(row.intensity_gco2e_per_kwh),
         fmt.mass(row.emissions_kgco2e),
         fmt.money(row.cost_usd),
-        saving,
+        "" if saving is None else f"{saving.point:z.0%} ({saving.lower:z.0%} to {saving.upper:z.0%})",
     )
 
 
@@ -178,22 +173,20 @@ def source_text(source: IntensityBasis, *, is_left_out: bool = True) -> str:
         source: of a region.
         is_left_out: whether a region with a problem is left out among others; else the advice itself says why.
     """
-    parts = [source.source or "no service answered"]
-    if source.provider in _OFFLINE and not source.failures:
-        parts.append("no network used")
-    if source.basis:
-        parts.append(source.basis)
-    if source.age_s is not None:
-        parts.append(f"newest figure {fmt.brief_duration(source.age_s)} old")
-    if source.forecast:
-        parts.append(source.forecast)
-    if source.yearly_gco2e_per_kwh is not None:
-        parts.append(f"{intensity_text(source.yearly_gco2e_per_kwh)}, of a year")
-    if source.problem and is_left_out:
-        parts.append(f"left out: {source.problem}")
-    elif source.failures and not source.problem:
-        parts.append(f"asked in vain: {'; '.join(source.failures)}")
-    return " · ".join(parts)
+    yearly = source.yearly_gco2e_per_kwh
+    problem = f"left out: {source.problem}" if source.problem and is_left_out else ""
+    in_vain = f"asked in vain: {'; '.join(source.failures)}" if source.failures and not source.problem else ""
+    parts = (
+        source.source or "no service answered",
+        "no network used" if source.provider in _OFFLINE and not source.failures else "",
+        source.basis,
+        "" if source.age_s is None else f"newest figure {fmt.brief_duration(source.age_s)} old",
+        source.forecast,
+        "" if yearly is None else f"{intensity_text(yearly)}, of a year",
+        problem,
+        in_vain,
+    )
+    return " · ".join(filter(None, parts))
 
 
 def _now(advice: StartAdvice) -> datetime:

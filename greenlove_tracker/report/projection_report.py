@@ -8,7 +8,6 @@ from dataclasses import asdict
 from datetime import date
 from typing import Any
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.forecasting import Estimate
@@ -20,7 +19,7 @@ from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROV
 from greenlove_tracker.projection.options import ProjectionOptions, option_names
 from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
 from greenlove_tracker.rendering import document as doc
-from greenlove_tracker.report.wording import sentence
+from greenlove_tracker.report.wording import footer, grouped, sentence
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
@@ -70,7 +69,7 @@ def projection_document(
     return doc.Document(
         title="Where to train",
         subtitle=head_text(projections[0], about),
-        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        footer=footer(),
         verdict=advice(made),
         blocks=blocks,
         next_steps=(f"--all shows {n_more} more machines",) if n_more > 0 else (),
@@ -125,10 +124,7 @@ def _blocks(
     is_mixed = len(coverages) > 1
     mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care." if is_mixed else ""
     told = (f"For {name}." if name else "", *warnings, prices(shown, today), mixed)
-    of_machines: dict[str, list[str]] = {}
-    for row in shown[1:]:
-        for caveat in row.caveats:
-            of_machines.setdefault(caveat.in_options(options), []).append(short_name(row))
+    of_machines = grouped((caveat.in_options(options), short_name(row)) for row in shown[1:] for caveat in row.caveats)
     return (
         (
             *_chart(shown, decision),
@@ -170,11 +166,8 @@ def _first_look(shown: Sequence[Projection], decision: Decision) -> list[Project
     wanted = [decision.recommended, faster, *(chance.machine for chance in decision.alternatives)]
     least_s = here.duration_s.point if here.duration_s else math.inf
     wanted += [row for row in shown if row.is_for_rent_now and row.duration_s and row.duration_s.point < least_s]
-    by_name: dict[str, Projection] = {}
-    for one in wanted:
-        if one is not None and not one.is_local:
-            by_name.setdefault(one.name, one)
-    chosen = list(by_name.values())[:_MOST_BRIEF]
+    by_name = grouped((one.name, one) for one in wanted if one is not None and not one.is_local)
+    chosen = [own[0] for own in by_name.values()][:_MOST_BRIEF]
     return [row for row in shown if row.is_local or any(row is one for one in chosen)]
 
 
@@ -274,10 +267,9 @@ def _grouped(
     title: str, what: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
 ) -> tuple[doc.Block, ...]:
     """Return a section of texts, each once, with the machines that share it."""
-    by_text: dict[str, list[str]] = {}
-    for row in rows:
-        for text in texts(row):
-            by_text.setdefault(fmt.shortened(text, 600), []).append("here" if row.is_local else short_name(row))
+    by_text = grouped(
+        (fmt.shortened(text, 600), "here" if row.is_local else short_name(row)) for row in rows for text in texts(row)
+    )
     if not by_text:
         return ()
     elsewhere = {short_name(row) for row in rows if not row.is_local}
@@ -460,12 +452,18 @@ def _terms(row: Projection) -> Iterator[str]:
 
 def left_out(machines: Sequence[LeftOut], limits: Limits) -> Iterator[str]:
     """Yield one sentence a reason, with the machines that it is of; those first that are to be had without ado."""
-    by_reason: dict[str, list[str]] = {}
-    for one in sorted(machines, key=lambda one: not (one.machine.is_local or one.machine.is_for_rent_now)):
-        limit = fmt.duration(limits.within_s) if one.why == "time" else fmt.money(limits.max_cost_usd)
-        verb = "take" if one.why == "time" else "cost"
-        likely = f"{fmt.chance(one.probability or 0.0)} likely to {verb} over {limit}"
-        by_reason.setdefault(_LEFT_OUT.get(one.why, likely), []).append(label(one.machine))
+    over = {
+        "time": f"take over {fmt.duration(limits.within_s)}",
+        "cost": f"cost over {fmt.money(limits.max_cost_usd)}",
+    }
+    ranked = sorted(machines, key=lambda one: not (one.machine.is_local or one.machine.is_for_rent_now))
+    by_reason = grouped(
+        (
+            _LEFT_OUT.get(one.why) or f"{fmt.chance(one.probability or 0.0)} likely to {over[one.why]}",
+            label(one.machine),
+        )
+        for one in ranked
+    )
     yield from (sentence(f"{', '.join(names)}: {reason}") for reason, names in by_reason.items())
 
 
@@ -558,14 +556,17 @@ def prices(rows: Iterable[Projection], today: date | None) -> str:
 
 def beside(rows: Sequence[Projection]) -> list[str]:
     """Return those set aside, by reason, and those that the training does not fit into."""
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        if not (row.is_local or row.is_compared):
-            memory = f" ({row.gpu.memory_gb:g} GB)" if row.fits is False and row.gpu and row.gpu.memory_gb else ""
-            peak = "estimated peak memory" if row.is_fit_estimated else "peak memory seen here"
-            reason = f"too small for the {peak}" if row.fits is False else row.aside
-            reasons.setdefault(reason, []).append(short_name(row) + memory)
-    return [sentence(f"{', '.join(dict.fromkeys(names))}: {reason}") for reason, names in reasons.items()]
+    by_reason = grouped(_set_aside(row) for row in rows if not (row.is_local or row.is_compared))
+    return [sentence(f"{_names(names)}: {reason}") for reason, names in by_reason.items()]
+
+
+def _set_aside(row: Projection) -> tuple[str, str]:
+    """Return why a machine is set aside, and its name; with its memory where that is too small."""
+    if row.fits is not False:
+        return row.aside, short_name(row)
+    memory = f" ({row.gpu.memory_gb:g} GB)" if row.gpu and row.gpu.memory_gb else ""
+    peak = "estimated peak memory" if row.is_fit_estimated else "peak memory seen here"
+    return f"too small for the {peak}", f"{short_name(row)}{memory}"
 
 
 def notes(rows: Iterable[Projection]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import CheckpointAction
 from greenlove_tracker.format import power_scale, time_scale
 from greenlove_tracker.logs.continued_runs import Interruption, restored_from, training_interruptions
-from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.run import GOOD_ENDINGS, Run
 from greenlove_tracker.logs.run_rows import market_kgco2e
 from greenlove_tracker.logs.totals import LEAST_METERED_S
 from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
@@ -174,7 +174,7 @@ def _verdict(run: Run) -> str:
     )
     known = "That is simulated: no machine drew it." if run.is_simulated else ""
     ending = ""
-    if summary.status not in (*wording.GOOD, RunStatus.RUNNING):
+    if summary.status not in (*GOOD_ENDINGS, RunStatus.RUNNING):
         ending = f"It did not finish: {wording.why_incomplete(summary)}, {wording.progress(run)}."
     return " ".join(filter(None, (f"This training {verb} {took}.", known, ending)))
 
@@ -277,12 +277,10 @@ def _charts(run: Run) -> tuple[doc.Block, ...]:
         return ()
     time, power = time_scale(elapsed_s), power_scale(max(w for step in powers for _, w in step))
     x_label = f"time since the start, {time.unit}"
-    bands = [(time.value(begin), time.value(end)) for begin, end in list(epochs.values())[::2]]
+    shaded = list(epochs.values())[::2] if 1 < len(epochs) <= _MOST_BANDS else []
     points = thinned([(time.value(s), power.value(w)) for step in powers for s, w in step])
-    title = "Power, before PUE" + (
-        f"; every other one of {len(epochs)} epochs is shaded" if 1 < len(epochs) <= _MOST_BANDS else ""
-    )
-    spans = tuple(doc.ShadedSpan(*band) for band in bands) if 1 < len(epochs) <= _MOST_BANDS else ()
+    title = "Power, before PUE" + (f"; every other one of {len(epochs)} epochs is shaded" if shaded else "")
+    spans = tuple(doc.ShadedSpan(time.value(begin_s), time.value(end_s)) for begin_s, end_s in shaded)
     chart = doc.LineChart(title, x_label, power.unit, (doc.Line("", points),), spans=spans)
     notes = [f"The chart shows the first of {run.summary.n_nodes} nodes."] if run.summary.n_nodes > 1 else []
     notes += ["Power is as metered, before calibration."] if run.calibration else []
@@ -304,12 +302,12 @@ def _metered_stretch(row: Row, begin_s: float) -> Points | None:
 
 
 def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:
-    rows = []
-    for label, names in _SETTINGS.items():
-        if texts := [text for name in names if (text := wording.field_text(run, name))]:
-            rows.append((label, " · ".join(texts)))
-    if not run.text("country"):
-        rows.append(("place", "not set"))
+    texts = {
+        label: " · ".join(filter(None, (wording.field_text(run, name) for name in names)))
+        for label, names in _SETTINGS.items()
+    }
+    rows = [(label, text) for label, text in texts.items() if text]
+    rows += [] if run.text("country") else [("place", "not set")]
     table = doc.Table((doc.Column("", 1), doc.Column("", 3.6)), tuple(rows))
     return (doc.Heading("Settings and hardware"), table)
 
@@ -387,11 +385,11 @@ def rank_times(run: Run) -> tuple[RankTimes, ...]:
     if len(finished) < 2:
         return ()
     common = frozenset.intersection(*(frozenset(epochs) for epochs in finished.values()))
-    times = []
-    for rank, epochs in sorted(finished.items()):
-        compared = [epoch.duration_s for number, epoch in epochs.items() if number in common or not common]
-        times.append(RankTimes(rank, len(epochs), math.fsum(compared) / len(compared)))
-    return tuple(times)
+    compared = (
+        (rank, len(epochs), [epoch.duration_s for number, epoch in epochs.items() if number in common or not common])
+        for rank, epochs in sorted(finished.items())
+    )
+    return tuple(RankTimes(rank, n, statistics.fmean(durations_s)) for rank, n, durations_s in compared)
 
 
 def behind(times: Sequence[RankTimes]) -> tuple[RankTimes, float]:

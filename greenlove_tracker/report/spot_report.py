@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report.projection_report import interval_fields
+from greenlove_tracker.report.wording import footer
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def spot_document(advice: SpotAdvice, about: str) -> doc.Document:
     return doc.Document(
         title="This training on a spot machine",
         subtitle=about,
-        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        footer=footer(),
         verdict=headline(advice),
         blocks=(*blocks, *(doc.Paragraph(text, is_note=True) for text in _RESTS_ON)),
     )

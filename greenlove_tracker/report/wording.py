@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
+from greenlove_tracker import __version__
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
-from greenlove_tracker.logs.schema import amount
 from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Column, KeyFigure
 from greenlove_tracker.workloads import WORKLOADS
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
 METER_STARTING = "the meter is not up yet"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
 STAR, TILDE = "*", "~"
 _LONGEST = 1000  # of a sentence, in characters
 STAMP = "SIMULATED"
-GOOD = (RunStatus.FINISHED, RunStatus.EXITED)
 
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
@@ -65,6 +67,11 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
+def footer(*parts: str) -> str:
+    """Return what stands on every page: with what it was made, and of what it is."""
+    return " · ".join(filter(None, (f"greenlove_tracker {__version__}", *parts)))
+
+
 def joined(words: Sequence[str], most: int | None = None) -> str:
     """Write ``a, b and c``, or ``a, b and 4 more``; nothing of none."""
     shown = list(words[:most])
@@ -73,17 +80,17 @@ def joined(words: Sequence[str], most: int | None = None) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, both in the order of the pairs."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
 def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
     """Return a field of ``run.csv`` in one line."""
     return fmt.shortened(run.text(name), width)
-
-
-def amount_in(run: Run, field: str) -> float | None:
-    """Return an amount in ``run.csv``; None where there is none, or it is damaged."""
-    try:
-        return amount(run.text(field))
-    except ValueError:
-        return None
 
 
 def tile(
@@ -187,10 +194,10 @@ def loops_sentence(run: Run) -> str:
 
 def wait_sentence(run: Run) -> str:
     """Say how long the run was held back for a cleaner grid, and what that came to; empty where nothing waited."""
-    wait_s = amount_in(run, "wait_s")
+    wait_s = run.amount("wait_s")
     if wait_s is None:
         return ""
-    before, after = (amount_in(run, f"intensity_at_{when}_gco2e_per_kwh") for when in ("request", "start"))
+    before, after = (run.amount(f"intensity_at_{when}_gco2e_per_kwh") for when in ("request", "start"))
     grid = "" if before is None or after is None else f"; the grid went from {before:.0f} to {after:.0f} gCO2e/kWh"
     return f"waited {fmt.duration(wait_s)} before the start{grid}" if wait_s >= 1 else "started without waiting"
 
