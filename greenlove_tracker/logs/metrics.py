@@ -25,14 +25,9 @@ _LARGER_IS_BETTER_TEXT = (
 _SMALLER_IS_BETTER_TEXT = (
     "bpb bpc brier cer ece err error errors fid loss losses mae mape mse nll perplexity ppl rmse smape ter wer"
 )
-# Scores from 0 to 1, often given in percent: a hundredth of one is a point
-_IN_POINTS_TEXT = (
-    "acc accuracies accuracy ap ap50 auc auprc auroc dice f1 iou jaccard map map50 miou precision recall sensitivity "
-    "specificity top1 top5"
-)
 _LOSSES = ("loss", "error")  # logloss, mlogloss and merror of XGBoost, softmaxloss
-_LARGER_IS_BETTER, _SMALLER_IS_BETTER, _IN_POINTS = (
-    frozenset(text.split()) for text in (_LARGER_IS_BETTER_TEXT, _SMALLER_IS_BETTER_TEXT, _IN_POINTS_TEXT)
+LARGER_IS_BETTER, SMALLER_IS_BETTER = (
+    frozenset(text.split()) for text in (_LARGER_IS_BETTER_TEXT, _SMALLER_IS_BETTER_TEXT)
 )
 
 
@@ -59,37 +54,18 @@ def metric_name(name: str) -> str:
 @lru_cache(maxsize=1024)
 def direction_of(name: str) -> bool | None:
     """Return True where larger values of a metric of this name are better, False where smaller; None: not known."""
-    for word in reversed(_words(name)):
-        if word in _LARGER_IS_BETTER:
+    for word in reversed(words_of(name)):
+        if word in LARGER_IS_BETTER:
             return True
-        if word in _SMALLER_IS_BETTER or word.endswith(_LOSSES):
+        if word in SMALLER_IS_BETTER or word.endswith(_LOSSES):
             return False
     return None
 
 
-def _words(name: str) -> list[str]:
+def words_of(name: str) -> list[str]:
+    """Return the words of a metric's name, in small letters."""
     split_camel_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return re.findall(r"[a-z0-9]+", split_camel_case.lower())
-
-
-def points(metric: MetricSummary) -> float | None:
-    """Return the best value of a score from 0 to 1 in points, which are hundredths; None of any other metric.
-
-    Where a value above 1 was logged, the metric is taken to be in points, that is in percent, already.
-    """
-    best, highest = metric.best, metric.highest
-    words = [word for word in _words(metric.name) if word in _LARGER_IS_BETTER | _SMALLER_IS_BETTER]
-    if not words or words[-1] not in _IN_POINTS or not metric.higher_is_better or best is None or highest is None:
-        return None
-    if not 0 < best <= 100:
-        return None
-    return best if highest > 1 else 100.0 * best
-
-
-def kwh_per_point(metric: MetricSummary, energy_kwh: float | None) -> float | None:
-    """Return the energy of a run, PUE included, divided by the points of its best score; None where one is unknown."""
-    best_points = points(metric)
-    return None if best_points is None or energy_kwh is None else energy_kwh / best_points
 
 
 class MetricTotals:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.logs.metrics import kwh_per_point
+from greenlove_tracker.logs.metrics import LARGER_IS_BETTER, SMALLER_IS_BETTER, words_of
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.run_rows import RunRow
 from greenlove_tracker.logs.tables import MetricRecord
@@ -68,7 +68,7 @@ class RankedMetric(NamedTuple):
         best: the value.
         last: the last value.
         energy_kwh: of the whole run, PUE included.
-        kwh_per_point: of a score, as ``metrics.kwh_per_point`` defines it.
+        kwh_per_point: of a score, see ``points``.
     """
 
     rank: float
@@ -89,6 +89,34 @@ def ranked_metrics(runs: Sequence[RunRow]) -> dict[tuple[str, bool], list[Ranked
                 ranked = (-best if is_higher else best, run["run"], best, metric.last, kwh, kwh_per_point(metric, kwh))
                 found.setdefault((metric.name, is_higher), []).append(RankedMetric(*ranked))
     return {key: sorted(found[key], key=lambda one: one[:2]) for key in sorted(found)}
+
+
+# Scores from 0 to 1, often given in percent: a hundredth of one is a point
+_IN_POINTS_TEXT = (
+    "acc accuracies accuracy ap ap50 auc auprc auroc dice f1 iou jaccard map map50 miou precision recall sensitivity "
+    "specificity top1 top5"
+)
+_IN_POINTS = frozenset(_IN_POINTS_TEXT.split())
+
+
+def kwh_per_point(metric: MetricSummary, energy_kwh: float | None) -> float | None:
+    """Return the energy of a run, PUE included, divided by the points of its best score; None where one is unknown."""
+    best_points = points(metric)
+    return None if best_points is None or energy_kwh is None else energy_kwh / best_points
+
+
+def points(metric: MetricSummary) -> float | None:
+    """Return the best value of a score from 0 to 1 in points, which are hundredths; None of any other metric.
+
+    Where a value above 1 was logged, the metric is taken to be in points, that is in percent, already.
+    """
+    best, highest = metric.best, metric.highest
+    words = [word for word in words_of(metric.name) if word in LARGER_IS_BETTER | SMALLER_IS_BETTER]
+    if not words or words[-1] not in _IN_POINTS or not metric.higher_is_better or best is None or highest is None:
+        return None
+    if not 0 < best <= 100:
+        return None
+    return best if highest > 1 else 100.0 * best
 
 
 def shared_metric_blocks(runs: Sequence[RunRow], least_runs: int = 2) -> tuple[doc.Block, ...]:

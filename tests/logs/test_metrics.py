@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenlove_tracker.logs.metrics import direction_of, points, summarise_metrics
+from greenlove_tracker.logs.metrics import direction_of, summarise_metrics
 from greenlove_tracker.logs.tables import MetricRecord
 
 
@@ -30,24 +30,6 @@ from greenlove_tracker.logs.tables import MetricRecord
 )
 def test_the_name_tells_which_is_better(name, larger):
     assert direction_of(name) is larger
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "expected"),
-    [
-        ("accuracy", (0.2, 0.93), 93.0),
-        ("accuracy", (20.0, 93.0), 93.0),
-        ("val/f1", (0.5,), 50.0),
-        ("accuracy", (0.0,), None),
-        ("accuracy", (300.0,), None),
-        ("bleu", (30.0,), None),
-        ("loss", (0.5,), None),
-    ],
-)
-def test_points_are_hundredths_of_a_score(name, values, expected):
-    logged = [MetricRecord("", 1, 0, name, value) for value in values]
-    (metric,) = summarise_metrics({0: logged})
-    assert points(metric) == (None if expected is None else pytest.approx(expected))
 
 
 def test_of_several_ranks_the_first_that_logged_a_metric_stands_for_it():

@@ -7,10 +7,10 @@ from experiment_samples import record, training, two_arms
 from fakes import FakeClock
 
 from greenlove_tracker.experiments.whole_training import whole_training
-from greenlove_tracker.logs.continued_runs import training_interruptions
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.document import Heading, Table
+from greenlove_tracker.report.checkpoint_report import training_interruptions
 from greenlove_tracker.report.comparison import ExperimentRecord, experiment_document
 
 

@@ -8,8 +8,11 @@ import pytest
 from fakes import FakeClock, make_tracker, train
 
 from greenlove_tracker import track
+from greenlove_tracker.logs.metrics import summarise_metrics
+from greenlove_tracker.logs.tables import MetricRecord
 from greenlove_tracker.rendering.document import Heading, Paragraph, Table
 from greenlove_tracker.report.build import document
+from greenlove_tracker.report.metric_report import points
 
 
 def section(log_dir: Path, title: str) -> list:
@@ -100,3 +103,21 @@ def test_a_span_that_was_metered_in_part_says_so(clock, tmp_path):
         for block in section(tmp_path, "Spans")
         if isinstance(block, Paragraph)
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("accuracy", (0.2, 0.93), 93.0),
+        ("accuracy", (20.0, 93.0), 93.0),
+        ("val/f1", (0.5,), 50.0),
+        ("accuracy", (0.0,), None),
+        ("accuracy", (300.0,), None),
+        ("bleu", (30.0,), None),
+        ("loss", (0.5,), None),
+    ],
+)
+def test_points_are_hundredths_of_a_score(name, values, expected):
+    logged = [MetricRecord("", 1, 0, name, value) for value in values]
+    (metric,) = summarise_metrics({0: logged})
+    assert points(metric) == (None if expected is None else pytest.approx(expected))

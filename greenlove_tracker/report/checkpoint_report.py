@@ -1,4 +1,4 @@
-"""The interruptions of a training that was gone on with, and what they cost.
+"""What became of a run's checkpoints, what interrupted its training, and what the interruptions cost.
 
 Each run says which one it continues, that is, whose checkpoint it went on from. What that run did after the checkpoint
 is lost: it is in its rows behind the time at which the checkpoint's state was taken.
@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import part_of
 from greenlove_tracker.logs.totals import utc_s
 from greenlove_tracker.records import RunStatus
+from greenlove_tracker.rendering import document as doc
 
 _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
 
@@ -85,3 +87,52 @@ def _interruption(run: Run, after: Run) -> Interruption | None:
 def restored_from(run: Run) -> CheckpointEvent | None:
     """Return the row of a run's log that says from which checkpoint it went on; None where it did not."""
     return next((event for event in run.checkpoints if event.action is CheckpointAction.RESTORED), None)
+
+
+# -- In words --
+
+
+def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return what became of a run's checkpoints, and what interrupted its training; nothing without either."""
+    found, said = training_interruptions(run), _told_of_checkpoints(run)
+    if found:  # work is lost where a run did it after the checkpoint that the next one resumed
+        said.append(f"{_interruptions_cost(found)}.")
+    return (doc.Heading("Checkpoints and restarts"), *map(doc.Paragraph, said)) if said else ()
+
+
+def checkpoints_sentence(run: Run) -> str:
+    """Say in one line what interruptions cost a run's training, and which checkpoints failed; empty without either."""
+    failed, found = sum(e.action is CheckpointAction.FAILED for e in run.checkpoints), training_interruptions(run)
+    parts = [f"{fmt.plural(failed, 'checkpoint')} could not be written"] if failed else []
+    return "; ".join([*parts, _interruptions_cost(found)] if found else parts)
+
+
+def _interruptions_cost(found: Sequence[Interruption]) -> str:
+    """Return what interruptions cost: ``1 interruption: 20 s of work lost (2 Wh), restarts took 4 s``."""
+    least = "at least " if any(one.is_at_least for one in found) else ""
+    lost_s, known_kwh = math.fsum(one.lost_s for one in found), [one.lost_kwh for one in found]
+    energy = "" if None in known_kwh else f" ({fmt.energy(math.fsum(filter(None, known_kwh)))})"
+    restarts_s = [one.restart_s for one in found if one.restart_s]
+    again = f"; restarts took {fmt.duration(math.fsum(restarts_s))}" if len(restarts_s) == len(found) else ""
+    return f"{fmt.plural(len(found), 'interruption')}: {least}{fmt.duration(lost_s)} of work lost{energy}{again}"
+
+
+def _told_of_checkpoints(run: Run) -> list[str]:
+    """Say what was saved, what failed, and what this run went on from."""
+    saved = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED]
+    said = []
+    if saved:
+        sizes = [e.size_bytes for e in saved if e.size_bytes is not None]
+        size = f" of up to {fmt.memory(max(sizes))}" if sizes else ""
+        blocked_s = math.fsum(e.blocked_s for e in saved if e.blocked_s is not None)
+        stood = f" The training stood still for {fmt.duration(blocked_s)} for them." if blocked_s else ""
+        said.append(f"{fmt.plural(len(saved), 'checkpoint')}{size} saved.{stood}")
+    for action, what in ((CheckpointAction.FAILED, "Not written"), (CheckpointAction.DAMAGED, "Passed over")):
+        notes = dict.fromkeys(fmt.shortened(e.note, 120) for e in run.checkpoints if e.action is action)
+        said += [f"! {what}: {'; '.join(notes)}."] if notes else []
+    if (event := restored_from(run)) is not None:
+        is_same = (
+            "bit for bit as without the interruption" if event.is_bit_identical else f"not bit-identical: {event.note}"
+        )
+        said.append(f"This run went on from the checkpoint of step {event.position.steps:,}, {is_same}.")
+    return said
