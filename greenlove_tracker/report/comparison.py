@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -137,8 +137,8 @@ def _answer(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[d
 
 
 def _details(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> tuple[doc.Block, ...]:
-    notes = [(name, note) for comparison in comparisons for name, note in _notes(comparison)]
-    notes += [note for side in sides for note in _side_notes(side)]
+    notes = [note for comparison in comparisons for note in _notes(comparison)]
+    notes += [(side.name, text) for side in sides for text in _side_notes(side)]
     return (
         *_differences(sides),
         *(
@@ -415,10 +415,9 @@ def _differences(sides: Sequence[Side]) -> list[doc.Block]:
     return [doc.Heading("What differed between the runs"), doc.Table(columns, tuple(rows))]
 
 
-def _side_notes(side: Side) -> list[tuple[str, str]]:
-    found = [(side.name, note) for note in dict.fromkeys(run.text("technique_note") for run in side.runs) if note]
-    left = (f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}" for run in side.left_out)
-    return [*found, *((side.name, text) for text in left)]
+def _side_notes(side: Side) -> Iterator[str]:
+    yield from filter(None, (run.text("technique_note") for run in side.runs))
+    yield from (f"{run.run_id} is left out: {run.summary.status}, {wording.progress(run)}" for run in side.left_out)
 
 
 # -- Details --
@@ -438,13 +437,16 @@ def _method(comparison: Comparison) -> list[doc.Block]:
     lengths_s = [trial.duration_s for trial in comparison.trials]
     noun = "run" if comparison.is_of_runs else "trial"
     energy = wording.method(comparison.energy_method) if comparison.energy_method else "not measured"
-    parts = [f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}"]
-    parts += [f"residual {fmt.percent(comparison.residual_cv, 1)}"] if comparison.residual_cv is not None else []
-    parts += [f"energy: {energy}"]
-    if comparison.budget_s is not None:
-        parts.append(f"took {fmt.duration(comparison.spent_s)} of {fmt.duration(comparison.budget_s)}")
+    spent, budget_s, residual = fmt.duration(comparison.spent_s), comparison.budget_s, comparison.residual_cv
+    parts = (
+        f"{fmt.plural(len(lengths_s), noun)} of {fmt.duration(statistics.median(lengths_s))}",
+        "" if residual is None else f"residual {fmt.percent(residual, 1)}",
+        f"energy: {energy}",
+        "" if budget_s is None else f"took {spent} of {fmt.duration(budget_s)}",
+    )
+    said = f"{' · '.join(filter(None, parts))}."
     text = f"{_OF_RUNS if comparison.is_of_runs else _OF_TRIALS} {_EACH}"
-    return [doc.Heading("How we know"), doc.Paragraph(f"{' · '.join(parts)}."), doc.Paragraph(text, is_note=True)]
+    return [doc.Heading("How we know"), doc.Paragraph(said), doc.Paragraph(text, is_note=True)]
 
 
 # -- An experiment --
@@ -486,13 +488,15 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
         for (name, text), (used, limit) in ((fmt.QUANTITIES[q], pair) for q, pair in record.budget.items())
     ]
     n_all = len(record.runs) + len(record.not_run)
-    parts = [f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished"]
-    parts += [fmt.plural(len(sides), "group")] if len(sides) > 1 else []
-    if starts := [run.started_at for run in record.runs if run.started_at]:
-        parts.append(f"begun {min(starts)[:16].replace('T', ' ')} UTC")
+    begun = min((run.started_at for run in record.runs if run.started_at), default="")
+    parts = (
+        f"{sum(len(side.runs) for side in sides):,} of {fmt.plural(n_all, 'training')} finished",
+        fmt.plural(len(sides), "group") if len(sides) > 1 else "",
+        f"begun {begun[:16].replace('T', ' ')} UTC" if begun else "",
+    )
     return doc.Document(
         title=f"Experiment {record.name}",
-        subtitle=" · ".join(parts),
+        subtitle=" · ".join(filter(None, parts)),
         footer=wording.footer(fmt.shortened(record.name, 40), f"file {record.sha256[:12]}"),
         verdict=_experiment_verdict(sides, comparisons),
         blocks=(

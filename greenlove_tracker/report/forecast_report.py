@@ -142,8 +142,7 @@ def outcome_sentence(run: Run) -> str:
     scored = headline(scored_forecasts(run))
     if scored is None:
         return ""
-    how = "over" if scored.error > 0 else "short"
-    error = f"{fmt.percent(abs(scored.error), 1)} {how}"
+    error = f"{fmt.percent(abs(scored.error), 1)} {'over' if scored.error > 0 else 'short'}"
     return f"forecast {issued_after(scored.issued)}: {fmt.interval(scored.estimate, fmt.duration)}, {error}"
 
 
