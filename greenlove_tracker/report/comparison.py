@@ -297,16 +297,13 @@ class Side:
 
     def values(self, quantity: str) -> list[float | None]:
         """Return a total of each run, by the name of its field."""
-        if quantity == "emissions_kgco2e":
-            return [run.emissions_kgco2e for run in self.runs]
-        return [getattr(run.summary, quantity) for run in self.runs]
+        # the CO2e of a run is None where its carbon intensity is not known; that of its summary is not
+        return [getattr(run if quantity == "emissions_kgco2e" else run.summary, quantity) for run in self.runs]
 
     def cells(self, metrics: Sequence[str]) -> tuple[str, ...]:
         """Write how far the runs trained, the means of what they took, and what they learnt."""
-        each, planned = (
-            dict.fromkeys(map(wording.progress, self.runs)),
-            {run.summary.epochs_planned for run in self.runs},
-        )
+        each = dict.fromkeys(map(wording.progress, self.runs))
+        planned = {run.summary.epochs_planned for run in self.runs}
         trained = "; ".join(each) or "did not finish"
         if len(each) > 1 and len(planned) == 1 and None not in planned:  # each may have stopped early
             done = sorted(run.summary.epochs_done for run in self.runs)
@@ -375,21 +372,22 @@ def _learnt_text(side: Side, baseline: Side, metrics: Sequence[str]) -> str:
 
 def _marks(sides: Sequence[Side]) -> list[doc.Block]:
     """Draw the first metric against the energy, a point a side with the ranges of its runs."""
-    metrics, found = shared_metrics(sides), list[tuple[str, list[float], list[float]]]()
-    for side in sides if metrics else ():
-        values = ((run.summary.energy_kwh, final_value(run, metrics[0])) for run in side.runs)
-        pairs = [(e, v) for e, v in values if e is not None and v is not None]
-        if pairs:
-            found.append((fmt.shortened(side.name, 24), [e for e, _ in pairs], [v for _, v in pairs]))
+    metrics = shared_metrics(sides)
+    found = wording.grouped(
+        (side.name, (energy_kwh, learnt))
+        for side in (sides if metrics else ())
+        for run in side.runs
+        if (energy_kwh := run.summary.energy_kwh) is not None and (learnt := final_value(run, metrics[0])) is not None
+    )
     if len(found) < 2:
         return []
-    scale = fmt.energy_scale(max(e for _, energies, _ in found for e in energies))
+    scale = fmt.energy_scale(max(energy_kwh for pairs in found.values() for energy_kwh, _ in pairs))
     marks = []
-    for i, (name, energies, learnt) in enumerate(found):
-        scaled = [scale.value(e) for e in energies]
-        point = (statistics.fmean(scaled), statistics.fmean(learnt))
-        ranges = ((min(scaled), max(scaled)), (min(learnt), max(learnt)))
-        marks.append(doc.MarkedPoint(name, *point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
+    for i, (name, pairs) in enumerate(found.items()):
+        energies, values = [scale.value(energy_kwh) for energy_kwh, _ in pairs], [value for _, value in pairs]
+        point = (fmt.shortened(name, 24), statistics.fmean(energies), statistics.fmean(values))
+        ranges = ((min(energies), max(energies)), (min(values), max(values)))
+        marks.append(doc.MarkedPoint(*point, *ranges, is_named=len(found) <= _MOST_NAMED, is_here=i == 0))
     name = f"final {fmt.shortened(metrics[0], 24)}"
     chart = doc.MarkChart(f"{name} against energy", f"energy, {scale.unit}", name, tuple(marks), is_from_0=False)
     return [doc.ChartRow((chart,))]

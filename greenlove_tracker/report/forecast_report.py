@@ -156,9 +156,10 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
         for quantity in MEASURED & lines.keys():
             with_error = with_meter_error(lines[quantity].estimate, run, quantity)
             lines[quantity] = replace(lines[quantity], estimate=with_error)
-    text = f"Forecast {issued_after(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start."
-    if stop := wording.expected_stop(run, of_time.issued):
-        text = f"{text} It said: {stop}."
+    issued = of_time.issued
+    text = f"Forecast {issued_after(issued)}, {fmt.duration(issued.elapsed_s)} after the start."
+    if issued.stop_epochs is not None:
+        text += f" It said: {fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)}."
     chosen = _CHOSEN if of_time.scores else "It is the latest. The run has not done what was forecast."
     rows = ((fmt.QUANTITIES[q][0], *line.cells(fmt.QUANTITIES[q][1])) for q, line in lines.items())
     return (

@@ -121,8 +121,9 @@ def _blocks(
     shown, local = compared(projections), projections[0]
     warnings = (sentence(caveat.in_options(options)) for caveat in local.caveats)
     coverages = {row.intensity.coverage for row in shown if row.intensity and row.emissions_kgco2e} - {""}
-    is_mixed = len(coverages) > 1
-    mixed = "Some CO2e is by direct and some by lifecycle intensities: compare it with care." if is_mixed else ""
+    mixed = (
+        "Some CO2e is by direct and some by lifecycle intensities: compare it with care." if len(coverages) > 1 else ""
+    )
     told = (f"For {name}." if name else "", *warnings, prices(shown, today), mixed)
     of_machines = grouped((caveat.in_options(options), short_name(row)) for row in shown[1:] for caveat in row.caveats)
     return (

@@ -13,7 +13,6 @@ from greenlove_tracker.logs.aggregate import Totals
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import SIMULATED_METERS, Run
 from greenlove_tracker.logs.run_rows import COMPARISON, EXPLORATION, TRAINING
-from greenlove_tracker.logs.tables import IssuedForecast
 from greenlove_tracker.records import COMPONENTS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Column, KeyFigure
 from greenlove_tracker.workloads import WORKLOADS
@@ -161,11 +160,6 @@ def early_stop_sentence(run: Run) -> str:
     best, rule = run.text("best_epoch"), field_text(run, "stopping_rule")
     best = f"; best: epoch {int(best):,}" if best.isdecimal() else ""
     return f"stopped early after {after:,}{of} epochs{best}" + (f" ({rule})" if rule else "")
-
-
-def expected_stop(run: Run, issued: IssuedForecast) -> str:
-    """Say where early stopping was expected to end the run when this was forecast; empty without a rule."""
-    return "" if issued.stop_epochs is None else fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)
 
 
 def why_incomplete(summary: RunSummary) -> str:
